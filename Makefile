@@ -1,0 +1,49 @@
+# Two commands: `make demo` and `make test`. Both set up everything they need in .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test setup lint docs bench clean
+
+demo: $(VENV)/.stamp-demo
+	$(BIN)/hybridp demo --out out
+
+test: $(VENV)/.stamp-dev
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n 2
+
+setup: $(VENV)/.stamp-dev
+
+lint: $(VENV)/.stamp-dev
+	$(BIN)/ruff check --fix src tests benchmarks docs
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The API and command-line references, written from the code.
+docs: $(VENV)/.stamp-dev
+	$(BIN)/python docs/generate.py
+
+# Ratios against peers and limits; minutes, not part of the tests.
+bench: $(VENV)/.stamp-bench
+	$(BIN)/python -m benchmarks
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e ".[plot]"
+	touch $@
+
+$(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@ $(VENV)/.stamp-demo
+
+$(VENV)/.stamp-bench: pyproject.toml | $(VENV)/.stamp-dev
+	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist out src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

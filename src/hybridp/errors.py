@@ -1,0 +1,67 @@
+"""Everything that hybridp raises on purpose.
+
+::
+
+    HybridpError
+    ├── InvalidInput (also a ValueError)   a value breaks a rule; the command line exits with 2
+    │   └── UnusableRows                   the table's rows break a rule; nothing was released or spent
+    ├── BudgetExceeded                     an overdraft was refused; the command line exits with 3
+    └── LedgerProblem                      the ledger file cannot be used as it is; exit code 2
+
+Every message is one sentence that names the parameter, the rule and the value, and never a person's data.
+
+>>> must(False, "epsilon", "must be positive", -1)
+Traceback (most recent call last):
+    ...
+hybridp.errors.InvalidInput: `epsilon` must be positive. Got -1.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = [
+    "BudgetExceeded",
+    "HybridpError",
+    "InvalidInput",
+    "LedgerProblem",
+    "UnusableRows",
+    "finite",
+    "must",
+]
+
+
+class HybridpError(Exception):
+    """The root of the tree; `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+
+class InvalidInput(HybridpError, ValueError):
+    """A parameter breaks its rule."""
+
+
+class UnusableRows(InvalidInput):
+    """The rows of a table break a rule. The sentence names the column and the rule, never a row or a value."""
+
+
+class BudgetExceeded(HybridpError):
+    """A charge was refused because it asks for more than is left."""
+
+    exit_code = 3
+
+
+class LedgerProblem(HybridpError):
+    """The ledger file is missing, foreign or damaged."""
+
+
+def must(ok: bool, name: str, rule: str, value: object) -> None:
+    """Raise `InvalidInput` unless `ok`: "`name` rule. Got value."."""
+    if not ok:
+        raise InvalidInput(f"`{name}` {rule}. Got {value}.")
+
+
+def finite(name: str, value: float) -> float:
+    """The value as a float, refused when it is NaN or infinite."""
+    must(math.isfinite(value), name, "must be a finite number", value)
+    return float(value)
