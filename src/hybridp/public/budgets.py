@@ -1,0 +1,235 @@
+"""Privacy budgets, the neighbouring relation they speak of, composition and conversion.
+
+A budget without its neighbouring relation means nothing, so every budget carries one:
+
+* ``replace-one`` (the default everywhere): two data sets are neighbours when one person's data is *replaced*. The
+  number of people is public.
+* ``add-remove``: one person's data is *added or taken away*. The number of people is protected too.
+
+>>> sequential(PureDP(0.5), PureDP(0.25))
+PureDP(epsilon=0.75, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>)
+>>> parallel(PureDP(0.5), ApproxDP(0.25, 1e-6))
+ApproxDP(epsilon=0.5, delta=1e-06, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>)
+>>> round(as_approx(ZCDP(0.125), delta=1e-6).epsilon, 3)
+2.419
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from hybridp.errors import InvalidInput, must
+
+__all__ = [
+    "ApproxDP",
+    "Budget",
+    "Neighbours",
+    "PureDP",
+    "ZCDP",
+    "as_approx",
+    "as_replacement",
+    "as_zcdp",
+    "parallel",
+    "sequential",
+    "zcdp_for",
+]
+
+
+class Neighbours(StrEnum):
+    """When two data sets count as neighbours."""
+
+    REPLACE_ONE = "replace-one"
+    ADD_REMOVE = "add-remove"
+
+
+def _privacy_level(name: str, value: float) -> None:
+    """Levels run from 0 (no influence at all) to infinity (public)."""
+    must(isinstance(value, (int, float)) and value >= 0, name, "must be zero or positive", value)
+
+
+@dataclass(frozen=True, slots=True)
+class PureDP:
+    """epsilon-DP: ``P[M(D) in S] <= e^epsilon P[M(D') in S]`` for neighbours D, D'."""
+
+    epsilon: float
+    neighbours: Neighbours = Neighbours.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        _privacy_level("epsilon", self.epsilon)
+
+    @property
+    def delta(self) -> float:
+        return 0.0
+
+    def __str__(self) -> str:
+        return f"{self.epsilon:.6g}-DP ({self.neighbours})"
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDP:
+    """(epsilon, delta)-DP: ``P[M(D) in S] <= e^epsilon P[M(D') in S] + delta`` (dissertation, Def. 1.1.1)."""
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours = Neighbours.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        _privacy_level("epsilon", self.epsilon)
+        must(0 <= self.delta < 1, "delta", "must be at least 0 and less than 1", self.delta)
+
+    def __str__(self) -> str:
+        return f"({self.epsilon:.6g}, {self.delta:.3g})-DP ({self.neighbours})"
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP:
+    """rho-zCDP: Rényi divergence of every order alpha at most rho alpha (Bun and Steinke 2016)."""
+
+    rho: float
+    neighbours: Neighbours = Neighbours.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        _privacy_level("rho", self.rho)
+
+    def __str__(self) -> str:
+        return f"{self.rho:.6g}-zCDP ({self.neighbours})"
+
+
+Budget = PureDP | ApproxDP | ZCDP
+
+
+def _one_relation(budgets: list[Budget]) -> Neighbours:
+    must(bool(budgets), "budgets", "must name at least one budget", budgets)
+    relations = {b.neighbours for b in budgets}
+    if len(relations) != 1:
+        raise InvalidInput(
+            "`budgets` must share one neighbouring relation; convert them with as_replacement first. "
+            f"Got {', '.join(sorted(relations))}."
+        )
+    return relations.pop()
+
+
+def _combine(budgets: Iterable[Budget], fold: Callable[[list[float]], float]) -> Budget:
+    listed = list(budgets)
+    relation = _one_relation(listed)
+    kinds = {type(b) for b in listed}
+    if ZCDP in kinds and ApproxDP in kinds:
+        raise InvalidInput(
+            "`budgets` must not mix zCDP with (epsilon, delta)-DP; convert the zCDP part with as_approx first. "
+            f"Got {', '.join(str(b) for b in listed)}."
+        )
+    if ZCDP in kinds:
+        return ZCDP(fold([as_zcdp(b).rho for b in listed]), relation)
+    epsilon = fold([b.epsilon for b in listed if not isinstance(b, ZCDP)])
+    if ApproxDP in kinds:
+        delta = fold([b.delta for b in listed if not isinstance(b, ZCDP)])
+        return ApproxDP(epsilon, delta, relation)
+    return PureDP(epsilon, relation)
+
+
+def sequential(*budgets: Budget) -> Budget:
+    """What the same people spend when all of these mechanisms see their data (basic composition).
+
+    Pure and approximate levels add up; with zCDP among them, pure budgets count as epsilon^2/2 and the rhos add up.
+    """
+    return _combine(budgets, math.fsum)
+
+
+def parallel(*budgets: Budget) -> Budget:
+    """What people spend when each mechanism sees *other* people: the largest.
+
+    Holds under replacement because the partition is fixed: which part a person belongs to (their trust choice) is
+    public and does not change when their data is replaced.
+    """
+    return _combine(budgets, max)
+
+
+def as_replacement(budget: Budget) -> Budget:
+    """An add/remove guarantee stated for replacement: a replacement is one removal and one addition.
+
+    epsilon doubles, delta becomes ``(1 + e^epsilon) delta``, rho quadruples (group privacy for two).
+
+    >>> as_replacement(PureDP(0.5, Neighbours.ADD_REMOVE)).epsilon
+    1.0
+    """
+    if budget.neighbours is Neighbours.REPLACE_ONE:
+        return budget
+    match budget:
+        case PureDP(epsilon):
+            return PureDP(2 * epsilon)
+        case ApproxDP(epsilon, delta):
+            return ApproxDP(2 * epsilon, (1 + math.exp(epsilon)) * delta)
+        case ZCDP(rho):
+            return ZCDP(4 * rho)
+
+
+def as_zcdp(budget: Budget) -> ZCDP:
+    """epsilon-DP is epsilon^2/2-zCDP (Bun and Steinke 2016, Prop. 1.4). (epsilon, delta)-DP has no such form."""
+    match budget:
+        case ZCDP():
+            return budget
+        case PureDP(epsilon, relation):
+            return ZCDP(epsilon**2 / 2, relation)
+        case _:
+            raise InvalidInput(f"`budget` must be pure or zCDP to be stated as zCDP. Got {budget}.")
+
+
+def as_approx(budget: Budget, delta: float) -> ApproxDP:
+    """The budget as (epsilon, delta)-DP for the given delta, rounded towards a larger epsilon.
+
+    For zCDP, over all alpha > 1, the least ``rho alpha + (ln(1/delta) + (alpha-1) ln(1-1/alpha) - ln alpha)/(alpha-1)``
+    (Canonne, Kamath, Steinke 2020, Prop. 12), which is never above the familiar ``rho + 2 sqrt(rho ln(1/delta))``.
+    """
+    if isinstance(budget, PureDP):
+        must(0 <= delta < 1, "delta", "must be at least 0 and less than 1", delta)
+        return ApproxDP(budget.epsilon, delta, budget.neighbours)
+    if isinstance(budget, ApproxDP):
+        must(delta >= budget.delta, "delta", f"must be at least the budget's own {budget.delta:.3g}", delta)
+        return replace(budget, delta=delta)
+    must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
+    return ApproxDP(_zcdp_epsilon(budget.rho, delta), delta, budget.neighbours)
+
+
+def _zcdp_epsilon(rho: float, delta: float) -> float:
+    if rho == 0 or math.isinf(rho):
+        return rho
+    log_delta = math.log(delta)
+
+    def epsilon_at(log_excess: float) -> float:
+        excess = math.exp(log_excess)  # alpha - 1
+        alpha = 1 + excess
+        return rho * alpha + (-log_delta - math.log(alpha)) / excess + math.log(excess / alpha)
+
+    # Every alpha gives a valid epsilon, so an inexact minimum errs towards the safe side.
+    low, high = -30.0, 60.0
+    golden = (math.sqrt(5) - 1) / 2
+    for _ in range(120):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if epsilon_at(left) < epsilon_at(right):
+            high = right
+        else:
+            low = left
+    classical = rho + 2 * math.sqrt(rho * -log_delta)
+    return max(0.0, min(epsilon_at((low + high) / 2) * (1 + 1e-12), classical * (1 + 1e-12)))
+
+
+def zcdp_for(epsilon: float, delta: float) -> ZCDP:
+    """The largest rho whose conversion gives (epsilon, delta)-DP, rounded towards less rho.
+
+    >>> budget = zcdp_for(1.0, 1e-6)
+    >>> as_approx(budget, 1e-6).epsilon <= 1.0
+    True
+    """
+    must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
+    must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
+    low, high = 0.0, epsilon
+    for _ in range(200):
+        middle = (low + high) / 2
+        if _zcdp_epsilon(middle, delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return ZCDP(low)

@@ -1,0 +1,227 @@
+"""Everything about the hybrid mean that can be computed before anyone sends anything.
+
+Notation of Avent, Dubey and Korolova 2020 (P) and Avent's dissertation (D): n people, a share c of them trusted, data
+variances ``var_t`` and ``var_l``, gap = mu_T - mu_L, ``noise_t`` the variance of the curator's noise on the trusted
+mean (s_T^2), ``noise_l`` that of one local report (s_L^2). Errors are mean squared errors against the empirical mean of
+all n people (P Def. 2.2); add `sampling_variance` for the error against the population mean. Corrected
+where the papers slip; `docs/errata.md` lists what and why. Every function broadcasts over arrays.
+
+>>> s = Setting.laplace(n=1920, c=0.05, width=1, epsilon=1, sd=12**-0.5)   # Beta(1,1)
+>>> bool(tcm_only(s) <= full_lm(s)), bool(tcm_only(s.with_n(1919)) <= full_lm(s.with_n(1919)))
+(True, False)
+>>> round(float(critical_n(s)), 1)
+1920.0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.errors import must
+
+__all__ = [
+    "Setting",
+    "critical_c",
+    "critical_n",
+    "critical_n_fixed_noise",
+    "full_lm",
+    "hybrid",
+    "kvh_weight",
+    "lm_only",
+    "over_best",
+    "over_worst",
+    "pwh_beats_both",
+    "pwh_weight",
+    "sampling_variance",
+    "sup_over_best",
+    "tcm_only",
+]
+
+Floats = NDArray[np.float64]
+
+
+def _array(value: ArrayLike) -> Floats:
+    return np.asarray(value, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One problem, or an array of problems (the fields broadcast against each other)."""
+
+    n: Floats
+    c: Floats
+    var_t: Floats
+    var_l: Floats
+    noise_t: Floats
+    noise_l: Floats
+    gap: Floats
+
+    def __post_init__(self) -> None:
+        must(bool(np.all(self.n > 0)), "n", "must be positive", self.n)
+        must(bool(np.all((self.c > 0) & (self.c < 1))), "opt-in", "must be strictly between 0 and 1", self.c)
+        for name in ("var_t", "var_l", "noise_t", "noise_l"):
+            values = getattr(self, name)
+            must(bool(np.all(values >= 0)), name, "must not be negative", values)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        n: ArrayLike,
+        c: ArrayLike,
+        variance: ArrayLike,
+        noise_t: ArrayLike,
+        noise_l: ArrayLike,
+        local_variance: ArrayLike | None = None,
+        gap: ArrayLike = 0.0,
+    ) -> Setting:
+        """Any additive noise; equal variances unless `local_variance` is given, equal means unless `gap` is."""
+        var_l = variance if local_variance is None else local_variance
+        return cls(*map(_array, (n, c, variance, var_l, noise_t, noise_l, gap)))
+
+    @classmethod
+    def laplace(
+        cls,
+        *,
+        n: ArrayLike,
+        c: ArrayLike,
+        width: ArrayLike,
+        epsilon: ArrayLike,
+        sd: ArrayLike,
+        local_sd: ArrayLike | None = None,
+        gap: ArrayLike = 0.0,
+    ) -> Setting:
+        """The papers' choice, epsilon-DP Laplace noise: s_T^2 = 2 (m/(epsilon c n))^2, s_L^2 = 2 (m/epsilon)^2."""
+        one = 2 * (_array(width) / _array(epsilon)) ** 2
+        return cls.of(
+            n=n,
+            c=c,
+            variance=_array(sd) ** 2,
+            noise_t=one / (_array(c) * _array(n)) ** 2,
+            noise_l=one,
+            local_variance=None if local_sd is None else _array(local_sd) ** 2,
+            gap=gap,
+        )
+
+    def with_n(self, n: ArrayLike) -> Setting:
+        """The same mechanisms with another number of people: s_T^2 shrinks with the square of the trusted group."""
+        scale = (self.n / _array(n)) ** 2
+        return replace(self, n=_array(n), noise_t=self.noise_t * scale)
+
+    @property
+    def trusted_bias(self) -> Floats:
+        """mu_T - mu."""
+        return (1 - self.c) * self.gap
+
+
+def sampling_variance(s: Setting) -> Floats:
+    """Variance of the empirical mean itself: c var_T/n + (1-c) var_L/n."""
+    return (s.c * s.var_t + (1 - s.c) * s.var_l) / s.n
+
+
+def tcm_only(s: Setting) -> Floats:
+    """E_T, P Lemma 3.2: only the trusted group."""
+    excess = (1 - s.c) ** 2 * s.var_t / (s.c * s.n) + (1 - s.c) * s.var_l / s.n
+    return _array(excess + s.noise_t + s.trusted_bias**2)
+
+
+def full_lm(s: Setting) -> Floats:
+    """E_F, P Lemma 3.4: everybody treated as local."""
+    return _array(s.noise_l / s.n + 0 * s.c)
+
+
+def lm_only(s: Setting) -> Floats:
+    """E_L, P Lemma 3.11: only the local group."""
+    return hybrid(s, 0.0)
+
+
+def hybrid(s: Setting, weight: ArrayLike) -> Floats:
+    """E_H(w), P Lemma 3.13: weight w on the trusted mean, 1-w on the local mean."""
+    w = _array(weight)
+    sampling = (w - s.c) ** 2 * (s.var_t / (s.c * s.n) + s.var_l / ((1 - s.c) * s.n))
+    noise = w**2 * s.noise_t + (1 - w) ** 2 * s.noise_l / ((1 - s.c) * s.n)
+    return _array(sampling + noise + ((w - s.c) * s.gap) ** 2)
+
+
+def kvh_weight(s: Setting) -> Floats:
+    """w*, P Defs 4.1 and 6.1: the minimiser of E_H(w), in the general form with unequal variances and means.
+
+    The same as (V_L + c D^2)/(V_T + V_L + D^2) with V_T, V_L the variances of the two group estimates.
+    """
+    v_t = s.var_t / (s.c * s.n) + s.noise_t
+    v_l = (s.var_l + s.noise_l) / ((1 - s.c) * s.n)
+    return _array((v_l + s.c * s.gap**2) / (v_t + v_l + s.gap**2))
+
+
+def pwh_weight(s: Setting) -> Floats:
+    """w_PWH, P Def. 5.3: balances the two groups' noise and ignores the sampling error."""
+    return _array(s.noise_l / (s.noise_l + (1 - s.c) * s.n * s.noise_t))
+
+
+def over_best(s: Setting, error: ArrayLike) -> Floats:
+    """R, P Def. 3.5: how many times better than the better of TCM-Only and Full-LM."""
+    return _array(np.minimum(tcm_only(s), full_lm(s)) / _array(error))
+
+
+def over_worst(s: Setting, error: ArrayLike) -> Floats:
+    """r, P Def. 5.1: how many times better than the worse of the two."""
+    return _array(np.maximum(tcm_only(s), full_lm(s)) / _array(error))
+
+
+def critical_c(s: Setting) -> Floats:
+    """c_crit, P Lemma 3.6: at a larger opt-in rate TCM-Only can beat Full-LM (equal means).
+
+    The root in c of ``c s_L^2 = (1-c)((1-c) var_T + c var_L)``, which for equal variances is var/(var + s_L^2).
+    """
+    a, b, q = _array(s.var_t - s.var_l), s.var_l + s.noise_l, s.var_t
+    # a c^2 - (a + q + b) c + q = 0 in the form that stays stable when a tends to 0.
+    linear = a + q + b
+    root = np.sqrt(np.maximum(linear**2 - 4 * a * q, 0))
+    return _array(2 * q / (linear + root))
+
+
+def critical_n(s: Setting) -> Floats:
+    """n_crit for noise on the trusted *sum* that does not depend on n (Laplace, Gaussian): P Lemma 3.8 in general.
+
+    Above c_crit, TCM-Only beats Full-LM from this n on; at or below c_crit never (infinity). With Laplace noise it is
+    ``2 m^2/(c (2 c m^2 - (1-c) epsilon^2 var))``.
+    """
+    per_sum = s.noise_t * (s.c * s.n) ** 2
+    room = s.noise_l - (1 - s.c) * ((1 - s.c) * s.var_t + s.c * s.var_l) / s.c
+    with np.errstate(divide="ignore", invalid="ignore"):
+        at = per_sum / (s.c**2 * room)
+    return _array(np.where(room > 0, at, np.inf))
+
+
+def critical_n_fixed_noise(s: Setting) -> Floats:
+    """n_crit of P Lemma 3.6 as corrected, for a trusted noise variance s_T^2 that stays fixed while n grows.
+
+    ``[c s_L^2 - (1-c)((1-c) var_T + c var_L)] / (c ((mu_T - mu)^2 + s_T^2))``: TCM-Only wins up to this n.
+    """
+    top = s.c * s.noise_l - (1 - s.c) * ((1 - s.c) * s.var_t + s.c * s.var_l)
+    return _array(top / (s.c * (s.trusted_bias**2 + s.noise_t)))
+
+
+def sup_over_best(epsilon: ArrayLike, sd: ArrayLike, width: ArrayLike) -> Floats:
+    """sup R of KVH with Laplace noise over all n and c: ``2 + (epsilon sd/width)^2/2``, approached but not attained.
+
+    At most 17/8 for epsilon <= 1, since sd <= width/2 (P Cor. 4.4 allows up to 16/7).
+    """
+    return _array(2 + (_array(epsilon) * _array(sd) / _array(width)) ** 2 / 2)
+
+
+def pwh_beats_both(n: ArrayLike, c: ArrayLike, epsilon: ArrayLike, sd: ArrayLike, width: ArrayLike) -> NDArray[Any]:
+    """Where PWH with Laplace noise has R > 1 (P sec. 5, corrected), for more than one trusted person.
+
+    With y = (epsilon sd/width)^2: iff ``c >= y/(2+y)`` or ``n < (1-c)(2+y)/(c((1-c) y - 2c))``.
+    """
+    n, c = _array(n), _array(c)
+    y = (_array(epsilon) * _array(sd) / _array(width)) ** 2
+    room = (1 - c) * y - 2 * c
+    with np.errstate(divide="ignore"):
+        limit = np.where(room > 0, (1 - c) * (2 + y) / (c * np.where(room > 0, room, 1)), np.inf)
+    return np.asarray((c >= y / (2 + y)) | (n < limit))

@@ -1,0 +1,346 @@
+"""Additive noise mechanisms as frozen descriptions: what they add, how much it hurts, what they guarantee.
+
+A description is *checked when it is made*: the privacy profile ``delta(epsilon)`` is computed, and a scale that does
+not meet the stated guarantee cannot be constructed. Sampling lives in `hybridp.noise`, accounting in `hybridp.ledger`.
+
+The continuous forms (`Laplace`, `Gaussian`) are the papers'; the lattice forms (`DiscreteLaplace`,
+`DiscreteGaussian`) are what runs, because noise on integers can be drawn exactly.
+
+>>> mechanism = laplace(PureDP(0.5), sensitivity=1)
+>>> mechanism.scale, mechanism.variance
+(2.0, 8.0)
+>>> Laplace(PureDP(0.5), sensitivity=1, scale=1.8)
+Traceback (most recent call last):
+    ...
+hybridp.errors.InvalidInput: `scale` must be large enough for 0.5-DP (replace-one) at sensitivity 1. Got 1.8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hybridp.errors import must
+from hybridp.public.budgets import ApproxDP, PureDP
+
+__all__ = [
+    "Additive",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Gaussian",
+    "Laplace",
+    "classic_gaussian",
+    "discrete_gaussian",
+    "discrete_gaussian_profile",
+    "discrete_laplace",
+    "gaussian",
+    "gaussian_profile",
+    "laplace",
+    "laplace_profile",
+]
+
+Guarantee = PureDP | ApproxDP
+
+
+def _usable(guarantee: Guarantee, sensitivity: float) -> None:
+    must(
+        math.isfinite(guarantee.epsilon) and guarantee.epsilon > 0,
+        "epsilon",
+        "must be positive and finite for additive noise",
+        guarantee.epsilon,
+    )
+    must(math.isfinite(sensitivity) and sensitivity > 0, "sensitivity", "must be positive and finite", sensitivity)
+
+
+def _verify(name: str, value: float, ok: bool, guarantee: Guarantee, sensitivity: float) -> None:
+    must(ok, name, f"must be large enough for {guarantee} at sensitivity {sensitivity:g}", value)
+
+
+def _ratio_at_most(sensitivity: float, scale: float, epsilon: float) -> bool:
+    """sensitivity/scale <= epsilon in exact arithmetic: floats are rationals."""
+    return Fraction(sensitivity) <= Fraction(epsilon) * Fraction(scale)
+
+
+def _least(guess: float, enough: Callable[[float], bool]) -> float:
+    """The least float near or above `guess` for which `enough` holds: rounding towards more privacy."""
+    value = guess
+    for _ in range(8):  # calibrations in closed form are at most a few rounding errors short
+        if enough(value):
+            return value
+        value = math.nextafter(value, math.inf)
+    low = high = guess
+    while not enough(high):
+        low, high = high, high * 1.001
+    while math.nextafter(low, math.inf) < high:
+        middle = low + (high - low) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _constructs(build: Callable[[float], object]) -> Callable[[float], bool]:
+    def enough(scale: float) -> bool:
+        try:
+            build(scale)
+        except ValueError:
+            return False
+        return True
+
+    return enough
+
+
+# --- privacy profiles -------------------------------------------------------------------------------------------------
+
+
+def laplace_profile(shift: float, scale: float, epsilon: float) -> float:
+    """delta(epsilon) of Laplace(scale) noise against a shift: ``1 - exp((epsilon - shift/scale)/2)``, at least 0."""
+    return max(0.0, -math.expm1((epsilon - shift / scale) / 2))
+
+
+def gaussian_profile(shift: float, sigma: float, epsilon: float) -> float:
+    """delta(epsilon) of Normal(0, sigma^2) noise against a shift (Balle and Wang 2018; dissertation, Thm 1.1.8).
+
+    ``Phi(shift/(2 sigma) - epsilon sigma/shift) - e^epsilon Phi(-shift/(2 sigma) - epsilon sigma/shift)``.
+    """
+    from scipy.special import log_ndtr
+
+    a = shift / (2 * sigma)
+    b = epsilon * sigma / shift
+    first, second = float(log_ndtr(a - b)), epsilon + float(log_ndtr(-a - b))
+    return math.exp(first) * -math.expm1(min(0.0, second - first))
+
+
+def discrete_gaussian_profile(shift: int, sigma: float, epsilon: float) -> float:
+    """An upper bound of delta(epsilon) for discrete Gaussian noise; exact up to rounding for sigma below 4096.
+
+    ``P[Z > x] - e^epsilon P[Z > x + d]`` with ``x = epsilon sigma^2/d - d/2`` (Canonne et al., Thm 7). For a fine
+    lattice the two tails are enclosed by Gaussian integrals: the mass function falls on the tail, so
+    ``Q(m) <= sum over k >= m <= Q(m-1)``, and the normaliser lies between ``sigma sqrt(2 pi)`` and that plus 1.
+    """
+    d = shift
+    x = epsilon * sigma**2 / d - d / 2
+    first = math.floor(x) + 1
+    if sigma < 4096:
+        reach = math.ceil(40 * sigma) + 1
+        mass = [math.exp(-((k / sigma) ** 2) / 2) for k in range(-reach, reach + 1)]
+        total = math.fsum(mass)
+        start = max(0, min(len(mass), first + reach))
+        upper = math.fsum(mass[start:]) / total
+        lower = math.fsum(mass[max(0, min(len(mass), first + d + reach)) :]) / total
+        return max(0.0, upper - math.exp(epsilon) * lower)
+    if first <= 0 or epsilon == 0:
+        # The enclosure needs the falling side; by symmetry the body is at most one minus the far tail.
+        from scipy.special import ndtr
+
+        upper = float(ndtr(-(first - 1) / sigma)) + 1 / sigma
+        lower = max(0.0, float(ndtr(-(first + d) / sigma)) - 1 / sigma)
+        return max(0.0, upper - math.exp(epsilon) * lower)
+    from scipy.special import log_ndtr
+
+    norm = math.log1p(1 / (sigma * math.sqrt(2 * math.pi)))
+    log_upper = float(log_ndtr(-(first - 1) / sigma))
+    log_lower = epsilon + float(log_ndtr(-(first + d) / sigma)) - norm
+    return math.exp(log_upper) * -math.expm1(min(0.0, log_lower - log_upper))
+
+
+# --- the papers' continuous mechanisms --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Laplace:
+    """x + Lap(scale). Variance ``2 scale^2``. Built by `laplace`."""
+
+    guarantee: Guarantee
+    sensitivity: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        _usable(self.guarantee, self.sensitivity)
+        epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
+        if delta == 0:
+            ok = self.scale > 0 and _ratio_at_most(self.sensitivity, self.scale, epsilon)
+        else:
+            ok = self.scale > 0 and self.profile(epsilon) <= delta
+        _verify("scale", self.scale, ok, self.guarantee, self.sensitivity)
+
+    @property
+    def variance(self) -> float:
+        return 2 * self.scale**2
+
+    def profile(self, epsilon: float) -> float:
+        """The exact delta for any epsilon."""
+        return laplace_profile(self.sensitivity, self.scale, epsilon)
+
+    def log_likelihood(self, output: float, value: float) -> float:
+        return -abs(output - value) / self.scale - math.log(2 * self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    """x + Normal(0, sigma^2). Built by `gaussian` (analytic, the default) or `classic_gaussian` (epsilon <= 1)."""
+
+    guarantee: ApproxDP
+    sensitivity: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _usable(self.guarantee, self.sensitivity)
+        must(self.guarantee.delta > 0, "delta", "must be positive for Gaussian noise", self.guarantee.delta)
+        ok = self.sigma > 0 and self.profile(self.guarantee.epsilon) <= self.guarantee.delta
+        _verify("sigma", self.sigma, ok, self.guarantee, self.sensitivity)
+
+    @property
+    def variance(self) -> float:
+        return self.sigma**2
+
+    def profile(self, epsilon: float) -> float:
+        """The exact delta for any epsilon."""
+        return gaussian_profile(self.sensitivity, self.sigma, epsilon)
+
+    def log_likelihood(self, output: float, value: float) -> float:
+        z = (output - value) / self.sigma
+        return -z * z / 2 - math.log(self.sigma * math.sqrt(2 * math.pi))
+
+
+def laplace(guarantee: Guarantee, sensitivity: float) -> Laplace:
+    """The least Laplace noise for the guarantee.
+
+    Pure: ``scale = sensitivity/epsilon``. Approximate: ``sensitivity/(epsilon - 2 ln(1-delta))`` (dissertation, Thm
+    1.1.5), which is exact in one dimension.
+    """
+    _usable(guarantee, sensitivity)
+    effective = guarantee.epsilon - 2 * math.log1p(-guarantee.delta)
+    pure = guarantee.delta == 0
+
+    def enough(scale: float) -> bool:
+        if pure:
+            return _ratio_at_most(sensitivity, scale, guarantee.epsilon)
+        return laplace_profile(sensitivity, scale, guarantee.epsilon) <= guarantee.delta
+
+    return Laplace(guarantee, sensitivity, _least(sensitivity / effective, enough))
+
+
+def gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
+    """The least Gaussian noise for the guarantee: the analytic calibration (Balle and Wang 2018), any epsilon > 0."""
+    _usable(guarantee, sensitivity)
+    must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
+
+    def enough(sigma: float) -> bool:
+        return gaussian_profile(sensitivity, sigma, guarantee.epsilon) <= guarantee.delta
+
+    low = high = sensitivity / guarantee.epsilon
+    while not enough(high):
+        high *= 2
+    while enough(low):
+        low /= 2
+    for _ in range(200):
+        middle = math.sqrt(low) * math.sqrt(high)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return Gaussian(guarantee, sensitivity, high)
+
+
+def classic_gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
+    """``sigma = sqrt(2 ln(1.25/delta)) sensitivity/epsilon`` (dissertation, Thm 1.1.7): only for epsilon up to 1.
+
+    Above that the formula has no proof, and from epsilon of about 9 (delta 1e-7) it really fails. At epsilon = 1, the
+    edge of the theorem, the description is accepted because its exact profile is computed and suffices.
+    """
+    _usable(guarantee, sensitivity)
+    must(guarantee.epsilon <= 1, "epsilon", "must be at most 1 for the classic Gaussian calibration", guarantee.epsilon)
+    must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
+    sigma = math.sqrt(2 * math.log(1.25 / guarantee.delta)) * sensitivity / guarantee.epsilon
+    return Gaussian(guarantee, sensitivity, sigma)
+
+
+# --- the same on a lattice: what is really drawn ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteLaplace:
+    """An integer plus noise with ``P(k)`` proportional to ``exp(-|k|/scale)``; sensitivity in lattice steps."""
+
+    guarantee: Guarantee
+    sensitivity: int
+    scale: float
+
+    def __post_init__(self) -> None:
+        _usable(self.guarantee, self.sensitivity)
+        must(isinstance(self.sensitivity, int), "sensitivity", "must be a whole number of steps", self.sensitivity)
+        epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
+        if delta == 0:
+            ok = self.scale > 0 and _ratio_at_most(self.sensitivity, self.scale, epsilon)
+        else:
+            ok = self.scale > 0 and self.profile(epsilon) <= delta
+        _verify("scale", self.scale, ok, self.guarantee, self.sensitivity)
+
+    @property
+    def variance(self) -> float:
+        """``2 r/(1-r)^2`` with ``r = e^(-1/scale)``."""
+        return 1 / (2 * math.sinh(1 / (2 * self.scale)) ** 2)
+
+    def profile(self, epsilon: float) -> float:
+        """The exact delta: the log-ratio is ``(d - 2k)/scale`` between 0 and the shift d, so a half-line is optimal."""
+        last = math.ceil((self.sensitivity - self.scale * epsilon) / 2) - 1  # ratio > epsilon up to here
+        if self.scale * epsilon >= self.sensitivity:
+            return 0.0
+        return max(0.0, self._cdf(last) - math.exp(epsilon) * self._cdf(last - self.sensitivity))
+
+    def _cdf(self, k: int) -> float:
+        weight = 1 / (1 + math.exp(-1 / self.scale))  # P(X <= k) = r^-k/(1+r) below 0
+        if k < 0:
+            return weight * math.exp(k / self.scale)
+        return 1 - weight * math.exp(-(k + 1) / self.scale)
+
+    def log_likelihood(self, output: float, value: float) -> float:
+        return -abs(output - value) / self.scale + math.log(math.tanh(1 / (2 * self.scale)))
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian:
+    """An integer plus noise with ``P(k)`` proportional to ``exp(-k^2/(2 sigma^2))`` (Canonne, Kamath, Steinke 2020)."""
+
+    guarantee: ApproxDP
+    sensitivity: int
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _usable(self.guarantee, self.sensitivity)
+        must(isinstance(self.sensitivity, int), "sensitivity", "must be a whole number of steps", self.sensitivity)
+        must(self.guarantee.delta > 0, "delta", "must be positive for Gaussian noise", self.guarantee.delta)
+        ok = self.sigma > 0 and self.profile(self.guarantee.epsilon) <= self.guarantee.delta
+        _verify("sigma", self.sigma, ok, self.guarantee, self.sensitivity)
+
+    @property
+    def variance(self) -> float:
+        """At most ``sigma^2``, and within ``1e-16`` of it from sigma = 2 on."""
+        return self.sigma**2
+
+    def profile(self, epsilon: float) -> float:
+        """An upper bound of the exact delta, exact for small sigma: see `discrete_gaussian_profile`."""
+        return discrete_gaussian_profile(self.sensitivity, self.sigma, epsilon)
+
+    def log_likelihood(self, output: float, value: float) -> float:
+        z = (output - value) / self.sigma
+        # The theta function equals sigma sqrt(2 pi) up to e^(-2 pi^2 sigma^2) (Poisson summation).
+        total = self.sigma * math.sqrt(2 * math.pi) * (1 + 2 * math.exp(-2 * (math.pi * self.sigma) ** 2))
+        return -z * z / 2 - math.log(total)
+
+
+Additive = Laplace | Gaussian | DiscreteLaplace | DiscreteGaussian
+
+
+def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
+    """The least discrete Laplace noise for the guarantee, found from the continuous calibration."""
+    start = laplace(guarantee, sensitivity).scale
+    enough = _constructs(lambda scale: DiscreteLaplace(guarantee, sensitivity, scale))
+    return DiscreteLaplace(guarantee, sensitivity, _least(start, enough))
+
+
+def discrete_gaussian(guarantee: ApproxDP, sensitivity: int) -> DiscreteGaussian:
+    """The least discrete Gaussian noise for the guarantee, found from the analytic calibration."""
+    start = gaussian(guarantee, sensitivity).sigma
+    enough = _constructs(lambda sigma: DiscreteGaussian(guarantee, sensitivity, sigma))
+    return DiscreteGaussian(guarantee, sensitivity, _least(start, enough))

@@ -1,0 +1,110 @@
+"""What crosses a boundary between the rooms. Everything here may be seen by its receiver; nothing here is raw.
+
+``Invite`` goes to every device, a device answers with reports that are added up as ``LocalSummary`` (mergeable in any
+order), and the curator hands out a ``TrustedSummary`` that already carries its noise. Means are in the unit coordinate
+[-1, 1] of the public bounds.
+
+>>> from hybridp.public.randomisers import dithered_bit
+>>> part = LocalSummary(people=2, total=0.5, squares=9.0, randomiser=dithered_bit(PureDP(1.0)))
+>>> (part + part).people
+4
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.randomisers import LEVELS, Randomiser
+
+__all__ = ["Invite", "LocalSummary", "TrustedSummary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """What a device must know to take part: the bounds and the randomiser (which states its guarantee)."""
+
+    bounds: Bounds
+    randomiser: Randomiser
+
+    @property
+    def promise(self) -> PureDP | ApproxDP:
+        return self.randomiser.guarantee
+
+    @property
+    def text(self) -> str:
+        """The mechanism in one line, written beside every report so that it cannot be mistaken for another's."""
+        g = self.promise
+        fields = {"epsilon": g.epsilon, "delta": g.delta, "lower": self.bounds.lower, "upper": self.bounds.upper}
+        return f"{self.randomiser.name}({','.join(f'{k}={float(v)!r}' for k, v in fields.items())})"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSummary:
+    """Sums over local reports: associative, commutative, and free of charge (post-processing of what was reported)."""
+
+    people: int
+    total: float
+    squares: float
+    randomiser: Randomiser
+
+    def __post_init__(self) -> None:
+        must(self.people >= 0, "people", "must not be negative", self.people)
+
+    def __add__(self, other: LocalSummary) -> LocalSummary:
+        if self.randomiser != other.randomiser:
+            raise InvalidInput("`reports` must come from one mechanism to be added up. Got two different ones.")
+        return LocalSummary(
+            self.people + other.people, self.total + other.total, self.squares + other.squares, self.randomiser
+        )
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.people
+
+    def second_moment(self, centre: float) -> float:
+        """The mean square of the reports around a centre."""
+        return max(self.squares / self.people - 2 * centre * self.mean + centre**2, 0.0)
+
+    @property
+    def variance(self) -> float:
+        """The sample variance of the reports."""
+        n = self.people
+        return self.second_moment(self.mean) * n / (n - 1) if n > 1 else self.randomiser.worst_variance
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedSummary:
+    """The trusted group's noisy sum of levels. The number of people is public under replacement."""
+
+    people: int
+    noisy_total: int
+    noise: DiscreteLaplace | DiscreteGaussian
+
+    def __post_init__(self) -> None:
+        must(self.people >= 1, "people", "must be at least 1", self.people)
+
+    @property
+    def step(self) -> float:
+        """One lattice step of the sum, as a step of the mean in the unit coordinate."""
+        return 2 / (LEVELS * self.people)
+
+    @property
+    def mean(self) -> float:
+        return self.noisy_total * self.step - 1
+
+    @property
+    def noise_variance(self) -> float:
+        return self.noise.variance * self.step**2
+
+    @property
+    def laplace_scale(self) -> float:
+        """Scale of the Laplace part of the mean's error; 0 for Gaussian noise."""
+        return self.noise.scale * self.step if isinstance(self.noise, DiscreteLaplace) else 0.0
+
+    @property
+    def gaussian_variance(self) -> float:
+        return self.noise_variance if isinstance(self.noise, DiscreteGaussian) else 0.0

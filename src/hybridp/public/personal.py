@@ -1,0 +1,287 @@
+r"""Personal epsilons: how much each person should count when everyone asks for a different privacy.
+
+The curator holds values on an interval of length `width` and releases one affine estimate
+
+.. math:: \hat\mu = \sum_i w_i x_i + \mathrm{Laplace}(b), \qquad b = \mathrm{width} \cdot \max_i w_i/\epsilon_i ,
+
+which is :math:`\epsilon_i`-differentially private for person i when neighbours replace that person's value
+(Chaudhuri and Courtade 2023, Definition 1). This file holds what can be computed from the epsilons alone,
+before any value is seen: the best weights, the error they give and the saturation point beyond which a larger
+epsilon buys nothing, so that some privacy is free. Fallah et al. (NeurIPS 2022) study people who have a local and a
+central epsilon at once; here each person chooses one kind of trust.
+
+The epsilons are treated as public. Where people's values and their choice of epsilon are correlated, the choice
+itself says something about the value, and no noise added later protects it (arXiv 2509.02856); the estimate is then
+biased too, because the weights follow the choice.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.errors import must
+
+__all__ = ["ROUND_UP", "Crowd", "Unified", "Weights", "adpm_weights", "crowd", "unified"]
+
+Floats = NDArray[np.float64]
+
+# Weights are rounded to nearest, at most 2^-53 off; the scale is rounded up by more than all roundings together,
+# so that width * w_i / noise_scale <= eps_i holds for the numbers as they are stored.
+ROUND_UP = 1.0 + 2.0**-50
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """People with their epsilons, checked: `counts` people share each entry (None: one each)."""
+
+    epsilons: Floats
+    counts: Floats | None
+    variance: float
+    width: float
+
+    @property
+    def people(self) -> float:
+        return float(self.epsilons.size if self.counts is None else self.counts.sum())
+
+    def total(self, values: Floats) -> float:
+        """The sum over people of a number known per entry."""
+        return float(values.sum() if self.counts is None else np.dot(values, self.counts))
+
+    def squares(self, values: Floats) -> float:
+        """The sum over people of a number's square."""
+        return float(np.dot(values, values if self.counts is None else values * self.counts))
+
+
+def crowd(
+    epsilons: ArrayLike,
+    *,
+    variance: float | None = None,
+    width: float = 1.0,
+    counts: ArrayLike | None = None,
+    prefix: str = "",
+) -> Crowd:
+    """Check the epsilons (0 and infinity allowed, someone positive), the counts, the variance and the width.
+
+    `variance=None` stands for the largest variance on the interval, width^2/4. `prefix` goes before the parameters'
+    names in errors.
+
+    >>> crowd([0.1, 2.0], counts=[3, 1]).people
+    4.0
+    >>> crowd([0.1, float("nan")])
+    Traceback (most recent call last):
+        ...
+    hybridp.errors.InvalidInput: `epsilons` must be non-negative numbers (infinity allowed). Got nan.
+    """
+    must(0 < width < math.inf, "width", "must be positive and finite", width)
+    worst = width * width / 4
+    spread = worst if variance is None else float(variance)
+    must(0 <= spread <= worst * (1 + 1e-12), "variance", "must lie between 0 and width^2/4", variance)
+    name = f"{prefix}epsilons"
+    eps = _vector(name, epsilons)
+    must(eps.size > 0, name, "must name at least one person", "none")
+    must(bool(eps.max() > 0), name, "must be positive for at least one person", 0)
+    mass = None if counts is None else _counts(f"{prefix}counts", counts, eps.size)
+    return Crowd(eps, mass, spread, float(width))
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The weights of an affine private mean; one entry a person, or one a group when counts were given.
+
+    A group's entry is the weight of each of its members. `noise_scale` is the scale of the Laplace noise (0 where
+    nobody who counts needs any). `effective_epsilon` is what each person really gets, width * weight / noise_scale,
+    rounded up and never above what they asked; `saturated` marks those who get strictly more privacy than they asked.
+    `mse` is variance * sum w^2 + 2 noise_scale^2. `constant_better` says that this exceeds width^2/4, the worst error
+    of answering the midpoint whatever the data (last line of the paper's Algorithm 1).
+    """
+
+    weight: Floats
+    noise_scale: float
+    effective_epsilon: Floats
+    saturated: NDArray[np.bool_]
+    theta: float
+    mse: float
+    constant_better: bool
+
+
+def adpm_weights(
+    epsilons: ArrayLike, *, variance: float | None = None, width: float = 1.0, counts: ArrayLike | None = None
+) -> Weights:
+    r"""The weights of least mean squared error, exactly.
+
+    Minimises :math:`\sigma^2\sum w_i^2 + 2\,\mathrm{width}^2 (\max_i w_i/\epsilon_i)^2` subject to
+    :math:`\sum w_i = 1, w \ge 0`. At a fixed noise scale the best weights are equal where the privacy constraint
+    allows it, hence :math:`w_i \propto \min(\epsilon_i, \theta)`, and stationarity in theta reads
+
+    .. math:: \sum_i \epsilon_i (\theta-\epsilon_i)_+ = 2\,\mathrm{width}^2/\sigma^2
+
+    (no root below the largest epsilon: theta is that epsilon and nobody is saturated). With `variance=None`, the worst
+    case width^2/4, the right-hand side is 8 and this is ADPM (Chaudhuri and Courtade 2023, Algorithm 1; Table I for two
+    groups). The variance must be public or privately estimated from other people. The root is found by selection, in
+    expected linear time, from sums of positive terms only.
+
+    Guarantee: releasing sum w_i x_i + Laplace(noise_scale) is effective_epsilon[i]-DP, hence epsilons[i]-DP, for
+    person i under replacement; people of infinite epsilon are public.
+
+    >>> w = adpm_weights([0.1, 0.1, 5.0, float("inf")], counts=[400, 300, 200, 100])
+    >>> [round(float(e), 4) for e in w.effective_epsilon]
+    [0.1, 0.1, 0.2143, 0.2143]
+    >>> w.saturated.tolist(), round(w.mse * 1e4, 4), w.constant_better
+    ([False, False, True, True], 3.9894, False)
+    """
+    return _weigh(crowd(epsilons, variance=variance, width=width, counts=counts))
+
+
+def _weigh(people: Crowd) -> Weights:
+    eps = people.epsilons
+    theta = _saturation(people)
+    if math.isinf(theta):  # only public people count: their plain mean, without noise
+        effective = np.where(np.isinf(eps), math.inf, 0.0)
+        share = np.isinf(eps).astype(np.float64)
+    else:
+        effective = np.minimum(eps, theta)
+        share = effective / theta
+    total = people.total(share)
+    share /= total
+    scale = 0.0 if math.isinf(theta) else math.nextafter(people.width / theta / total * ROUND_UP, math.inf)
+    mse = people.variance * people.squares(share) + 2 * scale * scale
+    saturated = eps > effective
+    for array in (share, effective, saturated):
+        array.setflags(write=False)
+    return Weights(share, scale, effective, saturated, theta, mse, mse > people.width * people.width / 4)
+
+
+def _saturation(people: Crowd) -> float:
+    """Theta: the root of sum eps_i (theta - eps_i)_+ = 2 width^2 / variance, at most the largest epsilon.
+
+    Selection: each step partitions what is undecided around its median p and decides one half by the sign of
+    g(p) - target, where g(p) = sum eps_i (p - eps_i)_+. `slope` and `level` are g's slope and value at `knot`, the
+    largest epsilon known to lie below theta, so every update adds positive terms. An overflow is an infinite g, which
+    is decided correctly, since the target is at least 8 whatever the width.
+    """
+    eps = people.epsilons
+    unit = people.variance / people.width / people.width
+    target = 2 / unit if unit > 0 else math.inf
+    top = float(eps.max())
+    least = float(np.min(eps, where=eps > 0, initial=math.inf))
+    # One person alone already forces theta <= eps + target/eps, so that infinite epsilons may be cut to a finite one.
+    cap = min(top, least + target / least)
+    if math.isinf(cap):
+        return math.inf
+    x = np.minimum(eps, cap)
+    mass = None if people.counts is None else people.counts.copy()
+    low, high = 0, x.size
+    slope = level = knot = 0.0
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        while low < high:
+            middle = (low + high) // 2
+            if mass is None:
+                x[low:high].partition(middle - low)
+            else:
+                order = np.argpartition(x[low:high], middle - low)
+                x[low:high], mass[low:high] = x[low:high][order], mass[low:high][order]
+            below = x[low:middle]
+            p = float(x[middle])
+            weighted = below if mass is None else below * mass[low:middle]
+            reached = level + (p - knot) * slope + float(np.dot(weighted, p - below))
+            if reached < target:
+                slope += float(weighted.sum()) + p * (1.0 if mass is None else float(mass[middle]))
+                level, knot, low = reached, p, middle + 1
+            else:
+                high = middle
+    return min(knot + (target - level) / slope, top)
+
+
+@dataclass(frozen=True, eq=False)
+class Unified:
+    """One estimate from trusted people and local reports: trusted_share * trusted release + sum local_weight * report.
+
+    `trusted` is None when no trusted person has a positive epsilon. `local_weight` holds the weight of each report (of
+    each report of a group when counts were given). `trusted_mse` and `local_mse` are the errors of the two halves on
+    their own, infinite where a half says nothing; `mse` is that of the whole.
+    """
+
+    trusted: Weights | None
+    trusted_share: float
+    local_weight: Floats
+    trusted_mse: float
+    local_mse: float
+    mse: float
+    constant_better: bool
+
+
+def unified(
+    trusted_epsilons: ArrayLike,
+    local_variances: ArrayLike,
+    *,
+    variance: float,
+    width: float = 1.0,
+    trusted_counts: ArrayLike | None = None,
+    local_counts: ArrayLike | None = None,
+) -> Unified:
+    r"""The best affine estimate from trusted people with personal epsilons and from unbiased local reports.
+
+    Minimises :math:`\sigma^2\sum w^2 + 2\,\mathrm{width}^2(\max_T w_i/\epsilon_i)^2 + \sum_L v_j w_j^2` with
+    :math:`\sum w = 1`, where :math:`v_j` is the variance that person j's own device adds. The problem separates:
+    the trusted half is `adpm_weights`, of error V_T, and the rest is inverse variance,
+    :math:`1/V = 1/V_T + \sum_j 1/(\sigma^2+v_j)`. With one epsilon and one local mechanism this is the known-variance
+    hybrid KVH of Avent, Dubey and Korolova (2020), with w* = V_L/(V_T+V_L); without local people and with
+    variance = width^2/4 it is ADPM. `variance` may be estimated from the local reports, which are other people's,
+    never from the trusted rows.
+
+    Guarantee: each local report keeps its own device's epsilon; trusted people get `trusted.effective_epsilon` under
+    replacement. Combining released numbers costs no privacy.
+
+    >>> u = unified([1.0], [4.0], variance=1/12, trusted_counts=[50], local_counts=[950])
+    >>> round(u.trusted_share, 4), round(u.mse * 1e3, 4)
+    (0.6354, 1.5673)
+    """
+    must(variance > 0, "variance", "must be positive", variance)
+    must(variance <= width * width / 4 * (1 + 1e-12), "variance", "must be at most width^2/4", variance)
+    eps = _vector("trusted_epsilons", trusted_epsilons)
+    trusted: Weights | None = None
+    if eps.any():
+        trusted = _weigh(crowd(eps, variance=variance, width=width, counts=trusted_counts, prefix="trusted_"))
+    noise = _vector("local_variances", local_variances)
+    precision = 1 / (variance + noise)
+    if local_counts is None:
+        local_information = float(precision.sum())
+    else:
+        local_information = float(np.dot(precision, _counts("local_counts", local_counts, noise.size)))
+    trusted_information = 0.0 if trusted is None else 1 / trusted.mse
+    information = trusted_information + local_information
+    must(information > 0, "local_variances", "must leave someone whose data count", "no trusted person and no report")
+    weight = precision / information
+    weight.setflags(write=False)
+    return Unified(
+        trusted=trusted,
+        trusted_share=trusted_information / information,
+        local_weight=weight,
+        trusted_mse=math.inf if trusted is None else trusted.mse,
+        local_mse=1 / local_information if local_information > 0 else math.inf,
+        mse=1 / information,
+        constant_better=1 / information > width * width / 4,
+    )
+
+
+def _vector(name: str, values: ArrayLike) -> Floats:
+    """Non-negative numbers or infinities as one array; the message is the same for a NaN and for a negative number."""
+    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    must(array.ndim == 1, name, "must be one number or a one-dimensional array", f"{array.ndim} dimensions")
+    least = float(array.min(initial=0.0))
+    must(least >= 0, name, "must be non-negative numbers (infinity allowed)", least)
+    return array
+
+
+def _counts(name: str, counts: ArrayLike, size: int) -> Floats:
+    """Group sizes: positive whole numbers, one for each entry."""
+    mass = np.atleast_1d(np.asarray(counts, dtype=np.float64))
+    must(mass.shape == (size,), name, f"must hold one number for each of the {size} entries", f"shape {mass.shape}")
+    whole = np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))
+    if not whole.all():
+        must(False, name, "must be positive whole numbers", mass[~whole][0])
+    return mass

@@ -1,0 +1,276 @@
+r"""What ADPM is compared with: other private means under personal epsilons, and bounds that no mean can beat.
+
+The baselines are those of Chaudhuri and Courtade (2023), section IV, each described by what is needed to run it and by
+its mean squared error for data of a given variance (default: the worst case width^2/4). The bounds are their
+Theorems 1 and 2. Neighbours replace one person's value, except for the sampling mechanism, which says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.errors import must
+from hybridp.public.personal import ROUND_UP, Crowd, crowd
+
+__all__ = [
+    "Affine",
+    "Groups",
+    "Sampled",
+    "TwoGroups",
+    "fme_inferred",
+    "ldpe",
+    "lower_bound",
+    "propdpm",
+    "sampling_mechanism",
+    "two_groups",
+    "uni",
+]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """sum weight * x + Laplace(noise_scale), with one weight a person (a member, when counts were given)."""
+
+    weight: Floats
+    noise_scale: float
+    mse: float
+
+
+def _affine(people: Crowd, weight: Floats, scale: float) -> Affine:
+    scale *= ROUND_UP
+    return Affine(weight, scale, people.variance * people.squares(weight) + 2 * scale * scale)
+
+
+def uni(
+    epsilons: ArrayLike, *, variance: float | None = None, width: float = 1.0, counts: ArrayLike | None = None
+) -> Affine:
+    """UNI: everyone gets the smallest epsilon; variance/n + 2 (width/(n eps_1))^2. Infinite when someone asks for 0.
+
+    >>> round(uni([0.1, 5.0], counts=[1, 999]).mse, 6)
+    0.00045
+    """
+    people = crowd(epsilons, variance=variance, width=width, counts=counts)
+    least, n = float(people.epsilons.min()), people.people
+    scale = people.width / (n * least) if least > 0 else math.inf
+    return _affine(people, np.full(people.epsilons.size, 1 / n), scale)
+
+
+def propdpm(
+    epsilons: ArrayLike, *, variance: float | None = None, width: float = 1.0, counts: ArrayLike | None = None
+) -> Affine:
+    """PropDPM: weights proportional to epsilon, noise width / sum eps; the public alone where someone is public.
+
+    >>> round(propdpm([0.1, 5.0], counts=[999, 1]).mse, 6)
+    0.000977
+    """
+    people = crowd(epsilons, variance=variance, width=width, counts=counts)
+    top = float(people.epsilons.max())
+    share = np.isinf(people.epsilons).astype(np.float64) if math.isinf(top) else people.epsilons / top
+    total = people.total(share)
+    return _affine(people, share / total, people.width / top / total)
+
+
+def fme_inferred(
+    epsilons: ArrayLike, *, variance: float | None = None, width: float = 1.0, counts: ArrayLike | None = None
+) -> Affine:
+    """FME (Fallah et al. 2022), as inferred: its rule is not printed in the papers at hand.
+
+    Weights proportional to u_i = min(eps_i, 1/sqrt(n-k)), k the first number of most private people such that the next
+    epsilon is at least 1/sqrt(n-k), and noise width / sum u. It gives the -6.2 and -6.2 of Table II, and is private
+    because u_i <= eps_i.
+
+    >>> round(fme_inferred([0.1] * 100).mse, 4), round(uni([0.1] * 100).mse, 4)
+    (0.0225, 0.0225)
+    """
+    people = crowd(epsilons, variance=variance, width=width, counts=counts)
+    order = np.argsort(people.epsilons)
+    eps, mass = people.epsilons[order], _masses(people)[order]
+    left = people.people - (np.cumsum(mass) - mass)
+    reached = np.flatnonzero(eps >= 1 / np.sqrt(left))
+    level = 1 / math.sqrt(left[reached[0]]) if reached.size else float(eps[-1])
+    share = np.minimum(people.epsilons, level)
+    total = people.total(share)
+    return _affine(people, share / total, people.width / total)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Each group of equal epsilon releases its own mean + Laplace(noise_scale); `weight` combines the releases."""
+
+    epsilon: Floats
+    size: Floats
+    weight: Floats
+    noise_scale: Floats
+    mse: float
+
+
+def ldpe(
+    epsilons: ArrayLike, *, variance: float | None = None, width: float = 1.0, counts: ArrayLike | None = None
+) -> Groups:
+    """LDPE: people of equal epsilon release one private mean, and the means are combined by inverse variance.
+
+    A group of m people has V = variance/m + 2 (width/(m eps))^2, and the whole 1/sum(1/V). When all epsilons differ
+    every person is a group of one, as in Table II.
+
+    >>> round(ldpe([0.1, 0.2], counts=[500, 500]).mse, 6), round(ldpe([0.1, 0.2] * 500).mse, 6)
+    (0.000455, 0.000455)
+    """
+    people = crowd(epsilons, variance=variance, width=width, counts=counts)
+    must(people.variance > 0, "variance", "must be positive", variance)
+    eps, inverse = np.unique(people.epsilons, return_inverse=True)
+    size = np.asarray(np.bincount(inverse, weights=_masses(people), minlength=eps.size), dtype=np.float64)
+    with np.errstate(divide="ignore", over="ignore"):
+        scale = people.width / (size * eps) * ROUND_UP
+        precision = 1 / (people.variance / size + 2 * scale * scale)
+    total = float(precision.sum())
+    return Groups(eps, size, precision / total, scale, 1 / total)
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Keep each person with `probability`; release the mean of the N kept + Laplace(width/(N inner_epsilon)).
+
+    `mse` averages over the sampling. `replacement_epsilon` bounds what a person gets under replacement.
+    """
+
+    probability: Floats
+    inner_epsilon: float
+    replacement_epsilon: Floats
+    mse: float
+
+
+def sampling_mechanism(
+    epsilons: ArrayLike, *, variance: float | None = None, width: float = 1.0, counts: ArrayLike | None = None
+) -> Sampled:
+    r"""SM (Jorgensen, Yu and Cormode 2015): sample person i with probability (e^eps_i - 1)/(e^t - 1), t = max eps.
+
+    The relation is **add/remove**, not the replacement used everywhere else here. For an inner mechanism that is
+    t-DP under add/remove, adding or removing person i changes probabilities by a factor in
+    :math:`[1-p(1-e^{-t}),\ 1+p(e^t-1)]`, and the upper end is e^eps_i. Replacing is removing and adding, so the
+    factor may reach :math:`e^{\epsilon_i}/(1-p(1-e^{-t}))`, more than asked (`replacement_epsilon`). Moreover the
+    inner mean as the paper runs it, with scale width/(N t), takes the number N of people kept as public. A baseline
+    for comparison only.
+
+    The error is variance E[1/N] + 2 (width/t)^2 E[1/N^2], with N >= 1 because the largest epsilon is always kept.
+    With G the generating function of N, E[1/N] and E[1/N^2] are the integrals of G(e^-x) and x G(e^-x) over x > 0,
+    computed by the trapezoid rule in log x. Where someone is public only the public count.
+
+    >>> sm = sampling_mechanism([0.5, 1.0], counts=[500, 500])
+    >>> sm.probability.round(4).tolist(), sm.replacement_epsilon.round(4).tolist(), round(sm.mse * 1e4, 4)
+    ([0.3775, 1.0], [0.7727, 2.0], 3.6727)
+    """
+    people = crowd(epsilons, variance=variance, width=width, counts=counts)
+    eps, top = people.epsilons, float(people.epsilons.max())
+    if math.isinf(top):
+        p = np.isinf(eps).astype(np.float64)
+        replaced = np.where(np.isinf(eps), math.inf, 0.0)
+        noise = 0.0
+    else:
+        with np.errstate(divide="ignore", under="ignore"):
+            p = np.minimum(np.exp(eps - top) * np.expm1(-eps) / np.expm1(-top), 1.0)
+            replaced = eps - np.maximum(np.log1p(p * np.expm1(-top)), -top)
+        noise = 2 * (people.width / top) ** 2
+    first, second = _inverse_moments(p, _masses(people))
+    return Sampled(p, top, replaced, people.variance * first + noise * second)
+
+
+def _inverse_moments(p: Floats, mass: Floats) -> tuple[float, float]:
+    """E[1/N] and E[1/N^2] for N a sum of independent coins of probability p, `mass` of each, one of them sure."""
+    # The integrand is analytic for |arg x| < pi/2, so a step h in log x errs by about exp(-pi^2/h).
+    step = 0.25
+    x = np.exp(np.arange(math.log(1e-17 / (1 + float(np.dot(p, mass)))), math.log(50.0), step))
+    with np.errstate(divide="ignore", under="ignore"):
+        G = np.array([math.exp(float(np.dot(mass, np.log1p(p * math.expm1(-s))))) for s in x])
+    return float(np.dot(x, G)) * step, float(np.dot(x * x, G)) * step
+
+
+@dataclass(frozen=True)
+class TwoGroups:
+    """Two groups: Table I's weight of a member of each, the saturation ratio R, and the bounds of Theorems 1 and 2.
+
+    The second group gains nothing from an epsilon above `saturation` = R eps_1.
+    """
+
+    R: float
+    saturation: float
+    weight: tuple[float, float]
+    upper: float
+    lower: float
+
+
+def two_groups(n: int, fraction: float, epsilon_1: float, epsilon_2: float, *, width: float = 1.0) -> TwoGroups:
+    r"""Table I and Theorems 1 and 2 for a fraction f with the smaller eps_1 and the others with eps_2.
+
+    R = 1 + 8/(eps_1^2 n f). Up to R eps_1 the weights are proportional to epsilon and the error is
+    :math:`\overline{\epsilon^2}/(4n\bar\epsilon^2) + 2/(n\bar\epsilon)^2`; above, it stays at R/(4n[f+(1-f)R]);
+    both times width^2 and at most width^2/4. `lower` is `lower_bound` for these groups, since Theorem 2 leaves its
+    constant open.
+
+    >>> g = two_groups(1000, 0.7, 0.1, 0.5)
+    >>> round(g.R, 4), round(g.saturation, 4), [round(w * 1000, 4) for w in g.weight], round(g.upper * 1e4, 4)
+    (2.1429, 0.2143, [0.7447, 1.5957], 3.9894)
+    """
+    must(n >= 1, "n", "must be at least 1", n)
+    must(0 <= fraction <= 1, "fraction", "must lie between 0 and 1", fraction)
+    must(0 <= epsilon_1 < math.inf, "epsilon_1", "must be non-negative and finite", epsilon_1)
+    must(epsilon_2 >= epsilon_1, "epsilon_2", "must be at least epsilon_1", epsilon_2)
+    must(0 < width < math.inf, "width", "must be positive and finite", width)
+    f, g = fraction, 1 - fraction
+    must(epsilon_1 * f > 0 or epsilon_2 * g > 0, "epsilon_2", "must leave someone a positive epsilon", epsilon_2)
+    inner = n * f * epsilon_1 * epsilon_1
+    q = inner / (inner + 8)  # 1/R, which stays finite when f or epsilon_1 is 0
+    if math.isinf(epsilon_2) or (q > 0 and epsilon_2 * q >= epsilon_1):
+        weight = (q / (n * (f * q + g)), 1 / (n * (f * q + g)))
+        error = (inner + 8) / (4 * n * (inner + 8 * g))
+    else:
+        mean = f * epsilon_1 + g * epsilon_2
+        weight = (epsilon_1 / mean / n, epsilon_2 / mean / n)
+        noise = 1 / (n * mean)
+        error = n * (f * weight[0] ** 2 + g * weight[1] ** 2) / 4 + 2 * noise * noise
+    R = 1 / q if q > 0 else math.inf
+    return TwoGroups(
+        R=R,
+        saturation=epsilon_1 / q if q > 0 else math.inf,
+        weight=weight,
+        upper=min(error, 0.25) * width * width,
+        lower=_le_cam(np.array([epsilon_1, epsilon_2]), np.array([n * f, n * g])) * width * width,
+    )
+
+
+def lower_bound(epsilons: ArrayLike, *, width: float = 1.0, counts: ArrayLike | None = None) -> float:
+    r"""No mean that is eps_i-DP for each person i has a smaller worst-case mean squared error (cf. Theorem 2).
+
+    Theorem 2's constant is left open in the paper; this one is explicit, by the same method for any epsilons. Take
+    data of +-width/2 with mean +-s, s = gamma width/2. With output densities p and q under the two signs, the average
+    risk is at least :math:`2s^2\int pq/(p+q) \ge s^2 (1-TV)` (Le Cam). Coupling the values one by one changes the
+    output of an eps-DP mechanism by at most tanh(eps/2) in total variation, with probability gamma each; by Pinsker's
+    inequality m people reveal at most gamma sqrt(m ln 3), for gamma <= 1/2. Hence TV <= gamma B with
+    :math:`B = \min_k \sum_{i\le k}\tanh(\epsilon_i/2) + \sqrt{(n-k)\ln 3}`, epsilons ascending.
+
+    >>> round(lower_bound([0.1], counts=[1000]) / two_groups(1000, 1, 0.1, 0.1).upper, 4)
+    0.0749
+    """
+    people = crowd(epsilons, width=width, counts=counts)
+    order = np.argsort(people.epsilons)
+    return _le_cam(people.epsilons[order], _masses(people)[order]) * people.width * people.width
+
+
+def _le_cam(eps: Floats, mass: Floats) -> float:
+    """The bound for width 1. B is concave in k within a group of equal epsilon, so k at the groups' ends suffices."""
+    seen = np.concatenate(([0.0], np.cumsum(mass)))
+    private = np.concatenate(([0.0], np.cumsum(mass * np.tanh(eps / 2))))
+    mixed = private + np.sqrt(np.maximum(seen[-1] - seen, 0.0) * math.log(3))
+    # The coupling alone holds for every gamma <= 1; gamma = 2/(3B) maximises gamma^2 (1 - gamma B).
+    choices = ((float(private[-1]), 1.0), (float(mixed.min()), 0.5))
+    gammas = [(min(most, 2 / (3 * B)), B) for B, most in choices]
+    return max(gamma * gamma * (1 - gamma * B) / 4 for gamma, B in gammas)
+
+
+def _masses(people: Crowd) -> Floats:
+    return np.ones(people.epsilons.size) if people.counts is None else people.counts

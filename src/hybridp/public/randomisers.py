@@ -1,0 +1,372 @@
+"""Local randomisers as frozen descriptions: what a device does to one value before anything leaves it.
+
+A value is first clipped and put on a public lattice of `LEVELS` steps over its bounds: level l stands for the unit
+coordinate ``z = 2 l/LEVELS - 1`` in [-1, 1]. Every randomiser answers with a *report* y in the same coordinate,
+unbiased (``E[y] = z`` exactly), with variance ``constant + quadratic z^2``. Probabilities are whole multiples of 2^-64,
+rounded towards more privacy: a device draws them exactly by comparing integers, and the guarantee is verified in exact
+arithmetic when the description is made.
+
+>>> best_randomiser(PureDP(1.0)).name, best_randomiser(PureDP(4.0)).name
+('dithered', 'piecewise')
+>>> round(dithered_bit(PureDP(1.0)).worst_variance, 2)
+4.02
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Literal
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
+
+__all__ = [
+    "LEVELS",
+    "LOCAL_NAMES",
+    "DitheredBit",
+    "KRandomisedResponse",
+    "LocalAdditive",
+    "LocalName",
+    "Piecewise",
+    "Randomiser",
+    "best_randomiser",
+    "dithered_bit",
+    "k_randomised_response",
+    "local_additive",
+    "piecewise",
+    "randomised_response",
+    "randomiser",
+]
+
+LEVELS = 2**32
+"""Steps of the public lattice over [lower, upper]: finer than any data that 32 bits can tell apart."""
+
+WORD = 2**64
+"""Probabilities are multiples of 1/WORD."""
+
+LocalName = Literal["laplace", "gaussian", "dithered", "piecewise", "best"]
+LOCAL_NAMES: tuple[LocalName, ...] = ("best", "dithered", "piecewise", "laplace", "gaussian")
+
+Guarantee = PureDP | ApproxDP
+
+_CONTEXT = Context(prec=60)
+
+
+def _exp(epsilon: float) -> Decimal:
+    """e^epsilon to 60 digits (Decimal's exponential is correctly rounded)."""
+    return _CONTEXT.exp(Decimal(epsilon))
+
+
+def _usable(guarantee: Guarantee) -> None:
+    must(
+        math.isfinite(guarantee.epsilon) and 0.001 <= guarantee.epsilon <= 30,
+        "epsilon",
+        "must be at least 0.001 and at most 30 for a local report",
+        guarantee.epsilon,
+    )
+
+
+def _pure(guarantee: Guarantee) -> PureDP:
+    """These randomisers are purely private; a stated delta is simply not spent."""
+    _usable(guarantee)
+    return PureDP(guarantee.epsilon)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DitheredBit:
+    """One dithered bit: a public random threshold U and the noisy sign of z - U.
+
+    U is uniform on the midpoints of the lattice, independent of the value; s = sign(z - U) is flipped with probability
+    q = flips/2^64; the report is ``y = B s + U`` with ``B = 1/(1-2q)``. Only s depends on the value and, given U, it
+    is a randomised response: epsilon-DP when ``(1-q)/q <= e^epsilon``. Variance ``B^2 - 2/3`` for every z (subtractive
+    dithering on Duchi's bit; Ben-Basat, Mitzenmacher and Vargaftik 2021).
+    """
+
+    guarantee: PureDP
+    flips: int
+
+    name = "dithered"
+
+    def __post_init__(self) -> None:
+        _usable(self.guarantee)
+        ok = 0 < self.flips <= WORD // 2 and WORD - self.flips <= _exp(self.guarantee.epsilon) * self.flips
+        must(ok, "flips", f"must be large enough for {self.guarantee}", self.flips)
+
+    @property
+    def gain(self) -> float:
+        """B, the size of the debiased sign."""
+        return WORD / (WORD - 2 * self.flips)
+
+    @property
+    def variance_terms(self) -> tuple[float, float]:
+        return self.gain**2 - 2 / 3, 0.0
+
+    @property
+    def worst_variance(self) -> float:
+        return self.variance_terms[0]
+
+    @property
+    def bound(self) -> float:
+        """No honest report lies outside [-bound, bound]."""
+        return self.gain + 1
+
+    def square_deviation(self, mean: float, spread: float) -> float:
+        """sd of (y - mean)^2 for one report.
+
+        Exactly ``4 B^2/3 - 56/45 + 4 z^2 (B^2 - 1)`` is its variance when everybody holds z = mean; the constant
+        4/45 in place of -56/45 covers spread-out data.
+        """
+        return math.sqrt(4 * self.gain**2 / 3 + 4 / 45 + 4 * mean**2 * (self.gain**2 - 1))
+
+    def profile(self, epsilon: float) -> float:
+        q = self.flips / WORD
+        return max(0.0, (1 - q) - math.exp(epsilon) * q)
+
+
+@dataclass(frozen=True, slots=True)
+class Piecewise:
+    """The piecewise mechanism (Wang et al. 2019) on integers: a window around the value is more likely than the rest.
+
+    There are LEVELS + width cells; the window of level l is [l, l + width). With probability p = inside/2^64 the cell
+    is uniform in the window, otherwise uniform outside. epsilon-DP when ``p/width <= e^epsilon (1-p)/LEVELS``. The
+    mean cell is linear in l, so the report is debiased exactly. ``width = LEVELS/t``; t = e^(epsilon/3) is the better
+    choice.
+    """
+
+    guarantee: PureDP
+    width: int
+    inside: int
+
+    name = "piecewise"
+
+    def __post_init__(self) -> None:
+        _usable(self.guarantee)
+        odds_ok = self.inside * LEVELS <= _exp(self.guarantee.epsilon) * (WORD - self.inside) * self.width
+        must(0 < self.width <= LEVELS, "width", "must be at least 1 and at most the number of levels", self.width)
+        must(self.slope > 0 and odds_ok, "inside", f"must be small enough for {self.guarantee}", self.inside)
+
+    @property
+    def _p(self) -> float:
+        return self.inside / WORD
+
+    @property
+    def slope(self) -> float:
+        """How far the mean cell moves when the level moves by one."""
+        return self._p - (1 - self._p) * self.width / LEVELS
+
+    @property
+    def cells(self) -> int:
+        return LEVELS + self.width
+
+    @property
+    def offset(self) -> float:
+        """The mean cell at level 0."""
+        centre = (self.width - 1) / 2
+        rest = (self.cells * ((self.cells - 1) / 2) - self.width * centre) / LEVELS
+        return self._p * centre + (1 - self._p) * rest
+
+    @property
+    def variance_terms(self) -> tuple[float, float]:
+        """In the continuous limit, the lattice being 2^-32 fine: E[cell^2] is quadratic in the window's centre."""
+        w = self.width / self.cells  # all lengths as shares of the cells
+        p = self._p
+        slope = p - (1 - p) * w / (1 - w)
+        scale = slope * (1 - w) / 2  # cell position per unit of z
+        middle = p * w**2 / 12 + (1 - p) * (1 / 3 - w**3 / 12) / (1 - w)
+
+        def variance(z: float) -> float:
+            c = (z + 1) / 2 * (1 - w) + w / 2
+            mean = p * c + (1 - p) * (0.5 - w * c) / (1 - w)
+            return (middle + slope * c**2 - mean**2) / scale**2
+
+        constant = variance(0.0)
+        return constant, variance(1.0) - constant
+
+    @property
+    def worst_variance(self) -> float:
+        constant, quadratic = self.variance_terms
+        return constant + max(0.0, quadratic)
+
+    @property
+    def bound(self) -> float:
+        far = (self.cells - 1 - self.offset) / self.slope
+        return 2 * far / LEVELS - 1
+
+    def square_deviation(self, mean: float, spread: float) -> float:
+        """An upper bound: |y - mean| is bounded, so the fourth moment is at most its square times the second."""
+        second = self.worst_variance + spread
+        return math.sqrt(max(second * ((self.bound + abs(mean)) ** 2 - second), 1e-12))
+
+    def profile(self, epsilon: float) -> float:
+        """Worst over pairs of levels: windows that do not overlap (or overlap least)."""
+        p = self._p
+        overlap = max(0, self.width - LEVELS)
+        share = (self.width - overlap) / self.width
+        outside = (1 - p) * (self.width - overlap) / LEVELS
+        return max(0.0, p * share - math.exp(epsilon) * outside)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAdditive:
+    """The papers' local forms: the level plus discrete Laplace or Gaussian noise."""
+
+    noise: DiscreteLaplace | DiscreteGaussian
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.noise.guarantee
+
+    @property
+    def name(self) -> str:
+        return "laplace" if isinstance(self.noise, DiscreteLaplace) else "gaussian"
+
+    @property
+    def variance_terms(self) -> tuple[float, float]:
+        return self.noise.variance * (2 / LEVELS) ** 2, 0.0
+
+    @property
+    def worst_variance(self) -> float:
+        return self.variance_terms[0]
+
+    @property
+    def bound(self) -> float:
+        """Reports beyond this have probability below e^-60: not from an honest device."""
+        if isinstance(self.noise, DiscreteLaplace):
+            return 1 + 60 * self.noise.scale * 2 / LEVELS
+        return 1 + 11 * self.noise.sigma * 2 / LEVELS
+
+    def square_deviation(self, mean: float, spread: float) -> float:
+        """sd of (X + N - mean)^2 with E N^4 = 6 v^2 (Laplace) or 3 v^2 (Gaussian), v the noise variance."""
+        v = self.variance_terms[0]
+        excess = 5.0 if isinstance(self.noise, DiscreteLaplace) else 2.0
+        own = spread * max((1 + abs(mean)) ** 2 - spread, 0.0)
+        return math.sqrt(excess * v**2 + 4 * spread * v + own)
+
+    def profile(self, epsilon: float) -> float:
+        return self.noise.profile(epsilon)
+
+
+Randomiser = DitheredBit | Piecewise | LocalAdditive
+
+
+def dithered_bit(guarantee: Guarantee) -> DitheredBit:
+    """The dithered bit for an epsilon: ``q = 1/(e^epsilon + 1)``, rounded up to a multiple of 2^-64."""
+    pure = _pure(guarantee)
+    return DitheredBit(pure, int(_CONTEXT.divide(Decimal(WORD), _exp(pure.epsilon) + 1)) + 1)
+
+
+def piecewise(guarantee: Guarantee, t: float | None = None) -> Piecewise:
+    """The piecewise mechanism: ``p = e^epsilon/(t + e^epsilon)`` rounded down, t = e^(epsilon/3) unless given."""
+    pure = _pure(guarantee)
+    t = math.exp(pure.epsilon / 3) if t is None else t
+    must(math.isfinite(t) and t >= 1, "t", "must be at least 1", t)
+    width = max(1, round(LEVELS / t))
+    odds = _exp(pure.epsilon) * width / LEVELS
+    return Piecewise(pure, width, int(WORD * odds / (1 + odds)) - 1)
+
+
+def local_additive(guarantee: Guarantee, kind: Literal["laplace", "gaussian"] = "laplace") -> LocalAdditive:
+    """Laplace or Gaussian noise added on the device; one person's value is the whole data set."""
+    _usable(guarantee)
+    if kind == "laplace":
+        return LocalAdditive(discrete_laplace(guarantee, LEVELS))
+    if not isinstance(guarantee, ApproxDP) or guarantee.delta == 0:
+        raise InvalidInput("`delta` must be positive for Gaussian reports. Got 0.")
+    return LocalAdditive(discrete_gaussian(guarantee, LEVELS))
+
+
+def best_randomiser(guarantee: Guarantee) -> Randomiser:
+    """The purely private randomiser with the smallest worst-case variance: dithered bit up to epsilon of about 2,
+    piecewise above."""
+    candidates: tuple[Randomiser, ...] = (dithered_bit(guarantee), piecewise(guarantee))
+    return min(candidates, key=lambda r: r.worst_variance)
+
+
+def randomiser(name: LocalName, guarantee: Guarantee) -> Randomiser:
+    """A randomiser by its name on the command line."""
+    match name:
+        case "best":
+            return best_randomiser(guarantee)
+        case "dithered":
+            return dithered_bit(guarantee)
+        case "piecewise":
+            return piecewise(guarantee)
+        case "laplace":
+            return local_additive(_pure(guarantee))
+        case "gaussian":
+            return local_additive(guarantee, "gaussian")
+    raise InvalidInput(f"`local` must be one of {', '.join(LOCAL_NAMES)}. Got {name}.")
+
+
+# --- categories -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KRandomisedResponse:
+    """k-ary randomised response: the truth with probability keep/2^64, otherwise one of the k-1 others, uniformly.
+
+    (epsilon, delta)-DP when ``keep <= (e^epsilon + (k-1) delta)/(e^epsilon + k - 1)``; for k = 2 this is the
+    dissertation's Thm 1.1.3. Counts are debiased by ``(share - q)/(p - q)``.
+    """
+
+    guarantee: Guarantee
+    categories: int
+    keep: int
+
+    name = "k-rr"
+
+    def __post_init__(self) -> None:
+        _usable(self.guarantee)
+        k = self.categories
+        must(isinstance(k, int) and k >= 2, "categories", "must be at least 2", k)
+        limit = _exp(self.guarantee.epsilon) * (WORD - self.keep) / (k - 1) + Decimal(self.guarantee.delta) * WORD
+        must(
+            WORD // k <= self.keep <= WORD and self.keep <= limit,
+            "keep",
+            f"must be small enough for {self.guarantee}",
+            self.keep,
+        )
+
+    @property
+    def truth(self) -> float:
+        return self.keep / WORD
+
+    @property
+    def other(self) -> float:
+        return (1 - self.truth) / (self.categories - 1)
+
+    def variance(self, share: float) -> float:
+        """Variance of one debiased indicator whose category has this true share."""
+        seen = share * self.truth + (1 - share) * self.other
+        return seen * (1 - seen) / (self.truth - self.other) ** 2
+
+    def profile(self, epsilon: float) -> float:
+        """Only the true category can be e^epsilon times likelier than under another value."""
+        return max(0.0, self.truth - math.exp(epsilon) * self.other)
+
+    def likelihood(self, output: int, value: int) -> float:
+        return self.truth if output == value else self.other
+
+
+def k_randomised_response(guarantee: Guarantee, categories: int) -> KRandomisedResponse:
+    """The most truthful k-ary randomised response, its probability rounded down to a multiple of 2^-64.
+
+    >>> round(k_randomised_response(PureDP(math.log(3)), 2).truth, 12)
+    0.75
+    """
+    _usable(guarantee)
+    must(isinstance(categories, int) and categories >= 2, "categories", "must be at least 2", categories)
+    e, others, delta = _exp(guarantee.epsilon), categories - 1, Decimal(guarantee.delta)
+    keep = int(WORD * (e + others * delta) / (e + others)) - 1
+    return KRandomisedResponse(guarantee, categories, keep)
+
+
+def randomised_response(guarantee: Guarantee) -> KRandomisedResponse:
+    """Randomised response on one bit (dissertation, Def. 1.1.2 and Thm 1.1.3)."""
+    return k_randomised_response(guarantee, 2)

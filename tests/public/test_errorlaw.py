@@ -1,0 +1,132 @@
+"""The normal-Laplace law against quadrature, its limits and a simulation."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.errors import InvalidInput
+from hybridp.public.errorlaw import NormalLaplace
+
+
+def log_tail_by_quadrature(x: float, s: float, b: float) -> float:
+    """ln P(X > x), integrating the Laplace tail against the normal density with 40 digits."""
+    with mp.workdps(40):
+        x_, s_, b_ = mp.mpf(x), mp.mpf(s), mp.mpf(b)
+
+        def laplace_tail(y: mp.mpf) -> mp.mpf:
+            return mp.exp(-y / b_) / 2 if y > 0 else 1 - mp.exp(y / b_) / 2
+
+        def integrand(t: mp.mpf) -> mp.mpf:
+            return mp.npdf(t) * laplace_tail(x_ - s_ * t)
+
+        kink = x_ / s_
+        tilt = s_ / b_  # where the normal density times the exponential tail peaks
+        marks = {m + d for m in (mp.mpf(0), tilt, kink) for d in (-12, -6, -3, -1, 0, 1, 3, 6, 12)}
+        # The kink's own width is b, which may be far from the normal's.
+        marks |= {kink + d * b_ / s_ for d in (-80, -20, -5, -1, 1, 5, 20, 80)}
+        inside = sorted(m for m in marks if abs(m) <= 60)
+        return float(mp.log(mp.quad(integrand, [-60, *inside, 60])))
+
+
+@pytest.mark.parametrize("r", [1e-3, 0.1, 1.0, 3.0, 30.0, 1e3])
+@pytest.mark.parametrize("depth", [0.0, 0.3, 2.0, 9.0])
+def test_tail_equals_the_convolution_integral(r: float, depth: float) -> None:
+    b = 0.7
+    law = NormalLaplace(s=r * b, b=b)
+    x = depth * math.sqrt(law.variance)
+    assert law.logsf(x) == pytest.approx(log_tail_by_quadrature(x, r * b, b), rel=1e-12, abs=1e-13)
+    assert law.sf(-x) == pytest.approx(1 - math.exp(law.logsf(x)), rel=1e-12)
+    assert law.cdf(x) == pytest.approx(law.sf(-x), rel=1e-15)
+
+
+@pytest.mark.parametrize("r", [1e-8, 1e-5, 1e5, 1e8])
+def test_very_unequal_parts_approach_the_larger_one(r: float) -> None:
+    law = NormalLaplace(s=r, b=1.0)
+    x = np.array([0.0, 0.5, 1.0, 4.0, 20.0]) * max(r, 1.0)
+    if r < 1:
+        limit = stats.laplace(scale=1.0).logsf(x)
+        # e^{r²/2} is the exact factor of the Laplace tail a few s away from 0.
+        np.testing.assert_allclose(law.logsf(x), limit + 0.5 * r * r * (x > 0), rtol=1e-13, atol=1e-15)
+    else:
+        # A variance of s² + 2b²: the tail moves by z φ(z) / r² at first order.
+        limit = stats.norm(scale=math.hypot(r, math.sqrt(2.0))).logsf(x)
+        np.testing.assert_allclose(law.logsf(x), limit, rtol=1e-12, atol=1e-15)
+
+
+def test_degenerate_laws_are_exact() -> None:
+    x = np.array([-30.0, -2.0, -0.1, 0.0, 0.1, 2.0, 30.0])
+    np.testing.assert_allclose(NormalLaplace(2.0, 0.0).logsf(x), stats.norm(scale=2.0).logsf(x), rtol=1e-13)
+    np.testing.assert_allclose(NormalLaplace(0.0, 2.0).logsf(x), stats.laplace(scale=2.0).logsf(x), rtol=1e-13)
+    for p in (1e-12, 0.2, 0.5, 0.975):
+        assert NormalLaplace(2.0, 0.0).quantile(p) == pytest.approx(stats.norm(scale=2.0).ppf(p), rel=1e-12)
+        assert NormalLaplace(0.0, 2.0).quantile(p) == pytest.approx(stats.laplace(scale=2.0).ppf(p), rel=1e-12)
+
+
+def test_point_mass() -> None:
+    law = NormalLaplace(0.0, 0.0)
+    assert law.variance == 0
+    assert law.quantile(0.3) == 0
+    np.testing.assert_array_equal(law.cdf(np.array([-1.0, 0.0, 1.0])), [0, 1, 1])
+    np.testing.assert_array_equal(law.sf(np.array([-1.0, 0.0, 1.0])), [1, 0, 0])
+    np.testing.assert_array_equal(law.two_sided_p(np.array([-1.0, 0.0, 1.0])), [0, 1, 0])
+    assert law.logsf(-1.0) == 0
+
+
+@pytest.mark.parametrize("r", [1e-8, 1e-3, 0.4, 1.0, 7.0, 1e4, 1e8])
+@pytest.mark.parametrize("p", [1e-200, 1e-9, 0.025, 0.3, 0.5, 0.51, 0.975, 1 - 1e-9])
+def test_quantile_inverts_the_distribution(r: float, p: float) -> None:
+    law = NormalLaplace(s=r * 3.0, b=3.0)
+    assert law.cdf(law.quantile(p)) == pytest.approx(p, rel=1e-11)
+
+
+def test_quantile_ends_and_symmetry() -> None:
+    law = NormalLaplace(1.0, 2.0)
+    assert law.quantile(0.0) == -math.inf
+    assert law.quantile(1.0) == math.inf
+    assert law.quantile(0.125) == -law.quantile(0.875)
+
+
+@pytest.mark.parametrize("r", [1e-8, 1e-2, 1.0, 1e2, 1e8])
+def test_distribution_increases_and_the_p_value_is_both_tails(r: float) -> None:
+    law = NormalLaplace(s=r, b=1.0)
+    x = np.linspace(-50, 50, 4001) * max(1.0, r)
+    assert (np.diff(law.cdf(x)) >= 0).all()
+    np.testing.assert_allclose(law.cdf(x) + law.sf(x), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(law.two_sided_p(x), law.cdf(-np.abs(x)) + law.sf(np.abs(x)), rtol=1e-14)
+
+
+def test_far_tail_keeps_its_relative_accuracy() -> None:
+    law = NormalLaplace(1.0, 0.5)
+    # Beyond every normal quantile only the tilted exponential is left: ln ½ + r²/2 − x/b.
+    assert law.logsf(1e4) == pytest.approx(math.log(0.5) + 2.0 - 2e4, rel=1e-15)
+
+
+def test_scalars_stay_scalars_and_arrays_arrays() -> None:
+    law = NormalLaplace(1.0, 1.0)
+    assert isinstance(law.cdf(0.3), float)
+    assert law.sf(np.zeros((2, 3))).shape == (2, 3)
+
+
+def test_simulation_agrees_and_a_wrong_scale_is_rejected() -> None:
+    rng = np.random.default_rng(20260117)
+    draws = rng.normal(0.0, 1.3, 200_000) + rng.laplace(0.0, 0.9, 200_000)
+    assert stats.kstest(draws, NormalLaplace(1.3, 0.9).cdf).pvalue > 1e-6
+    assert stats.kstest(draws, NormalLaplace(1.3, 0.95).cdf).pvalue < 1e-6
+    assert stats.kstest(draws, NormalLaplace(1.37, 0.9).cdf).pvalue < 1e-6
+
+
+@pytest.mark.parametrize(("s", "b", "name"), [(-1.0, 1.0, "s"), (1.0, -1.0, "b"), (math.nan, 1.0, "s")])
+def test_refuses_impossible_scales(s: float, b: float, name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"`{name}` must"):
+        NormalLaplace(s, b)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
+def test_refuses_impossible_probabilities(p: float) -> None:
+    with pytest.raises(InvalidInput, match="`p` must be between 0 and 1"):
+        NormalLaplace(1.0, 1.0).quantile(p)

@@ -1,0 +1,343 @@
+"""Weights under personal epsilons: optimality, privacy of the stored numbers, limits, and the baselines' own laws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from hybridp.errors import InvalidInput
+from hybridp.public.personal import adpm_weights, unified
+from hybridp.public.personal_baselines import (
+    fme_inferred,
+    ldpe,
+    lower_bound,
+    propdpm,
+    sampling_mechanism,
+    two_groups,
+    uni,
+)
+
+INF = math.inf
+EPSILON = st.one_of(st.floats(-12, 12).map(lambda power: 10.0**power), st.sampled_from([0.0, 0.05, 0.3, 1.0, 4.0, INF]))
+CROWD = st.lists(EPSILON, min_size=1, max_size=30).filter(any)
+VARIANCE = st.one_of(st.none(), st.floats(1e-6, 0.25))
+
+
+def objective(w, eps, variance, width):
+    asked = np.isfinite(eps) & (eps > 0)
+    scale = width * np.max(w[asked] / eps[asked], initial=0.0)
+    return variance * np.dot(w, w) + 2 * scale**2
+
+
+def exact_theta(eps, target):
+    """Sort and prefix sums in rational arithmetic: the first k with (S2 + target)/S1 <= eps_{k+1}."""
+    ordered = sorted(Fraction(e) for e in eps if 0 < e < INF)
+    s1 = s2 = Fraction(0)
+    for e in ordered:
+        if s1 and (s2 + target) / s1 <= e:
+            return (s2 + target) / s1
+        s1, s2 = s1 + e, s2 + e * e
+    return (s2 + target) / s1
+
+
+# --- optimality ---
+
+
+@given(CROWD, VARIANCE)
+@settings(max_examples=200, deadline=None)
+def test_the_kkt_conditions_hold(epsilons, variance):
+    """min s^2 sum w^2 + 2 b^2, w_i <= b eps_i, sum w = 1: multipliers l_i = nu - 2 s^2 w_i >= 0, 4b = sum l_i eps_i."""
+    eps = np.array(epsilons)
+    assume(np.any((eps > 0) & np.isfinite(eps)))
+    w = adpm_weights(eps, variance=variance)
+    spread = 0.25 if variance is None else variance
+    assert w.weight.sum() == pytest.approx(1, rel=1e-12)
+    bound = ~w.saturated
+    np.testing.assert_allclose(w.weight[bound], w.noise_scale * eps[bound], rtol=1e-12)
+    x, b = w.weight[bound], w.noise_scale
+    nu = (4 * b + 2 * spread * np.dot(x, eps[bound])) / eps[bound].sum()
+    assert np.all(2 * spread * x <= nu * (1 + 1e-9))
+    np.testing.assert_allclose(2 * spread * w.weight[w.saturated], nu, rtol=1e-9)
+    assert w.mse == pytest.approx(objective(w.weight, eps, spread, 1.0), rel=1e-12)
+
+
+@given(st.lists(st.floats(-12, 12).map(lambda p: 10.0**p), min_size=1, max_size=60), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_theta_agrees_with_rational_arithmetic(eps, public):
+    everyone = [*eps, INF] if public else eps
+    want = exact_theta(eps, 8)
+    want = want if public else min(want, Fraction(max(eps)))
+    assert adpm_weights(everyone).theta == pytest.approx(float(want), rel=1e-14)
+
+
+def test_theta_among_nearly_equal_epsilons():
+    """Here S2 - theta S1 in floating point would cancel to nothing."""
+    eps = 1e6 * (1 + 1e-12 * np.random.default_rng(5).uniform(size=500))
+    assert adpm_weights(eps).theta == pytest.approx(float(exact_theta(eps.tolist(), 8)), rel=1e-15)
+
+
+def test_many_epsilons_over_24_decades():
+    rng = np.random.default_rng(11)
+    eps = 10.0 ** rng.uniform(-12, 12, 400_000)
+    eps[:1000] = INF
+    w = adpm_weights(eps)
+    assert math.fsum(e * (w.theta - e) for e in eps if e < w.theta) == pytest.approx(8, rel=1e-12)
+    assert math.fsum(w.weight) == pytest.approx(1, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_general_solver_finds_nothing_better(seed):
+    rng = np.random.default_rng(seed)
+    eps = np.exp(rng.uniform(-2, 2, 8))
+    variance, width = rng.uniform(0.02, 1), 2.0
+    got = adpm_weights(eps, variance=variance, width=width)
+    start = np.append(eps / eps.sum(), 1 / eps.sum())
+    solved = minimize(
+        lambda z: variance * np.dot(z[:-1], z[:-1]) + 2 * width**2 * z[-1] ** 2,
+        start,
+        jac=lambda z: np.append(2 * variance * z[:-1], 4 * width**2 * z[-1]),
+        constraints=[
+            {"type": "eq", "fun": lambda z: z[:-1].sum() - 1},
+            {"type": "ineq", "fun": lambda z: z[-1] * eps - z[:-1]},
+            {"type": "ineq", "fun": lambda z: z[:-1]},
+        ],
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    np.testing.assert_allclose(solved.x[:-1], got.weight, atol=1e-7)
+    assert solved.fun == pytest.approx(got.mse, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_agreement_with_cvxpy(seed):
+    cp = pytest.importorskip("cvxpy")
+    rng = np.random.default_rng(100 + seed)
+    eps, noise, variance = np.exp(rng.uniform(-3, 2, 30)), rng.uniform(0.5, 8, 20), rng.uniform(0.02, 0.25)
+    w, v = cp.Variable(30, nonneg=True), cp.Variable(20)
+    trusted = variance * cp.sum_squares(w) + 2 * cp.square(cp.max(cp.multiply(1 / eps, w)))
+    local = cp.sum_squares(cp.multiply(np.sqrt(variance + noise), v))
+    tight = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13}
+    cp.Problem(cp.Minimize(trusted), [cp.sum(w) == 1]).solve(solver="CLARABEL", **tight)
+    np.testing.assert_allclose(w.value, adpm_weights(eps, variance=variance).weight, atol=1e-7)
+    problem = cp.Problem(cp.Minimize(trusted + local), [cp.sum(w) + cp.sum(v) == 1])
+    problem.solve(solver="CLARABEL", **tight)
+    u = unified(eps, noise, variance=variance)
+    np.testing.assert_allclose(w.value, u.trusted_share * u.trusted.weight, atol=1e-7)
+    np.testing.assert_allclose(v.value, u.local_weight, atol=1e-7)
+    assert problem.value == pytest.approx(u.mse, abs=1e-9)
+
+
+# --- privacy, symmetries and limits ---
+
+
+@given(CROWD, VARIANCE, st.floats(1e-3, 1e3))
+@settings(max_examples=200, deadline=None)
+def test_nobody_gets_less_privacy_than_asked_by_the_stored_numbers(epsilons, unit_variance, width):
+    variance = None if unit_variance is None else unit_variance * width * width
+    w = adpm_weights(epsilons, variance=variance, width=width)
+    runs = [(w.weight, w.noise_scale)]
+    runs += [(r.weight, r.noise_scale) for r in (rule(epsilons, width=width) for rule in (propdpm, fme_inferred))]
+    if min(epsilons) > 0:
+        everyone_alike = uni(epsilons, width=width)
+        runs.append((everyone_alike.weight, everyone_alike.noise_scale))
+    for weight, scale in runs:
+        for e, x in zip(epsilons, weight.tolist(), strict=True):
+            if e < INF and x > 0:
+                assert Fraction(width) * Fraction(x) <= Fraction(e) * Fraction(scale)
+    for e, got, x in zip(epsilons, w.effective_epsilon.tolist(), w.weight.tolist(), strict=True):
+        assert got <= e
+        if w.noise_scale > 0:
+            assert width * x / w.noise_scale == pytest.approx(got, rel=1e-12)
+
+
+def test_the_order_of_people_does_not_matter():
+    rng = np.random.default_rng(2)
+    eps = np.exp(rng.uniform(-4, 3, 500))
+    order = rng.permutation(500)
+    a, b = adpm_weights(eps), adpm_weights(eps[order])
+    np.testing.assert_allclose(b.weight, a.weight[order], rtol=1e-13)
+    assert b.mse == pytest.approx(a.mse, rel=1e-13)
+
+
+def test_the_width_scales_noise_and_error_only():
+    eps = np.exp(np.random.default_rng(3).uniform(-4, 3, 50))
+    a, b = adpm_weights(eps, variance=0.03), adpm_weights(eps, variance=0.03 * 49, width=7.0)
+    np.testing.assert_allclose(b.weight, a.weight, rtol=1e-12)
+    assert b.noise_scale == pytest.approx(7 * a.noise_scale, rel=1e-12)
+    assert b.mse == pytest.approx(49 * a.mse, rel=1e-12)
+    for baseline in (uni, propdpm, ldpe, sampling_mechanism):
+        assert baseline(eps, width=7.0).mse == pytest.approx(49 * baseline(eps).mse, rel=1e-12)
+
+
+def test_counts_stand_for_repetition():
+    eps, counts = [0.0, 0.05, 0.3, 2.0, 40.0], [3, 40, 20, 10, 2]
+    grouped, repeated = adpm_weights(eps, counts=counts), adpm_weights(np.repeat(eps, counts))
+    np.testing.assert_allclose(np.repeat(grouped.weight, counts), repeated.weight, rtol=1e-12)
+    assert grouped.mse == pytest.approx(repeated.mse, rel=1e-12)
+    for baseline in (propdpm, ldpe, sampling_mechanism, fme_inferred):
+        assert baseline(eps, counts=counts).mse == pytest.approx(baseline(np.repeat(eps, counts)).mse, rel=1e-12)
+    assert lower_bound(eps, counts=counts) == pytest.approx(lower_bound(np.repeat(eps, counts)), rel=1e-12)
+
+
+def test_zero_and_infinite_epsilons():
+    w = adpm_weights([0.0, 0.5, INF, INF])
+    assert w.weight[0] == 0
+    assert w.theta == pytest.approx(0.5 + 8 / 0.5)
+    assert w.effective_epsilon.tolist() == [0, 0.5, w.theta, w.theta]
+    everyone_public = adpm_weights([INF] * 5)
+    assert everyone_public.weight.tolist() == [0.2] * 5
+    assert everyone_public.noise_scale == 0
+    assert everyone_public.mse == pytest.approx(0.05)
+    assert adpm_weights([0.0, INF]).weight.tolist() == [0, 1]
+    assert not adpm_weights([0.0, INF]).saturated.any()
+    assert adpm_weights([1e300, INF, 1e-300]).weight.sum() == pytest.approx(1)
+
+
+def test_without_variance_only_the_noise_counts():
+    w = adpm_weights([1.0, 2.0, 5.0], variance=0)
+    np.testing.assert_allclose(w.weight, [1 / 8, 2 / 8, 5 / 8])
+    assert adpm_weights([1.0, INF], variance=0).mse == 0
+
+
+def test_the_constant_is_better_when_epsilons_are_tiny():
+    assert adpm_weights([0.01] * 10).constant_better
+    assert not adpm_weights([1.0] * 10).constant_better
+    assert adpm_weights([0.01] * 10, width=5.0).constant_better
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: adpm_weights([]), "epsilons"),
+        (lambda: adpm_weights([0.0, 0.0]), "epsilons"),
+        (lambda: adpm_weights([1.0, math.nan]), "epsilons"),
+        (lambda: adpm_weights([1.0, -0.1]), "epsilons"),
+        (lambda: adpm_weights([[1.0]]), "epsilons"),
+        (lambda: adpm_weights([1.0], variance=0.26), "variance"),
+        (lambda: adpm_weights([1.0], variance=math.nan), "variance"),
+        (lambda: adpm_weights([1.0], width=0), "width"),
+        (lambda: adpm_weights([1.0, 2.0], counts=[1]), "counts"),
+        (lambda: adpm_weights([1.0], counts=[0]), "counts"),
+        (lambda: adpm_weights([1.0], counts=[1.5]), "counts"),
+        (lambda: unified([math.nan], [1.0], variance=0.1), "trusted_epsilons"),
+        (lambda: unified([1.0], [1.0], variance=0.1, trusted_counts=[-1]), "trusted_counts"),
+        (lambda: unified([1.0], [-1.0], variance=0.1), "local_variances"),
+        (lambda: unified([1.0], [1.0], variance=0.1, local_counts=[1, 2]), "local_counts"),
+        (lambda: unified([], [], variance=0.1), "local_variances"),
+        (lambda: unified([], [1.0], variance=0.0), "variance"),
+        (lambda: unified([], [1.0], variance=0.3), "variance"),
+        (lambda: ldpe([1.0], variance=0.0), "variance"),
+        (lambda: two_groups(0, 0.5, 1.0, 2.0), "n"),
+        (lambda: two_groups(5, 1.5, 1.0, 2.0), "fraction"),
+        (lambda: two_groups(5, 0.5, -1.0, 2.0), "epsilon_1"),
+        (lambda: two_groups(5, 0.5, 2.0, 1.0), "epsilon_2"),
+        (lambda: two_groups(5, 1.0, 0.0, 1.0), "epsilon_2"),
+    ],
+)
+def test_a_broken_rule_is_named(call, name):
+    with pytest.raises(InvalidInput, match=rf"^`{name}` "):
+        call()
+
+
+# --- one estimator for both kinds of trust ---
+
+
+def test_unified_without_local_people_is_adpm():
+    eps = [0.1, 0.5, 9.0]
+    u, w = unified(eps, [], variance=0.25), adpm_weights(eps)
+    assert u.trusted_share == 1
+    assert (u.mse, u.local_mse) == (pytest.approx(w.mse), INF)
+    np.testing.assert_array_equal(u.trusted.weight, w.weight)
+
+
+@pytest.mark.parametrize(("k", "local", "eps"), [(50, 950, 1.0), (5, 10_000, 0.1), (400, 100, 4.0)])
+def test_unified_with_one_epsilon_is_the_known_variance_hybrid(k, local, eps):
+    variance, v = 1 / 12, 2 / eps**2
+    trusted, others = variance / k + 2 / (eps * k) ** 2, (variance + v) / local
+    u = unified([eps], [v], variance=variance, trusted_counts=[k], local_counts=[local])
+    assert u.trusted_share == pytest.approx(others / (trusted + others), rel=1e-12)
+    assert u.mse == pytest.approx(trusted * others / (trusted + others), rel=1e-12)
+    assert u.trusted_share + local * u.local_weight[0] == pytest.approx(1, rel=1e-12)
+
+
+def test_unified_ignores_whoever_says_nothing():
+    only_local = unified([0.0], [3.0, INF], variance=0.2)
+    assert (only_local.trusted, only_local.trusted_share, only_local.trusted_mse) == (None, 0, INF)
+    assert only_local.local_weight.tolist() == [1, 0]
+    assert only_local.mse == pytest.approx(3.2)
+    assert only_local.constant_better
+
+
+@given(CROWD, st.lists(st.floats(0, 100), min_size=1, max_size=10), st.floats(1e-3, 0.25))
+@settings(max_examples=60, deadline=None)
+def test_the_whole_is_better_than_its_halves(eps, noise, variance):
+    u = unified(eps, noise, variance=variance)
+    assert u.mse <= min(u.trusted_mse, u.local_mse) * (1 + 1e-12)
+    assert u.trusted_share + u.local_weight.sum() == pytest.approx(1, rel=1e-12)
+
+
+# --- the baselines and the bounds ---
+
+
+@given(CROWD, VARIANCE)
+@settings(max_examples=100, deadline=None)
+def test_no_affine_baseline_beats_the_optimum_and_nothing_beats_the_lower_bound(eps, variance):
+    best = adpm_weights(eps, variance=variance).mse
+    for baseline in (uni, propdpm, fme_inferred, ldpe):
+        assert baseline(eps, variance=variance).mse >= best * (1 - 1e-9)
+    assert lower_bound(eps) <= min(adpm_weights(eps).mse, 0.25)
+
+
+def test_no_privacy_at_all_makes_the_midpoint_optimal():
+    """At eps = 0 the bound is the constant's error, so the factor in it is tight there."""
+    assert lower_bound([1e-9]) == pytest.approx(0.25, rel=1e-6)
+
+
+def test_theorems_1_and_2_differ_by_a_constant_only():
+    grid = itertools.product([1, 10, 1000, 10**6], [0, 0.01, 0.5, 0.99, 1], [1e-4, 0.1, 1, 10], [1, 3, 100, 1e4, INF])
+    ratios = [g.upper / g.lower for g in (two_groups(n, f, e, e * r) for n, f, e, r in grid)]
+    assert min(ratios) >= 1
+    assert max(ratios) < 25
+
+
+def test_sampling_error_against_the_whole_distribution_of_the_sample_size():
+    rng = np.random.default_rng(8)
+    eps = np.exp(rng.uniform(-3, 1.5, 200))
+    t, law = eps.max(), np.ones(1)
+    for p in (np.exp(eps) - 1) / (np.exp(t) - 1):
+        law = np.convolve(law, [1 - p, p])
+    n = np.arange(1, law.size)
+    want = np.dot(law[1:], 0.07 / n + 2 / (n * t) ** 2)
+    assert sampling_mechanism(eps, variance=0.07).mse == pytest.approx(want, rel=1e-11)
+
+
+def test_sampling_with_equal_or_huge_or_infinite_epsilons():
+    assert sampling_mechanism([0.5] * 10).mse == pytest.approx(uni([0.5] * 10).mse, rel=1e-12)
+    assert sampling_mechanism([1.0, 5000.0]).probability.tolist() == [0, 1]
+    assert sampling_mechanism([1.0, INF, INF]).mse == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.5, 0.9])
+def test_sampling_keeps_its_epsilon_under_add_remove_only(eps):
+    """The factor is reached: a sum (add/remove sensitivity 1/2, t = 1) gives eps, and under replacement the bound."""
+    t = 1.0
+    sm = sampling_mechanism([eps, t])
+    p, y = sm.probability[0], np.linspace(-3, 3, 6001)
+
+    def laplace(centre, scale):
+        return np.exp(-np.abs(y - centre) / scale) / (2 * scale)
+
+    without = laplace(0, 0.5 / t)
+    high, low = ((1 - p) * without + p * laplace(x, 0.5 / t) for x in (0.5, -0.5))
+    assert np.log(high / without).max() == pytest.approx(eps, rel=1e-9)
+    assert np.log(high / low).max() == pytest.approx(sm.replacement_epsilon[0], rel=1e-9)
+    # The mean as the paper runs it, with the other person at 1/2: above eps too, though only slightly.
+    high, low = ((1 - p) * laplace(0.5, 1 / t) + p * laplace((x + 0.5) / 2, 0.5 / t) for x in (0.5, -0.5))
+    assert eps < np.abs(np.log(high / low)).max() < 1.2 * eps
