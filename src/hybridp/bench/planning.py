@@ -1,0 +1,363 @@
+"""How good will it be? Answers from public numbers, before anyone is asked for anything.
+
+>>> plan = plan_mean(n=250_000, opt_in=0.01, bounds=Bounds(0, 2.4e6), sd=53_000, guarantee=PureDP(1.0))
+>>> plan["kvh"].mse < min(plan["tcm-only"].mse, plan["full-lm"].mse)
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.curator.mean import NoiseName, sum_noise
+from hybridp.errors import InvalidInput, must
+from hybridp.public import mean as theory
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
+from hybridp.public.variance import posterior_variance, predicted_se
+
+__all__ = ["MeanPlan", "Prediction", "TrustOffer", "error_curves", "opt_ins_needed", "plan_mean", "trust_offer"]
+
+Guarantee = PureDP | ApproxDP
+PlanName = Literal["tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive"]
+PLANNED: tuple[PlanName, ...] = ("tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive")
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One estimator's predicted error: `mse` against the mean of these n people, `rmse` against the population's."""
+
+    name: PlanName
+    weight: float | None
+    mse: float
+    rmse: float
+    over_best: float
+    over_worst: float
+    mse_range: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class MeanPlan:
+    """Predictions for every estimator, and what they assume."""
+
+    n: float
+    opt_in: float
+    bounds: Bounds
+    sd: float
+    sd_range: tuple[float, float]
+    sd_assumed: bool
+    guarantee: Guarantee
+    noise: str
+    local: str
+    predictions: tuple[Prediction, ...]
+    critical_c: float
+    critical_n: float
+    sup_over_best: float | None
+    assumes: tuple[str, ...]
+
+    def __getitem__(self, name: PlanName) -> Prediction:
+        return next(p for p in self.predictions if p.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "task": "mean",
+            "n": self.n,
+            "opt_in": self.opt_in,
+            "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
+            "sd": {"used": self.sd, "low": self.sd_range[0], "high": self.sd_range[1], "worst_case": self.sd_assumed},
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+            "mechanisms": {"trusted": self.noise, "local": self.local},
+            "estimators": {
+                p.name: {
+                    "weight": p.weight,
+                    "mse": p.mse,
+                    "R": p.over_best,
+                    "r": p.over_worst,
+                    "rmse_population": p.rmse,
+                    "mse_range": list(p.mse_range),
+                }
+                for p in self.predictions
+            },
+            "critical": {"c": self.critical_c, "n": None if math.isinf(self.critical_n) else self.critical_n},
+            "sup_R": self.sup_over_best,
+            "assumes": list(self.assumes),
+        }
+
+
+@dataclass(frozen=True)
+class _Mechanisms:
+    """The two noises as variances in the value's own unit: `per_sum` of the trusted sum, `report` of one report."""
+
+    bounds: Bounds
+    randomiser: Randomiser
+    per_sum: float
+    mean: float | None
+    local_name: str
+    noise_name: str
+
+    def report(self, variance: ArrayLike) -> Floats:
+        """Variance of a report; where it depends on the value, for the stated mean, or for the worst one."""
+        constant, quadratic = self.randomiser.variance_terms
+        if self.mean is None:
+            square: ArrayLike = 1.0
+        else:
+            unit = (self.mean - self.bounds.centre) / self.bounds.half
+            square = np.minimum(1.0, np.asarray(variance) / self.bounds.half**2 + unit**2)
+        return np.asarray(self.bounds.half**2 * (constant + quadratic * np.asarray(square)), dtype=np.float64)
+
+    def setting(self, n: ArrayLike, c: ArrayLike, variance: ArrayLike) -> theory.Setting:
+        people = np.asarray(n, dtype=np.float64) * np.asarray(c, dtype=np.float64)
+        noise_t = self.per_sum / people**2
+        return theory.Setting.of(n=n, c=c, variance=variance, noise_t=noise_t, noise_l=self.report(variance))
+
+
+def _mechanisms(
+    bounds: Bounds,
+    guarantee: Guarantee,
+    noise: NoiseName,
+    local: LocalName,
+    mean: float | None,
+    trusted_guarantee: Guarantee | None = None,
+) -> _Mechanisms:
+    trusted = trusted_guarantee or guarantee
+    described = sum_noise(trusted, noise)
+    chosen = randomiser(local, guarantee)
+    lattice = described.variance * (bounds.width / LEVELS) ** 2
+    kind = "laplace" if hasattr(described, "scale") else "gaussian"
+    if mean is not None:
+        must(bounds.lower <= mean <= bounds.upper, "mean", "must lie within the bounds", mean)
+    return _Mechanisms(bounds, chosen, lattice, mean, chosen.name, kind)
+
+
+def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[float, float, bool]:
+    worst = bounds.width / 2
+    if sd is None:
+        return worst, worst, True
+    low, high = (sd, sd) if isinstance(sd, (int, float)) else sd
+    for value in (low, high):
+        must(math.isfinite(value) and value > 0, "sd", "must be positive and finite", value)
+        must(value <= worst, "sd", f"must be at most half the range ({worst:g}), the largest possible", value)
+    must(low <= high, "sd", "must be a range from low to high", f"{low:g}:{high:g}")
+    return float(low), float(high), False
+
+
+def _weight(name: PlanName, s: theory.Setting) -> Floats | None:
+    match name:
+        case "tcm-only":
+            return np.asarray(1.0)
+        case "lm-only":
+            return np.asarray(0.0)
+        case "naive":
+            return s.c
+        case "pwh":
+            return theory.pwh_weight(s)
+        case "kvh" | "adaptive":
+            return theory.kvh_weight(s)
+    return None
+
+
+def _error(name: PlanName, mechanisms: _Mechanisms, s: theory.Setting) -> Floats:
+    if name == "full-lm":
+        return theory.full_lm(s)
+    if name == "adaptive":
+        return _adaptive_error(mechanisms, s)
+    weight = _weight(name, s)
+    assert weight is not None
+    return theory.hybrid(s, weight)
+
+
+def _adaptive_error(mechanisms: _Mechanisms, s: theory.Setting) -> Floats:
+    """E over the learned variance of E_H(w): Gauss-Hermite over the noise of the raw variance estimate.
+
+    The weight is a smooth function of the learned variance; its correlation with the local mean is neglected.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(15)
+    half2 = mechanisms.bounds.half**2
+    unit = 0.0
+    if mechanisms.mean is not None:
+        unit = (mechanisms.mean - mechanisms.bounds.centre) / mechanisms.bounds.half
+    n, c, var = (np.broadcast_to(a, np.broadcast(s.n, s.c, s.var_t).shape).ravel() for a in (s.n, s.c, s.var_t))
+    out = np.empty(len(n))
+    for i in range(len(n)):
+        spread = min(var[i] / half2, 1.0)
+        se = predicted_se(max(1, round((1 - c[i]) * n[i])), unit, spread, mechanisms.randomiser)
+        learned = np.array([posterior_variance(spread + se * x, se) for x in nodes]) * half2
+        believed = mechanisms.setting(n[i], c[i], learned)
+        truth = mechanisms.setting(n[i], c[i], var[i])
+        out[i] = np.dot(weights, theory.hybrid(truth, theory.kvh_weight(believed))) / weights.sum()
+    return out.reshape(np.broadcast(s.n, s.c, s.var_t).shape)
+
+
+def plan_mean(
+    *,
+    n: float,
+    opt_in: float,
+    bounds: Bounds,
+    guarantee: Guarantee,
+    sd: float | tuple[float, float] | None = None,
+    noise: NoiseName = "best",
+    local: LocalName = "best",
+    mean: float | None = None,
+    trusted_guarantee: Guarantee | None = None,
+) -> MeanPlan:
+    """Predict every estimator's error. `sd` may be one number, a (low, high) range, or None for the worst case.
+
+    With a range the predictions are for its upper end, and `mse_range` gives both. With Laplace noise in both groups
+    these are the papers' formulas as corrected.
+    """
+    must(math.isfinite(n) and n >= 2, "n", "must be at least 2", n)
+    must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
+    low, high, assumed = _sd_range(sd, bounds)
+    mechanisms = _mechanisms(bounds, guarantee, noise, local, mean, trusted_guarantee)
+    s = mechanisms.setting(n, opt_in, high**2)
+    s_low = mechanisms.setting(n, opt_in, low**2)
+    predictions = []
+    for name in PLANNED:
+        mse = float(_error(name, mechanisms, s))
+        other = float(_error(name, mechanisms, s_low)) if low < high else mse
+        weight = _weight(name, s)
+        predictions.append(
+            Prediction(
+                name=name,
+                weight=None if weight is None else float(weight),
+                mse=mse,
+                rmse=math.sqrt(mse + float(theory.sampling_variance(s))),
+                over_best=float(theory.over_best(s, mse)),
+                over_worst=float(theory.over_worst(s, mse)),
+                mse_range=(min(mse, other), max(mse, other)),
+            )
+        )
+    both_laplace = mechanisms.local_name == "laplace" and mechanisms.noise_name == "laplace"
+    return MeanPlan(
+        n=n,
+        opt_in=opt_in,
+        bounds=bounds,
+        sd=high,
+        sd_range=(low, high),
+        sd_assumed=assumed,
+        guarantee=guarantee,
+        noise=mechanisms.noise_name,
+        local=mechanisms.local_name,
+        predictions=tuple(predictions),
+        critical_c=float(theory.critical_c(s)),
+        critical_n=float(theory.critical_n(s)),
+        sup_over_best=float(theory.sup_over_best(guarantee.epsilon, high, bounds.width)) if both_laplace else None,
+        assumes=_assumptions(assumed, mechanisms),
+    )
+
+
+def _assumptions(assumed: bool, mechanisms: _Mechanisms) -> tuple[str, ...]:
+    found = ["both groups have the same distribution"]
+    if assumed:
+        found.append("no sd was given: the largest possible, half the range, is assumed")
+    if mechanisms.randomiser.variance_terms[1] and mechanisms.mean is None:
+        found.append("the local noise depends on the values; the worst case is assumed (state a mean to sharpen it)")
+    return tuple(found)
+
+
+def opt_ins_needed(
+    plan: MeanPlan, name: PlanName, target_rmse: float | None = None, *, mean: float | None = None
+) -> int | None:
+    """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
+
+    None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
+    """
+    if target_rmse is not None:
+        must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
+    mechanisms = _mechanisms(plan.bounds, plan.guarantee, plan.noise, plan.local, mean)  # type: ignore[arg-type]
+    n = int(plan.n)
+
+    def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        s = mechanisms.setting(n, counts / n, plan.sd**2)
+        mse = _error("kvh" if name == "adaptive" else name, mechanisms, s)
+        if target_rmse is None:
+            return np.asarray(theory.over_best(s, mse) > 1)
+        return np.asarray(np.sqrt(mse + theory.sampling_variance(s)) <= target_rmse)
+
+    counts = np.unique(np.concatenate([np.arange(1, min(n, 2000)), np.geomspace(1, n - 1, 4000).astype(np.int64)]))
+    found = np.flatnonzero(good(counts))
+    if not len(found):
+        return None
+    first = int(found[0])
+    if first == 0:
+        return int(counts[0])
+    between = np.arange(counts[first - 1] + 1, counts[first] + 1)
+    return int(between[np.flatnonzero(good(between))[0]])
+
+
+@dataclass(frozen=True, slots=True)
+class TrustOffer:
+    """Does promising trusted people more privacy pay, if more of them then opt in?
+
+    `threshold` is the elasticity (percent more opt-ins per percent less epsilon) from which it does, at the margin;
+    `epsilon` the best trusted epsilon for the stated elasticity, with the opt-in rate and RMSE that it brings.
+    """
+
+    threshold: float
+    pays: bool
+    epsilon: float
+    opt_in: float
+    rmse: float
+    rmse_now: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "elasticity_threshold": self.threshold,
+            "lowering_pays": self.pays,
+            "best_trusted_epsilon": self.epsilon,
+            "opt_in_there": self.opt_in,
+            "rmse_there": self.rmse,
+            "rmse_now": self.rmse_now,
+        }
+
+
+def trust_offer(plan: MeanPlan, elasticity: float, *, mean: float | None = None) -> TrustOffer:
+    """Vary the trusted group's epsilon when ``-dln c/dln epsilon_T`` is `elasticity` (pure noise in the trusted group).
+
+    Information is ``I = k/(var + a/(epsilon_T^2 k)) + (n-k)/(var + v)`` with a/epsilon_T^2 the noise of the sum; with
+    rho = noise/(k var), lowering epsilon_T pays iff the elasticity exceeds
+    ``2 rho/(1 + 2 rho - (1+rho)^2 var/(var+v))``.
+    """
+    must(math.isfinite(elasticity) and elasticity >= 0, "elasticity", "must be zero or positive", elasticity)
+    if plan.noise != "laplace":
+        raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {plan.noise}.")
+    now = plan.guarantee.epsilon
+    base = _mechanisms(plan.bounds, PureDP(now), "laplace", plan.local, mean)  # type: ignore[arg-type]
+    variance, n = plan.sd**2, plan.n
+    report = float(base.report(variance))
+
+    def information(epsilon: Floats) -> tuple[Floats, Floats]:
+        c = np.minimum(plan.opt_in * (now / epsilon) ** elasticity, 0.999)
+        k = c * n
+        per_sum = base.per_sum * (now / epsilon) ** 2
+        return k / (variance + per_sum / k) + (n - k) / (variance + report), c
+
+    epsilons = np.geomspace(now / 50, now, 2001)
+    info, rates = information(epsilons)
+    best = int(np.argmax(info))
+    rho = base.per_sum / (plan.opt_in * n) / variance
+    bottom = 1 + 2 * rho - (1 + rho) ** 2 * variance / (variance + report)
+    threshold = 2 * rho / bottom if bottom > 0 else math.inf
+    return TrustOffer(
+        threshold=float(threshold),
+        pays=bool(elasticity > threshold),
+        epsilon=float(epsilons[best]),
+        opt_in=float(rates[best]),
+        rmse=float(1 / math.sqrt(info[best])),
+        rmse_now=float(1 / math.sqrt(info[-1])),
+    )
+
+
+def error_curves(plan: MeanPlan, opt_in: Floats, *, mean: float | None = None) -> dict[str, Floats]:
+    """Population RMSE of every estimator over an array of opt-in rates, for plots."""
+    mechanisms = _mechanisms(plan.bounds, plan.guarantee, plan.noise, plan.local, mean)  # type: ignore[arg-type]
+    s = mechanisms.setting(plan.n, opt_in, plan.sd**2)
+    return {name: np.sqrt(_error(name, mechanisms, s) + theory.sampling_variance(s)) for name in PLANNED}

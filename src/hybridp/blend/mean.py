@@ -1,0 +1,222 @@
+"""Two group estimates become one: post-processing, so it costs nothing however often it is done.
+
+Everything is in the unit coordinate [-1, 1]. ``V_T = var/k + noise_T`` and ``V_L = (var + v)/n_L`` are the variances of
+the group estimates; the hybrid is ``w mu_T + (1-w) mu_L``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.errorlaw import NormalLaplace
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.variance import posterior_variance, predicted_se, raw_variance, upper_variance
+
+__all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
+
+EstimatorName = Literal["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm"]
+ESTIMATORS: tuple[EstimatorName, ...] = (
+    "adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
+)  # fmt: skip
+
+_WORST_VARIANCE = 1.0  # of anything on [-1, 1] (Popoviciu)
+_PILOT_VARIANCE = 0.16  # the prior's mean: only the pilot's weight depends on it
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How to choose the weight. Standard deviations and the gap are in the unit coordinate.
+
+    `sd` (both groups) or `sd` and `local_sd` make KVH (P Defs 4.1, 6.1); `gap` is a stated bound on |mu_T - mu_L|;
+    `weight` goes with "fixed".
+    """
+
+    name: EstimatorName = "adaptive"
+    sd: float | None = None
+    local_sd: float | None = None
+    gap: float | None = None
+    weight: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in ESTIMATORS:
+            raise InvalidInput(f"`estimator` must be one of {', '.join(ESTIMATORS)}. Got {self.name}.")
+        must(
+            self.name != "kvh" or self.sd is not None, "sd", "must be given for the known-variance estimator kvh", None
+        )
+        must(
+            (self.name == "fixed") == (self.weight is not None),
+            "weight",
+            "must go with the estimator fixed",
+            self.weight,
+        )
+        if self.weight is not None:
+            must(0 <= self.weight <= 1, "weight", "must lie between 0 and 1", self.weight)
+
+    @property
+    def fixed_in_advance(self) -> bool:
+        """Whether the weight is decided by public numbers alone (group sizes, noise, a stated variance)."""
+        return self.name not in ("adaptive", "skew-aware", "full-lm")
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Do the two groups differ? difference = trusted - local, with its two-sided p-value if they do not."""
+
+    difference: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """The estimate and the law of its error."""
+
+    estimate: float
+    weight: float
+    variance: float
+    error: NormalLaplace
+    slack: float
+    disagreement: Disagreement | None
+
+    def half_width(self, level: float) -> float:
+        """Half the width of the interval with this coverage; `slack` covers the bias that unequal means leave."""
+        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
+        return self.error.quantile((1 + level) / 2) + self.slack
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """What is assumed of the data's variance: for the weight, and a cautious one for the interval, in each group."""
+
+    trusted: float
+    local: float
+    upper: float
+
+
+def blend(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> Blend:
+    """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule."""
+    if local is not None and local.people == 0:
+        local = None
+    if trusted is None and local is None:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    spread = _spread(trusted, local, rule)
+    if trusted is None or local is None:
+        weight, slack = float(local is None), 0.0
+    else:
+        weight, gap = _weight(trusted, local, rule, spread)
+        slack = abs(weight - trusted.people / (trusted.people + local.people)) * gap
+    mean_t = trusted.mean if trusted else 0.0
+    mean_l = local.mean if local else 0.0
+    return Blend(
+        estimate=weight * mean_t + (1 - weight) * mean_l,
+        weight=weight,
+        variance=spread.local,
+        error=_error(trusted, local, weight, spread.upper),
+        slack=slack,
+        disagreement=_disagreement(trusted, local, spread.upper),
+    )
+
+
+# --- the variance -----------------------------------------------------------------------------------------------------
+
+
+def _noise_l(local: LocalSummary, variance: float, mean: float) -> float:
+    """Variance of one report given the data's variance and mean: constant + quadratic E z^2."""
+    constant, quadratic = local.randomiser.variance_terms
+    return constant + quadratic * min(variance + mean**2, 1.0)
+
+
+def _learned(trusted: TrustedSummary | None, local: LocalSummary) -> tuple[float, float]:
+    """The variance learned from the reports: its posterior mean, and an upper limit.
+
+    Centred at a pilot hybrid mean, which is far better than the local mean alone when the local group is noisy.
+    """
+    pilot = local.mean
+    if trusted is not None:
+        v_t = _PILOT_VARIANCE / trusted.people + trusted.noise_variance
+        v_l = (_PILOT_VARIANCE + local.randomiser.worst_variance) / local.people
+        pilot += v_l / (v_t + v_l) * (trusted.mean - local.mean)
+    pilot = min(max(pilot, -1.0), 1.0)
+    raw = raw_variance(local.second_moment(pilot), pilot, local.randomiser)
+    se = predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
+    ceiling = 1 - pilot**2  # of the variance, given the mean
+    learned = min(posterior_variance(raw, se), max(ceiling, 1e-3))
+    return learned, upper_variance(raw, se)
+
+
+def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> _Spread:
+    if rule.sd is not None:
+        var_t = rule.sd**2
+        var_l = var_t if rule.local_sd is None else rule.local_sd**2
+        return _Spread(var_t, var_l, var_t)
+    if local is None:
+        return _Spread(_WORST_VARIANCE, _WORST_VARIANCE, _WORST_VARIANCE)
+    learned, upper = _learned(trusted, local)
+    return _Spread(learned, learned, upper)
+
+
+# --- the weight -------------------------------------------------------------------------------------------------------
+
+
+def _weight(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread) -> tuple[float, float]:
+    """The weight of the trusted estimate, and the |gap| whose bias it tolerates."""
+    k, n_l = trusted.people, local.people
+    c = k / (k + n_l)
+    report = (
+        _noise_l(local, spread.local, min(max(local.mean, -1.0), 1.0))
+        if rule.sd is None
+        else (local.randomiser.worst_variance)
+    )  # with a stated variance the weight must not look at the reports
+    v_t = spread.trusted / k + trusted.noise_variance
+    v_l = (spread.local + report) / n_l
+    gap = abs(rule.gap or 0.0)
+    match rule.name:
+        case "fixed":
+            assert rule.weight is not None
+            return rule.weight, gap
+        case "tcm-only":
+            return 1.0, gap
+        case "lm-only" | "full-lm":
+            return 0.0, gap
+        case "naive":
+            return c, gap
+        case "pwh":
+            noise_l = local.randomiser.worst_variance / n_l
+            return noise_l / (noise_l + trusted.noise_variance), gap
+        case "skew-aware" if rule.gap is None:
+            # D^2 is estimated by what the difference of the two estimates has beyond its own variance.
+            gap = math.sqrt(max(0.0, (trusted.mean - local.mean) ** 2 - v_t - v_l))
+        case _:
+            pass
+    return (v_l + c * gap**2) / (v_t + v_l + gap**2), gap
+
+
+# --- the error --------------------------------------------------------------------------------------------------------
+
+
+def _local_variance(local: LocalSummary, upper: float) -> float:
+    """Variance of one report for intervals: the sample's, or the model's where the sample is too small to tell."""
+    model = _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
+    return max(local.variance, model)
+
+
+def _error(trusted: TrustedSummary | None, local: LocalSummary | None, weight: float, upper: float) -> NormalLaplace:
+    normal = 0.0
+    laplace = 0.0
+    if trusted is not None and weight > 0:
+        normal += weight**2 * (upper / trusted.people + trusted.gaussian_variance)
+        laplace = weight * trusted.laplace_scale
+    if local is not None and weight < 1:
+        normal += (1 - weight) ** 2 * _local_variance(local, upper) / local.people
+    return NormalLaplace(math.sqrt(normal), laplace)
+
+
+def _disagreement(trusted: TrustedSummary | None, local: LocalSummary | None, upper: float) -> Disagreement | None:
+    if trusted is None or local is None:
+        return None
+    normal = upper / trusted.people + trusted.gaussian_variance + _local_variance(local, upper) / local.people
+    difference = trusted.mean - local.mean
+    law = NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
+    return Disagreement(difference, float(law.two_sided_p(difference)))

@@ -1,0 +1,108 @@
+"""`hybridp amplify`: what an output-viewing adversary can learn at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, table
+from hybridp.errors import InvalidInput
+
+__all__ = ["mean"]
+
+
+@click.command("mean")
+@click.option("--n", type=count, required=True, help="How many people in all.")
+@click.option("--opt-in", type=float, required=True, help="The share of people who trust the curator.")
+@bounds_options
+@click.option("--epsilon", type=float, required=True, help="Each group's own guarantee.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="0 only for Laplace noise (pure).")
+@click.option("--weight", type=float, help="The fixed weight of the trusted mean.")
+@click.option("--sd", type=float, help="Or the known sd, from which the KVH weight follows.")
+@click.option(
+    "--adversaries", type=float, default=0.0, show_default=True, help="Share of local people in one coalition."
+)
+@click.option("--noise", type=click.Choice(["gaussian", "laplace"]), default="gaussian", show_default=True)
+@click.option(
+    "--calibration",
+    type=click.Choice(["analytic", "classic"]),
+    default="analytic",
+    show_default=True,
+    help="Of the Gaussian noise; classic needs epsilon <= 1.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["exact", "classic"]),
+    default="exact",
+    show_default=True,
+    help="How the joint noise is analysed.",
+)
+@json_option
+def mean(
+    n: int,
+    opt_in: float,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    delta: float,
+    weight: float | None,
+    sd: float | None,
+    adversaries: float,
+    noise: Any,
+    calibration: Any,
+    method: Any,
+    as_json: bool,
+) -> None:
+    """Each group's guarantee against someone who sees only the published hybrid mean.
+
+    For a weight fixed before the data is seen, nothing else published, ideal (continuous) noise, and at most a share
+    --adversaries of the local people pooling what they know of their own noise.
+    """
+    from hybridp.bench.amplifying import kvh_weight_for
+    from hybridp.public.amplification import NO_AMPLIFICATION_WITH_INTERACTION, amplify_mean
+
+    if (weight is None) == (sd is None):
+        raise InvalidInput(
+            "`--weight` must be given, or `--sd`, but not both. Got " + ("both." if weight else "neither.")
+        )
+    limits = bounds(lower, upper)
+    if weight is None:
+        assert sd is not None
+        weight = kvh_weight_for(
+            n=n, opt_in=opt_in, bounds=limits, sd=sd, epsilon=epsilon, delta=delta, noise=noise, calibration=calibration
+        )
+    found = amplify_mean(
+        n=n,
+        trusted_share=opt_in,
+        width=limits.width,
+        epsilon=epsilon,
+        delta=delta,
+        weight=weight,
+        adversaries=adversaries,
+        noise=noise,
+        calibration=calibration,
+        method="pure" if noise == "laplace" and delta == 0 else method,
+    )
+    document = {
+        "trusted": {"epsilon": found.trusted.epsilon, "delta": found.trusted.delta},
+        "local": {"epsilon": found.local.epsilon, "delta": found.local.delta},
+        "method": found.method,
+        "weight": weight,
+        "own": {"epsilon": epsilon, "delta": delta},
+        "assumes": list(found.assumes),
+        "interaction": NO_AMPLIFICATION_WITH_INTERACTION,
+    }
+    if as_json:
+        emit(document)
+        return
+    table(
+        f"Against someone who sees only the output (weight {weight:.4g}, {found.method})",
+        ["group", "epsilon", "delta", "own epsilon"],
+        [
+            (name, f"{g.epsilon:.4g}", f"{g.delta:.3g}", f"{epsilon:g}")
+            for name, g in (("trusted", found.trusted), ("local", found.local))
+        ],
+        caption="; ".join(found.assumes),
+    )
+    click.echo(NO_AMPLIFICATION_WITH_INTERACTION)

@@ -1,0 +1,121 @@
+"""The command tree, loaded lazily, and the one place where errors become sentences and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from hybridp import __version__
+from hybridp.errors import HybridpError
+
+__all__ = ["cli", "main"]
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used, so that `--help` stays quick."""
+
+    def __init__(self, *args: object, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.lazy = lazy or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return None
+        module, attribute = self.lazy[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The one-line helps are known here: listing them imports nothing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.lazy.items()])
+
+
+def _group(name: str, text: str, lazy: dict[str, tuple[str, str]]) -> LazyGroup:
+    return LazyGroup(name=name, help=text, lazy=lazy, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+plan = _group(
+    "plan",
+    "How good will it be? Predictions from public numbers.",
+    {"mean": ("hybridp.cli.plan:mean", "Predicted errors of every estimator of a mean.")},
+)
+release = _group(
+    "release",
+    "Publish an estimate from a table of trusted values and local reports.",
+    {"mean": ("hybridp.cli.release:mean", "The mean of a column, with interval and receipt.")},
+)
+amplify = _group(
+    "amplify",
+    "Privacy against someone who sees only what is published.",
+    {"mean": ("hybridp.cli.amplify:mean", "Amplified guarantees of a hybrid mean with a fixed weight.")},
+)
+ledger = _group(
+    "ledger",
+    "Who was charged what.",
+    {
+        "create": ("hybridp.cli.ledger:create", "A new ledger with a total for each group."),
+        "show": ("hybridp.cli.ledger:show", "Accounts and history of a ledger file."),
+    },
+)
+
+cli = LazyGroup(
+    name="hybridp",
+    help="Differential privacy when people do not all trust you the same way.\n\nStart with `hybridp demo`.",
+    lazy={
+        "demo": ("hybridp.cli.demo:demo", "A tour in under a minute, on generated data."),
+        "plan": ("hybridp.cli.app:plan", "How good will it be, before anyone is asked?"),
+        "randomise": ("hybridp.cli.randomise:randomise", "What a device does: values in, reports out."),
+        "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),
+        "amplify": ("hybridp.cli.app:amplify", "Privacy against someone who sees only the output."),
+        "ledger": ("hybridp.cli.app:ledger", "Who was charged what."),
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+cli = click.version_option(__version__, prog_name="hybridp")(cli)
+
+
+def _wants_json(args: list[str]) -> bool:
+    return "--json" in args
+
+
+def _fail(sentence: str, code: int, *, as_json: bool) -> int:
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"error": {"message": sentence, "exit_code": code}}))
+    click.echo(f"hybridp: {sentence}", err=True)
+    return code
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line. Exit codes: 0 done, 2 bad input, 3 budget refused, 130 interrupted."""
+    given = list(sys.argv[1:] if args is None else args)
+    as_json = _wants_json(given)
+    try:
+        code = cli.main(args=given, prog_name="hybridp", standalone_mode=False)
+        code = code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "")
+        code = 0
+    except click.ClickException as error:
+        code = _fail(" ".join(error.format_message().split()), 2, as_json=as_json)
+    except HybridpError as error:
+        code = _fail(str(error), error.exit_code, as_json=as_json)
+    except (click.Abort, KeyboardInterrupt):
+        code = _fail("interrupted; nothing was released.", 130, as_json=as_json)
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    except (MemoryError, OSError) as error:
+        code = _fail(f"The system refused ({type(error).__name__}: {_reason(error)}).", 2, as_json=as_json)
+    sys.exit(code)
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or "no further detail"

@@ -1,0 +1,194 @@
+"""Options and output that every command shares."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from hybridp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from hybridp.public.bounds import Bounds
+    from hybridp.public.budgets import ApproxDP, PureDP
+    from hybridp.randomness import Randomness
+
+__all__ = [
+    "bounds_options",
+    "count",
+    "emit",
+    "guarantee",
+    "json_option",
+    "note",
+    "number",
+    "plot_option",
+    "privacy_options",
+    "progress",
+    "randomness",
+    "save_plot",
+    "sd_range",
+    "table",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Count(click.ParamType[int]):
+    """A whole number, also written 250_000 or 2.5e5."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            exact = float(str(value).replace(",", "").replace("_", ""))
+            if not math.isfinite(exact) or exact != int(exact):
+                raise ValueError
+            return int(exact)
+        except ValueError:
+            self.fail(f"must be a whole number. Got {value}.", param, ctx)
+
+
+class _SdRange(click.ParamType[Any]):
+    """One number, or LOW:HIGH."""
+
+    name = "sd"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            parts = [float(p) for p in str(value).split(":")]
+        except ValueError:
+            parts = []
+        if len(parts) == 1:
+            return parts[0]
+        if len(parts) == 2:
+            return (parts[0], parts[1])
+        return self.fail(f"must be a number or a range LOW:HIGH. Got {value}.", param, ctx)
+
+
+count = _Count()
+sd_range = _SdRange()
+
+
+def _stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def apply(function: F) -> F:
+        for decorate in reversed(decorators):
+            function = decorate(function)
+        return function
+
+    return apply
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
+plot_option = click.option(
+    "--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Save a picture (.png, .svg, .pdf)."
+)
+bounds_options = _stack(
+    click.option("--lower", type=float, required=True, help="Public lower bound of the value."),
+    click.option("--upper", type=float, required=True, help="Public upper bound of the value."),
+)
+privacy_options = _stack(
+    click.option("--epsilon", type=float, required=True, help="What every person is promised."),
+    click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees."),
+)
+
+
+def guarantee(epsilon: float, delta: float = 0.0) -> PureDP | ApproxDP:
+    """The promise as a budget; an epsilon of 0 or infinity is no promise that noise can keep."""
+    from hybridp.public.budgets import ApproxDP, PureDP
+
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise InvalidInput(f"`epsilon` must be positive and finite. Got {epsilon}.")
+    return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+
+
+def bounds(lower: float, upper: float) -> Bounds:
+    from hybridp.public.bounds import Bounds
+
+    return Bounds(lower, upper)
+
+
+def randomness(seed: int | None) -> Randomness:
+    from hybridp.randomness import secure, seeded
+
+    return secure() if seed is None else seeded(seed)
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN or infinity: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
+
+
+def emit(document: dict[str, Any]) -> None:
+    """The one JSON object."""
+    click.echo(json.dumps(_plain(document), allow_nan=False))
+
+
+def note(text: str) -> None:
+    """A remark for people, on stderr."""
+    click.echo(text, err=True)
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        return "never" if math.isinf(value) else "-"
+    return f"{value:,.6g}" if abs(value) < 1e7 else f"{value:,.4g}"
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str | None = None) -> None:
+    """A table on stdout; the first column is text, the others are right-aligned."""
+    from rich.console import Console
+    from rich.table import Table
+
+    view = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    for i, column in enumerate(columns):
+        view.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        view.add_row(*row)
+    Console(soft_wrap=False).print(view)
+
+
+def progress() -> Progress:
+    """A progress bar on stderr, silent when stderr is not a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())
+
+
+def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, float] = (7.2, 4.2)) -> None:
+    """Draw on new axes and save; refuses unknown endings before anything is computed twice."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InvalidInput(f"`--plot` must end in .png, .svg or .pdf. Got {path}.")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"`--plot` must lie in an existing folder. Got {path}.")
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise InvalidInput("`--plot` must have matplotlib installed (the extra `plot`). Got no matplotlib.") from None
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    try:
+        draw(axes)
+        figure.savefig(path, dpi=150)
+    finally:
+        plt.close(figure)

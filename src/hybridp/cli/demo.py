@@ -1,0 +1,234 @@
+"""`hybridp demo`: plan, collect, release and compare, on generated salary-like data."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hybridp.cli.common import count, emit, json_option, note, number, progress, table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hybridp.bench.planning import MeanPlan
+    from hybridp.release.mean import MeanRelease
+
+__all__ = ["demo"]
+
+UPPER = 400_000.0
+RULES = ("tcm-only", "full-lm", "pwh", "kvh", "adaptive")
+
+
+@click.command("demo")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("hybridp-demo"), show_default=True
+)
+@click.option("--people", type=count, default=250_000, show_default=True)
+@click.option("--opt-in", type=float, default=0.01, show_default=True)
+@click.option("--epsilon", type=float, default=1.0, show_default=True)
+@click.option("--trials", type=count, default=60, show_default=True, help="Simulated collections for the comparison.")
+@json_option
+def demo(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as_json: bool) -> None:
+    """A tour in under a minute: 250,000 generated people, 1 % of whom trust the curator.
+
+    The people are made up; the mechanisms, the ledger and the noise of the release are the real ones.
+    """
+    import numpy as np
+
+    from hybridp.bench.planning import plan_mean
+    from hybridp.bench.simulate import salary_like
+    from hybridp.cli.common import bounds, guarantee
+    from hybridp.errors import must
+    from hybridp.randomness import seeded
+
+    must(people >= 100, "people", "must be at least 100", people)
+    must(trials >= 2, "trials", "must be at least 2", trials)
+    must(people * opt_in >= 1, "opt-in", "must leave at least one trusted person", opt_in)
+    began = time.perf_counter()
+    promise, limits = guarantee(epsilon), bounds(0.0, UPPER)
+    out.mkdir(parents=True, exist_ok=True)
+    with progress() as bar:
+        task = bar.add_task("plan", total=4 + trials)
+        pay = salary_like(people, rng=seeded(2010))
+        clipped = np.clip(pay, 0, UPPER)
+        truth, sd = float(clipped.mean()), float(clipped.std())
+        plan = plan_mean(n=people, opt_in=opt_in, bounds=limits, sd=sd, mean=truth, guarantee=promise)
+        bar.update(task, advance=1, description="collect")
+        trusted = round(people * opt_in)
+        collected = _collect(out, pay, trusted, plan)
+        bar.update(task, advance=2, description="release")
+        release = _release(out, collected, plan)
+        bar.update(task, advance=1, description="compare")
+        errors = _compare(clipped, trusted, plan, trials, lambda: bar.update(task, advance=1))
+    picture = _picture(out / "demo.png", plan, errors, release, truth)
+    rows = [
+        {
+            "estimator": name,
+            "predicted_rmse": float(np.sqrt(plan[name].mse)),  # type: ignore[index]
+            "measured_rmse": float(np.sqrt(np.mean(errors[name] ** 2))),
+        }
+        for name in RULES
+    ]
+    document: dict[str, Any] = {
+        "generated": True,
+        "people": people,
+        "trusted": trusted,
+        "truth": truth,
+        "plan": plan.to_dict(),
+        "release": release.to_dict(),
+        "comparison": {"trials": trials, "against": "the mean of these people", "estimators": rows},
+        "files": {"collected": str(collected), "ledger": str(out / "demo.ledger"), "picture": picture},
+        "seconds": round(time.perf_counter() - began, 2),
+    }
+    if as_json:
+        emit(document)
+        return
+    _print(document, release, people, trusted, epsilon, truth, trials, collected, out, picture)
+
+
+def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) -> Path:
+    """Write the people's file, then let the devices of the local ones replace their value by a report."""
+    from hybridp.device.mean import randomise_levels
+    from hybridp.public.messages import Invite
+    from hybridp.public.randomisers import LEVELS, randomiser
+    from hybridp.randomness import secure
+    from hybridp.tables import open_rows, write_reports
+
+    people, collected = out / "people.csv", out / "collected.parquet"
+    with people.open("w") as file:
+        file.write("person,salary,trust\n")
+        file.writelines(f"{i},{x:.2f},{'trusted' if i < trusted else 'local'}\n" for i, x in enumerate(pay.tolist()))
+    invite = Invite(plan.bounds, randomiser("best", plan.guarantee))
+    rng = secure()
+    with open_rows(people) as rows:
+        write_reports(
+            rows,
+            value="salary",
+            trust="trust",
+            mechanism_text=invite.text,
+            lower=plan.bounds.lower,
+            upper=plan.bounds.upper,
+            levels=LEVELS,
+            randomise=lambda levels: randomise_levels(levels, invite, rng=rng),
+            out=collected,
+            overwrite=True,
+        )
+    people.unlink()
+    return collected
+
+
+def _release(out: Path, collected: Path, plan: MeanPlan) -> MeanRelease:
+    from hybridp.curator.mean import Columns
+    from hybridp.ledger import Ledger
+    from hybridp.protocols.mean import MeanStudy, release_mean
+
+    file = out / "demo.ledger"
+    file.unlink(missing_ok=True)  # every demo is a new, made-up study
+    ledger = Ledger.create(file, {"trusted": plan.guarantee, "local": plan.guarantee})
+    study = MeanStudy(plan.bounds, plan.guarantee)
+    return release_mean(collected, study, Columns("salary", "trust"), ledger=ledger, purpose="mean of salary")
+
+
+def _compare(
+    clipped: NDArray[np.float64], trusted: int, plan: MeanPlan, trials: int, tick: Any
+) -> dict[str, NDArray[np.float64]]:
+    """Every estimator on the same simulated collections of these people; signed errors in the value's unit."""
+    import numpy as np
+
+    from hybridp.bench.simulate import collect
+    from hybridp.blend.mean import Rule
+    from hybridp.curator.mean import sum_noise
+    from hybridp.public.randomisers import randomiser
+    from hybridp.randomness import seeded, synthetic_data_generator
+
+    rng = seeded(7)
+    shuffle = synthetic_data_generator(rng)
+    levels = plan.bounds.levels(clipped)
+    noise, local = sum_noise(plan.guarantee), randomiser("best", plan.guarantee)
+    rules = [Rule(name, sd=plan.sd / plan.bounds.half if name == "kvh" else None) for name in RULES]  # type: ignore[arg-type]
+    errors = np.empty((trials, len(rules)))
+    for i in range(trials):
+        shuffle.shuffle(levels)
+        one = collect(levels[:trusted], levels[trusted:], noise, local, population_mean=0.0, baseline=True, rng=rng)
+        errors[i] = [one.blend(rule).estimate - one.empirical_mean for rule in rules]
+        tick()
+    return {name: errors[:, j] * plan.bounds.half for j, name in enumerate(RULES)}
+
+
+def _picture(
+    file: Path, plan: MeanPlan, errors: dict[str, NDArray[np.float64]], release: MeanRelease, truth: float
+) -> str | None:
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        note("No picture: install the extra `plot` for one.")
+        return None
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from hybridp.cli.plan import draw_plan
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    draw_plan(left, plan)
+    right.boxplot([errors[name] for name in RULES], tick_labels=list(RULES), showfliers=False)
+    right.axhline(0, color="0.7", lw=1)
+    at = len(RULES)
+    reach = ((release.projected - release.low,), (release.high - release.projected,))
+    right.errorbar(at + 0.3, release.projected - truth, yerr=reach, fmt="o", color="C3", capsize=4, label="the release")
+    right.set_ylabel("error of the estimated mean")
+    right.set_title("simulated collections, and the release with its interval")
+    right.grid(axis="y", alpha=0.3)
+    right.legend()
+    figure.savefig(file, dpi=130)
+    plt.close(figure)
+    return str(file)
+
+
+def _print(
+    document: dict[str, Any],
+    release: MeanRelease,
+    people: int,
+    trusted: int,
+    epsilon: float,
+    truth: float,
+    trials: int,
+    collected: Path,
+    out: Path,
+    picture: str | None,
+) -> None:
+    plan = document["plan"]
+    click.echo(
+        f"1. Plan      {people:,} made-up people, {trusted:,} of whom trust the curator; everyone is promised epsilon "
+        f"{epsilon:g}.\n"
+        f"2. Collect   {people - trusted:,} devices sent one {plan['mechanisms']['local']} report each; "
+        f"{trusted:,} people sent their value.\n"
+        f"3. Release   mean {release}\n"
+        f"             the truth, which nobody sees in a real study: {number(truth)}"
+    )
+    if release.p_value is not None:
+        click.echo(f"             do the groups agree? p = {release.p_value:.2g}")
+    table(
+        f"4. Compare   root mean squared error over {trials} simulated collections",
+        ["estimator", "predicted", "measured"],
+        [
+            (row["estimator"], number(row["predicted_rmse"]), number(row["measured_rmse"]))
+            for row in document["comparison"]["estimators"]
+        ],
+        caption="tcm-only: only the trusting. full-lm: everybody local. kvh knows the sd; adaptive learns it for free.",
+    )
+    click.echo("Receipt")
+    for line in str(release.receipt).splitlines():
+        click.echo(f"  {line}")
+    if picture:
+        click.echo(f"Picture: {picture}")
+    click.echo(
+        f"\nNext: hybridp ledger show {out / 'demo.ledger'}\n"
+        f"      hybridp release mean {collected} --value salary --trust trust --lower 0 --upper {UPPER:g} "
+        f"--epsilon {epsilon:g}\n"
+        f"      hybridp plan mean --n {people} --opt-in {trusted / people:g} --lower 0 --upper {UPPER:g} "
+        f"--sd {plan['sd']['used']:.0f} --epsilon 0.5 --plot plan.png"
+    )

@@ -1,0 +1,106 @@
+"""`hybridp randomise`: what a device does, for a file of one or many people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hybridp.cli.common import (
+    bounds,
+    bounds_options,
+    emit,
+    guarantee,
+    json_option,
+    note,
+    privacy_options,
+    randomness,
+)
+
+__all__ = ["randomise"]
+
+
+@click.command("randomise")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--value", required=True, help="The column with the value.")
+@click.option("--trust", help="The column with trusted/local; only local rows are randomised. Without it, all rows.")
+@bounds_options
+@privacy_options
+@click.option(
+    "--local",
+    type=click.Choice(["best", "dithered", "piecewise", "laplace", "gaussian"]),
+    default="best",
+    show_default=True,
+    help="The randomiser.",
+)
+@click.option(
+    "--missing", type=float, help="Use this public value where one is missing; without it, missing values are refused."
+)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where to write (.csv or .parquet)."
+)
+@click.option("--table", "table_name", help="The table, in a DuckDB file.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output file.")
+@click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
+@json_option
+def randomise(
+    file: Path,
+    value: str,
+    trust: str | None,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    delta: float,
+    local: Any,
+    missing: float | None,
+    out: Path,
+    table_name: str | None,
+    overwrite: bool,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Replace each local person's value by a report that is private by itself.
+
+    Writes the same rows with two more columns, `report` and `report_mechanism`; the value of a randomised row is left
+    empty. A report is a number in the value's unit whose mean is the (clipped) value.
+    """
+    from hybridp.device.mean import randomise_levels
+    from hybridp.public.messages import Invite
+    from hybridp.public.randomisers import LEVELS, randomiser
+    from hybridp.tables import open_rows, write_reports
+
+    rng = randomness(seed)
+    invite = Invite(bounds(lower, upper), randomiser(local, guarantee(epsilon, delta)))
+    text = invite.text + (" SIMULATED" if rng.simulated else "")
+    with open_rows(file, table=table_name) as rows:
+        people = write_reports(
+            rows,
+            value=value,
+            trust=trust,
+            report="report",
+            mechanism_column="report_mechanism",
+            mechanism_text=text,
+            lower=lower,
+            upper=upper,
+            levels=LEVELS,
+            missing=missing,
+            randomise=lambda levels: randomise_levels(levels, invite, rng=rng),
+            out=out,
+            overwrite=overwrite,
+        )
+    document = {
+        "out": str(out),
+        "randomised": people,
+        "mechanism": invite.text,
+        "epsilon": invite.promise.epsilon,
+        "delta": invite.promise.delta,
+        "simulated": rng.simulated,
+        "randomness": rng.label,
+    }
+    if as_json:
+        emit(document)
+        return
+    if rng.simulated:
+        note("SIMULATED: a seeded generator was used; these reports protect nobody.")
+    click.echo(f"{people:,} reports by {invite.text} written to {out}.")

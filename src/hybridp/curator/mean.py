@@ -1,0 +1,128 @@
+"""The curator's part of the mean: one scan of the rows, one draw of noise, one charge.
+
+The trusted sum is a whole number of lattice steps, and replacing one person's data moves it by at most `LEVELS` of them
+(clipping and rounding happen row by row, in integers), so discrete noise on it has exactly the stated guarantee.
+How many people are in each group is public under replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import noise, tables
+from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
+from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.randomisers import LEVELS
+from hybridp.randomness import Randomness
+
+__all__ = ["Columns", "NoiseName", "Totals", "randomise_trusted", "read", "release_sum", "simulate_local", "sum_noise"]
+
+NoiseName = Literal["laplace", "gaussian", "best"]
+Guarantee = PureDP | ApproxDP
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of the table hold what. Without `person`, every row is a person of their own."""
+
+    value: str
+    trust: str
+    report: str = "report"
+    person: str | None = None
+    record_key: str | None = None
+    record_id: str | None = None
+    missing: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """RAW: the exact trusted sum. Never leaves this room."""
+
+    trusted_people: int
+    trusted_sum: int
+    local: LocalSummary
+
+
+def sum_noise(guarantee: Guarantee, name: NoiseName = "best") -> DiscreteLaplace | DiscreteGaussian:
+    """The noise for the trusted sum: Laplace (pure, whatever the delta), Gaussian (needs delta), or the better one.
+
+    "best" compares the (epsilon, delta)-Laplace of the dissertation's Thm 1.1.5 with the analytic Gaussian.
+    """
+    must(
+        0.001 <= guarantee.epsilon <= 1e6,
+        "epsilon",
+        "must be at least 0.001 and at most one million",
+        guarantee.epsilon,
+    )
+    match name:
+        case "laplace":
+            return discrete_laplace(PureDP(guarantee.epsilon), LEVELS)
+        case "gaussian":
+            if not isinstance(guarantee, ApproxDP) or guarantee.delta == 0:
+                raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
+            return discrete_gaussian(guarantee, LEVELS)
+        case "best":
+            found: list[DiscreteLaplace | DiscreteGaussian] = [discrete_laplace(guarantee, LEVELS)]
+            if isinstance(guarantee, ApproxDP) and guarantee.delta > 0:
+                found.append(discrete_gaussian(guarantee, LEVELS))
+            return min(found, key=lambda m: m.variance)
+    raise InvalidInput(f"`noise` must be one of laplace, gaussian, best. Got {name}.")
+
+
+def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
+    bounds, reach = invite.bounds, invite.randomiser.bound * (1 + 1e-9)
+    return tables.MeanQuery(
+        value=columns.value,
+        trust=columns.trust,
+        report=None if local_raw else columns.report,
+        person=columns.person,
+        record_key=columns.record_key,
+        record_id=columns.record_id,
+        lower=bounds.lower,
+        upper=bounds.upper,
+        levels=LEVELS,
+        missing=columns.missing,
+        report_low=bounds.from_unit(-reach),
+        report_high=bounds.from_unit(reach),
+        report_centre=bounds.centre,
+        report_half=bounds.half,
+        local_raw=local_raw,
+    )
+
+
+def read(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False) -> Totals:
+    """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn."""
+    found = tables.mean_totals(rows, _query(columns, invite, local_raw=local_raw))
+    local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
+    return Totals(found.trusted_people, found.trusted_level_sum, local)
+
+
+def release_sum(totals: Totals, mechanism: DiscreteLaplace | DiscreteGaussian, *, rng: Randomness) -> TrustedSummary:
+    """The trusted sum with its noise: this is what the mechanism's guarantee is about."""
+    noisy = noise.perturb(mechanism, totals.trusted_sum, rng=rng)
+    return TrustedSummary(totals.trusted_people, noisy, mechanism)
+
+
+def _randomised(levels: Iterable[NDArray[np.int64]], invite: Invite, rng: Randomness) -> LocalSummary:
+    summary = LocalSummary(0, 0.0, 0.0, invite.randomiser)
+    for chunk in levels:
+        unit = noise.reports(invite.randomiser, chunk, rng=rng)
+        summary = summary + LocalSummary(len(unit), float(unit.sum()), float((unit * unit).sum()), invite.randomiser)
+    return summary
+
+
+def randomise_trusted(rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> LocalSummary:
+    """Full-LM: the trusted people's values go through the local randomiser too, here, on their behalf."""
+    return _randomised(tables.trusted_levels(rows, _query(columns, invite, local_raw=False)), invite, rng)
+
+
+def simulate_local(rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> LocalSummary:
+    """For a trial only: local people's raw values, randomised here instead of on their devices."""
+    return _randomised(tables.local_levels(rows, _query(columns, invite, local_raw=True)), invite, rng)

@@ -1,0 +1,1 @@
+"""ONE PERSON'S VALUE -> a report. Runs on that person's machine."""

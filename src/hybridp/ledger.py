@@ -1,0 +1,356 @@
+"""Who was charged what. A durable file that refuses an overdraft before any data is read.
+
+The ledger is one SQLite file (write-ahead log off, every commit synced to disk), so a charge is there in full or not at
+all, two processes cannot both spend the last of a budget, and a crash loses nothing. Levels are stored as whole numbers
+(10^-12 of an epsilon, 10^-18 of a delta), charges rounded up and totals rounded down. A charge is written *before* the
+rows are read; if nothing is released after all (bad rows, say), it is voided and the void stays on record.
+
+>>> import tempfile, pathlib
+>>> folder = tempfile.TemporaryDirectory()
+>>> ledger = Ledger.create(pathlib.Path(folder.name) / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+>>> with ledger.spending([Charge("trusted", PureDP(0.75), "Laplace", "mean of salary")]):
+...     pass
+>>> ledger.remaining("trusted").epsilon
+0.25
+>>> ledger.check([Charge("trusted", PureDP(0.5), "Laplace", "mean of salary")])
+Traceback (most recent call last):
+    ...
+hybridp.errors.BudgetExceeded: The trusted group was asked for epsilon 0.5, delta 0, but has epsilon 0.25, delta 0 left.
+>>> folder.cleanup()
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from pathlib import Path
+from typing import Any
+
+from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, must
+from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
+
+__all__ = ["Account", "Charge", "Entry", "Ledger", "tight_epsilon"]
+
+_EPSILON_UNITS = Decimal(10) ** 12
+_DELTA_UNITS = Decimal(10) ** 18
+_APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
+_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE accounts (
+    people TEXT PRIMARY KEY, neighbours TEXT NOT NULL,
+    epsilon_total INTEGER NOT NULL, epsilon_spent INTEGER NOT NULL DEFAULT 0,
+    delta_total INTEGER NOT NULL, delta_spent INTEGER NOT NULL DEFAULT 0,
+    CHECK (0 <= epsilon_spent AND epsilon_spent <= epsilon_total AND 0 <= delta_spent AND delta_spent <= delta_total)
+);
+CREATE TABLE charges (
+    id INTEGER PRIMARY KEY, at TEXT NOT NULL, people TEXT NOT NULL REFERENCES accounts(people),
+    epsilon INTEGER NOT NULL, delta INTEGER NOT NULL, mechanism TEXT NOT NULL, purpose TEXT NOT NULL,
+    collection TEXT, noise TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('spent', 'void'))
+);
+CREATE UNIQUE INDEX one_charge_per_collection ON charges (people, collection)
+    WHERE collection IS NOT NULL AND state = 'spent';
+"""
+
+
+def _units(value: float, scale: Decimal, rounding: str) -> int:
+    return int((Decimal(repr(float(value))) * scale).to_integral_value(rounding=rounding))
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one use of a group's data costs.
+
+    `collection` names a set of local reports: what people reported is charged once, however often it is used
+    afterwards, because using it again is post-processing. `noise` (mechanism and noise multiplier) is kept so that the
+    whole history can be composed more tightly than by adding up.
+    """
+
+    people: str
+    budget: PureDP | ApproxDP
+    mechanism: str
+    purpose: str
+    collection: str | None = None
+    noise: tuple[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One group of people: what they were promised in total and what is spent."""
+
+    people: str
+    total: ApproxDP
+    spent: ApproxDP
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the history."""
+
+    id: int
+    at: str
+    people: str
+    budget: ApproxDP
+    mechanism: str
+    purpose: str
+    collection: str | None
+    noise: tuple[str, float] | None
+    state: str
+
+
+class Ledger:
+    """A ledger file. Use `create` once for a study, then `open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], totals: Mapping[str, PureDP | ApproxDP]) -> Ledger:
+        """A new ledger with a total for each group of people. An existing file is never overwritten."""
+        target = Path(path)
+        must(bool(totals), "totals", "must name at least one group of people", dict(totals))
+        if target.exists():
+            raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.")
+        if not target.parent.is_dir():
+            raise LedgerProblem(f"`ledger` must lie in an existing folder. Got {target}.")
+        rows = [(people, b.neighbours.value, *(_total_units(b))) for people, b in totals.items()]
+        # Built beside its place and linked into it: the file appears whole or not at all, and never over another.
+        draft = target.with_name(f".{target.name}.{os.getpid()}.new")
+        try:
+            with _connection(draft) as db:
+                db.executescript(_SCHEMA)
+                db.execute(f"PRAGMA application_id = {_APPLICATION}")
+                db.execute(f"PRAGMA user_version = {_VERSION}")
+                db.executemany(
+                    "INSERT INTO accounts (people, neighbours, epsilon_total, delta_total) VALUES (?, ?, ?, ?)", rows
+                )
+            os.link(draft, target)
+        except FileExistsError:
+            raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.") from None
+        except (OSError, sqlite3.Error) as error:
+            raise LedgerProblem(f"`ledger` must be writable. Got {target} ({type(error).__name__}).") from None
+        finally:
+            draft.unlink(missing_ok=True)
+        return cls(target)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+        """An existing ledger, checked to be one."""
+        target = Path(path)
+        if not target.is_file():
+            raise LedgerProblem(f"`ledger` must name an existing ledger file. Got {target}.")
+        ledger = cls(target)
+        with ledger._db() as db:
+            if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+                raise LedgerProblem(f"`ledger` must be a hybridp ledger. Got {target}.")
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version != _VERSION:
+                raise LedgerProblem(f"`ledger` must have version {_VERSION}. Got version {version} in {target}.")
+        return ledger
+
+    @contextmanager
+    def _db(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with _connection(self.path) as db:
+                yield db
+        except sqlite3.DatabaseError as error:
+            raise LedgerProblem(
+                f"`ledger` must be a readable and writable ledger file. Got {self.path} ({type(error).__name__})."
+            ) from None
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def accounts(self) -> list[Account]:
+        with self._db() as db:
+            rows = db.execute(
+                "SELECT people, neighbours, epsilon_total, delta_total, epsilon_spent, delta_spent "
+                "FROM accounts ORDER BY people DESC"
+            ).fetchall()
+        return [Account(p, _budget(et, dt, rel), _budget(es, ds, rel)) for p, rel, et, dt, es, ds in rows]
+
+    def remaining(self, people: str) -> ApproxDP:
+        """What a group can still be asked for."""
+        for row in self._account_rows([people]):
+            return _budget(row[2] - row[3], row[4] - row[5], row[1])
+        raise AssertionError("unreachable")
+
+    def history(self) -> list[Entry]:
+        with self._db() as db:
+            relation = dict(db.execute("SELECT people, neighbours FROM accounts").fetchall())
+            rows = db.execute(
+                "SELECT id, at, people, epsilon, delta, mechanism, purpose, collection, noise, state "
+                "FROM charges ORDER BY id"
+            ).fetchall()
+        return [
+            Entry(i, at, p, _budget(e, d, relation[p]), m, purpose, c, _noise(noise), state)
+            for i, at, p, e, d, m, purpose, c, noise, state in rows
+        ]
+
+    def _account_rows(self, names: Iterable[str]) -> list[tuple[str, str, int, int, int, int]]:
+        with self._db() as db:
+            return [_account(db, name) for name in names]
+
+    # --- spending -----------------------------------------------------------------------------------------------------
+
+    def check(self, charges: Iterable[Charge]) -> None:
+        """Raise `BudgetExceeded` if these charges would not fit now. Writes nothing."""
+        with self._db() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                _charge(db, charges)
+            finally:
+                db.execute("ROLLBACK")
+
+    @contextmanager
+    def spending(self, charges: Iterable[Charge]) -> Iterator[list[int]]:
+        """Charge first, then run the body that reads the data; if the body fails, nothing was released: void.
+
+        Gives the ids of the new entries. A process that dies inside the body leaves the charge standing: the safe side.
+        """
+        with self._db() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                ids = _charge(db, charges)
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+        try:
+            yield ids
+        except BaseException:
+            self._void(ids)
+            raise
+
+    def _void(self, ids: list[int]) -> None:
+        with self._db() as db:
+            db.execute("BEGIN IMMEDIATE")
+            for i in ids:
+                people, epsilon, delta = db.execute(
+                    "SELECT people, epsilon, delta FROM charges WHERE id = ? AND state = 'spent'", (i,)
+                ).fetchone()
+                db.execute("UPDATE charges SET state = 'void' WHERE id = ?", (i,))
+                db.execute(
+                    "UPDATE accounts SET epsilon_spent = epsilon_spent - ?, delta_spent = delta_spent - ? "
+                    "WHERE people = ?",
+                    (epsilon, delta, people),
+                )
+            db.execute("COMMIT")
+
+
+def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:
+    ids: list[int] = []
+    for charge in charges:
+        _, relation, et, es, dt, ds = _account(db, charge.people)
+        if relation != charge.budget.neighbours.value:
+            raise InvalidInput(
+                f"`neighbours` must be {relation} as in the ledger's account. Got {charge.budget.neighbours}."
+            )
+        if (
+            charge.collection is not None
+            and db.execute(
+                "SELECT 1 FROM charges WHERE people = ? AND collection = ? AND state = 'spent'",
+                (charge.people, charge.collection),
+            ).fetchone()
+        ):
+            continue
+        epsilon = _units(charge.budget.epsilon, _EPSILON_UNITS, ROUND_CEILING)
+        delta = _units(charge.budget.delta, _DELTA_UNITS, ROUND_CEILING)
+        taken = db.execute(
+            "UPDATE accounts SET epsilon_spent = epsilon_spent + ?1, delta_spent = delta_spent + ?2 "
+            "WHERE people = ?3 AND epsilon_spent + ?1 <= epsilon_total AND delta_spent + ?2 <= delta_total",
+            (epsilon, delta, charge.people),
+        ).rowcount
+        if not taken:
+            left = _budget(et - es, dt - ds, relation)
+            raise BudgetExceeded(
+                f"The {charge.people} group was asked for epsilon {charge.budget.epsilon:g}, delta "
+                f"{charge.budget.delta:g}, but has epsilon {left.epsilon:g}, delta {left.delta:g} left."
+            )
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        cursor = db.execute(
+            "INSERT INTO charges (at, people, epsilon, delta, mechanism, purpose, collection, noise, state) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'spent')",
+            (
+                at,
+                charge.people,
+                epsilon,
+                delta,
+                charge.mechanism,
+                charge.purpose,
+                charge.collection,
+                json.dumps(charge.noise),
+            ),
+        )
+        ids.append(int(cursor.lastrowid or 0))
+    return ids
+
+
+def _account(db: sqlite3.Connection, people: str) -> tuple[str, str, int, int, int, int]:
+    row: Any = db.execute(
+        "SELECT people, neighbours, epsilon_total, epsilon_spent, delta_total, delta_spent FROM accounts "
+        "WHERE people = ?",
+        (people,),
+    ).fetchone()
+    if row is None:
+        raise LedgerProblem(f"`ledger` must hold an account for the {people} group. It has none.")
+    return (row[0], row[1], row[2], row[3], row[4], row[5])
+
+
+@contextmanager
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    db = sqlite3.connect(path, timeout=30, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("PRAGMA synchronous = EXTRA")
+        yield db
+    finally:
+        db.close()
+
+
+def _total_units(budget: PureDP | ApproxDP) -> tuple[int, int]:
+    must(budget.epsilon < 1e6, "epsilon", "must be below one million for a ledger", budget.epsilon)
+    return (
+        _units(budget.epsilon, _EPSILON_UNITS, ROUND_FLOOR),
+        _units(budget.delta, _DELTA_UNITS, ROUND_FLOOR),
+    )
+
+
+def _budget(epsilon: int, delta: int, relation: str) -> ApproxDP:
+    return ApproxDP(float(epsilon / _EPSILON_UNITS), float(delta / _DELTA_UNITS), Neighbours(relation))
+
+
+def _noise(text: str) -> tuple[str, float] | None:
+    value = json.loads(text)
+    return (str(value[0]), float(value[1])) if value else None
+
+
+def tight_epsilon(ledger: Ledger, people: str, delta: float) -> float:
+    """The epsilon, at this delta, of everything a group has spent, by privacy loss distributions (dp-accounting).
+
+    Never above the sum in the account plus rounding; noise multipliers are scale/sensitivity, so the neighbouring
+    relation is already inside them.
+    """
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+
+    must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
+    accountant = PLDAccountant()
+    basic = 0.0
+    for entry in ledger.history():
+        if entry.people != people or entry.state != "spent":
+            continue
+        basic += entry.budget.epsilon
+        kind, multiplier = entry.noise or ("pure", 1 / entry.budget.epsilon)
+        event = (
+            dp_accounting.GaussianDpEvent(multiplier)
+            if kind == "gaussian"
+            else dp_accounting.LaplaceDpEvent(multiplier)
+        )
+        accountant.compose(event)
+    return min(basic, float(accountant.get_epsilon(delta))) if basic else 0.0

@@ -1,0 +1,262 @@
+"""The hybrid mean, from a collection of rows to a published release (P Def. 3.12; ours where it says so).
+
+1. Everyone may know: the bounds, the randomiser, the trusted group's mechanism, the rule for the weight.
+2. Each local person's device sends one report (`hybridp.device.mean`); trusted people send their value.
+3. The ledger is charged, before any row is read.
+4. The curator adds up both groups in one scan and adds noise to the trusted sum.
+5. The blend chooses the weight and combines. No further privacy is spent.
+6. The release states the estimate, its interval and the receipt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Literal
+
+from hybridp import curator
+from hybridp.blend.mean import Blend, Rule, blend
+from hybridp.blend.sealed import SealedBlend, seal
+from hybridp.curator import mean as curating
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.randomisers import LEVELS, LocalName, randomiser
+from hybridp.randomness import Randomness, secure
+from hybridp.release.mean import GroupEstimate, MeanRelease
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+
+__all__ = ["MeanStudy", "publish_mean", "release_mean"]
+
+Publication = Literal["full", "estimate-only"]
+Guarantee = PureDP | ApproxDP
+
+
+@dataclass(frozen=True)
+class MeanStudy:
+    """Everything that is decided, and public, before anybody sends anything.
+
+    `guarantee` is what every person is promised; `trusted_guarantee` may differ for the trusted group. `publish` =
+    "estimate-only" seals the group figures, which is what makes the amplified guarantee for local people hold.
+    """
+
+    bounds: Bounds
+    guarantee: Guarantee
+    rule: Rule = field(default_factory=Rule)
+    local: LocalName = "best"
+    noise: curating.NoiseName = "best"
+    trusted_guarantee: Guarantee | None = None
+    level: float = 0.95
+    publish: Publication = "full"
+
+    def __post_init__(self) -> None:
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        if self.publish == "estimate-only" and not (self.rule.fixed_in_advance and self.rule.sd is not None):
+            raise InvalidInput(
+                "`publish` must be full unless the weight is fixed in advance and `sd` is stated. "
+                f"Got {self.publish} with the estimator {self.rule.name}."
+            )
+
+    @property
+    def invite(self) -> Invite:
+        """What goes to every device."""
+        return Invite(self.bounds, randomiser(self.local, self.guarantee))
+
+    @property
+    def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
+        return curating.sum_noise(self.trusted_guarantee or self.guarantee, self.noise)
+
+    def charges(self, purpose: str, collection: str) -> list[Charge]:
+        """What the ledger will be asked for. Full-LM treats the trusted like everybody else."""
+        invite, noise = self.invite, self.sum_noise
+        local_noise = f"{invite.randomiser.name} report"
+        own = Charge("local", invite.promise, local_noise, purpose, collection=collection)
+        if self.rule.name == "lm-only":
+            return [own]
+        if self.rule.name == "full-lm":
+            return [Charge("trusted", invite.promise, local_noise, purpose), own]
+        kind, size = _kind(noise)
+        trusted = Charge("trusted", noise.guarantee, f"{kind} noise on the sum", purpose, noise=(kind, size))
+        return [trusted] if self.rule.name == "tcm-only" else [trusted, own]
+
+
+def _kind(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
+    if isinstance(noise, DiscreteLaplace):
+        return "laplace", noise.scale / noise.sensitivity
+    return "gaussian", noise.sigma / noise.sensitivity
+
+
+@contextmanager
+def _spending(ledger: Ledger | None, charges: list[Charge]) -> Iterator[list[int]]:
+    if ledger is None:
+        yield []
+        return
+    with ledger.spending(charges) as entries:
+        yield entries
+
+
+def release_mean(
+    path: str | PathLike[str],
+    study: MeanStudy,
+    columns: curating.Columns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str = "mean",
+    collection: str = "default",
+    rng: Randomness | None = None,
+) -> MeanRelease:
+    """Release the mean of a table of trusted values and local reports.
+
+    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
+    one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
+    local rows are raw and are randomised here: a trial, and marked as such.
+    """
+    rng = secure() if rng is None else rng
+    invite, noise = study.invite, study.sum_noise
+    with _spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
+        totals = curating.read(rows, columns, invite, local_raw=simulate_local)
+        local = totals.local
+        if simulate_local:
+            local = curating.simulate_local(rows, columns, invite, rng=rng)
+        trusted: TrustedSummary | None = None
+        if study.rule.name == "full-lm":
+            if totals.trusted_people:
+                local = local + curating.randomise_trusted(rows, columns, invite, rng=rng)
+        elif totals.trusted_people and study.rule.name != "lm-only":
+            trusted = curating.release_sum(totals, noise, rng=rng)
+        return publish_mean(
+            study,
+            trusted,
+            None if study.rule.name == "tcm-only" else local,
+            trusted_people=totals.trusted_people,
+            entries=tuple(entries),
+            simulated_local=simulate_local,
+            rng=rng,
+        )
+
+
+def publish_mean(
+    study: MeanStudy,
+    trusted: TrustedSummary | None,
+    local: LocalSummary | None,
+    *,
+    trusted_people: int,
+    entries: tuple[int, ...] = (),
+    simulated_local: bool = False,
+    rng: Randomness,
+) -> MeanRelease:
+    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
+    bounds = study.bounds
+    found = blend(trusted, local, study.rule)
+    sealed = seal(trusted, local, found) if study.publish == "estimate-only" else None
+    estimate = bounds.from_unit(found.estimate if sealed is None else sealed.estimate)
+    reach = bounds.half * (found if sealed is None else sealed).half_width(study.level)
+    shown = study.publish == "full"
+    gap = found.disagreement if shown else None
+    learned = study.rule.sd is None and local is not None and local.people > 0 and shown
+    promises = _promises(study, trusted, local, sealed)
+    simulated = rng.simulated or simulated_local
+    local_people = local.people if local is not None else 0
+    if study.rule.name == "full-lm":
+        local_people -= trusted_people
+    return MeanRelease(
+        estimator=study.rule.name,
+        estimate=estimate,
+        projected=bounds.project(estimate),
+        low=max(bounds.lower, estimate - reach) if reach < math.inf else bounds.lower,
+        high=min(bounds.upper, estimate + reach) if reach < math.inf else bounds.upper,
+        level=study.level,
+        weight=found.weight,
+        trusted=_trusted_estimate(bounds, trusted, trusted_people, found, shown),
+        local=_local_estimate(bounds, local, local_people, shown),
+        difference=None if gap is None else gap.difference * bounds.half,
+        p_value=None if gap is None else gap.p_value,
+        sd_estimate=bounds.half * math.sqrt(found.variance) if learned else None,
+        noise=_kind(trusted.noise)[0] if trusted is not None else "none",
+        randomiser=study.invite.randomiser.name,
+        receipt=Receipt(
+            promises=promises,
+            randomness=rng.label + ("; local reports simulated here" if simulated_local else ""),
+            simulated=simulated,
+            unit="one person, one record",
+            assumes=_assumptions(simulated_local),
+            ledger_entries=entries,
+        ),
+    )
+
+
+def _trusted_estimate(
+    bounds: Bounds, trusted: TrustedSummary | None, people: int, found: Blend, shown: bool
+) -> GroupEstimate:
+    if trusted is None or not shown:
+        return GroupEstimate(people, None, None)
+    error = math.sqrt(found.variance / trusted.people + trusted.noise_variance)
+    return GroupEstimate(people, bounds.from_unit(trusted.mean), bounds.half * error)
+
+
+def _local_estimate(bounds: Bounds, local: LocalSummary | None, people: int, shown: bool) -> GroupEstimate:
+    if local is None or local.people == 0 or not shown:
+        return GroupEstimate(people, None, None)
+    error = math.sqrt(local.variance / local.people)
+    return GroupEstimate(people, bounds.from_unit(local.mean), bounds.half * error)
+
+
+# --- the receipt ------------------------------------------------------------------------------------------------------
+
+
+def _promises(
+    study: MeanStudy, trusted: TrustedSummary | None, local: LocalSummary | None, sealed: SealedBlend | None
+) -> tuple[Promise, ...]:
+    invite = study.invite
+    device = f"{invite.randomiser.name} report on their own device"
+    found: list[Promise] = []
+    if study.rule.name == "full-lm":
+        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
+        found.append(
+            Promise("trusted", VIEWER, invite.promise, f"{invite.randomiser.name} report drawn by the curator")
+        )
+    elif trusted is not None:
+        kind, size = _kind(trusted.noise)
+        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
+        found.append(
+            Promise(
+                "trusted",
+                VIEWER,
+                trusted.noise.guarantee,
+                f"discrete {kind} noise on the sum of {LEVELS:,}-step values, {size:.6g} times its sensitivity",
+            )
+        )
+    if local is not None and local.people:
+        found.append(Promise("local", CURATOR, invite.promise, device))
+        note = "no amplification is claimed: " + (
+            "the weight is learned from the reports"
+            if not study.rule.fixed_in_advance
+            else "group figures are published"
+        )
+        budget: Guarantee = invite.promise
+        if sealed is not None and sealed.local_viewer is not None:
+            budget, note = sealed.local_viewer, "amplified by the noise of the trusted sum, the only figure published"
+        found.append(Promise("local", VIEWER, budget, device, note))
+    return tuple(found)
+
+
+def _assumptions(simulated_local: bool) -> tuple[str, ...]:
+    found = [
+        "who is in which group, and how many, is public; a person's data is replaced, not their choice",
+        "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
+        "the bounds were chosen without looking at the data",
+        "devices randomise as stated; a dishonest one can shift the local mean by at most one report's reach",
+    ]
+    if simulated_local:
+        found.append(
+            "SIMULATION: local values were raw and were randomised by the curator; nobody was protected from it"
+        )
+    return tuple(found)

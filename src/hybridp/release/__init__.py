@@ -1,0 +1,1 @@
+"""WHAT IS PUBLISHED: estimate, interval, privacy receipt, to_frame, plot(ax)."""

@@ -1,0 +1,119 @@
+"""A published mean: the estimate, its interval, whether the groups agree, and the receipt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hybridp.release.receipt import Receipt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+__all__ = ["GroupEstimate", "MeanRelease"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEstimate:
+    """One group's own noisy mean; already private, and part of what is published."""
+
+    people: int
+    mean: float | None
+    standard_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeanRelease:
+    """The mean of the population that the people were drawn from.
+
+    `estimate` is unbiased (given a fixed weight); `projected` is the same put back inside the bounds, which can only
+    come closer. The interval covers sampling and noise at the stated level. `difference` and `p_value` tell whether the
+    two groups disagree: a small p-value says that the trusting are not like the others, and that a mean over both
+    should be read with care. In an estimate-only publication the group figures are None: they stay unpublished.
+    """
+
+    estimator: str
+    estimate: float
+    projected: float
+    low: float
+    high: float
+    level: float
+    weight: float
+    trusted: GroupEstimate
+    local: GroupEstimate
+    difference: float | None
+    p_value: float | None
+    sd_estimate: float | None
+    noise: str
+    randomiser: str
+    receipt: Receipt
+
+    @property
+    def simulated(self) -> bool:
+        return self.receipt.simulated
+
+    @property
+    def groups_disagree(self) -> bool | None:
+        """At the 1 % level."""
+        return None if self.p_value is None else self.p_value < 0.01
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        return {
+            "task": "mean",
+            "estimator": self.estimator,
+            "estimate": self.estimate,
+            "projected": self.projected,
+            "interval": {"low": self.low, "high": self.high, "level": self.level},
+            "weight": self.weight,
+            "groups": {
+                name: {"people": g.people, "mean": g.mean, "standard_error": g.standard_error}
+                for name, g in (("trusted", self.trusted), ("local", self.local))
+            },
+            "disagreement": {
+                "difference": self.difference,
+                "p_value": self.p_value,
+                "groups_disagree": self.groups_disagree,
+            },
+            "sd_estimate": self.sd_estimate,
+            "mechanisms": {"trusted": self.noise, "local": self.randomiser},
+            "simulated": self.simulated,
+            "receipt": self.receipt.to_dict(),
+        }
+
+    def to_frame(self) -> DataFrame:
+        """One row an estimate (hybrid, trusted, local); needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        rows = [("hybrid", self.trusted.people + self.local.people, self.projected, self.low, self.high)]
+        for name, g in (("trusted", self.trusted), ("local", self.local)):
+            if g.mean is not None and g.standard_error is not None:
+                reach = 1.96 * g.standard_error
+                rows.append((name, g.people, g.mean, g.mean - reach, g.mean + reach))
+        return pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high"])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The three estimates with their intervals; needs matplotlib, the extra "plot"."""
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(figsize=(6.4, 2.6), layout="constrained")
+        rows: list[tuple[str, float, float]] = [
+            (f"hybrid ({self.estimator})", self.projected, (self.high - self.low) / 2)
+        ]
+        for name, g in (("trusted people", self.trusted), ("local people", self.local)):
+            if g.mean is not None and g.standard_error is not None:
+                rows.append((f"{name} ({g.people:,})", g.mean, 1.96 * g.standard_error))
+        for y, (_, x, reach) in enumerate(reversed(rows)):
+            colour = "C0" if y == len(rows) - 1 else "0.45"
+            ax.errorbar(x, y, xerr=reach, fmt="o", color=colour, capsize=4, lw=2)
+        ax.set_yticks(range(len(rows)), [name for name, _, _ in reversed(rows)])
+        ax.set_ylim(-0.6, len(rows) - 0.4)
+        ax.set_xlabel(f"mean, with {self.level:.0%} interval" + (" (simulated)" if self.simulated else ""))
+        ax.grid(axis="x", alpha=0.3)
+        return ax
+
+    def __str__(self) -> str:
+        mark = "  [SIMULATED: not a private release]" if self.simulated else ""
+        return f"{self.projected:,.6g}  ({self.level:.0%} interval {self.low:,.6g} to {self.high:,.6g}){mark}"

@@ -1,0 +1,240 @@
+"""The totals from which a mean is estimated, read from a table under rules that every record must obey."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusableRows, finite, must
+from hybridp.tables.engine import answers, arrays, execute, quoted, written
+from hybridp.tables.lattice import Lattice
+from hybridp.tables.source import Rows
+
+__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "local_levels", "mean_totals", "trusted_levels"]
+
+CHUNK = 2**18
+_fresh = itertools.count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanQuery:
+    """Which columns hold what, and the public rules that their fields must obey.
+
+    `trust` holds exactly `trusted` or `local`. A trusted person's `value` is clipped to [lower, upper] and rounded to
+    one of `levels` steps; a missing one is refused, or replaced by the public value `missing`. A local person's
+    `report` lies in [report_low, report_high] and is summed as (report - report_centre) / report_half. With `local_raw`
+    (a simulation) local records hold raw values too, and reports are not read.
+
+    Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
+    `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`. Both depend on that
+    person's records alone. A choice by row position would not: another person's presence could move it, so that
+    replacing one person would change the contributions of two.
+
+    >>> MeanQuery(value="salary", trust="trust", lower=0, upper=100).levels == 2**32
+    True
+    """
+
+    value: str
+    trust: str
+    report: str | None = None
+    person: str | None = None
+    record_key: str | None = None
+    record_id: str | None = None
+    lower: float
+    upper: float
+    levels: int = 2**32
+    missing: float | None = None
+    report_low: float = -math.inf
+    report_high: float = math.inf
+    report_centre: float = 0.0
+    report_half: float = 1.0
+    local_raw: bool = False
+
+    def __post_init__(self) -> None:
+        low, high = self.lattice.lower, self.lattice.upper
+        if self.missing is not None:
+            must(low <= self.missing <= high, "missing", f"must lie between {low} and {high}", self.missing)
+        must(self.report_low < self.report_high, "report_low", "must be below `report_high`", self.report_low)
+        finite("report_centre", self.report_centre)
+        must(finite("report_half", self.report_half) > 0, "report_half", "must be positive", self.report_half)
+        must(None in (self.record_key, self.record_id), "record_id", "must not join `record_key`", self.record_id)
+        must(self.order is None or self.person is not None, "person", "must go with a record's key or id", self.person)
+
+    @property
+    def lattice(self) -> Lattice:
+        return Lattice(self.lower, self.upper, self.levels)
+
+    @property
+    def order(self) -> str | None:
+        """The column that decides which record stands for a person."""
+        return self.record_key or self.record_id
+
+    @property
+    def reads_reports(self) -> bool:
+        return self.report is not None and not self.local_raw
+
+
+@dataclass(frozen=True)
+class MeanTotals:
+    """Counts and sums of both groups. `trusted_level_sum` is exact, and raw: it needs noise before it may be released.
+
+    Replacing one trusted person moves `trusted_level_sum` by at most `levels`. `report_sum` and `report_square_sum` are
+    sums of doubles over reports that are already private, so that their last digits may depend on the order.
+    """
+
+    trusted_people: int
+    trusted_level_sum: int
+    local_people: int
+    report_sum: float
+    report_square_sum: float
+
+
+def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
+    """The totals of `query`, from one scan of the table when every record is its own person.
+
+    Raises `UnusableRows` when a record breaks a rule; the sentence names a column, never a record or a value.
+
+    >>> import pathlib, tempfile
+    >>> from hybridp.tables import open_rows
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name, "people.csv")
+    >>> _ = file.write_text("salary,trust,report\\n25,trusted,\\n990,trusted,\\n,local,150\\n")
+    >>> query = MeanQuery(value="salary", trust="trust", report="report", lower=0, upper=100, levels=4,
+    ...                   report_low=-50, report_high=150, report_centre=50, report_half=50)
+    >>> with open_rows(file) as rows:
+    ...     mean_totals(rows, query)
+    MeanTotals(trusted_people=2, trusted_level_sum=5, local_people=1, report_sum=2.0, report_square_sum=4.0)
+    >>> folder.cleanup()
+    """
+    from hybridp.tables import queries
+
+    _check_columns(rows, query)
+    found = {group["trusted"]: group for group in answers(rows, queries.totals(rows, query))}
+    empty: dict[str, Any] = {}
+    trusted, local = found.get(True, empty), found.get(False, empty)
+    unlabelled = None in found or local.get("local", 0) != local.get("records", 0)
+    _check_people([*found.values()], query, unlabelled=unlabelled)
+    people = [_people(group) for group in (trusted, local)]
+    _check_values(trusted, people[0], query)
+    if query.local_raw:
+        _check_values(local, people[1], query)
+    else:
+        _check_reports(local, people[1], query)
+    return MeanTotals(
+        trusted_people=people[0],
+        trusted_level_sum=int(trusted.get("levels") or 0),
+        local_people=people[1],
+        report_sum=float(local.get("reports") or 0.0) / query.report_half,
+        report_square_sum=float(local.get("squares") or 0.0) / query.report_half / query.report_half,
+    )
+
+
+def trusted_levels(rows: Rows, query: MeanQuery, chunk: int = CHUNK) -> Iterator[NDArray[np.int64]]:
+    """The lattice levels of the trusted people, in chunks and in no particular order, after the rules of `mean_totals`.
+
+    The rules are checked at the call, and the levels are kept by the engine (within its memory limit, then on disk).
+    """
+    return _levels(rows, query, "trusted", chunk)
+
+
+def local_levels(rows: Rows, query: MeanQuery, chunk: int = CHUNK) -> Iterator[NDArray[np.int64]]:
+    """As `trusted_levels`, for the local people of a simulation: `query.local_raw` says that they hold raw values."""
+    must(query.local_raw, "local_raw", "must be true to read values of local people", query.local_raw)
+    return _levels(rows, query, "local", chunk)
+
+
+def _levels(rows: Rows, query: MeanQuery, label: str, chunk: int) -> Iterator[NDArray[np.int64]]:
+    from hybridp.tables import queries
+
+    must(chunk >= 1, "chunk", "must be at least 1", chunk)
+    mean_totals(rows, query)
+    table = quoted(f"levels_{next(_fresh)}")
+    execute(rows, f"CREATE TEMP TABLE {table} AS {written(queries.levels(rows, query, label))}")
+    return _stream(rows, table, chunk)
+
+
+def _stream(rows: Rows, table: str, chunk: int) -> Iterator[NDArray[np.int64]]:
+    try:
+        for start in itertools.count(0, chunk):
+            sql = f"SELECT level FROM {table} WHERE rowid >= {start:d} AND rowid < {start + chunk:d}"
+            found = arrays(rows, sql)["level"]
+            if np.ma.is_masked(found):
+                raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
+            part = np.asarray(found, dtype=np.int64)
+            if not part.size:
+                return
+            yield part
+    finally:
+        execute(rows, f"DROP TABLE {table}")
+
+
+def _check_columns(rows: Rows, query: MeanQuery) -> None:
+    for parameter in ("value", "trust", "report", "person", "record_key", "record_id"):
+        name = getattr(query, parameter)
+        if name is not None:
+            rows.need(parameter, name)
+    for name in (query.value, query.report):
+        if name is not None and not (rows.is_number(name) or rows.is_text(name)):
+            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+    if not rows.is_text(query.trust):
+        raise UnusableRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+
+
+def _people(group: dict[str, Any]) -> int:
+    return int(group.get("first", group.get("records", 0)))
+
+
+def _check_people(groups: list[dict[str, Any]], query: MeanQuery, *, unlabelled: bool) -> None:
+    def any_of(flag: str) -> bool:
+        return any(group.get(flag) for group in groups)
+
+    person, order = f"`{query.person}`", f"`{query.order}`"
+    if any_of("nobody"):
+        raise UnusableRows(f"Column {person} must name a person in every row.")
+    if any_of("repeated"):
+        raise UnusableRows(
+            f"Column {person} must name each person once, unless a record key or id decides which record is used."
+        )
+    if unlabelled:
+        raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+    if any_of("mixed"):
+        raise UnusableRows(f"Column `{query.trust}` must hold one label for each person.")
+    if any_of("keyless"):
+        raise UnusableRows(f"Column {order} must not be empty in any row.")
+    if any_of("tied"):
+        raise UnusableRows(f"Column {order} must differ between the records of one person.")
+
+
+def _check_values(group: dict[str, Any], people: int, query: MeanQuery) -> None:
+    if group.get("value_text"):
+        raise UnusableRows(f"Column `{query.value}` must hold numbers.")
+    if group.get("valued", 0) != people:
+        raise UnusableRows(
+            f"Column `{query.value}` must have a value where it is read; "
+            "a public value for missing ones may be given as `missing`."
+        )
+
+
+def _check_reports(group: dict[str, Any], people: int, query: MeanQuery) -> None:
+    if not people:
+        return
+    if query.report is None:
+        raise UnusableRows(f"Column `{query.trust}` labels records `local`: the column of their reports must be given.")
+    if group.get("report_text"):
+        raise UnusableRows(f"Column `{query.report}` must hold numbers.")
+    if group["reported"] != people:
+        raise UnusableRows(f"Column `{query.report}` must have a report for every local person.")
+    least, most = group["least"], group["most"]
+    if not all(map(math.isfinite, (least, most, group["squares"]))):
+        raise UnusableRows(f"Column `{query.report}` must hold finite reports.")
+    if least < query.report_low or most > query.report_high:
+        raise UnusableRows(
+            f"Column `{query.report}` has a report that this mechanism cannot produce: "
+            f"reports lie between {query.report_low} and {query.report_high}."
+        )

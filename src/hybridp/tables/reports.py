@@ -1,0 +1,169 @@
+"""Randomising a file: each local row's value becomes a report, in a copy of the file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, UnusableRows, must
+from hybridp.tables.engine import answers, arrays, attempt, execute, quoted, text, written
+from hybridp.tables.lattice import Lattice
+from hybridp.tables.mean import CHUNK
+from hybridp.tables.source import Rows, kind_of
+
+__all__ = ["write_reports"]
+
+Randomise = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+_fresh = itertools.count()
+
+
+def write_reports(
+    rows: Rows,
+    *,
+    value: str,
+    trust: str | None,
+    report: str = "report",
+    mechanism_column: str = "report_mechanism",
+    mechanism_text: str,
+    lower: float,
+    upper: float,
+    levels: int = 2**32,
+    missing: float | None = None,
+    person: str | None = None,
+    randomise: Randomise,
+    out: str | os.PathLike[str],
+    overwrite: bool = False,
+    chunk: int = CHUNK,
+) -> int:
+    """Copy the rows to `out` (CSV or Parquet) with a report in place of every local value; return how many there are.
+
+    Rows labelled `local` (all rows when `trust` is None) lose their value and get `randomise(level)` and
+    `mechanism_text`; trusted rows keep theirs and get neither. The order of the rows is kept. `randomise` sees each
+    local row once, at most `chunk` levels at a time, so the guarantee is the randomiser's and holds for a row: the
+    column `person`, where given, must name every local person once. The other columns are copied as they are,
+    and those of a CSV file stay text in Parquet too.
+
+    The copy appears under its name only when it is complete.
+
+    >>> import pathlib, tempfile
+    >>> from hybridp.tables import open_rows
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file, out = pathlib.Path(folder.name, "people.csv"), pathlib.Path(folder.name, "reports.csv")
+    >>> _ = file.write_text("salary,trust\\n25,trusted\\n75,local\\n")
+    >>> with open_rows(file) as rows:
+    ...     write_reports(rows, value="salary", trust="trust", mechanism_text="half, without noise", lower=0, upper=100,
+    ...                   levels=4, randomise=lambda levels: levels / 2, out=out)
+    1
+    >>> print(out.read_text())
+    salary,trust,report,report_mechanism
+    25,trusted,,
+    ,local,1.5,"half, without noise"
+    >>> folder.cleanup()
+    """
+    from hybridp.tables import queries
+
+    target = Path(out)
+    lattice = Lattice(lower, upper, levels)
+    if missing is not None:
+        must(lower <= missing <= upper, "missing", f"must lie between {lower} and {upper}", missing)
+    must(chunk >= 1, "chunk", "must be at least 1", chunk)
+    _check_columns(rows, value, trust, person, report, mechanism_column)
+    must(kind_of(str(target)) != "DuckDB", "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
+    must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
+    must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
+    if person is not None:
+        found = answers(rows, queries.local_people(person, trust))[0]
+        if not found["rows"] == found["named"] == found["people"]:
+            raise UnusableRows(f"Column `{person}` must name every local person, and once.")
+
+    serial = next(_fresh)
+    levelled, drawn = f"levelled_{serial}", f"drawn_{serial}"
+    try:
+        execute(rows, f"CREATE TEMP TABLE {levelled} AS {written(queries.draws(rows, value, trust, lattice, missing))}")
+        local = _check_rows(answers(rows, queries.draw_problems(levelled))[0], value, trust)
+        _draw(rows, levelled, drawn, randomise, chunk)
+        copy = queries.copied(rows, value, trust, report, mechanism_column, mechanism_text, drawn)
+        _write(rows, written(copy), target)
+    finally:
+        for table in (levelled, drawn):
+            execute(rows, f"DROP TABLE IF EXISTS {table}")
+    return local
+
+
+def _check_columns(
+    rows: Rows, value: str, trust: str | None, person: str | None, report: str, mechanism_column: str
+) -> None:
+    for parameter, name in (("value", value), ("trust", trust), ("person", person)):
+        if name is not None:
+            rows.need(parameter, name)
+    if not (rows.is_number(value) or rows.is_text(value)):
+        raise UnusableRows(f"Column `{value}` must hold numbers; its type is {rows.columns[value]}.")
+    if trust is not None and not rows.is_text(trust):
+        raise UnusableRows(f"Column `{trust}` must hold text: `trusted` or `local` in every row.")
+    taken = {name.lower() for name in rows.columns}
+    for parameter, name in (("report", report), ("mechanism_column", mechanism_column)):
+        must(name.lower() not in taken, parameter, "must be a column that the table does not have yet", f"`{name}`")
+        taken.add(name.lower())
+
+
+def _check_rows(found: dict[str, int | None], value: str, trust: str | None) -> int:
+    local = int(found["local"] or 0)
+    if (found["known"] or 0) != found["rows"]:
+        raise UnusableRows(f"Column `{trust}` must hold `trusted` or `local` in every row.")
+    if found["value_text"]:
+        raise UnusableRows(f"Column `{value}` must hold numbers.")
+    if found["valued"] != local:
+        raise UnusableRows(
+            f"Column `{value}` must have a value in every local row; "
+            "a public value for missing ones may be given as `missing`."
+        )
+    return local
+
+
+def _draw(rows: Rows, levelled: str, drawn: str, randomise: Randomise, chunk: int) -> None:
+    """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local."""
+    execute(rows, f"CREATE TEMP TABLE {drawn} (report DOUBLE)")
+    name = f"{drawn}_chunk"
+    for start in itertools.count(0, chunk):
+        here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
+        part = arrays(rows, f"SELECT local, coalesce(level, 0) AS level FROM {levelled} WHERE {here} ORDER BY rowid")
+        local = np.asarray(part["local"], dtype=np.bool_)
+        if not local.size:
+            return
+        reports = np.zeros(local.size)
+        if local.any():
+            sent = np.asarray(randomise(np.asarray(part["level"], dtype=np.int64)[local]), dtype=np.float64)
+            ok = sent.shape == (int(local.sum()),) and bool(np.isfinite(sent).all())
+            must(ok, "randomise", "must return one finite report for each level", f"shape {sent.shape}")
+            reports[local] = sent
+        rows.connection.register(name, {"local": local, "report": reports})
+        try:
+            execute(rows, f"INSERT INTO {drawn} SELECT CASE WHEN local THEN report END FROM {quoted(name)}")
+        finally:
+            rows.connection.unregister(name)
+
+
+def _write(rows: Rows, query: str, target: Path) -> None:
+    plain = target.name.lower()
+    form = "FORMAT parquet"
+    if kind_of(plain) == "CSV":
+        zipped = ", COMPRESSION gzip" if plain.endswith(".gz") else ""
+        form = f"FORMAT csv, HEADER true, DELIMITER {text(chr(9) if '.tsv' in plain else ',')}{zipped}"
+    refused = InvalidInput(f"`out` must be a place that can be written to, with room for the copy. Got {target}.")
+    try:
+        # A directory of its own beside the target: usual permissions for the file, and one rename as the last step.
+        with tempfile.TemporaryDirectory(prefix=".hybridp-", dir=target.parent) as folder:
+            part = Path(folder, target.name)
+            sql = f"COPY ({query}) TO {text(str(part))} ({form}, USE_TMP_FILE false)"
+            attempt(lambda: rows.connection.execute(sql), refused)
+            with part.open("rb") as complete:
+                os.fsync(complete.fileno())
+            os.replace(part, target)
+    except OSError:
+        raise refused from None

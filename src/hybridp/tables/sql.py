@@ -1,0 +1,79 @@
+"""The words that the queries are made of: standard SQL that DuckDB, PostgreSQL and Spark understand.
+
+Three facts that they rely on hold in all three: NaN is greater than infinity and equal to itself, a comparison with
+NULL selects no branch of a CASE, and arithmetic on doubles is IEEE. LEAST(GREATEST(x, lower), upper) is avoided:
+it turns NULL into `lower` and NaN into `upper`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+
+from hybridp.tables.lattice import Lattice
+
+__all__ = ["both", "cast", "column", "count_if", "double", "is_missing", "labelled", "level", "named", "not_a_number"]
+__all__ += ["number", "whole"]
+
+Sql = Any  # Any sqlglot node: the library's own node classes share no public static type for operands.
+
+
+def column(name: str) -> Sql:
+    return exp.column(name, quoted=True)
+
+
+def named(this: Sql, name: str) -> Sql:
+    return exp.alias_(this, name, quoted=True)
+
+
+def cast(this: Sql, to: str) -> Sql:
+    return exp.Cast(this=this, to=exp.DataType.build(to))
+
+
+def double(value: float) -> Sql:
+    # A bare 0.1 is a DECIMAL in DuckDB; the cast of the shortest text that identifies a double is that double.
+    return cast(exp.Literal.string(repr(float(value)).replace("inf", "Infinity")), "double")
+
+
+def whole(value: int) -> Sql:
+    return cast(exp.Literal.number(value), "bigint")
+
+
+def both(*flags: Sql) -> Sql:
+    return exp.and_(*flags)
+
+
+def is_missing(this: Sql) -> Sql:
+    return exp.Is(this=this, expression=exp.Null())
+
+
+def count_if(this: Sql) -> Sql:
+    # In DuckDB the sum of a flag is faster than COUNT over a CASE or a FILTER.
+    return exp.Sum(this=cast(this, "int"))
+
+
+def labelled(this: Sql, label: str) -> Sql:
+    return exp.EQ(this=this, expression=exp.Literal.string(label))
+
+
+def number(this: Sql, *, is_text: bool) -> Sql:
+    """A field as a double; text that is not a number becomes NULL, and `not_a_number` tells it from a missing field."""
+    if is_text:
+        return exp.TryCast(this=cast(this, "text"), to=exp.DataType.build("double"))
+    return cast(this, "double")
+
+
+def not_a_number(raw: Sql, as_number: Sql) -> Sql:
+    return both(exp.not_(is_missing(raw)), is_missing(as_number))
+
+
+def level(value: Sql, lattice: Lattice, missing: float | None) -> Sql:
+    """The lattice level of a double (see `Lattice`); NULL and NaN get the level of `missing`, or NULL without one."""
+    low, high = double(lattice.lower), double(lattice.upper)
+    steps = exp.Mul(this=exp.paren(exp.Sub(this=value, expression=low)), expression=double(lattice.scale))
+    inside = cast(exp.Floor(this=exp.Add(this=steps, expression=double(0.5))), "bigint")
+    case = exp.Case().when(both(exp.GT(this=value, expression=low), exp.LT(this=value, expression=high)), inside)
+    case = case.when(exp.LTE(this=value, expression=low), whole(0))
+    case = case.when(exp.LTE(this=value, expression=double(float("inf"))), whole(lattice.levels))
+    return case if missing is None else case.else_(whole(lattice.level(missing)))

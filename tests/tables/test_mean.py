@@ -1,0 +1,337 @@
+"""The totals of a mean: an independent computation in fractions, every rule, and which record stands for a person."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+import sqlglot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.tables import Lattice, MeanQuery, MeanTotals, local_levels, mean_totals, open_rows, queries, trusted_levels
+from hybridp.tables.engine import written
+
+HEADER = ("value", "trust", "report")
+BASE: dict[str, Any] = {"value": "value", "trust": "trust", "report": "report", "lower": -3, "upper": 7}
+RANGE: dict[str, Any] = {"report_low": -10, "report_high": 20, "report_centre": 2, "report_half": 5}
+
+
+def save(folder: Path, records: list[tuple[Any, ...]], header: tuple[str, ...] = HEADER) -> Path:
+    path = folder / "rows.csv"
+    lines = [",".join("" if field is None else str(field) for field in record) for record in [header, *records]]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def totals(path: Path, **changes: Any) -> MeanTotals:
+    with open_rows(path, threads=1) as rows:
+        return mean_totals(rows, MeanQuery(**{**BASE, **changes}))
+
+
+def exact_level(value: float, lower: int, upper: int, levels: int) -> int:
+    """The nearest lattice point in exact arithmetic, halves upwards."""
+    clipped = min(max(value, lower), upper)
+    return math.floor(Fraction(Fraction(clipped) - lower) / (upper - lower) * levels + Fraction(1, 2))
+
+
+def test_totals_agree_with_fractions(tmp_path: Path) -> None:
+    rng = np.random.default_rng(11)
+    values = [*rng.normal(2, 5, 400).tolist(), math.inf, -math.inf, -3.0, 7.0, 1e300]
+    sent = rng.uniform(-10, 20, 300).tolist()
+    records = [(repr(value), "trusted", None) for value in values] + [(None, "local", repr(report)) for report in sent]
+    rng.shuffle(records)  # type: ignore[arg-type]
+    path = save(tmp_path, [tuple(record) for record in records])
+    for levels in (1, 10, 2**20, 2**32):
+        found = totals(path, levels=levels, **RANGE)
+        assert found.trusted_level_sum == sum(exact_level(value, -3, 7, levels) for value in values)
+        assert (found.trusted_people, found.local_people) == (405, 300)
+        units = [(Fraction(report) - 2) / 5 for report in sent]
+        assert found.report_sum == pytest.approx(float(sum(units)), rel=1e-12)
+        assert found.report_square_sum == pytest.approx(float(sum(unit * unit for unit in units)), rel=1e-12)
+
+
+def test_the_sum_of_levels_does_not_overflow(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    duckdb.sql("SELECT 7.0 AS value, 'trusted' AS trust FROM range(20000)").write_parquet(str(path))
+    assert totals(path, report=None, levels=2**50).trusted_level_sum == 20000 * 2**50 > 2**63
+
+
+def test_replacing_one_person_moves_the_sum_by_at_most_the_levels(tmp_path: Path) -> None:
+    others = [(f"{10.0**k}", "trusted", None) for k in range(-9, 1)]
+    sums = [
+        totals(save(tmp_path, [*others[:5], (value, "trusted", None), *others[5:]]), levels=1000).trusted_level_sum
+        for value in ("-inf", "-3", "0.1", "7", "inf")
+    ]
+    assert max(sums) - min(sums) == 1000
+
+
+@given(
+    st.floats(allow_nan=False),
+    st.floats(-1e6, 1e6),
+    st.floats(1e-6, 1e6),
+    st.one_of(st.integers(1, 40), st.integers(1, 2**50)),
+)
+def test_every_value_has_a_level_near_it(value: float, lower: float, width: float, levels: int) -> None:
+    upper = lower + width
+    try:
+        lattice = Lattice(lower, upper, levels)
+    except InvalidInput:
+        return
+    found = lattice.level(value)
+    assert 0 <= found <= levels
+    clipped = Fraction(min(max(value, lower), upper))
+    exact = (clipped - Fraction(lower)) / (Fraction(upper) - Fraction(lower)) * levels
+    assert abs(found - exact) <= Fraction(1, 2) + Fraction(levels, 2**50)
+
+
+def test_the_query_and_the_lattice_agree_level_by_level(tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    values = [*rng.uniform(-4, 8, 2000).tolist(), -3.0, 7.0, math.nextafter(7, 0), math.nextafter(-3, 0), math.inf]
+    path = save(tmp_path, [(repr(value), "trusted", None) for value in values])
+    for levels in (3, 2**32, 10**15):
+        with open_rows(path, threads=1) as rows:
+            query = MeanQuery(**{**BASE, "levels": levels})
+            chunks = list(trusted_levels(rows, query, chunk=300))
+            assert rows.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+        assert [chunk.size for chunk in chunks] == [300] * 6 + [205]
+        assert all(chunk.dtype == np.int64 for chunk in chunks)
+        lattice = Lattice(-3, 7, levels)
+        assert sorted(np.concatenate(chunks).tolist()) == sorted(lattice.level(value) for value in values)
+
+
+def test_missing_values_get_the_public_value(tmp_path: Path) -> None:
+    path = save(tmp_path, [(None, "trusted", None), ("nan", "trusted", None), (7, "trusted", None), (None, "local", 1)])
+    assert totals(path, missing=2.0, levels=10).trusted_level_sum == 5 + 5 + 10
+    assert totals(path, missing=-3.0, levels=10).trusted_level_sum == 10
+
+
+def test_a_trusted_row_may_carry_a_report_and_a_local_row_a_value(tmp_path: Path) -> None:
+    path = save(tmp_path, [(7, "trusted", "inf"), ("words", "local", 12), (5, "trusted", "words")])
+    assert totals(path, levels=10, **RANGE) == MeanTotals(2, 18, 1, 2.0, 4.0)
+
+
+def test_an_empty_table_has_empty_totals(tmp_path: Path) -> None:
+    for changes in ({}, {"report": None}, {"local_raw": True}):
+        assert totals(save(tmp_path, []), **changes) == MeanTotals(0, 0, 0, 0.0, 0.0)
+    with open_rows(save(tmp_path, []), threads=1) as rows:
+        assert list(trusted_levels(rows, MeanQuery(**BASE))) == []
+
+
+def test_simulated_local_people_hold_raw_values(tmp_path: Path) -> None:
+    path = save(tmp_path, [(7, "trusted", None), (2, "local", None), (-9, "local", None)])
+    assert totals(path, local_raw=True, levels=10) == MeanTotals(1, 10, 2, 0.0, 0.0)
+    with open_rows(path, threads=1) as rows:
+        raw = MeanQuery(**{**BASE, "local_raw": True, "levels": 10})
+        assert sorted(np.concatenate(list(local_levels(rows, raw))).tolist()) == [0, 5]
+        with pytest.raises(InvalidInput, match="`local_raw` must be true"):
+            local_levels(rows, MeanQuery(**BASE))
+    with pytest.raises(UnusableRows, match="Column `value` must have a value"):
+        totals(save(tmp_path, [(7, "trusted", None), (None, "local", 3)]), local_raw=True)
+
+
+GOOD = [(1, "trusted", None), (None, "local", 3)]
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ((1, None, None), "Column `trust` must hold `trusted` or `local` in every row."),
+        ((1, "Trusted", None), "Column `trust` must hold `trusted` or `local` in every row."),
+        ((1, "local ", None), "Column `trust` must hold `trusted` or `local` in every row."),
+        ((None, "trusted", None), "Column `value` must have a value where it is read"),
+        (("nan", "trusted", None), "Column `value` must have a value where it is read"),
+        (("secret", "trusted", None), "Column `value` must hold numbers."),
+        ((None, "local", None), "Column `report` must have a report for every local person."),
+        ((None, "local", "nan"), "Column `report` must hold finite reports."),
+        ((None, "local", "-inf"), "Column `report` must hold finite reports."),
+        ((None, "local", "1e200"), "Column `report` must hold finite reports."),
+        ((None, "local", "secret"), "Column `report` must hold numbers."),
+        ((None, "local", 20.5), "Column `report` has a report that this mechanism cannot produce"),
+        ((None, "local", -10.5), "Column `report` has a report that this mechanism cannot produce"),
+    ],
+)
+def test_a_record_that_breaks_a_rule_is_refused(tmp_path: Path, record: tuple[Any, ...], sentence: str) -> None:
+    totals(save(tmp_path, GOOD), **RANGE)
+    for records in itertools.permutations([*GOOD, record]):
+        with pytest.raises(UnusableRows) as caught:
+            totals(save(tmp_path, [*records]), **RANGE)
+        assert str(caught.value).startswith(sentence)
+        assert "secret" not in str(caught.value)
+
+
+def test_missing_does_not_stand_for_text(tmp_path: Path) -> None:
+    with pytest.raises(UnusableRows, match="Column `value` must hold numbers"):
+        totals(save(tmp_path, [("secret", "trusted", None)]), missing=0.0)
+
+
+def test_local_people_need_a_report_column(tmp_path: Path) -> None:
+    with pytest.raises(UnusableRows, match="the column of their reports must be given"):
+        totals(save(tmp_path, GOOD), report=None)
+
+
+def test_columns_of_another_type_are_refused(tmp_path: Path) -> None:
+    made = duckdb.sql("SELECT 1 AS value, 'trusted' AS trust, DATE '2020-01-01' AS day, [1] AS list, 2 AS code")
+    made.write_parquet(str(tmp_path / "a.parquet"))
+    for column in ("day", "list"):
+        with pytest.raises(UnusableRows, match=f"Column `{column}` must hold numbers; its type is"):
+            totals(tmp_path / "a.parquet", value=column, report=None)
+    with pytest.raises(UnusableRows, match="Column `code` must hold text"):
+        totals(tmp_path / "a.parquet", trust="code", report=None)
+    with pytest.raises(InvalidInput, match=r"`value` must be a column of a\.parquet .*Got `none`"):
+        totals(tmp_path / "a.parquet", value="none", report=None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"lower": 7}, "`lower` must be below `upper`"),
+        ({"lower": math.nan}, "`lower` must be a finite number"),
+        ({"lower": -1.7e308, "upper": 1.7e308}, "`upper` must be within a double's range"),
+        ({"lower": 0, "upper": 5e-324}, "`levels` must be a number of steps that doubles can tell apart"),
+        ({"levels": 0}, "`levels` must be between"),
+        ({"levels": 2**51}, "`levels` must be between"),
+        ({"missing": 8}, "`missing` must lie between"),
+        ({"missing": math.nan}, "`missing` must lie between"),
+        ({"report_low": 1, "report_high": 1}, "`report_low` must be below"),
+        ({"report_half": 0}, "`report_half` must be positive"),
+        ({"report_centre": math.inf}, "`report_centre` must be a finite number"),
+        ({"person": "p", "record_key": "k", "record_id": "i"}, "`record_id` must not join"),
+        ({"record_key": "k"}, "`person` must go with"),
+    ],
+)
+def test_queries_are_validated_once(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        MeanQuery(**{**BASE, **changes})
+    assert str(caught.value).startswith(sentence)
+
+
+# Records of people: (value, trust, report, person, key).
+PEOPLE = (*HEADER, "person", "key")
+
+
+@pytest.mark.parametrize("by", ["record_key", "record_id"])
+@pytest.mark.parametrize(
+    ("records", "sentence"),
+    [
+        ([(1, "trusted", None, None, 1)], "Column `person` must name a person in every row."),
+        ([(1, "trusted", None, "a", None)], "Column `key` must not be empty in any row."),
+        ([(1, "trusted", None, "a", 1), (2, "trusted", None, "a", 1)], "Column `key` must differ between"),
+        ([(1, "trusted", None, "a", 1), (2, "local", 1, "a", 2)], "Column `trust` must hold one label for each"),
+        ([(1, "trusted", None, "a", 1), (2, None, 1, "a", 2)], "Column `trust` must hold `trusted` or `local`"),
+    ],
+)
+def test_people_must_be_told_apart(tmp_path: Path, records: list[tuple[Any, ...]], sentence: str, by: str) -> None:
+    good = [(1, "trusted", None, "b", 1), (2, "local", 1, "c", 1)]
+    totals(save(tmp_path, good, PEOPLE), person="person", **{by: "key"})
+    for order in (records, records[::-1]):
+        with pytest.raises(UnusableRows) as caught:
+            totals(save(tmp_path, [good[0], *order, good[1]], PEOPLE), person="person", **{by: "key"})
+        assert str(caught.value).startswith(sentence)
+
+
+def test_without_a_key_every_person_has_one_record(tmp_path: Path) -> None:
+    good = [(1, "trusted", None, "a", None), (2, "local", 1, "b", None), (7, "trusted", None, "c", None)]
+    assert totals(save(tmp_path, good, PEOPLE), person="person", levels=10) == MeanTotals(2, 14, 1, 1.0, 1.0)
+    for extra, sentence in [
+        ((1, "trusted", None, "a", None), "Column `person` must name each person once"),
+        ((1, "local", 5, "a", None), "Column `person` must name each person once"),
+        ((1, "trusted", None, None, None), "Column `person` must name a person in every row"),
+        ((1, "other", None, "d", None), "Column `trust` must hold"),
+        ((None, "trusted", None, "d", None), "Column `value` must have a value"),
+    ]:
+        with pytest.raises(UnusableRows, match=sentence):
+            totals(save(tmp_path, [*good, extra], PEOPLE), person="person")
+
+
+def test_the_fields_of_unused_records_do_not_matter(tmp_path: Path) -> None:
+    records = [(7, "trusted", None, "a", 9), ("words", "trusted", None, "a", 10), (None, "trusted", None, "a", 11)]
+    records += [(None, "local", 12, "b", 1), (None, "local", "nan", "b", 2)]
+    found = totals(save(tmp_path, records, PEOPLE), person="person", record_key="key", missing=2, levels=10, **RANGE)
+    assert found == MeanTotals(1, 10, 1, 2.0, 4.0)
+
+
+def test_text_keys_that_are_numbers_are_compared_as_numbers(tmp_path: Path) -> None:
+    beyond_doubles = ("9007199254740992", "9007199254740993")
+    for small, large in [("9", "10"), ("-2", "-1"), beyond_doubles, ("5e-1", "2"), ("7", "x")]:
+        records = [(7, "trusted", None, "a", small), (-3, "trusted", None, "a", large)]
+        for order in (records, records[::-1]):
+            found = totals(save(tmp_path, order, PEOPLE), person="person", record_key="key", levels=10)
+            assert found.trusted_level_sum == 10, (small, large)
+
+
+RECORD = st.tuples(st.integers(-3, 7), st.integers(0, 3), st.integers(0, 10**6))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(RECORD, min_size=1, max_size=12, unique_by=lambda record: record[2]),
+    st.lists(st.tuples(st.integers(-3, 7), st.integers(0, 10**6)), max_size=6, unique_by=lambda record: record[1]),
+    st.randoms(use_true_random=False),
+    st.sampled_from(["record_key", "record_id"]),
+)
+def test_nobody_moves_the_record_of_another(
+    records: list[tuple[int, int, int]], newcomer: list[tuple[int, int]], random: Any, by: str
+) -> None:
+    """Shuffling the rows or adding somebody's records changes nobody else's contribution."""
+
+    def chosen(rows: list[tuple[int, int]]) -> int:
+        if by == "record_key":
+            return min(rows, key=lambda row: row[1])[0]
+        return min(rows, key=lambda row: hashlib.md5(str(row[1]).encode()).hexdigest())[0]
+
+    people = {who: [(value, key) for value, owner, key in records if owner == who] for _, who, _ in records}
+    expected = sum(chosen(rows) + 3 for rows in people.values())
+    table = [(value, "trusted", None, f"p{who}", key) for value, who, key in records]
+    joined = [*table, *((value, "trusted", None, "newcomer", key) for value, key in newcomer)]
+    random.shuffle(joined)
+    random.shuffle(table)
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), table, PEOPLE)
+        alone = totals(path, person="person", levels=10, **{by: "key"})
+        more = totals(save(Path(folder), joined, PEOPLE), person="person", levels=10, **{by: "key"})
+    assert alone.trusted_level_sum == expected
+    assert alone.trusted_people == len(people)
+    extra = chosen(newcomer) + 3 if newcomer else 0
+    assert more.trusted_level_sum - alone.trusted_level_sum == extra
+
+
+def test_people_spill_within_the_memory_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    made = "i % 1000000 AS person, hash(i) AS key, 7.0 AS value, 'trusted' AS trust, repeat('x', 40) || i AS id"
+    duckdb.sql(f"SELECT {made} FROM range(2000000) t(i)").write_parquet(str(path))
+    with open_rows(path, threads=1, memory_limit="100MB") as rows:
+        query = MeanQuery(value="value", trust="trust", person="person", record_id="id", lower=0, upper=7, levels=1)
+        assert mean_totals(rows, query) == MeanTotals(1_000_000, 1_000_000, 0, 0.0, 0.0)
+
+
+QUERIES: list[dict[str, Any]] = [
+    {},
+    {"report": None},
+    {"missing": 1.0},
+    {"local_raw": True},
+    {"person": "person"},
+    {"person": "person", "record_key": "key"},
+    {"person": "person", "record_id": "key"},
+]
+
+
+@pytest.mark.parametrize("changes", QUERIES)
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
+def test_every_query_can_be_written_for_other_engines(tmp_path: Path, dialect: str, changes: dict[str, Any]) -> None:
+    with open_rows(save(tmp_path, [], PEOPLE), threads=1) as rows:
+        query = MeanQuery(**{**BASE, **changes})
+        for expression in (queries.totals(rows, query), queries.levels(rows, query, "trusted")):
+            sql = written(expression, dialect)
+            parsed = sqlglot.parse_one(sql, dialect=dialect, error_level=sqlglot.ErrorLevel.RAISE)
+            assert parsed.sql(dialect=dialect, identify=True) == sql
+            assert "ARG_MIN" not in sql
