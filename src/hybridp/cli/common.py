@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from hybridp.randomness import Randomness
 
 __all__ = [
+    "bounds",
     "bounds_options",
     "count",
     "emit",
     "guarantee",
     "json_option",
+    "needed",
     "note",
     "number",
     "plot_option",
@@ -97,6 +99,13 @@ privacy_options = _stack(
     click.option("--epsilon", type=float, required=True, help="What every person is promised."),
     click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees."),
 )
+
+
+def needed(name: str, value: Any, instead: str) -> Any:
+    """An option that another one can stand in for."""
+    if value is None:
+        raise InvalidInput(f"`{name}` must be given, or {instead}. Got neither.")
+    return value
 
 
 def guarantee(epsilon: float, delta: float = 0.0) -> PureDP | ApproxDP:

@@ -9,18 +9,18 @@ import click
 
 from hybridp.cli.common import (
     bounds,
-    bounds_options,
     count,
     emit,
     guarantee,
     json_option,
+    needed,
     number,
     plot_option,
-    privacy_options,
     save_plot,
     sd_range,
     table,
 )
+from hybridp.errors import InvalidInput
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,13 +29,19 @@ __all__ = ["mean"]
 
 
 @click.command("mean")
-@click.option("--n", type=count, required=True, help="How many people in all.")
-@click.option("--opt-in", type=float, required=True, help="The share of people who trust the curator.")
-@bounds_options
+@click.option("--n", type=count, help="How many people in all.")
+@click.option("--opt-in", type=float, help="The share of people who trust the curator.")
+@click.option("--lower", type=float, help="Public lower bound of the value.")
+@click.option("--upper", type=float, help="Public upper bound of the value.")
 @click.option(
     "--sd", type=sd_range, help="The data's standard deviation, or a range LOW:HIGH; without it the worst case."
 )
-@privacy_options
+@click.option("--epsilon", type=float, help="What every person is promised.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
+@click.option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).')
+@click.option("--local-groups", help="The same for local people.")
+@click.option("--epsilons", type=click.Path(path_type=Path), help="A file with one person's epsilon a row.")
+@click.option("--epsilon-column", default="epsilon", show_default=True, help="Its column.")
 @click.option(
     "--noise",
     type=click.Choice(["laplace", "gaussian", "best"]),
@@ -58,13 +64,17 @@ __all__ = ["mean"]
 @plot_option
 @json_option
 def mean(
-    n: int,
-    opt_in: float,
-    lower: float,
-    upper: float,
+    n: int | None,
+    opt_in: float | None,
+    lower: float | None,
+    upper: float | None,
     sd: Any,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
+    groups: str | None,
+    local_groups: str | None,
+    epsilons: Path | None,
+    epsilon_column: str,
     noise: Any,
     local: Any,
     mean_value: float | None,
@@ -77,14 +87,24 @@ def mean(
 
     `mse` is against the mean of these n people (as in the papers); `rmse` is against the population they come from. R
     compares with the better of the two baselines (only the trusting; everybody local), r with the worse.
+
+    With --groups, --local-groups or --epsilons everyone has their own epsilon: ADPM, its baselines and the unified
+    estimator, with errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there.
     """
+    if groups is not None or local_groups is not None or epsilons is not None:
+        _personal(groups, local_groups, epsilons, epsilon_column, lower, upper, sd, plot_file, as_json)
+        return
     from hybridp.bench.planning import opt_ins_needed, plan_mean, trust_offer
 
+    n, opt_in = needed("n", n, "--groups"), needed("opt-in", opt_in, "--groups")
+    limits = bounds(needed("lower", lower, "--groups"), needed("upper", upper, "--groups"))
+    assert n is not None
+    assert opt_in is not None
     plan = plan_mean(
         n=n,
         opt_in=opt_in,
-        bounds=bounds(lower, upper),
-        guarantee=guarantee(epsilon, delta),
+        bounds=limits,
+        guarantee=guarantee(needed("epsilon", epsilon, "--groups"), delta),
         sd=sd,
         noise=noise,
         local=local,
@@ -122,9 +142,9 @@ def mean(
         f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}, "
         f"from n = {number(plan.critical_n)} on."
     )
-    for name, needed in document["opt_ins"].get("to_reach_target", {}).items():
+    for name, enough in document["opt_ins"].get("to_reach_target", {}).items():
         click.echo(
-            f"{name}: {'no number of' if needed is None else f'{needed:,}'} opt-ins reach an rmse of {number(target)}."
+            f"{name}: {'no number of' if enough is None else f'{enough:,}'} opt-ins reach an rmse of {number(target)}."
         )
     if elasticity is not None:
         offer = document["trust_offer"]
@@ -135,6 +155,77 @@ def mean(
             f"best at epsilon {offer['best_trusted_epsilon']:.3g} (opt-in {offer['opt_in_there']:.3g}, "
             f"rmse {number(offer['rmse_there'])} beside {number(offer['rmse_now'])} now)."
         )
+
+
+def _personal(
+    groups: str | None,
+    local_groups: str | None,
+    epsilons: Path | None,
+    epsilon_column: str,
+    lower: float | None,
+    upper: float | None,
+    sd: Any,
+    plot_file: Path | None,
+    as_json: bool,
+) -> None:
+    from hybridp.bench.personal import parse_groups, plan_personal
+
+    if groups is not None and epsilons is not None:
+        raise InvalidInput("`groups` must not go with --epsilons. Got both.")
+    if isinstance(sd, tuple):
+        raise InvalidInput(f"`sd` must be one number with personal epsilons. Got {sd[0]:g}:{sd[1]:g}.")
+    if (lower is None) != (upper is None):
+        raise InvalidInput("`lower` and `upper` must be given together. Got one of them.")
+    trusted: Any = ((), ())
+    if groups is not None:
+        trusted = parse_groups(groups)
+    elif epsilons is not None:
+        trusted = _read_epsilons(epsilons, epsilon_column)
+    local: Any = ((), ()) if local_groups is None else parse_groups(local_groups)
+    plan = plan_personal(
+        *trusted,
+        local_epsilons=local[0],
+        local_counts=local[1],
+        bounds=None if lower is None or upper is None else bounds(lower, upper),
+        sd=sd,
+    )
+    document = plan.to_dict()
+    if plot_file is not None:
+        save_plot(plot_file, lambda ax: _draw_personal(ax, plan))
+        document["plot"] = str(plot_file)
+    if as_json:
+        emit(document)
+        return
+    counted = document["people"]
+    table(
+        f"Mean of {counted['trusted']:,} trusted and {counted['local']:,} local people with their own epsilons",
+        ["estimator", "mse", "rmse (population)"],
+        [(name, number(e["mse"]), number(max(e["mse"], 0) ** 0.5)) for name, e in plan.estimators.items()],
+        caption="; ".join(plan.assumes),
+    )
+    adpm = plan.estimators.get("adpm")
+    if adpm is not None:
+        click.echo(f"{adpm['saturated']:,} people would get more privacy than they ask for, for free.")
+        if adpm["constant_better"]:
+            click.echo("These epsilons are too small: the midpoint of the bounds is a better answer than any estimate.")
+
+
+def _read_epsilons(file: Path, column: str) -> Any:
+    from hybridp.curator import open_rows
+    from hybridp.tables import epsilon_counts
+
+    with open_rows(file) as rows:
+        return epsilon_counts(rows, column)
+
+
+def _draw_personal(ax: Axes, plan: Any) -> None:
+    """RMSE of every estimator, as bars on a log scale."""
+    shown = {k: v["mse"] ** 0.5 for k, v in plan.estimators.items() if k != "lower-bound" and v["mse"] < float("inf")}
+    names = sorted(shown, key=lambda k: -shown[k])
+    ax.barh(names, [shown[k] for k in names], color=["C3" if k in ("adpm", "unified") else "0.7" for k in names])
+    ax.set_xscale("log")
+    ax.set_xlabel("root mean squared error" + (" (worst-case spread)" if plan.sd_assumed else ""))
+    ax.grid(axis="x", alpha=0.3, which="both")
 
 
 def draw_plan(ax: Axes, plan: Any) -> None:

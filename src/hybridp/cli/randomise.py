@@ -13,10 +13,12 @@ from hybridp.cli.common import (
     emit,
     guarantee,
     json_option,
+    needed,
     note,
-    privacy_options,
+    progress,
     randomness,
 )
+from hybridp.errors import InvalidInput
 
 __all__ = ["randomise"]
 
@@ -26,7 +28,9 @@ __all__ = ["randomise"]
 @click.option("--value", required=True, help="The column with the value.")
 @click.option("--trust", help="The column with trusted/local; only local rows are randomised. Without it, all rows.")
 @bounds_options
-@privacy_options
+@click.option("--epsilon", type=float, help="What every person is promised.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
+@click.option("--epsilon-column", help="The column with each person's own epsilon, in place of --epsilon.")
 @click.option(
     "--local",
     type=click.Choice(["best", "dithered", "piecewise", "laplace", "gaussian"]),
@@ -50,8 +54,9 @@ def randomise(
     trust: str | None,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
+    epsilon_column: str | None,
     local: Any,
     missing: float | None,
     out: Path,
@@ -66,35 +71,48 @@ def randomise(
     empty. A report is a number in the value's unit whose mean is the (clipped) value.
     """
     from hybridp.device.mean import randomise_levels
-    from hybridp.public.messages import Invite
+    from hybridp.device.personal import randomise_own
+    from hybridp.public.messages import Invite, own_epsilon_text
     from hybridp.public.randomisers import LEVELS, randomiser
     from hybridp.tables import open_rows, write_reports
 
     rng = randomness(seed)
-    invite = Invite(bounds(lower, upper), randomiser(local, guarantee(epsilon, delta)))
-    text = invite.text + (" SIMULATED" if rng.simulated else "")
-    with open_rows(file, table=table_name) as rows:
+    limits = bounds(lower, upper)
+    draw: Any
+    if epsilon_column is not None:
+        if epsilon is not None or local != "best":
+            raise InvalidInput("`epsilon` and `local` must not go with --epsilon-column. Got one of them.")
+        text = own_epsilon_text(limits)
+        draw = lambda levels, own: randomise_own(levels, own, limits, rng=rng)  # noqa: E731
+    else:
+        promise = guarantee(needed("epsilon", epsilon, "--epsilon-column"), delta)
+        invite = Invite(limits, randomiser(local, promise))
+        text = invite.text
+        draw = lambda levels: randomise_levels(levels, invite, rng=rng)  # noqa: E731
+    with progress() as bar, open_rows(file, table=table_name) as rows:
+        bar.add_task("randomising", total=None)
         people = write_reports(
             rows,
             value=value,
             trust=trust,
             report="report",
             mechanism_column="report_mechanism",
-            mechanism_text=text,
+            mechanism_text=f"{text} SIMULATED" if rng.simulated else text,
             lower=lower,
             upper=upper,
             levels=LEVELS,
             missing=missing,
-            randomise=lambda levels: randomise_levels(levels, invite, rng=rng),
+            epsilon=epsilon_column,
+            randomise=draw,
             out=out,
             overwrite=overwrite,
         )
     document = {
         "out": str(out),
         "randomised": people,
-        "mechanism": invite.text,
-        "epsilon": invite.promise.epsilon,
-        "delta": invite.promise.delta,
+        "mechanism": text,
+        "epsilon": "personal" if epsilon_column is not None else epsilon,
+        "delta": delta,
         "simulated": rng.simulated,
         "randomness": rng.label,
     }
@@ -103,4 +121,4 @@ def randomise(
         return
     if rng.simulated:
         note("SIMULATED: a seeded generator was used; these reports protect nobody.")
-    click.echo(f"{people:,} reports by {invite.text} written to {out}.")
+    click.echo(f"{people:,} reports by {text} written to {out}.")

@@ -13,10 +13,10 @@ from hybridp.cli.common import (
     emit,
     guarantee,
     json_option,
+    needed,
     note,
     number,
     plot_option,
-    privacy_options,
     progress,
     randomness,
     save_plot,
@@ -27,6 +27,7 @@ from hybridp.errors import InvalidInput
 __all__ = ["mean"]
 
 ESTIMATORS = ["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm"]
+PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 
 
 @click.command("mean")
@@ -38,9 +39,16 @@ ESTIMATORS = ["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-onl
 @click.option("--record-key", help="With --person: a random key stored per record, which chooses one record a person.")
 @click.option("--record-id", help="With --person: a stable record id, whose hash chooses one record a person.")
 @bounds_options
-@privacy_options
+@click.option("--epsilon", type=float, help="What every person is promised.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
+@click.option("--epsilon-column", help="The column with each person's own epsilon, in place of --epsilon.")
+@click.option("--share", type=float, default=1.0, show_default=True, help="With --epsilon-column: spend this share.")
 @click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
-@click.option("--estimator", type=click.Choice(ESTIMATORS), default="adaptive", show_default=True)
+@click.option(
+    "--estimator",
+    type=click.Choice([*ESTIMATORS, *PERSONAL]),
+    help="Default: adaptive; with --epsilon-column: unified.",
+)
 @click.option("--sd", type=float, help="A known standard deviation (kvh needs it).")
 @click.option("--local-sd", type=float, help="With --sd: another one for local people.")
 @click.option("--gap", type=float, help="A bound on the difference of the two groups' means.")
@@ -94,8 +102,10 @@ def mean(
     record_id: str | None,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
+    epsilon_column: str | None,
+    share: float,
     trusted_epsilon: float | None,
     estimator: Any,
     sd: float | None,
@@ -119,41 +129,36 @@ def mean(
 
     Trusted rows hold the value, local rows the report that `hybridp randomise` wrote.
     """
-    from hybridp.blend.mean import Rule
     from hybridp.curator.mean import Columns
-    from hybridp.protocols.mean import MeanStudy, release_mean
 
     limits = bounds(lower, upper)
-    rule = Rule(
-        name=estimator,
-        sd=_unit("sd", sd, limits.half),
-        local_sd=_unit("local-sd", local_sd, limits.half),
-        gap=_unit("gap", gap, limits.half, most=2.0),
-        weight=weight,
-    )
-    study = MeanStudy(
-        bounds=limits,
-        guarantee=guarantee(epsilon, delta),
-        trusted_guarantee=None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
-        rule=rule,
-        local=local,
-        noise=noise,
-        level=level,
-        publish=publish,
-    )
+    columns = Columns(value, trust, report, person, record_key, record_id, missing)
+    rng = randomness(seed)
+    common = {"table": table_name, "purpose": f"mean of {value}", "collection": collection, "rng": rng}
     with progress() as bar:
         bar.add_task("reading and adding up", total=None)
-        found = release_mean(
-            file,
-            study,
-            Columns(value, trust, report, person, record_key, record_id, missing),
-            table=table_name,
-            simulate_local=simulate_local,
-            ledger=_ledger(ledger_file, study),
-            purpose=f"mean of {value}",
-            collection=collection,
-            rng=randomness(seed),
-        )
+        if epsilon_column is not None:
+            for name, given in (("epsilon", epsilon), ("trusted-epsilon", trusted_epsilon), ("weight", weight)):
+                if given is not None:
+                    raise InvalidInput(f"`{name}` must not go with --epsilon-column. Got {given}.")
+            found = _personal(
+                file, columns, epsilon_column, limits, estimator or "unified", sd, share, level, ledger_file,
+                simulate_local, common,
+            )  # fmt: skip
+        else:
+            found = _uniform(
+                file,
+                columns,
+                limits,
+                guarantee(needed("epsilon", epsilon, "--epsilon-column"), delta),
+                None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
+                estimator or "adaptive",
+                {"sd": sd, "local-sd": local_sd, "gap": gap, "weight": weight},
+                {"noise": noise, "local": local, "level": level, "publish": publish},
+                ledger_file,
+                simulate_local,
+                common,
+            )
     document = found.to_dict()
     if ledger_file is not None:
         document["ledger"] = str(ledger_file)
@@ -166,6 +171,67 @@ def mean(
     _print(found)
 
 
+def _uniform(
+    file: Path,
+    columns: Any,
+    limits: Any,
+    promise: Any,
+    trusted_promise: Any,
+    estimator: Any,
+    knowledge: dict[str, float | None],
+    options: dict[str, Any],
+    ledger_file: Path | None,
+    simulate_local: bool,
+    common: dict[str, Any],
+) -> Any:
+    """One promise for everybody."""
+    from hybridp.blend.mean import Rule
+    from hybridp.protocols.mean import MeanStudy, release_mean
+
+    if estimator in PERSONAL:
+        raise InvalidInput(f"`estimator` must go with --epsilon-column. Got {estimator}.")
+    rule = Rule(
+        name=estimator,
+        sd=_unit("sd", knowledge["sd"], limits.half),
+        local_sd=_unit("local-sd", knowledge["local-sd"], limits.half),
+        gap=_unit("gap", knowledge["gap"], limits.half, most=2.0),
+        weight=knowledge["weight"],
+    )
+    study = MeanStudy(bounds=limits, guarantee=promise, trusted_guarantee=trusted_promise, rule=rule, **options)
+    totals = {"trusted": trusted_promise or promise, "local": promise}
+    ledger = _ledger(ledger_file, totals)
+    return release_mean(file, study, columns, simulate_local=simulate_local, ledger=ledger, **common)
+
+
+def _personal(
+    file: Path,
+    columns: Any,
+    epsilon_column: str,
+    limits: Any,
+    estimator: Any,
+    sd: float | None,
+    share: float,
+    level: float,
+    ledger_file: Path | None,
+    simulate_local: bool,
+    common: dict[str, Any],
+) -> Any:
+    """Everyone's own promise."""
+    from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean, simulate_reports
+    from hybridp.public.budgets import PureDP
+
+    study = PersonalStudy(limits, estimator, sd=sd, share=share, level=level)
+    ledger = _ledger(ledger_file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
+    if not simulate_local:
+        return release_personal_mean(file, study, columns, epsilon_column, ledger=ledger, **common)
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
+        trial = Path(folder, "trial.parquet")
+        simulate_reports(file, columns, epsilon_column, limits, trial, table=common.pop("table"), rng=common["rng"])
+        return release_personal_mean(trial, study, columns, epsilon_column, ledger=ledger, **common)
+
+
 def _unit(name: str, value: float | None, half: float, most: float = 1.0) -> float | None:
     """Into the unit coordinate, with its largest possible size checked."""
     if value is None:
@@ -175,16 +241,15 @@ def _unit(name: str, value: float | None, half: float, most: float = 1.0) -> flo
     return value / half
 
 
-def _ledger(file: Path | None, study: Any) -> Any:
+def _ledger(file: Path | None, totals: dict[str, Any]) -> Any:
     from hybridp.ledger import Ledger
 
     if file is None:
         return None
     if file.exists():
         return Ledger.open(file)
-    trusted = study.trusted_guarantee or study.guarantee
     note(f"Created {file}: each group may spend what this release promises, once.")
-    return Ledger.create(file, {"trusted": trusted, "local": study.guarantee})
+    return Ledger.create(file, totals)
 
 
 def _print(found: Any) -> None:
@@ -209,6 +274,18 @@ def _print(found: Any) -> None:
             else "No sign that the groups disagree"
         )
         click.echo(f"{verdict} (difference {number(found.difference)}, p = {found.p_value:.3g}).")
+    if found.by_epsilon:
+        _print_by_epsilon(found.by_epsilon)
     click.echo("Receipt")
     for line in str(found.receipt).splitlines():
         click.echo(f"  {line}")
+
+
+def _print_by_epsilon(groups: Any) -> None:
+    shown = groups if len(groups) <= 12 else (*groups[:6], *groups[-6:])
+    table(
+        "Trusted people by the epsilon they asked for" + ("" if len(groups) <= 12 else f" (12 of {len(groups):,})"),
+        ["asked", "people", "weight of each", "spent"],
+        [(f"{g.epsilon:g}", f"{g.people:,}", number(g.weight), f"{g.effective_epsilon:.6g}") for g in shown],
+        caption="spent < asked: more privacy than they asked for, for free.",
+    )

@@ -16,13 +16,25 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.errors import InvalidInput, must
+from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
 from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import Randomness
 
-__all__ = ["Columns", "NoiseName", "Totals", "randomise_trusted", "read", "release_sum", "simulate_local", "sum_noise"]
+__all__ = [
+    "Columns",
+    "NoiseName",
+    "Totals",
+    "check_mechanism",
+    "mean_query",
+    "randomise_trusted",
+    "read",
+    "release_sum",
+    "simulate_local",
+    "sum_noise",
+]
 
 NoiseName = Literal["laplace", "gaussian", "best"]
 Guarantee = PureDP | ApproxDP
@@ -48,6 +60,7 @@ class Totals:
     trusted_people: int
     trusted_sum: int
     local: LocalSummary
+    simulated_reports: bool = False
 
 
 def sum_noise(guarantee: Guarantee, name: NoiseName = "best") -> DiscreteLaplace | DiscreteGaussian:
@@ -76,8 +89,11 @@ def sum_noise(guarantee: Guarantee, name: NoiseName = "best") -> DiscreteLaplace
     raise InvalidInput(f"`noise` must be one of laplace, gaussian, best. Got {name}.")
 
 
-def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
-    bounds, reach = invite.bounds, invite.randomiser.bound * (1 + 1e-9)
+def mean_query(
+    columns: Columns, bounds: Bounds, reach: float, *, local_raw: bool, epsilon: str | None = None
+) -> tables.MeanQuery:
+    """The query for these columns; reports lie within `reach` half-ranges of the middle."""
+    reach *= 1 + 1e-9
     return tables.MeanQuery(
         value=columns.value,
         trust=columns.trust,
@@ -85,6 +101,7 @@ def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQ
         person=columns.person,
         record_key=columns.record_key,
         record_id=columns.record_id,
+        epsilon=epsilon,
         lower=bounds.lower,
         upper=bounds.upper,
         levels=LEVELS,
@@ -97,11 +114,21 @@ def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQ
     )
 
 
+def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
+    return mean_query(columns, invite.bounds, invite.randomiser.bound, local_raw=local_raw)
+
+
 def read(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False) -> Totals:
     """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn."""
+    simulated = local_raw or check_mechanism(rows, columns, invite.text, invite.simulated_text)
     found = tables.mean_totals(rows, _query(columns, invite, local_raw=local_raw))
     local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
-    return Totals(found.trusted_people, found.trusted_level_sum, local)
+    return Totals(found.trusted_people, found.trusted_level_sum, local, simulated)
+
+
+def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool:
+    """Refuse reports made by another mechanism than announced; True when they say that they were simulated."""
+    return tables.check_mechanism(rows, columns.trust, f"{columns.report}_mechanism", real, simulated)
 
 
 def release_sum(totals: Totals, mechanism: DiscreteLaplace | DiscreteGaussian, *, rng: Randomness) -> TrustedSummary:

@@ -32,7 +32,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import GroupEstimate, MeanRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 
-__all__ = ["MeanStudy", "publish_mean", "release_mean"]
+__all__ = ["MeanStudy", "publish_mean", "release_mean", "spending"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -93,7 +93,8 @@ def _kind(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
 
 
 @contextmanager
-def _spending(ledger: Ledger | None, charges: list[Charge]) -> Iterator[list[int]]:
+def spending(ledger: Ledger | None, charges: list[Charge]) -> Iterator[list[int]]:
+    """Charge the ledger, if there is one, around the body that reads the rows."""
     if ledger is None:
         yield []
         return
@@ -121,7 +122,7 @@ def release_mean(
     """
     rng = secure() if rng is None else rng
     invite, noise = study.invite, study.sum_noise
-    with _spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
+    with spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local)
         local = totals.local
         if simulate_local:
@@ -138,7 +139,7 @@ def release_mean(
             None if study.rule.name == "tcm-only" else local,
             trusted_people=totals.trusted_people,
             entries=tuple(entries),
-            simulated_local=simulate_local,
+            simulated_local=totals.simulated_reports,
             rng=rng,
         )
 
@@ -184,7 +185,7 @@ def publish_mean(
         randomiser=study.invite.randomiser.name,
         receipt=Receipt(
             promises=promises,
-            randomness=rng.label + ("; local reports simulated here" if simulated_local else ""),
+            randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
             simulated=simulated,
             unit="one person, one record",
             assumes=_assumptions(simulated_local),
@@ -205,7 +206,8 @@ def _trusted_estimate(
 def _local_estimate(bounds: Bounds, local: LocalSummary | None, people: int, shown: bool) -> GroupEstimate:
     if local is None or local.people == 0 or not shown:
         return GroupEstimate(people, None, None)
-    error = math.sqrt(local.variance / local.people)
+    few = local.randomiser.worst_variance if local.people < 30 else 0.0  # too few to trust their own spread
+    error = math.sqrt(max(local.variance, few) / local.people)
     return GroupEstimate(people, bounds.from_unit(local.mean), bounds.half * error)
 
 
@@ -246,6 +248,14 @@ def _promises(
             budget, note = sealed.local_viewer, "amplified by the noise of the trusted sum, the only figure published"
         found.append(Promise("local", VIEWER, budget, device, note))
     return tuple(found)
+
+
+def _why_not(study: MeanStudy) -> str:
+    if not study.rule.fixed_in_advance:
+        return "the weight is learned from the reports"
+    return (
+        "group figures are published" if study.publish == "full" else "the noise of the trusted sum adds nothing here"
+    )
 
 
 def _assumptions(simulated_local: bool) -> tuple[str, ...]:

@@ -51,9 +51,8 @@ class Bounds:
         """Clip and round to the lattice. A value that is not a number has no level and is refused."""
         x = np.asarray(values, dtype=np.float64)
         must(not bool(np.isnan(x).any()), "value", "must be a number", "a missing value")
-        with np.errstate(over="ignore"):
-            share = (np.clip(x, self.lower, self.upper) - self.lower) / self.width
-        return np.rint(np.clip(share, 0.0, 1.0) * LEVELS).astype(np.int64)
+        inside = np.clip(x, self.lower, self.upper)
+        return np.clip(np.floor((inside - self.lower) * (LEVELS / self.width) + 0.5), 0, LEVELS).astype(np.int64)
 
     def from_unit(self, y: float) -> float:
         """From the unit coordinate [-1, 1] to the value's own."""

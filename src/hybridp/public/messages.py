@@ -14,13 +14,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser
 
-__all__ = ["Invite", "LocalSummary", "TrustedSummary"]
+Floats = NDArray[np.float64]
+
+__all__ = [
+    "OWN_EPSILON",
+    "Invite",
+    "LocalSummary",
+    "ReportsByEpsilon",
+    "TrustedSummary",
+    "WeightedSum",
+    "own_epsilon_text",
+]
+
+OWN_EPSILON = "best-for-own-epsilon"
+
+
+def own_epsilon_text(bounds: Bounds) -> str:
+    """What is written beside a report that was made with the person's own epsilon."""
+    return f"{OWN_EPSILON}(lower={float(bounds.lower)!r},upper={float(bounds.upper)!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +60,11 @@ class Invite:
         g = self.promise
         fields = {"epsilon": g.epsilon, "delta": g.delta, "lower": self.bounds.lower, "upper": self.bounds.upper}
         return f"{self.randomiser.name}({','.join(f'{k}={float(v)!r}' for k, v in fields.items())})"
+
+    @property
+    def simulated_text(self) -> str:
+        """The same for reports drawn from a seeded generator, which protect nobody."""
+        return f"{self.text} SIMULATED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +133,35 @@ class TrustedSummary:
     @property
     def gaussian_variance(self) -> float:
         return self.noise_variance if isinstance(self.noise, DiscreteGaussian) else 0.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ReportsByEpsilon:
+    """Sums over the reports of local people who chose the same epsilon, one entry a level of epsilon, ascending."""
+
+    epsilons: Floats
+    people: NDArray[np.int64]
+    totals: Floats
+    squares: Floats
+
+    @property
+    def count(self) -> int:
+        return int(self.people.sum())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WeightedSum:
+    """The trusted group's noisy weighted mean when everyone brings their own epsilon (unit coordinate).
+
+    `weights` is the weight of one person of each level of epsilon; `spent` is what that person really spent.
+    """
+
+    people: int
+    mean: float
+    laplace_scale: float
+    weights: Floats
+    spent: Floats
+
+    @property
+    def noise_variance(self) -> float:
+        return 2 * self.laplace_scale**2

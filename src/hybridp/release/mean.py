@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["GroupEstimate", "MeanRelease"]
+__all__ = ["EpsilonGroup", "GroupEstimate", "MeanRelease"]
+
+_SHOWN = 1000  # levels of epsilon listed in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,21 @@ class GroupEstimate:
     people: int
     mean: float | None
     standard_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonGroup:
+    """Trusted people who asked for the same epsilon: the weight of each, and what they really spent."""
+
+    epsilon: float
+    people: int
+    weight: float
+    effective_epsilon: float
+
+    @property
+    def saturated(self) -> bool:
+        """They got more privacy than they asked for, for free."""
+        return self.effective_epsilon < self.epsilon * (1 - 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,7 @@ class MeanRelease:
     noise: str
     randomiser: str
     receipt: Receipt
+    by_epsilon: tuple[EpsilonGroup, ...] = ()
 
     @property
     def simulated(self) -> bool:
@@ -60,6 +79,7 @@ class MeanRelease:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
+        personal = {"personal": self._personal()} if self.by_epsilon else {}
         return {
             "task": "mean",
             "estimator": self.estimator,
@@ -80,6 +100,27 @@ class MeanRelease:
             "mechanisms": {"trusted": self.noise, "local": self.randomiser},
             "simulated": self.simulated,
             "receipt": self.receipt.to_dict(),
+            **personal,
+        }
+
+    def _personal(self) -> dict[str, Any]:
+        """What people asked for and what they got; infinity is written "inf", and at most 1,000 levels are listed."""
+
+        def level(value: float) -> float | str:
+            return value if math.isfinite(value) else "inf"
+
+        return {
+            "levels": len(self.by_epsilon),
+            "saturated": sum(g.people for g in self.by_epsilon if g.saturated),
+            "groups": [
+                {
+                    "epsilon": level(g.epsilon),
+                    "people": g.people,
+                    "weight": g.weight,
+                    "effective_epsilon": level(g.effective_epsilon),
+                }
+                for g in self.by_epsilon[:_SHOWN]
+            ],
         }
 
     def to_frame(self) -> DataFrame:

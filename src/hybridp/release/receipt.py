@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heterogeneous import PersonalDP
 
 __all__ = ["CURATOR", "VIEWER", "Promise", "Receipt"]
 
@@ -24,7 +26,7 @@ class Promise:
 
     people: str
     against: str
-    budget: PureDP | ApproxDP | None
+    budget: PureDP | ApproxDP | PersonalDP | None
     mechanism: str
     note: str = ""
 
@@ -32,8 +34,7 @@ class Promise:
         return {
             "group": self.people,
             "against": self.against,
-            "epsilon": None if self.budget is None else self.budget.epsilon,
-            "delta": None if self.budget is None else self.budget.delta,
+            **_levels(self.budget),
             "neighbours": None if self.budget is None else self.budget.neighbours.value,
             "mechanism": self.mechanism,
             "note": self.note,
@@ -43,6 +44,19 @@ class Promise:
         level = "no guarantee, by their own choice" if self.budget is None else str(self.budget)
         tail = f"; {self.note}" if self.note else ""
         return f"{self.people}, against {self.against}: {level}, by {self.mechanism}{tail}"
+
+
+def _levels(budget: PureDP | ApproxDP | PersonalDP | None) -> dict[str, Any]:
+    if budget is None:
+        return {"epsilon": None, "delta": None}
+    if isinstance(budget, PersonalDP):
+        public = sum(n for e, n in budget.levels if math.isinf(e))
+        return {
+            "epsilon": "personal",
+            "delta": 0.0,
+            "epsilons": {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public},
+        }
+    return {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
 @dataclass(frozen=True, slots=True)

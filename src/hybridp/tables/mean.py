@@ -16,7 +16,7 @@ from hybridp.tables.engine import answers, arrays, execute, quoted, written
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
 
-__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "local_levels", "mean_totals", "trusted_levels"]
+__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "check_mechanism", "local_levels", "mean_totals", "trusted_levels"]
 
 CHUNK = 2**18
 _fresh = itertools.count()
@@ -34,7 +34,8 @@ class MeanQuery:
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
     `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`. Both depend on that
     person's records alone. A choice by row position would not: another person's presence could move it, so that
-    replacing one person would change the contributions of two.
+    replacing one person would change the contributions of two. `epsilon` names the column of personal epsilons, which
+    `hybridp.tables.personal` groups by.
 
     >>> MeanQuery(value="salary", trust="trust", lower=0, upper=100).levels == 2**32
     True
@@ -46,6 +47,7 @@ class MeanQuery:
     person: str | None = None
     record_key: str | None = None
     record_id: str | None = None
+    epsilon: str | None = None
     lower: float
     upper: float
     levels: int = 2**32
@@ -114,18 +116,18 @@ def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
     """
     from hybridp.tables import queries
 
-    _check_columns(rows, query)
+    check_columns(rows, query)
     found = {group["trusted"]: group for group in answers(rows, queries.totals(rows, query))}
     empty: dict[str, Any] = {}
     trusted, local = found.get(True, empty), found.get(False, empty)
     unlabelled = None in found or local.get("local", 0) != local.get("records", 0)
-    _check_people([*found.values()], query, unlabelled=unlabelled)
+    check_people([*found.values()], query, unlabelled=unlabelled)
     people = [_people(group) for group in (trusted, local)]
-    _check_values(trusted, people[0], query)
+    check_values(trusted, people[0], query)
     if query.local_raw:
-        _check_values(local, people[1], query)
+        check_values(local, people[1], query)
     else:
-        _check_reports(local, people[1], query)
+        check_reports(local, people[1], query)
     return MeanTotals(
         trusted_people=people[0],
         trusted_level_sum=int(trusted.get("levels") or 0),
@@ -147,6 +149,21 @@ def local_levels(rows: Rows, query: MeanQuery, chunk: int = CHUNK) -> Iterator[N
     """As `trusted_levels`, for the local people of a simulation: `query.local_raw` says that they hold raw values."""
     must(query.local_raw, "local_raw", "must be true to read values of local people", query.local_raw)
     return _levels(rows, query, "local", chunk)
+
+
+def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, simulated: str) -> bool:
+    """Refuse reports that say they were made by another mechanism; True when some say that they were simulated.
+
+    A table without that column says nothing, and is believed.
+    """
+    from hybridp.tables import queries
+
+    if mechanism_column not in rows.columns:
+        return False
+    (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, simulated))
+    if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
+        raise UnusableRows(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
+    return bool(found["simulated"])
 
 
 def _levels(rows: Rows, query: MeanQuery, label: str, chunk: int) -> Iterator[NDArray[np.int64]]:
@@ -174,12 +191,12 @@ def _stream(rows: Rows, table: str, chunk: int) -> Iterator[NDArray[np.int64]]:
         execute(rows, f"DROP TABLE {table}")
 
 
-def _check_columns(rows: Rows, query: MeanQuery) -> None:
-    for parameter in ("value", "trust", "report", "person", "record_key", "record_id"):
+def check_columns(rows: Rows, query: MeanQuery) -> None:
+    for parameter in ("value", "trust", "report", "person", "record_key", "record_id", "epsilon"):
         name = getattr(query, parameter)
         if name is not None:
             rows.need(parameter, name)
-    for name in (query.value, query.report):
+    for name in (query.value, query.report, query.epsilon):
         if name is not None and not (rows.is_number(name) or rows.is_text(name)):
             raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
     if not rows.is_text(query.trust):
@@ -190,7 +207,7 @@ def _people(group: dict[str, Any]) -> int:
     return int(group.get("first", group.get("records", 0)))
 
 
-def _check_people(groups: list[dict[str, Any]], query: MeanQuery, *, unlabelled: bool) -> None:
+def check_people(groups: list[dict[str, Any]], query: MeanQuery, *, unlabelled: bool) -> None:
     def any_of(flag: str) -> bool:
         return any(group.get(flag) for group in groups)
 
@@ -205,13 +222,15 @@ def _check_people(groups: list[dict[str, Any]], query: MeanQuery, *, unlabelled:
         raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
     if any_of("mixed"):
         raise UnusableRows(f"Column `{query.trust}` must hold one label for each person.")
+    if any_of("uneven"):
+        raise UnusableRows(f"Column `{query.epsilon}` must hold one epsilon for each person.")
     if any_of("keyless"):
         raise UnusableRows(f"Column {order} must not be empty in any row.")
     if any_of("tied"):
         raise UnusableRows(f"Column {order} must differ between the records of one person.")
 
 
-def _check_values(group: dict[str, Any], people: int, query: MeanQuery) -> None:
+def check_values(group: dict[str, Any], people: int, query: MeanQuery) -> None:
     if group.get("value_text"):
         raise UnusableRows(f"Column `{query.value}` must hold numbers.")
     if group.get("valued", 0) != people:
@@ -221,7 +240,7 @@ def _check_values(group: dict[str, Any], people: int, query: MeanQuery) -> None:
         )
 
 
-def _check_reports(group: dict[str, Any], people: int, query: MeanQuery) -> None:
+def check_reports(group: dict[str, Any], people: int, query: MeanQuery) -> None:
     if not people:
         return
     if query.report is None:

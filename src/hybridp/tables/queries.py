@@ -30,7 +30,7 @@ from hybridp.tables.sql import number as as_number
 if TYPE_CHECKING:
     from hybridp.tables.mean import MeanQuery
 
-__all__ = ["copied", "draw_problems", "draws", "levels", "local_people", "totals"]
+__all__ = ["copied", "draw_problems", "draws", "levels", "local_people", "mechanisms", "totals"]
 
 
 def totals(rows: Rows, query: MeanQuery) -> exp.Select:
@@ -58,8 +58,14 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
         if rows.is_text(query.report or ""):
             asked["report_text"] = count_if(column("report_text"))
     asked |= {flag: count_if(column(flag)) for flag in _flags(query)}
-    outputs = [column("trusted"), *(named(this, name) for name, this in asked.items())]
-    return exp.select(*outputs).from_(_numbers(rows, query).subquery("numbers")).group_by(column("trusted"))
+    keys = [column("trusted"), *([column("asked")] if query.epsilon is not None else [])]
+    if query.epsilon is not None:
+        # Of people who ask for the same epsilon there are far fewer than 2^31, so that their sum fits 64 bits.
+        asked["levels"] = cast(asked["levels"], "bigint")
+        if rows.is_text(query.epsilon):
+            asked["asked_text"] = count_if(column("asked_text"))
+    outputs = [*(key.copy() for key in keys), *(named(this, name) for name, this in asked.items())]
+    return exp.select(*outputs).from_(_numbers(rows, query).subquery("numbers")).group_by(*keys)
 
 
 def levels(rows: Rows, query: MeanQuery, label: str) -> exp.Select:
@@ -94,6 +100,10 @@ def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
         # The sums are divided by `report_half` once, at the end: a division here costs as much as a sum.
         outputs += [sent, named(exp.Sub(this=sent, expression=double(query.report_centre)), "moved")]
         outputs += [named(not_a_number(column("sent"), sent), "report_text")]
+    if query.epsilon is not None:
+        asked = as_number(column("own"), is_text=rows.is_text(query.epsilon))
+        fields += [column("own"), named(asked, "asked")]
+        outputs += [column("asked"), named(not_a_number(column("own"), column("asked")), "asked_text")]
     base = exp.select(*fields).from_(_records(rows, query).subquery("records"))
     return exp.select(*outputs).from_(base.subquery("fields"))
 
@@ -101,7 +111,9 @@ def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
 def _flags(query: MeanQuery) -> list[str]:
     if query.person is None:
         return []
-    return ["nobody", "repeated"] if query.order is None else ["nobody", "keyless", "first", "mixed", "tied"]
+    if query.order is None:
+        return ["nobody", "repeated"]
+    return ["nobody", "keyless", "first", "mixed", "tied", *(["uneven"] if query.epsilon is not None else [])]
 
 
 def _records(rows: Rows, query: MeanQuery) -> exp.Select:
@@ -109,6 +121,8 @@ def _records(rows: Rows, query: MeanQuery) -> exp.Select:
     fields = {"label": query.trust, "raw": query.value}
     if query.reads_reports:
         fields["sent"] = query.report or ""
+    if query.epsilon is not None:
+        fields["own"] = query.epsilon
     if query.person is None:
         return exp.select(*(named(column(name), alias) for alias, name in fields.items())).from_(VIEW)
     person = column(query.person)
@@ -147,11 +161,27 @@ def _ranked(rows: Rows, query: MeanQuery, fields: dict[str, str], order: str) ->
         "mixed": exp.NEQ(this=over(exp.Lag(this=trust)), expression=trust),
         "tied": exp.EQ(this=over(exp.Lag(this=key)), expression=key),
     }
+    if query.epsilon is not None:
+        own = column(query.epsilon)
+        outputs["uneven"] = exp.NEQ(this=over(exp.Lag(this=own)), expression=own)
     return exp.select(*(named(this, alias) for alias, this in outputs.items())).from_(VIEW)
 
 
-def draws(rows: Rows, value: str, trust: str | None, lattice: Lattice, missing: float | None) -> exp.Select:
-    """In the order of the rows: whether a row is local, whether its label is known, and a local row's level."""
+def mechanisms(trust: str, mechanism_column: str, real: str, simulated: str) -> exp.Select:
+    """How many rows are local, and how many of those name the mechanism, or its simulation."""
+    asked = {
+        "local": exp.Count(this=exp.Star()),
+        "real": count_if(labelled(column(mechanism_column), real)),
+        "simulated": count_if(labelled(column(mechanism_column), simulated)),
+    }
+    counted = exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
+    return counted.where(labelled(column(trust), "local"))
+
+
+def draws(
+    rows: Rows, value: str, trust: str | None, lattice: Lattice, missing: float | None, epsilon: str | None = None
+) -> exp.Select:
+    """In the order of the rows: whether a row is local, whether its label is known, a local row's level and epsilon."""
     local = exp.true() if trust is None else labelled(column(trust), "local")
     known = exp.true() if trust is None else exp.or_(local.copy(), labelled(column(trust), "trusted"))
     read = as_number(column(value), is_text=rows.is_text(value))
@@ -162,10 +192,16 @@ def draws(rows: Rows, value: str, trust: str | None, lattice: Lattice, missing: 
         named(exp.Case().when(column("local"), level(column("value"), lattice, missing)), "level"),
         named(both(column("local"), not_a_number(column("raw"), column("value"))), "value_text"),
     ]
+    if epsilon is not None:
+        fields.append(named(as_number(column(epsilon), is_text=rows.is_text(epsilon)), "epsilon"))
+        outputs.append(column("epsilon"))
+        asked = exp.GTE(this=column("epsilon"), expression=double(0.0))
+        sensible = both(asked, exp.LTE(this=column("epsilon"), expression=double(float("inf"))))
+        outputs.append(named(sensible, "asked"))
     return exp.select(*outputs).from_(exp.select(*fields).from_(VIEW).subquery("fields"))
 
 
-def draw_problems(table: str) -> exp.Select:
+def draw_problems(table: str, *, with_epsilon: bool = False) -> exp.Select:
     """The counts that tell whether every row of `draws` obeys the rules."""
     asked = {
         "rows": exp.Count(this=exp.Star()),
@@ -174,6 +210,8 @@ def draw_problems(table: str) -> exp.Select:
         "valued": exp.Count(this=column("level")),
         "value_text": count_if(column("value_text")),
     }
+    if with_epsilon:
+        asked["asked"] = count_if(both(column("local"), column("asked")))
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
 
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from hybridp.tables.source import Rows, kind_of
 __all__ = ["write_reports"]
 
 Randomise = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+RandomiseEach = Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]
 _fresh = itertools.count()
 
 
@@ -36,7 +38,8 @@ def write_reports(
     levels: int = 2**32,
     missing: float | None = None,
     person: str | None = None,
-    randomise: Randomise,
+    epsilon: str | None = None,
+    randomise: Randomise | RandomiseEach,
     out: str | os.PathLike[str],
     overwrite: bool = False,
     chunk: int = CHUNK,
@@ -46,7 +49,8 @@ def write_reports(
     Rows labelled `local` (all rows when `trust` is None) lose their value and get `randomise(level)` and
     `mechanism_text`; trusted rows keep theirs and get neither. The order of the rows is kept. `randomise` sees each
     local row once, at most `chunk` levels at a time, so the guarantee is the randomiser's and holds for a row: the
-    column `person`, where given, must name every local person once. The other columns are copied as they are,
+    column `person`, where given, must name every local person once. With a column of personal epsilons, `randomise`
+    gets those as its second argument. The other columns are copied as they are,
     and those of a CSV file stay text in Parquet too.
 
     The copy appears under its name only when it is complete.
@@ -74,6 +78,8 @@ def write_reports(
         must(lower <= missing <= upper, "missing", f"must lie between {lower} and {upper}", missing)
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     _check_columns(rows, value, trust, person, report, mechanism_column)
+    if epsilon is not None:
+        rows.need("epsilon", epsilon)
     must(kind_of(str(target)) != "DuckDB", "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
     must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
     must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
@@ -85,9 +91,13 @@ def write_reports(
     serial = next(_fresh)
     levelled, drawn = f"levelled_{serial}", f"drawn_{serial}"
     try:
-        execute(rows, f"CREATE TEMP TABLE {levelled} AS {written(queries.draws(rows, value, trust, lattice, missing))}")
-        local = _check_rows(answers(rows, queries.draw_problems(levelled))[0], value, trust)
-        _draw(rows, levelled, drawn, randomise, chunk)
+        execute(
+            rows,
+            f"CREATE TEMP TABLE {levelled} AS {written(queries.draws(rows, value, trust, lattice, missing, epsilon))}",
+        )
+        problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
+        local = _check_rows(answers(rows, problems)[0], value, trust, epsilon)
+        _draw(rows, levelled, drawn, randomise, epsilon, chunk)
         copy = queries.copied(rows, value, trust, report, mechanism_column, mechanism_text, drawn)
         _write(rows, written(copy), target)
     finally:
@@ -112,7 +122,7 @@ def _check_columns(
         taken.add(name.lower())
 
 
-def _check_rows(found: dict[str, int | None], value: str, trust: str | None) -> int:
+def _check_rows(found: dict[str, int | None], value: str, trust: str | None, epsilon: str | None) -> int:
     local = int(found["local"] or 0)
     if (found["known"] or 0) != found["rows"]:
         raise UnusableRows(f"Column `{trust}` must hold `trusted` or `local` in every row.")
@@ -123,22 +133,28 @@ def _check_rows(found: dict[str, int | None], value: str, trust: str | None) -> 
             f"Column `{value}` must have a value in every local row; "
             "a public value for missing ones may be given as `missing`."
         )
+    if epsilon is not None and (found["asked"] or 0) != local:
+        raise UnusableRows(f"Column `{epsilon}` must hold an epsilon of 0 or more in every local row.")
     return local
 
 
-def _draw(rows: Rows, levelled: str, drawn: str, randomise: Randomise, chunk: int) -> None:
+def _draw(rows: Rows, levelled: str, drawn: str, randomise: Any, epsilon: str | None, chunk: int) -> None:
     """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local."""
     execute(rows, f"CREATE TEMP TABLE {drawn} (report DOUBLE)")
     name = f"{drawn}_chunk"
     for start in itertools.count(0, chunk):
         here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
-        part = arrays(rows, f"SELECT local, coalesce(level, 0) AS level FROM {levelled} WHERE {here} ORDER BY rowid")
+        fields = "local, coalesce(level, 0) AS level" + ("" if epsilon is None else ", coalesce(epsilon, 0) AS epsilon")
+        part = arrays(rows, f"SELECT {fields} FROM {levelled} WHERE {here} ORDER BY rowid")
         local = np.asarray(part["local"], dtype=np.bool_)
         if not local.size:
             return
         reports = np.zeros(local.size)
         if local.any():
-            sent = np.asarray(randomise(np.asarray(part["level"], dtype=np.int64)[local]), dtype=np.float64)
+            given: list[Any] = [np.asarray(part["level"], dtype=np.int64)[local]]
+            if epsilon is not None:
+                given.append(np.asarray(part["epsilon"], dtype=np.float64)[local])
+            sent = np.asarray(randomise(*given), dtype=np.float64)
             ok = sent.shape == (int(local.sum()),) and bool(np.isfinite(sent).all())
             must(ok, "randomise", "must return one finite report for each level", f"shape {sent.shape}")
             reports[local] = sent

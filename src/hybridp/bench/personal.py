@@ -1,0 +1,163 @@
+"""How good will the mean be when everyone brings their own epsilon? Answers from the epsilons alone.
+
+>>> plan = plan_personal([0.1, 2.0], [700, 300])
+>>> plan.estimators["adpm"]["mse"] < plan.estimators["uni"]["mse"]
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.bounds import Bounds
+from hybridp.public.heterogeneous import PersonalDP, local_variances
+from hybridp.public.personal import adpm_weights, unified
+from hybridp.public.personal_baselines import fme_inferred, ldpe, lower_bound, propdpm, sampling_mechanism, uni
+
+__all__ = ["PersonalPlan", "parse_groups", "plan_personal"]
+
+Floats = NDArray[np.float64]
+_SHOWN = 1000
+_EXACT_SM = 100_000  # levels of epsilon up to which the sampling mechanism's moments are integrated
+
+
+@dataclass(frozen=True)
+class PersonalPlan:
+    """Predicted errors against the population mean; `promise` is what people asked for."""
+
+    promise: PersonalDP | None
+    local_promise: PersonalDP | None
+    bounds: Bounds
+    sd: float
+    sd_assumed: bool
+    estimators: dict[str, dict[str, Any]]
+    assumes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "task": "mean with personal epsilons",
+            "people": {
+                "trusted": 0 if self.promise is None else self.promise.people,
+                "local": 0 if self.local_promise is None else self.local_promise.people,
+            },
+            "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
+            "sd": {"used": self.sd, "worst_case": self.sd_assumed},
+            "estimators": self.estimators,
+            "assumes": list(self.assumes),
+        }
+
+
+def parse_groups(text: str) -> tuple[Floats, NDArray[np.int64]]:
+    """ "0.1:700,2:300" as epsilons and counts.
+
+    >>> parse_groups("0.1:700, inf:3")
+    (array([0.1, inf]), array([700,   3]))
+    """
+    epsilons, counts = [], []
+    for part in text.split(","):
+        pieces = part.strip().split(":")
+        try:
+            epsilon, people = float(pieces[0]), int(pieces[1])
+            if len(pieces) != 2:
+                raise ValueError
+        except (ValueError, IndexError):
+            raise InvalidInput(f"`groups` must look like EPSILON:PEOPLE,EPSILON:PEOPLE. Got {part.strip()}.") from None
+        must(epsilon >= 0, "groups", "must have epsilons of 0 or more", epsilon)
+        must(people >= 1, "groups", "must have at least one person for each epsilon", people)
+        epsilons.append(epsilon)
+        counts.append(people)
+    return np.array(epsilons), np.array(counts)
+
+
+def plan_personal(
+    epsilons: ArrayLike,
+    counts: ArrayLike,
+    *,
+    local_epsilons: ArrayLike = (),
+    local_counts: ArrayLike = (),
+    bounds: Bounds | None = None,
+    sd: float | None = None,
+) -> PersonalPlan:
+    """Predict ADPM, its baselines and the unified estimator, against the population mean.
+
+    Without `sd` the worst case, half the range, is assumed, as in the paper. The baselines and ADPM use the trusted
+    people only; `unified` also uses the local ones, each with the best report for their epsilon. Without bounds the
+    paper's [-1/2, 1/2].
+    """
+    limits = Bounds(-0.5, 0.5) if bounds is None else bounds
+    worst = limits.half
+    if sd is not None:
+        must(
+            math.isfinite(sd) and 0 < sd <= worst, "sd", f"must be positive and at most half the range ({worst:g})", sd
+        )
+    variance = (worst if sd is None else sd) ** 2
+    eps, many = np.asarray(epsilons, dtype=np.float64), np.asarray(counts, dtype=np.int64)
+    own, many_own = np.asarray(local_epsilons, dtype=np.float64), np.asarray(local_counts, dtype=np.int64)
+    trusted = PersonalDP.of(eps, many) if eps.size else None
+    local = PersonalDP.of(own, many_own) if own.size else None
+    width = limits.width
+    found: dict[str, dict[str, Any]] = {}
+    if trusted is not None and trusted.most > 0:
+        found |= _trusted_only(eps, many, variance, width)
+    heard = own.size > 0 and bool(np.isfinite(local_variances(own)).any())
+    must(bool(found) or heard, "epsilons", "must be positive for at least one person", 0)
+    both = unified(
+        eps,
+        local_variances(own) * limits.half**2,
+        variance=variance,
+        width=width,
+        trusted_counts=many if eps.size else None,
+        local_counts=many_own if own.size else None,
+    )
+    found["unified"] = {
+        "mse": both.mse,
+        "weight": both.trusted_share,
+        "trusted_mse": both.trusted_mse,
+        "local_mse": both.local_mse,
+    }
+    assumes = ["people's choices are public, and do not go together with their data"]
+    if sd is None:
+        assumes.append("no sd was given: the largest possible, half the range, is assumed")
+    return PersonalPlan(trusted, local, limits, math.sqrt(variance), sd is None, found, tuple(assumes))
+
+
+def _trusted_only(eps: Floats, counts: NDArray[np.int64], variance: float, width: float) -> dict[str, dict[str, Any]]:
+    given: dict[str, Any] = {"variance": variance, "width": width, "counts": counts}
+    best = adpm_weights(eps, **given)
+    order = np.argsort(eps, kind="stable")
+
+    def level(value: float) -> float | str:
+        return value if math.isfinite(value) else "inf"
+
+    adpm = {
+        "mse": min(best.mse, width**2 / 4),
+        "groups": [
+            {
+                "epsilon": level(float(eps[i])),
+                "people": int(counts[i]),
+                "weight": float(best.weight[i]),
+                "effective_epsilon": level(float(best.effective_epsilon[i])),
+            }
+            for i in order[:_SHOWN].tolist()
+        ],
+        "levels": int(eps.size),
+        "saturated": int(counts[best.saturated].sum()),
+        "noise_scale": best.noise_scale,
+        "constant_better": best.constant_better,
+    }
+    sampled = sampling_mechanism(eps, **given).mse if eps.size <= _EXACT_SM else math.nan
+    return {
+        "adpm": adpm,
+        "uni": {"mse": uni(eps, **given).mse},
+        "propdpm": {"mse": propdpm(eps, **given).mse},
+        "ldpe": {"mse": ldpe(eps, **given).mse},
+        "sm": {"mse": sampled, "neighbours": "add-remove"},
+        "fme": {"mse": fme_inferred(eps, **given).mse, "inferred": True},
+        "lower-bound": {"mse": lower_bound(eps, width=width, counts=counts)},
+    }

@@ -1,0 +1,112 @@
+"""The curator's part of the mean when every person brings their own epsilon.
+
+The trusted sum is weighted: a person who asks for more privacy counts less. To stay exact, weights become whole
+numbers a_i, so that the weighted sum of levels is a whole number which person i moves by at most ``a_i LEVELS``. It is
+rounded to multiples of a coarser step (which adds at most one step to anybody's reach), and discrete Laplace noise of t
+of those steps makes the release ``(floor(a_i LEVELS/step) + 1)/t``-DP for person i, at most what they asked for. People
+with epsilon 0 are left out altogether, whatever their data.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from fractions import Fraction
+from os import PathLike
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import noise, tables
+from hybridp.curator.mean import Columns, check_mechanism, mean_query
+from hybridp.errors import must
+from hybridp.public.bounds import Bounds
+from hybridp.public.messages import WeightedSum, own_epsilon_text
+from hybridp.public.randomisers import LEVELS
+from hybridp.randomness import Randomness
+
+__all__ = ["read", "release_weighted_sum", "simulate_reports"]
+
+_WEIGHT_STEPS = 2**40  # the largest whole-number weight
+_SCALE = 2**40  # the noise in steps: far finer than anything it must hide
+
+Floats = NDArray[np.float64]
+
+
+def read(
+    rows: tables.Rows, columns: Columns, epsilon: str, bounds: Bounds, *, local_raw: bool = False
+) -> tuple[tables.PersonalTotals, bool]:
+    """Totals of both groups by epsilon, in one scan; and whether the reports are simulated. RAW: stays here."""
+    text = own_epsilon_text(bounds)
+    simulated = local_raw or check_mechanism(rows, columns, text, f"{text} SIMULATED")
+    reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
+    query = mean_query(columns, bounds, reach, local_raw=local_raw, epsilon=epsilon)
+    return tables.personal_totals(rows, query), simulated
+
+
+def simulate_reports(
+    rows: tables.Rows,
+    columns: Columns,
+    epsilon: str,
+    bounds: Bounds,
+    randomise: Callable[[NDArray[np.int64], Floats], Floats],
+    out: str | PathLike[str],
+) -> None:
+    """For a trial only: a copy of the rows with local values replaced by simulated reports."""
+    tables.write_reports(
+        rows,
+        value=columns.value,
+        trust=columns.trust,
+        report=columns.report,
+        mechanism_column=f"{columns.report}_mechanism",
+        mechanism_text=f"{own_epsilon_text(bounds)} SIMULATED",
+        lower=bounds.lower,
+        upper=bounds.upper,
+        levels=LEVELS,
+        missing=columns.missing,
+        epsilon=epsilon,
+        randomise=randomise,
+        out=out,
+    )
+
+
+def release_weighted_sum(
+    epsilons: Floats, people: NDArray[np.int64], level_sums: NDArray[np.int64], weights: Floats, *, rng: Randomness
+) -> WeightedSum:
+    """The weighted mean with the least noise that respects everybody's epsilon.
+
+    `weights` (one for each level of epsilon) may be any non-negative numbers; only their ratios matter. A weight on
+    epsilon 0 is refused. Infinite epsilons never ask for noise.
+    """
+    must(
+        bool(np.all(weights >= 0)) and bool(np.any(weights > 0)),
+        "weights",
+        "must be non-negative, one positive",
+        "other",
+    )
+    must(not bool(np.any((weights > 0) & (epsilons <= 0))), "weights", "must be 0 where epsilon is 0", "positive")
+    whole = np.floor(weights / weights.max() * _WEIGHT_STEPS)
+    total = sum(map(operator.mul, map(int, whole), level_sums.tolist()))
+    mass = sum(map(operator.mul, map(int, whole), people.tolist()))
+    asks = (whole > 0) & np.isfinite(epsilons)
+    if not bool(asks.any()):  # everybody who counts is public
+        return WeightedSum(int(people.sum()), _unit(total, mass), 0.0, whole / mass, np.where(whole > 0, math.inf, 0.0))
+    need = float(np.max(whole[asks] / epsilons[asks])) * LEVELS  # the noise, before rounding
+    step = max(1, int(need / _SCALE))
+    # Whole-number weights up to 2^40 and 1/step are far within a double's precision; 2^-40 covers every rounding here.
+    reach = np.where(whole > 0, whole * (LEVELS / step) + 1, 0.0)
+    scale = float(np.max(reach[asks] / epsilons[asks])) * (1 + 2.0**-40)
+    noisy = int(noise.discrete_laplace(scale, 1, rng=rng)[0])
+    rounded = (total + step // 2) // step + noisy
+    return WeightedSum(
+        people=int(people.sum()),
+        mean=_unit(rounded * step, mass),
+        laplace_scale=2 * scale * float(Fraction(step, mass * LEVELS)),
+        weights=whole / mass,
+        spent=np.minimum(reach / scale * (1 + 2.0**-40), epsilons),
+    )
+
+
+def _unit(total: int, mass: int) -> float:
+    return float(Fraction(2 * total, mass * LEVELS)) - 1

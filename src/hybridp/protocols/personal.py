@@ -1,0 +1,245 @@
+"""The mean when everyone brings their own epsilon, and some of them trust the curator.
+
+1. Everyone may know: the bounds, and each person's choices (trust, epsilon). The choices are public.
+2. Each local person's device sends a report with the best randomiser for their own epsilon.
+3. The ledger is charged: everybody the same share of their own epsilon.
+4. The spread of the data is learned from the local reports, which costs nothing.
+5. The curator weighs the trusted people by min(epsilon_i, theta) and adds noise that respects every one of them.
+6. The trusted release and all reports are combined by inverse variance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from os import PathLike
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import curator
+from hybridp.blend import personal as blending
+from hybridp.curator import mean as columns_of
+from hybridp.curator import personal as curating
+from hybridp.device.personal import randomise_own
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import spending
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.heterogeneous import PersonalDP
+from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum
+from hybridp.public.personal import adpm_weights
+from hybridp.public.personal_baselines import propdpm, uni
+from hybridp.randomness import Randomness, secure
+from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+
+__all__ = ["ACCOUNTS", "PERSONAL_ESTIMATORS", "PersonalStudy", "release_personal_mean", "simulate_reports"]
+
+PersonalEstimator = Literal["unified", "adpm", "propdpm", "uni"]
+PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = ("unified", "adpm", "propdpm", "uni")
+ACCOUNTS = {"trusted": "trusted (share of own epsilon)", "local": "local (share of own epsilon)"}
+"""Ledger accounts in which 1 stands for each person's own epsilon: nobody is ever charged more than that."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalStudy:
+    """What is decided before anybody sends anything. `share` of everybody's own epsilon is spent by this release."""
+
+    bounds: Bounds
+    estimator: PersonalEstimator = "unified"
+    sd: float | None = None
+    share: float = 1.0
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        named = f"must be one of {', '.join(PERSONAL_ESTIMATORS)} with personal epsilons"
+        must(self.estimator in PERSONAL_ESTIMATORS, "estimator", named, self.estimator)
+        must(0 < self.share <= 1, "share", "must be positive and at most 1", self.share)
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        if self.sd is not None:
+            must(0 < self.sd <= self.bounds.half, "sd", f"must be positive and at most {self.bounds.half:g}", self.sd)
+
+    @property
+    def uses_reports(self) -> bool:
+        return self.estimator == "unified"
+
+
+def release_personal_mean(
+    path: str | PathLike[str],
+    study: PersonalStudy,
+    columns: columns_of.Columns,
+    epsilon_column: str,
+    *,
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = "mean",
+    collection: str = "default",
+    rng: Randomness | None = None,
+) -> MeanRelease:
+    """Release the mean of a table whose column `epsilon_column` holds each person's own epsilon.
+
+    Guarantee: person i's epsilon (times the share), under replacement of that person's data: against the curator for
+    local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only.
+    """
+    rng = secure() if rng is None else rng
+    charges = [Charge(ACCOUNTS["trusted"], PureDP(study.share), "Laplace noise on a weighted sum", purpose)]
+    if study.uses_reports:
+        charges.append(Charge(ACCOUNTS["local"], PureDP(1.0), "own report", purpose, collection=collection))
+    with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
+        totals, simulated = curating.read(rows, columns, epsilon_column, study.bounds)
+        reports = ReportsByEpsilon(
+            totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
+        )
+        spread = _spread(study, reports)
+        epsilons = totals.trusted_epsilons * study.share
+        trusted: WeightedSum | None = None
+        if bool((epsilons > 0).any()):
+            weights = _weights(study, epsilons, totals.trusted_people, spread)
+            trusted = curating.release_weighted_sum(
+                epsilons, totals.trusted_people, totals.trusted_level_sums, weights, rng=rng
+            )
+        return _publish(
+            study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng
+        )
+
+
+def simulate_reports(
+    path: str | PathLike[str],
+    columns: columns_of.Columns,
+    epsilon_column: str,
+    bounds: Bounds,
+    out: str | PathLike[str],
+    *,
+    table: str | None = None,
+    rng: Randomness,
+) -> None:
+    """For a trial only: write the reports that local people's devices would send, from raw rows, marked SIMULATED."""
+    with curator.open_rows(path, table=table) as rows:
+        curating.simulate_reports(
+            rows, columns, epsilon_column, bounds, lambda x, e: randomise_own(x, e, bounds, rng=rng), out
+        )
+
+
+def _spread(study: PersonalStudy, reports: ReportsByEpsilon) -> blending.Spread:
+    if study.sd is not None:
+        return blending.Spread.stated(study.sd / study.bounds.half)
+    return blending.learn_variance(reports) if study.uses_reports else blending.Spread.worst()
+
+
+def _weights(study: PersonalStudy, epsilons: Floats, people: NDArray[np.int64], spread: blending.Spread) -> Floats:
+    """The weight of a person at each level of epsilon, in the unit coordinate (width 2)."""
+    match study.estimator:
+        case "uni":
+            found = uni(epsilons, width=2.0, counts=people)
+            must(math.isfinite(found.mse), "epsilons", "must be positive for everybody for the estimator uni", 0)
+            return np.full(len(epsilons), 1 / float(people.sum()))
+        case "propdpm":
+            return propdpm(epsilons, width=2.0, counts=people).weight
+    best = adpm_weights(epsilons, variance=min(spread.used, 1.0), width=2.0, counts=people)
+    if study.estimator == "adpm" and best.constant_better:
+        raise InvalidInput(
+            "`epsilons` must be large enough for an estimate: the midpoint of the bounds is a better answer than any "
+            f"estimate from these (predicted root mean squared error {study.bounds.half * math.sqrt(best.mse):.4g})."
+        )
+    return best.weight
+
+
+def _publish(
+    study: PersonalStudy,
+    trusted: WeightedSum | None,
+    epsilons: Floats,
+    people: NDArray[np.int64],
+    reports: ReportsByEpsilon,
+    spread: blending.Spread,
+    entries: tuple[int, ...],
+    simulated: bool,
+    rng: Randomness,
+) -> MeanRelease:
+    bounds = study.bounds
+    used = reports if study.uses_reports else _nobody()
+    counts = people.astype(np.float64)
+    found = blending.combine(trusted, counts, used, spread)
+    estimate = bounds.from_unit(found.estimate)
+    reach = bounds.half * found.half_width(study.level)
+    gap = found.disagreement
+    local_people = used.count
+    alone_l = blending.combine(None, counts, used, spread) if local_people and found.weight < 1 else None
+    alone_t = blending.combine(trusted, counts, _nobody(), spread) if trusted is not None else None
+    return MeanRelease(
+        estimator=study.estimator,
+        estimate=estimate,
+        projected=bounds.project(estimate),
+        low=max(bounds.lower, estimate - reach),
+        high=min(bounds.upper, estimate + reach),
+        level=study.level,
+        weight=found.weight,
+        trusted=_alone(bounds, int(people.sum()), alone_t),
+        local=_alone(bounds, local_people, alone_l),
+        difference=None if gap is None else gap.difference * bounds.half,
+        p_value=None if gap is None else gap.p_value,
+        sd_estimate=bounds.half * math.sqrt(spread.used) if spread.learned else None,
+        noise="none" if trusted is None or trusted.laplace_scale == 0 else "laplace",
+        randomiser=OWN_EPSILON if local_people else "none",
+        receipt=Receipt(
+            promises=_promises(trusted, epsilons, people, used),
+            randomness=rng.label + ("; local reports simulated" if simulated else ""),
+            simulated=rng.simulated or simulated,
+            unit="one person, one record",
+            assumes=_ASSUMES,
+            ledger_entries=entries,
+        ),
+        by_epsilon=_by_epsilon(trusted, epsilons, people),
+    )
+
+
+def _nobody() -> ReportsByEpsilon:
+    return ReportsByEpsilon(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+
+
+def _alone(bounds: Bounds, people: int, found: object) -> GroupEstimate:
+    from hybridp.blend.mean import Blend
+
+    if not isinstance(found, Blend):
+        return GroupEstimate(people, None, None)
+    return GroupEstimate(people, bounds.from_unit(found.estimate), bounds.half * math.sqrt(found.error.variance))
+
+
+def _by_epsilon(trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64]) -> tuple[EpsilonGroup, ...]:
+    if trusted is None:
+        return ()
+    return tuple(
+        EpsilonGroup(float(e), int(n), float(w), float(s))
+        for e, n, w, s in zip(epsilons, people, trusted.weights, trusted.spent, strict=True)
+    )
+
+
+def _promises(
+    trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64], reports: ReportsByEpsilon
+) -> tuple[Promise, ...]:
+    found: list[Promise] = []
+    if trusted is not None:
+        asked = PersonalDP.of(epsilons, people)
+        free = int(people[trusted.spent < epsilons * (1 - 1e-9)].sum())
+        note = f"{free:,} of {asked.people:,} people got more privacy than they asked for, for free" if free else ""
+        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
+        found.append(Promise("trusted", VIEWER, asked, "discrete Laplace noise on a weighted sum", note))
+    if reports.count:
+        own = PersonalDP.of(reports.epsilons, reports.people)
+        device = "the best report for their own epsilon, on their own device"
+        found.append(Promise("local", CURATOR, own, device))
+        found.append(Promise("local", VIEWER, own, device, "no amplification is claimed: the weights are learned"))
+    return tuple(found)
+
+
+_ASSUMES = (
+    "who is in which group, and which epsilon they chose, is public; a person's data is replaced, not their choices",
+    "WARNING: where people's data and their choices go together, the choices tell something by themselves, and the "
+    "weights then bias the mean towards those who ask for less privacy",
+    "the bounds were chosen without looking at the data",
+    "devices randomise as stated; a dishonest one can shift the local mean by at most one report's reach",
+)

@@ -1,0 +1,123 @@
+"""Totals of people who ask for the same epsilon, in both groups: all that the personal mean needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.tables.engine import arrays, written
+from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, check_values
+from hybridp.tables.source import Rows
+
+__all__ = ["PersonalTotals", "epsilon_counts", "personal_totals"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalTotals:
+    """One entry for each distinct epsilon of a group, ascending. The trusted sums are exact, and raw."""
+
+    trusted_epsilons: Floats
+    trusted_people: Ints
+    trusted_level_sums: Ints
+    local_epsilons: Floats
+    local_people: Ints
+    report_sums: Floats
+    report_square_sums: Floats
+
+
+def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
+    """The totals of `query` for each trust label and each epsilon in the column `query.epsilon`, in one scan.
+
+    Reports are in the unit coordinate. A missing, NaN or negative epsilon is refused; 0 and infinity are allowed, and
+    a local person with epsilon 0 need not have sent a report. Other rules as in `mean_totals`.
+    """
+    from hybridp.tables import queries
+
+    if query.epsilon is None:
+        raise InvalidInput("`epsilon` must name the column of personal epsilons. Got None.")
+    check_columns(rows, query)
+    raw = arrays(rows, written(queries.totals(rows, query)))
+    found = {name: _filled(a) for name, a in raw.items()}
+    found["levels"] = np.ma.filled(raw["levels"], 0).astype(np.int64)  # exact: never through a double
+    none = np.zeros(len(found["records"]), dtype=np.bool_)
+    label = found["trusted"]
+    trusted, local = label == 1, label == 0
+    unlabelled = bool((~(trusted | local)).any()) or bool((found["local"][local] != found["records"][local]).any())
+    totals = {name: np.nansum(a) for name, a in found.items() if name not in ("trusted", "asked", "least", "most")}
+    check_people([totals], query, unlabelled=unlabelled)
+    people = found["first"] if "first" in found else found["records"]
+    read = people > 0
+    asked = found["asked"]
+    bad = read & ~(asked >= 0)
+    if bool(bad.any()) or bool(np.nansum(found.get("asked_text", none))):
+        raise UnusableRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every person.")
+    heard = local & read & (asked > 0)
+    trusted &= read
+    check_values(_merged(found, trusted), int(people[trusted].sum()), query)
+    if query.local_raw:
+        check_values(_merged(found, local & read), int(people[local & read].sum()), query)
+    else:
+        check_reports(_merged(found, heard), int(people[heard].sum()), query)
+    silent = local & read & (asked == 0)
+    groups = [np.flatnonzero(g)[np.argsort(asked[g], kind="stable")] for g in (trusted, heard | silent)]
+    half = query.report_half
+    zero = np.zeros(len(groups[1]))
+    sums = found["reports"][groups[1]] / half if "reports" in found else zero
+    squares = found["squares"][groups[1]] / half / half if "squares" in found else zero
+    return PersonalTotals(
+        trusted_epsilons=asked[groups[0]],
+        trusted_people=people[groups[0]].astype(np.int64),
+        trusted_level_sums=found["levels"][groups[0]].astype(np.int64),
+        local_epsilons=asked[groups[1]],
+        local_people=people[groups[1]].astype(np.int64),
+        report_sums=np.where(asked[groups[1]] > 0, np.nan_to_num(sums), 0.0),
+        report_square_sums=np.where(asked[groups[1]] > 0, np.nan_to_num(squares), 0.0),
+    )
+
+
+def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:
+    """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
+    from sqlglot import exp
+
+    from hybridp.tables.source import VIEW
+    from hybridp.tables.sql import column, named, number
+
+    rows.need("epsilon", epsilon)
+    asked = number(column(epsilon), is_text=rows.is_text(epsilon))
+    query = exp.select(named(asked, "asked"), named(exp.Count(this=exp.Star()), "people")).from_(VIEW).group_by(asked)
+    found = arrays(rows, written(query))
+    values = _filled(found["asked"])
+    if not bool((values >= 0).all()):
+        raise UnusableRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
+    order = np.argsort(values)
+    return values[order], _filled(found["people"])[order].astype(np.int64)
+
+
+def _filled(found: Any) -> Any:
+    """Missing numbers as NaN; whole numbers without missing ones stay whole."""
+    if np.ma.is_masked(found):
+        return np.ma.filled(found.astype(np.float64), np.nan)
+    return np.asarray(found)
+
+
+def _merged(found: dict[str, Any], chosen: NDArray[np.bool_]) -> dict[str, Any]:
+    """The counts and extremes of several groups as one."""
+    if not bool(chosen.any()):
+        return {}
+    out = {
+        name: float(np.nansum(a[chosen]))
+        for name, a in found.items()
+        if name not in ("trusted", "asked", "least", "most", "squares", "levels")
+    }
+    if "least" in found:
+        # NaN among the reports must not be lost: a plain maximum keeps it.
+        out |= {"least": float(np.min(found["least"][chosen])), "most": float(np.max(found["most"][chosen]))}
+        out["squares"] = float(np.sum(found["squares"][chosen]))
+    return out
