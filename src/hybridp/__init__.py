@@ -1,3 +1,78 @@
-"""Differential privacy when people do not all trust you the same way."""
+"""Differential privacy when people do not all trust you the same way.
+
+The public names, imported when they are first used:
+
+>>> import hybridp
+>>> hybridp.PureDP(1.0).epsilon
+1.0
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hybridp.bench.personal import plan_personal as plan_personal
+    from hybridp.bench.planning import plan_mean as plan_mean
+    from hybridp.blend.mean import Rule as Rule
+    from hybridp.curator.mean import Columns as Columns
+    from hybridp.device.mean import randomise as randomise
+    from hybridp.errors import BudgetExceeded as BudgetExceeded
+    from hybridp.errors import HybridpError as HybridpError
+    from hybridp.errors import InvalidInput as InvalidInput
+    from hybridp.ledger import Ledger as Ledger
+    from hybridp.protocols.mean import MeanStudy as MeanStudy
+    from hybridp.protocols.mean import release_mean as release_mean
+    from hybridp.protocols.personal import PersonalStudy as PersonalStudy
+    from hybridp.protocols.personal import release_personal_mean as release_personal_mean
+    from hybridp.public.amplification import amplify_mean as amplify_mean
+    from hybridp.public.bounds import Bounds as Bounds
+    from hybridp.public.budgets import ZCDP as ZCDP
+    from hybridp.public.budgets import ApproxDP as ApproxDP
+    from hybridp.public.budgets import Neighbours as Neighbours
+    from hybridp.public.budgets import PureDP as PureDP
+    from hybridp.public.heterogeneous import PersonalDP as PersonalDP
+    from hybridp.public.messages import Invite as Invite
+    from hybridp.randomness import secure as secure
+    from hybridp.randomness import seeded as seeded
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "ApproxDP": "public.budgets",
+    "Bounds": "public.bounds",
+    "BudgetExceeded": "errors",
+    "Columns": "curator.mean",
+    "HybridpError": "errors",
+    "InvalidInput": "errors",
+    "Invite": "public.messages",
+    "Ledger": "ledger",
+    "MeanStudy": "protocols.mean",
+    "Neighbours": "public.budgets",
+    "PersonalDP": "public.heterogeneous",
+    "PersonalStudy": "protocols.personal",
+    "PureDP": "public.budgets",
+    "Rule": "blend.mean",
+    "ZCDP": "public.budgets",
+    "amplify_mean": "public.amplification",
+    "plan_mean": "bench.planning",
+    "plan_personal": "bench.personal",
+    "randomise": "device.mean",
+    "release_mean": "protocols.mean",
+    "release_personal_mean": "protocols.personal",
+    "secure": "randomness",
+    "seeded": "randomness",
+}
+
+__all__ = ["__version__", *sorted(_PLACES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"hybridp.{_PLACES[name]}"), name)
+    raise AttributeError(f"module 'hybridp' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

@@ -1,8 +1,9 @@
 """Who was charged what. A durable file that refuses an overdraft before any data is read.
 
-The ledger is one SQLite file (write-ahead log off, every commit synced to disk), so a charge is there in full or not at
+The ledger is one SQLite file (rollback journal, every commit synced to disk), so a charge is there in full or not at
 all, two processes cannot both spend the last of a budget, and a crash loses nothing. Levels are stored as whole numbers
-(10^-12 of an epsilon, 10^-18 of a delta), charges rounded up and totals rounded down. A charge is written *before* the
+(10^-12 of an epsilon, 10^-18 of a delta), both charges and totals rounded up, so that a total pays for a
+charge of the same size. A charge is written *before* the
 rows are read; if nothing is released after all (bad rows, say), it is voided and the void stays on record.
 
 >>> import tempfile, pathlib
@@ -22,13 +23,14 @@ hybridp.errors.BudgetExceeded: The trusted group was asked for epsilon 0.5, delt
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +109,8 @@ class Entry:
 class Ledger:
     """A ledger file. Use `create` once for a study, then `open`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], totals: Mapping[str, PureDP | ApproxDP]) -> Ledger:
@@ -121,9 +123,9 @@ class Ledger:
             raise LedgerProblem(f"`ledger` must lie in an existing folder. Got {target}.")
         rows = [(people, b.neighbours.value, *(_total_units(b))) for people, b in totals.items()]
         # Built beside its place and linked into it: the file appears whole or not at all, and never over another.
-        draft = target.with_name(f".{target.name}.{os.getpid()}.new")
+        draft = target.with_name(f".{target.name}.{os.urandom(8).hex()}.new")
         try:
-            with _connection(draft) as db:
+            with _connection(draft, create=True) as db:
                 db.executescript(_SCHEMA)
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
@@ -251,16 +253,11 @@ def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:
             raise InvalidInput(
                 f"`neighbours` must be {relation} as in the ledger's account. Got {charge.budget.neighbours}."
             )
-        if (
-            charge.collection is not None
-            and db.execute(
-                "SELECT 1 FROM charges WHERE people = ? AND collection = ? AND state = 'spent'",
-                (charge.people, charge.collection),
-            ).fetchone()
-        ):
-            continue
-        epsilon = _units(charge.budget.epsilon, _EPSILON_UNITS, ROUND_CEILING)
+        # No total reaches a million, so a larger charge is an overdraft whatever its size.
+        epsilon = _units(min(charge.budget.epsilon, 1e6), _EPSILON_UNITS, ROUND_CEILING)
         delta = _units(charge.budget.delta, _DELTA_UNITS, ROUND_CEILING)
+        if charge.collection is not None and _already_charged(db, charge, epsilon, delta):
+            continue
         taken = db.execute(
             "UPDATE accounts SET epsilon_spent = epsilon_spent + ?1, delta_spent = delta_spent + ?2 "
             "WHERE people = ?3 AND epsilon_spent + ?1 <= epsilon_total AND delta_spent + ?2 <= delta_total",
@@ -291,6 +288,22 @@ def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:
     return ids
 
 
+def _already_charged(db: sqlite3.Connection, charge: Charge, epsilon: int, delta: int) -> bool:
+    """Whether these very reports were paid for; a collection that was charged for other reports is refused."""
+    row = db.execute(
+        "SELECT epsilon, delta, mechanism FROM charges WHERE people = ? AND collection = ? AND state = 'spent'",
+        (charge.people, charge.collection),
+    ).fetchone()
+    if row is None:
+        return False
+    if (epsilon, delta, charge.mechanism) != tuple(row):
+        raise InvalidInput(
+            "`collection` must name one set of reports, made by one mechanism with one guarantee. "
+            f"Got {charge.collection}, which was charged for other ones."
+        )
+    return True
+
+
 def _account(db: sqlite3.Connection, people: str) -> tuple[str, str, int, int, int, int]:
     row: Any = db.execute(
         "SELECT people, neighbours, epsilon_total, epsilon_spent, delta_total, delta_spent FROM accounts "
@@ -303,10 +316,11 @@ def _account(db: sqlite3.Connection, people: str) -> tuple[str, str, int, int, i
 
 
 @contextmanager
-def _connection(path: Path) -> Iterator[sqlite3.Connection]:
-    db = sqlite3.connect(path, timeout=30, isolation_level=None)
+def _connection(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+    """A connection that never makes a file by itself; the rollback journal, SQLite's default, is kept."""
+    address = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+    db = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
     try:
-        db.execute("PRAGMA journal_mode = DELETE")
         db.execute("PRAGMA synchronous = EXTRA")
         yield db
     finally:
@@ -316,8 +330,8 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
 def _total_units(budget: PureDP | ApproxDP) -> tuple[int, int]:
     must(budget.epsilon < 1e6, "epsilon", "must be below one million for a ledger", budget.epsilon)
     return (
-        _units(budget.epsilon, _EPSILON_UNITS, ROUND_FLOOR),
-        _units(budget.delta, _DELTA_UNITS, ROUND_FLOOR),
+        _units(budget.epsilon, _EPSILON_UNITS, ROUND_CEILING),
+        _units(budget.delta, _DELTA_UNITS, ROUND_CEILING),
     )
 
 
@@ -333,24 +347,25 @@ def _noise(text: str) -> tuple[str, float] | None:
 def tight_epsilon(ledger: Ledger, people: str, delta: float) -> float:
     """The epsilon, at this delta, of everything a group has spent, by privacy loss distributions (dp-accounting).
 
-    Never above the sum in the account plus rounding; noise multipliers are scale/sensitivity, so the neighbouring
-    relation is already inside them.
+    Charges with a noise multiplier (scale/sensitivity, so that the neighbouring relation is inside it) compose as what
+    they are; others as the worst mechanism with their guarantee. Never above the plain sum where that sum's delta fits.
     """
-    import dp_accounting
-    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
 
     must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
-    accountant = PLDAccountant()
-    basic = 0.0
-    for entry in ledger.history():
-        if entry.people != people or entry.state != "spent":
-            continue
-        basic += entry.budget.epsilon
-        kind, multiplier = entry.noise or ("pure", 1 / entry.budget.epsilon)
-        event = (
-            dp_accounting.GaussianDpEvent(multiplier)
-            if kind == "gaussian"
-            else dp_accounting.LaplaceDpEvent(multiplier)
-        )
-        accountant.compose(event)
-    return min(basic, float(accountant.get_epsilon(delta))) if basic else 0.0
+    spent = [e for e in ledger.history() if e.people == people and e.state == "spent" and e.budget.epsilon > 0]
+    total = pld.identity()
+    for entry in spent:
+        kind, multiplier = entry.noise or ("any", 0.0)
+        if kind == "gaussian":
+            part = pld.from_gaussian_mechanism(multiplier)
+        elif kind == "laplace":
+            part = pld.from_laplace_mechanism(multiplier)
+        else:
+            promise = common.DifferentialPrivacyParameters(entry.budget.epsilon, entry.budget.delta)
+            part = pld.from_privacy_parameters(promise)
+        total = total.compose(part)
+    found = float(total.get_epsilon_for_delta(delta)) if spent else 0.0
+    fits = math.fsum(e.budget.delta for e in spent) <= delta
+    return min(found, math.fsum(e.budget.epsilon for e in spent)) if fits else found

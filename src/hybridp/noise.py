@@ -44,6 +44,7 @@ LARGEST_SCALE = 2**46
 
 # Samples made at a time: a quarter of a mebibyte a temporary array, which keeps the work in the cache.
 _CHUNK = 1 << 15
+_HALF = np.uint64(0xFFFFFFFF)
 
 
 def _rational(name: str, value: float | Fraction) -> Fraction:
@@ -225,29 +226,58 @@ def _report_chunk(randomiser: Randomiser, levels: Ints, rng: Randomness) -> NDAr
 def _dithered(randomiser: DitheredBit, levels: Ints, rng: Randomness) -> NDArray[np.float64]:
     """One word a report: its upper half is the threshold, its lower half the leading bits of the flip's uniform."""
     words = rng.words(len(levels))
-    low = words & np.uint64(0xFFFFFFFF)
-    threshold = (words >> np.uint64(32)).view(np.int64)
+    low = words & _HALF
+    words >>= np.uint64(32)
+    threshold = words.view(np.int64)
     lead = np.uint64(randomiser.flips >> 32)
-    flip = low < lead
+    above = levels > threshold
+    above ^= low < lead
     ties = np.flatnonzero(low == lead)
     if len(ties):
         rest = rng.words(len(ties)) >> np.uint64(32)
-        flip[ties] = rest < np.uint64(randomiser.flips & 0xFFFFFFFF)
-    above = (levels > threshold) ^ flip
-    dither = (threshold + 0.5) * (2 / LEVELS) - 1
-    dither += np.where(above, randomiser.gain, -randomiser.gain)
-    return np.asarray(dither)
+        above[ties] ^= rest < np.uint64(randomiser.flips & 0xFFFFFFFF)
+    report = threshold * (2 / LEVELS)
+    report += above * (2 * randomiser.gain)
+    report += 1 / LEVELS - 1 - randomiser.gain
+    return np.asarray(report)
 
 
 def _piecewise(randomiser: Piecewise, levels: Ints, rng: Randomness) -> NDArray[np.float64]:
-    inside = bernoulli(randomiser.inside, 64, len(levels), rng=rng)
-    hits = int(np.count_nonzero(inside))
-    cell = np.empty(len(levels), dtype=np.int64)
-    cell[inside] = levels[inside] + uniform_below(randomiser.width, hits, rng=rng)
-    rest = uniform_below(LEVELS, len(levels) - hits, rng=rng)
-    cell[~inside] = rest + np.where(rest < levels[~inside], 0, randomiser.width)
+    """One word a report: 16 bits choose (ties are settled with 48 more), 48 bits place.
+
+    Outside the window the place is 32 of the 48 bits. Inside it is floor(x width/2^48), uniform once the remainder
+    x width mod 2^48 is at least 2^48 mod width (Lemire 2019); otherwise, once in 65,536 or less, it is drawn again.
+    """
+    width = np.uint64(randomiser.width)
+    words = rng.words(len(levels))
+    low = words & np.uint64(0xFFFF)
+    words >>= np.uint64(16)
+    high = words & _HALF
+    words >>= np.uint64(32)
+    lead = np.uint64(randomiser.inside >> 48)
+    inside = words < lead
+    ties = np.flatnonzero(words == lead)
+    if len(ties):
+        rest = rng.words(len(ties)) >> np.uint64(16)
+        inside[ties] = rest < np.uint64(randomiser.inside & (2**48 - 1))
+    low *= width
+    product = high * width  # x width / 2^16, rounded down: below 2^64 since width <= 2^32
+    product += low >> np.uint64(16)
+    limit = 2**48 % randomiser.width
+    near = np.flatnonzero(inside & ((product & _HALF) <= np.uint64(limit >> 16)))
+    remainder = ((product[near] & _HALF) << np.uint64(16)) | (low[near] & np.uint64(0xFFFF))
+    again = near[remainder < np.uint64(limit)]
+    product >>= np.uint64(32)
+    window = product.view(np.int64)
+    window[again] = uniform_below(randomiser.width, len(again), rng=rng)
+    window += levels
+    cell = high.view(np.int64)
+    cell += (cell >= levels) * randomiser.width
+    np.copyto(cell, window, where=inside)
     scale = 2 / (randomiser.slope * LEVELS)
-    return np.asarray((cell - randomiser.offset) * scale - 1)
+    report = cell * scale
+    report -= randomiser.offset * scale + 1
+    return np.asarray(report)
 
 
 def categories(mechanism: KRandomisedResponse, values: Ints, *, rng: Randomness) -> Ints:

@@ -105,6 +105,8 @@ def plan_personal(
     found: dict[str, dict[str, Any]] = {}
     if trusted is not None and trusted.most > 0:
         found |= _trusted_only(eps, many, variance, width)
+        if sd is None and local is None:  # the bound is over all data and these people: no other error compares with it
+            found["lower-bound"] = {"mse": lower_bound(eps, width=width, counts=many)}
     heard = own.size > 0 and bool(np.isfinite(local_variances(own)).any())
     must(bool(found) or heard, "epsilons", "must be positive for at least one person", 0)
     both = unified(
@@ -159,5 +161,4 @@ def _trusted_only(eps: Floats, counts: NDArray[np.int64], variance: float, width
         "ldpe": {"mse": ldpe(eps, **given).mse},
         "sm": {"mse": sampled, "neighbours": "add-remove"},
         "fme": {"mse": fme_inferred(eps, **given).mse, "inferred": True},
-        "lower-bound": {"mse": lower_bound(eps, width=width, counts=counts)},
     }

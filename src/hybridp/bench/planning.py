@@ -30,6 +30,33 @@ PLANNED: tuple[PlanName, ...] = ("tcm-only", "full-lm", "lm-only", "naive", "pwh
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class _Mechanisms:
+    """The two noises as variances in the value's own unit: `per_sum` of the trusted sum, `report` of one report."""
+
+    bounds: Bounds
+    randomiser: Randomiser
+    per_sum: float
+    mean: float | None
+    local_name: str
+    noise_name: str
+
+    def report(self, variance: ArrayLike) -> Floats:
+        """Variance of a report; where it depends on the value, for the stated mean, or for the worst one."""
+        constant, quadratic = self.randomiser.variance_terms
+        if self.mean is None:
+            square: ArrayLike = 1.0
+        else:
+            unit = (self.mean - self.bounds.centre) / self.bounds.half
+            square = np.minimum(1.0, np.asarray(variance) / self.bounds.half**2 + unit**2)
+        return np.asarray(self.bounds.half**2 * (constant + quadratic * np.asarray(square)), dtype=np.float64)
+
+    def setting(self, n: ArrayLike, c: ArrayLike, variance: ArrayLike) -> theory.Setting:
+        people = np.asarray(n, dtype=np.float64) * np.asarray(c, dtype=np.float64)
+        noise_t = self.per_sum / people**2
+        return theory.Setting.of(n=n, c=c, variance=variance, noise_t=noise_t, noise_l=self.report(variance))
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """One estimator's predicted error: `mse` against the mean of these n people, `rmse` against the population's."""
@@ -54,6 +81,7 @@ class MeanPlan:
     sd_range: tuple[float, float]
     sd_assumed: bool
     guarantee: Guarantee
+    trusted_epsilon: float
     noise: str
     local: str
     predictions: tuple[Prediction, ...]
@@ -61,6 +89,7 @@ class MeanPlan:
     critical_n: float
     sup_over_best: float | None
     assumes: tuple[str, ...]
+    mechanisms: _Mechanisms
 
     def __getitem__(self, name: PlanName) -> Prediction:
         return next(p for p in self.predictions if p.name == name)
@@ -90,33 +119,6 @@ class MeanPlan:
             "sup_R": self.sup_over_best,
             "assumes": list(self.assumes),
         }
-
-
-@dataclass(frozen=True)
-class _Mechanisms:
-    """The two noises as variances in the value's own unit: `per_sum` of the trusted sum, `report` of one report."""
-
-    bounds: Bounds
-    randomiser: Randomiser
-    per_sum: float
-    mean: float | None
-    local_name: str
-    noise_name: str
-
-    def report(self, variance: ArrayLike) -> Floats:
-        """Variance of a report; where it depends on the value, for the stated mean, or for the worst one."""
-        constant, quadratic = self.randomiser.variance_terms
-        if self.mean is None:
-            square: ArrayLike = 1.0
-        else:
-            unit = (self.mean - self.bounds.centre) / self.bounds.half
-            square = np.minimum(1.0, np.asarray(variance) / self.bounds.half**2 + unit**2)
-        return np.asarray(self.bounds.half**2 * (constant + quadratic * np.asarray(square)), dtype=np.float64)
-
-    def setting(self, n: ArrayLike, c: ArrayLike, variance: ArrayLike) -> theory.Setting:
-        people = np.asarray(n, dtype=np.float64) * np.asarray(c, dtype=np.float64)
-        noise_t = self.per_sum / people**2
-        return theory.Setting.of(n=n, c=c, variance=variance, noise_t=noise_t, noise_l=self.report(variance))
 
 
 def _mechanisms(
@@ -213,8 +215,11 @@ def plan_mean(
     With a range the predictions are for its upper end, and `mse_range` gives both. With Laplace noise in both groups
     these are the papers' formulas as corrected.
     """
-    must(math.isfinite(n) and n >= 2, "n", "must be at least 2", n)
+    must(2 <= n <= 1e15, "n", "must be at least 2 and at most 1e15", n)
     must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
+    few = min(opt_in, 1 - opt_in) * n
+    must(few >= 1 - 1e-9, "opt-in", f"must leave at least one person in each group of {n:,.0f} people", opt_in)
+    must(1e-100 <= bounds.width <= 1e100, "upper", "must be a sensible distance from lower", bounds.upper)
     low, high, assumed = _sd_range(sd, bounds)
     mechanisms = _mechanisms(bounds, guarantee, noise, local, mean, trusted_guarantee)
     s = mechanisms.setting(n, opt_in, high**2)
@@ -244,6 +249,7 @@ def plan_mean(
         sd_range=(low, high),
         sd_assumed=assumed,
         guarantee=guarantee,
+        trusted_epsilon=(trusted_guarantee or guarantee).epsilon,
         noise=mechanisms.noise_name,
         local=mechanisms.local_name,
         predictions=tuple(predictions),
@@ -251,6 +257,7 @@ def plan_mean(
         critical_n=float(theory.critical_n(s)),
         sup_over_best=float(theory.sup_over_best(guarantee.epsilon, high, bounds.width)) if both_laplace else None,
         assumes=_assumptions(assumed, mechanisms),
+        mechanisms=mechanisms,
     )
 
 
@@ -263,16 +270,14 @@ def _assumptions(assumed: bool, mechanisms: _Mechanisms) -> tuple[str, ...]:
     return tuple(found)
 
 
-def opt_ins_needed(
-    plan: MeanPlan, name: PlanName, target_rmse: float | None = None, *, mean: float | None = None
-) -> int | None:
+def opt_ins_needed(plan: MeanPlan, name: PlanName, target_rmse: float | None = None) -> int | None:
     """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
 
     None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
     """
     if target_rmse is not None:
         must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
-    mechanisms = _mechanisms(plan.bounds, plan.guarantee, plan.noise, plan.local, mean)  # type: ignore[arg-type]
+    mechanisms = plan.mechanisms
     n = int(plan.n)
 
     def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -319,18 +324,18 @@ class TrustOffer:
         }
 
 
-def trust_offer(plan: MeanPlan, elasticity: float, *, mean: float | None = None) -> TrustOffer:
+def trust_offer(plan: MeanPlan, elasticity: float) -> TrustOffer:
     """Vary the trusted group's epsilon when ``-dln c/dln epsilon_T`` is `elasticity` (pure noise in the trusted group).
 
     Information is ``I = k/(var + a/(epsilon_T^2 k)) + (n-k)/(var + v)`` with a/epsilon_T^2 the noise of the sum; with
     rho = noise/(k var), lowering epsilon_T pays iff the elasticity exceeds
     ``2 rho/(1 + 2 rho - (1+rho)^2 var/(var+v))``.
     """
-    must(math.isfinite(elasticity) and elasticity >= 0, "elasticity", "must be zero or positive", elasticity)
+    must(0 <= elasticity <= 100, "elasticity", "must lie between 0 and 100", elasticity)
     if plan.noise != "laplace":
         raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {plan.noise}.")
-    now = plan.guarantee.epsilon
-    base = _mechanisms(plan.bounds, PureDP(now), "laplace", plan.local, mean)  # type: ignore[arg-type]
+    now = plan.trusted_epsilon
+    base = plan.mechanisms
     variance, n = plan.sd**2, plan.n
     report = float(base.report(variance))
 
@@ -356,8 +361,8 @@ def trust_offer(plan: MeanPlan, elasticity: float, *, mean: float | None = None)
     )
 
 
-def error_curves(plan: MeanPlan, opt_in: Floats, *, mean: float | None = None) -> dict[str, Floats]:
+def error_curves(plan: MeanPlan, opt_in: Floats) -> dict[str, Floats]:
     """Population RMSE of every estimator over an array of opt-in rates, for plots."""
-    mechanisms = _mechanisms(plan.bounds, plan.guarantee, plan.noise, plan.local, mean)  # type: ignore[arg-type]
+    mechanisms = plan.mechanisms
     s = mechanisms.setting(plan.n, opt_in, plan.sd**2)
     return {name: np.sqrt(_error(name, mechanisms, s) + theory.sampling_variance(s)) for name in PLANNED}

@@ -44,7 +44,7 @@ class Trial:
 
 def _summary(levels: Ints, randomiser: Randomiser, rng: Randomness) -> LocalSummary:
     unit = reports(randomiser, levels, rng=rng)
-    return LocalSummary(len(unit), float(unit.sum()), float(np.dot(unit, unit)), randomiser)
+    return LocalSummary(len(unit), float(unit.sum()), float(np.einsum("i,i->", unit, unit)), randomiser)
 
 
 def collect(

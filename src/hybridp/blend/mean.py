@@ -54,6 +54,9 @@ class Rule:
         )
         if self.weight is not None:
             must(0 <= self.weight <= 1, "weight", "must lie between 0 and 1", self.weight)
+        for name, value in (("sd", self.sd), ("local-sd", self.local_sd)):
+            must(value is None or value > 0, name, "must be positive", value)
+        must(self.local_sd is None or self.sd is not None, "sd", "must be given together with local-sd", self.sd)
 
     @property
     def fixed_in_advance(self) -> bool:
@@ -171,6 +174,7 @@ def _weight(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _S
     )  # with a stated variance the weight must not look at the reports
     v_t = spread.trusted / k + trusted.noise_variance
     v_l = (spread.local + report) / n_l
+    sampling = spread.trusted / k + spread.local / n_l
     gap = abs(rule.gap or 0.0)
     match rule.name:
         case "fixed":
@@ -190,7 +194,8 @@ def _weight(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _S
             gap = math.sqrt(max(0.0, (trusted.mean - local.mean) ** 2 - v_t - v_l))
         case _:
             pass
-    return (v_l + c * gap**2) / (v_t + v_l + gap**2), gap
+    # P Def. 6.1; with equal variances (V_L + c D^2)/(V_T + V_L + D^2).
+    return (c * (sampling + gap**2) + report / n_l) / (v_t + v_l + gap**2), gap
 
 
 # --- the error --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ How many people are in each group is public under replacement.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -46,7 +46,7 @@ class Columns:
 
     value: str
     trust: str
-    report: str = "report"
+    report: str | None = "report"
     person: str | None = None
     record_key: str | None = None
     record_id: str | None = None
@@ -120,6 +120,8 @@ def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQ
 
 def read(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False) -> Totals:
     """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn."""
+    if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
+        columns = replace(columns, report=None)
     simulated = local_raw or check_mechanism(rows, columns, invite.text, invite.simulated_text)
     found = tables.mean_totals(rows, _query(columns, invite, local_raw=local_raw))
     local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
@@ -128,6 +130,8 @@ def read(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool
 
 def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool:
     """Refuse reports made by another mechanism than announced; True when they say that they were simulated."""
+    if columns.report is None:
+        return False
     return tables.check_mechanism(rows, columns.trust, f"{columns.report}_mechanism", real, simulated)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from os import PathLike
 
@@ -30,6 +31,7 @@ __all__ = ["read", "release_weighted_sum", "simulate_reports"]
 
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight
 _SCALE = 2**40  # the noise in steps: far finer than anything it must hide
+_LEAST = 1e-9  # below, rounding to steps would ask for more noise than the person's weight does
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +44,8 @@ def read(
     simulated = local_raw or check_mechanism(rows, columns, text, f"{text} SIMULATED")
     reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
     query = mean_query(columns, bounds, reach, local_raw=local_raw, epsilon=epsilon)
+    if query.report not in rows.columns:  # nobody local needs no reports; if somebody is, that is said by name
+        query = replace(query, report=None)
     return tables.personal_totals(rows, query), simulated
 
 
@@ -58,8 +62,8 @@ def simulate_reports(
         rows,
         value=columns.value,
         trust=columns.trust,
-        report=columns.report,
-        mechanism_column=f"{columns.report}_mechanism",
+        report=columns.report or "report",
+        mechanism_column=f"{columns.report or 'report'}_mechanism",
         mechanism_text=f"{own_epsilon_text(bounds)} SIMULATED",
         lower=bounds.lower,
         upper=bounds.upper,
@@ -77,7 +81,7 @@ def release_weighted_sum(
     """The weighted mean with the least noise that respects everybody's epsilon.
 
     `weights` (one for each level of epsilon) may be any non-negative numbers; only their ratios matter. A weight on
-    epsilon 0 is refused. Infinite epsilons never ask for noise.
+    epsilon 0 is refused. Infinite epsilons never ask for noise; positive ones below 1e-9 are left out like 0.
     """
     must(
         bool(np.all(weights >= 0)) and bool(np.any(weights > 0)),
@@ -86,7 +90,9 @@ def release_weighted_sum(
         "other",
     )
     must(not bool(np.any((weights > 0) & (epsilons <= 0))), "weights", "must be 0 where epsilon is 0", "positive")
-    whole = np.floor(weights / weights.max() * _WEIGHT_STEPS)
+    heard = np.where(epsilons >= _LEAST, weights, 0.0)
+    must(bool(heard.any()), "epsilons", "must be at least 1e-9 for somebody who counts", float(epsilons.max()))
+    whole = np.floor(heard / heard.max() * _WEIGHT_STEPS)
     total = sum(map(operator.mul, map(int, whole), level_sums.tolist()))
     mass = sum(map(operator.mul, map(int, whole), people.tolist()))
     asks = (whole > 0) & np.isfinite(epsilons)

@@ -32,10 +32,10 @@ def randomise_own(levels: NDArray[np.int64], epsilons: Floats, bounds: Bounds, *
     [5.0, 5.0]
     """
     out = np.zeros(len(levels))
-    distinct, inverse = np.unique(epsilons, return_inverse=True)
-    for i, epsilon in enumerate(distinct.tolist()):
+    order = np.argsort(epsilons, kind="stable")
+    distinct, first = np.unique(epsilons[order], return_index=True)
+    for epsilon, who in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
         randomiser = own_randomiser(epsilon)
         if randomiser is not None:
-            who = np.flatnonzero(inverse == i) if len(distinct) > 1 else slice(None)
             out[who] = reports(randomiser, levels[who], rng=rng)
     return bounds.centre + bounds.half * out

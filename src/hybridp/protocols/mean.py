@@ -111,17 +111,19 @@ def release_mean(
     simulate_local: bool = False,
     ledger: Ledger | None = None,
     purpose: str = "mean",
-    collection: str = "default",
+    collection: str | None = None,
     rng: Randomness | None = None,
 ) -> MeanRelease:
     """Release the mean of a table of trusted values and local reports.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
     one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
-    local rows are raw and are randomised here: a trial, and marked as such.
+    local rows are raw and are randomised here: a trial, and marked as such. `collection` names the set of local
+    reports, which are charged once; by default the value's column and the mechanism.
     """
     rng = secure() if rng is None else rng
     invite, noise = study.invite, study.sum_noise
+    collection = collection or f"{columns.value}: {invite.text}"
     with spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local)
         local = totals.local
@@ -172,8 +174,8 @@ def publish_mean(
         estimator=study.rule.name,
         estimate=estimate,
         projected=bounds.project(estimate),
-        low=max(bounds.lower, estimate - reach) if reach < math.inf else bounds.lower,
-        high=min(bounds.upper, estimate + reach) if reach < math.inf else bounds.upper,
+        low=bounds.project(estimate - reach),
+        high=bounds.project(estimate + reach),
         level=study.level,
         weight=found.weight,
         trusted=_trusted_estimate(bounds, trusted, trusted_people, found, shown),
@@ -188,7 +190,7 @@ def publish_mean(
             randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
             simulated=simulated,
             unit="one person, one record",
-            assumes=_assumptions(simulated_local),
+            assumes=_assumptions(simulated_local, sealed is not None and sealed.local_viewer is not None),
             ledger_entries=entries,
         ),
     )
@@ -258,13 +260,17 @@ def _why_not(study: MeanStudy) -> str:
     )
 
 
-def _assumptions(simulated_local: bool) -> tuple[str, ...]:
+def _assumptions(simulated_local: bool, amplified: bool) -> tuple[str, ...]:
     found = [
         "who is in which group, and how many, is public; a person's data is replaced, not their choice",
         "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
         "the bounds were chosen without looking at the data",
-        "devices randomise as stated; a dishonest one can shift the local mean by at most one report's reach",
+        "devices randomise as stated; a dishonest one shifts the local mean by one report's reach over their number",
     ]
+    if amplified:
+        found.append(
+            "nothing else about these reports is ever published: another release of them ends the amplification"
+        )
     if simulated_local:
         found.append(
             "SIMULATION: local values were raw and were randomised by the curator; nobody was protected from it"

@@ -29,7 +29,7 @@ from hybridp.protocols.mean import spending
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heterogeneous import PersonalDP
-from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum
+from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
 from hybridp.randomness import Randomness, secure
@@ -78,7 +78,7 @@ def release_personal_mean(
     table: str | None = None,
     ledger: Ledger | None = None,
     purpose: str = "mean",
-    collection: str = "default",
+    collection: str | None = None,
     rng: Randomness | None = None,
 ) -> MeanRelease:
     """Release the mean of a table whose column `epsilon_column` holds each person's own epsilon.
@@ -87,6 +87,7 @@ def release_personal_mean(
     local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only.
     """
     rng = secure() if rng is None else rng
+    collection = collection or f"{columns.value}: {own_epsilon_text(study.bounds)}"
     charges = [Charge(ACCOUNTS["trusted"], PureDP(study.share), "Laplace noise on a weighted sum", purpose)]
     if study.uses_reports:
         charges.append(Charge(ACCOUNTS["local"], PureDP(1.0), "own report", purpose, collection=collection))
@@ -174,8 +175,8 @@ def _publish(
         estimator=study.estimator,
         estimate=estimate,
         projected=bounds.project(estimate),
-        low=max(bounds.lower, estimate - reach),
-        high=min(bounds.upper, estimate + reach),
+        low=bounds.project(estimate - reach),
+        high=bounds.project(estimate + reach),
         level=study.level,
         weight=found.weight,
         trusted=_alone(bounds, int(people.sum()), alone_t),
@@ -241,5 +242,5 @@ _ASSUMES = (
     "WARNING: where people's data and their choices go together, the choices tell something by themselves, and the "
     "weights then bias the mean towards those who ask for less privacy",
     "the bounds were chosen without looking at the data",
-    "devices randomise as stated; a dishonest one can shift the local mean by at most one report's reach",
+    "devices randomise as stated; a dishonest one shifts the local mean by one report's reach over their number",
 )

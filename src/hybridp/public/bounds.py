@@ -7,7 +7,6 @@ True
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from hybridp.public.randomisers import LEVELS
 __all__ = ["Bounds"]
 
 Floats = NDArray[np.float64]
+_CHUNK = 1 << 15  # values at a time: the work stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Bounds:
         finite("lower", self.lower)
         finite("upper", self.upper)
         must(self.lower < self.upper, "upper", f"must be greater than lower ({self.lower:g})", self.upper)
-        must(math.isfinite(self.width), "upper", "must not be so far from lower that the range overflows", self.upper)
+        sensible = 1e-280 <= self.width <= 1e280
+        must(sensible, "upper", "must be neither so near to lower nor so far that doubles give up", self.upper)
 
     @property
     def width(self) -> float:
@@ -50,9 +51,20 @@ class Bounds:
     def levels(self, values: Sequence[float] | Floats) -> NDArray[np.int64]:
         """Clip and round to the lattice. A value that is not a number has no level and is refused."""
         x = np.asarray(values, dtype=np.float64)
-        must(not bool(np.isnan(x).any()), "value", "must be a number", "a missing value")
-        inside = np.clip(x, self.lower, self.upper)
-        return np.clip(np.floor((inside - self.lower) * (LEVELS / self.width) + 0.5), 0, LEVELS).astype(np.int64)
+        out = np.empty(x.shape, dtype=np.int64)
+        source, flat = x.reshape(-1), out.reshape(-1)
+        step = LEVELS / self.width
+        for start in range(0, len(source), _CHUNK):
+            share = np.clip(source[start : start + _CHUNK], self.lower, self.upper)
+            share -= self.lower
+            share *= step
+            # Clipped values are finite, so the sum is not a number exactly when one of them is not.
+            must(not bool(np.isnan(share.sum())), "value", "must be a number", "a missing value")
+            share += 0.5
+            # x <= upper gives x - lower <= width (rounding is monotone), so no level exceeds LEVELS.
+            np.floor(share, out=share)
+            flat[start : start + _CHUNK] = share
+        return out
 
     def from_unit(self, y: float) -> float:
         """From the unit coordinate [-1, 1] to the value's own."""

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from numbers import Real
 
 from hybridp.errors import InvalidInput, must
 
@@ -45,9 +46,13 @@ class Neighbours(StrEnum):
     ADD_REMOVE = "add-remove"
 
 
+def _number(value: object) -> bool:
+    return isinstance(value, Real)
+
+
 def _privacy_level(name: str, value: float) -> None:
     """Levels run from 0 (no influence at all) to infinity (public)."""
-    must(isinstance(value, (int, float)) and value >= 0, name, "must be zero or positive", value)
+    must(_number(value) and value >= 0, name, "must be zero or positive", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ class ApproxDP:
 
     def __post_init__(self) -> None:
         _privacy_level("epsilon", self.epsilon)
-        must(0 <= self.delta < 1, "delta", "must be at least 0 and less than 1", self.delta)
+        ok = _number(self.delta) and 0 <= self.delta < 1
+        must(ok, "delta", "must be at least 0 and less than 1", self.delta)
 
     def __str__(self) -> str:
         return f"({self.epsilon:.6g}, {self.delta:.3g})-DP ({self.neighbours})"
@@ -161,7 +167,7 @@ def as_replacement(budget: Budget) -> Budget:
         case PureDP(epsilon):
             return PureDP(2 * epsilon)
         case ApproxDP(epsilon, delta):
-            return ApproxDP(2 * epsilon, (1 + math.exp(epsilon)) * delta)
+            return ApproxDP(2 * epsilon, (1 + math.exp(min(epsilon, 700.0))) * delta)
         case ZCDP(rho):
             return ZCDP(4 * rho)
 

@@ -150,11 +150,11 @@ def hybrid(s: Setting, weight: ArrayLike) -> Floats:
 def kvh_weight(s: Setting) -> Floats:
     """w*, P Defs 4.1 and 6.1: the minimiser of E_H(w), in the general form with unequal variances and means.
 
-    The same as (V_L + c D^2)/(V_T + V_L + D^2) with V_T, V_L the variances of the two group estimates.
+    For equal variances the same as (V_L + c D^2)/(V_T + V_L + D^2) with V_T, V_L the variances of the group estimates.
     """
-    v_t = s.var_t / (s.c * s.n) + s.noise_t
-    v_l = (s.var_l + s.noise_l) / ((1 - s.c) * s.n)
-    return _array((v_l + s.c * s.gap**2) / (v_t + v_l + s.gap**2))
+    sampling = s.var_t / (s.c * s.n) + s.var_l / ((1 - s.c) * s.n) + s.gap**2
+    noise_l = s.noise_l / ((1 - s.c) * s.n)
+    return _array((s.c * sampling + noise_l) / (sampling + s.noise_t + noise_l))
 
 
 def pwh_weight(s: Setting) -> Floats:
@@ -177,7 +177,7 @@ def critical_c(s: Setting) -> Floats:
 
     The root in c of ``c s_L^2 = (1-c)((1-c) var_T + c var_L)``, which for equal variances is var/(var + s_L^2).
     """
-    a, b, q = _array(s.var_t - s.var_l), s.var_l + s.noise_l, s.var_t
+    a, b, q = _array(s.var_t - s.var_l), s.noise_l, s.var_t
     # a c^2 - (a + q + b) c + q = 0 in the form that stays stable when a tends to 0.
     linear = a + q + b
     root = np.sqrt(np.maximum(linear**2 - 4 * a * q, 0))

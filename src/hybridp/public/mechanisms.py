@@ -22,6 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 
@@ -79,6 +81,12 @@ def _least(guess: float, enough: Callable[[float], bool]) -> float:
     return high
 
 
+def _cautious(guarantee: Guarantee) -> float:
+    """The delta to calibrate for: a little less, so that rounding cannot exceed the stated one; 0 when it is tiny."""
+    goal = guarantee.delta - 2.0**-49 * (1 + guarantee.epsilon)
+    return max(goal, 0.0)
+
+
 def _constructs(build: Callable[[float], object]) -> Callable[[float], bool]:
     def enough(scale: float) -> bool:
         try:
@@ -123,11 +131,11 @@ def discrete_gaussian_profile(shift: int, sigma: float, epsilon: float) -> float
     first = math.floor(x) + 1
     if sigma < 4096:
         reach = math.ceil(40 * sigma) + 1
-        mass = [math.exp(-((k / sigma) ** 2) / 2) for k in range(-reach, reach + 1)]
-        total = math.fsum(mass)
-        start = max(0, min(len(mass), first + reach))
-        upper = math.fsum(mass[start:]) / total
-        lower = math.fsum(mass[max(0, min(len(mass), first + d + reach)) :]) / total
+        mass = np.exp(-((np.arange(-reach, reach + 1) / sigma) ** 2) / 2)
+        total = float(mass.sum())
+        # Added from the tail inwards, so that small terms are not lost beside large ones.
+        upper = float(mass[max(0, min(len(mass), first + reach)) :][::-1].sum()) / total
+        lower = float(mass[max(0, min(len(mass), first + d + reach)) :][::-1].sum()) / total
         return max(0.0, upper - math.exp(epsilon) * lower)
     if first <= 0 or epsilon == 0:
         # The enclosure needs the falling side; by symmetry the body is at most one minus the far tail.
@@ -210,13 +218,13 @@ def laplace(guarantee: Guarantee, sensitivity: float) -> Laplace:
     1.1.5), which is exact in one dimension.
     """
     _usable(guarantee, sensitivity)
-    effective = guarantee.epsilon - 2 * math.log1p(-guarantee.delta)
-    pure = guarantee.delta == 0
+    goal = _cautious(guarantee)
+    effective = guarantee.epsilon - 2 * math.log1p(-goal)
 
     def enough(scale: float) -> bool:
-        if pure:
+        if goal == 0:
             return _ratio_at_most(sensitivity, scale, guarantee.epsilon)
-        return laplace_profile(sensitivity, scale, guarantee.epsilon) <= guarantee.delta
+        return laplace_profile(sensitivity, scale, guarantee.epsilon) <= goal
 
     return Laplace(guarantee, sensitivity, _least(sensitivity / effective, enough))
 
@@ -227,7 +235,7 @@ def gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
     must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
 
     def enough(sigma: float) -> bool:
-        return gaussian_profile(sensitivity, sigma, guarantee.epsilon) <= guarantee.delta
+        return gaussian_profile(sensitivity, sigma, guarantee.epsilon) * (1 + 1e-10) <= guarantee.delta
 
     low = high = sensitivity / guarantee.epsilon
     while not enough(high):
@@ -335,12 +343,22 @@ Additive = Laplace | Gaussian | DiscreteLaplace | DiscreteGaussian
 def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
     """The least discrete Laplace noise for the guarantee, found from the continuous calibration."""
     start = laplace(guarantee, sensitivity).scale
-    enough = _constructs(lambda scale: DiscreteLaplace(guarantee, sensitivity, scale))
+    goal = _cautious(guarantee)
+    calibrated = ApproxDP(guarantee.epsilon, goal) if goal else PureDP(guarantee.epsilon)
+    enough = _constructs(lambda scale: DiscreteLaplace(calibrated, sensitivity, scale))
     return DiscreteLaplace(guarantee, sensitivity, _least(start, enough))
 
 
 def discrete_gaussian(guarantee: ApproxDP, sensitivity: int) -> DiscreteGaussian:
     """The least discrete Gaussian noise for the guarantee, found from the analytic calibration."""
-    start = gaussian(guarantee, sensitivity).sigma
-    enough = _constructs(lambda sigma: DiscreteGaussian(guarantee, sensitivity, sigma))
-    return DiscreteGaussian(guarantee, sensitivity, _least(start, enough))
+    low = high = gaussian(guarantee, sensitivity).sigma
+    calibrated = ApproxDP(guarantee.epsilon, guarantee.delta * (1 - 1e-9))
+    enough = _constructs(lambda sigma: DiscreteGaussian(calibrated, sensitivity, sigma))
+    while not enough(high):
+        high *= 1.0001
+    while enough(low):  # on a coarse lattice less may do
+        low *= 0.9
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return DiscreteGaussian(guarantee, sensitivity, high)

@@ -42,8 +42,8 @@ def predicted_se(people: int, centre: float, spread: float, randomiser: Randomis
 def posterior_variance(raw: float, se: float) -> float:
     """Posterior mean of the variance: normal likelihood, log-uniform prior on [1/400, 1]."""
     low, high = max(SMALLEST_VARIANCE, raw - 9 * se), min(1.0, raw + 9 * se)
-    if not low < high:  # the likelihood lies outside the prior's range: its nearer end
-        return 1.0 if raw > 1 else SMALLEST_VARIANCE
+    if not low < high:  # the likelihood is a point, or lies outside the prior's range: the nearest value inside
+        return min(max(raw, SMALLEST_VARIANCE), 1.0)
     grid = np.geomspace(low, high, 241)
     log_weight = -(((raw - grid) / se) ** 2) / 2
     weight = np.exp(log_weight - log_weight.max())

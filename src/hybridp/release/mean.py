@@ -140,16 +140,17 @@ class MeanRelease:
             import matplotlib.pyplot as plt
 
             _, ax = plt.subplots(figsize=(6.4, 2.6), layout="constrained")
-        rows: list[tuple[str, float, float]] = [
-            (f"hybrid ({self.estimator})", self.projected, (self.high - self.low) / 2)
+        rows: list[tuple[str, float, float, float]] = [
+            (f"hybrid ({self.estimator})", self.projected, self.low, self.high)
         ]
         for name, g in (("trusted people", self.trusted), ("local people", self.local)):
             if g.mean is not None and g.standard_error is not None:
-                rows.append((f"{name} ({g.people:,})", g.mean, 1.96 * g.standard_error))
-        for y, (_, x, reach) in enumerate(reversed(rows)):
+                reach = 1.96 * g.standard_error
+                rows.append((f"{name} ({g.people:,})", g.mean, g.mean - reach, g.mean + reach))
+        for y, (_, x, low, high) in enumerate(reversed(rows)):
             colour = "C0" if y == len(rows) - 1 else "0.45"
-            ax.errorbar(x, y, xerr=reach, fmt="o", color=colour, capsize=4, lw=2)
-        ax.set_yticks(range(len(rows)), [name for name, _, _ in reversed(rows)])
+            ax.errorbar(x, y, xerr=[[x - low], [high - x]], fmt="o", color=colour, capsize=4, lw=2)
+        ax.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
         ax.set_ylim(-0.6, len(rows) - 0.4)
         ax.set_xlabel(f"mean, with {self.level:.0%} interval" + (" (simulated)" if self.simulated else ""))
         ax.grid(axis="x", alpha=0.3)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.public.heterogeneous import local_terms
 from hybridp.tables.engine import arrays, written
 from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, check_values
 from hybridp.tables.source import Rows
@@ -17,6 +18,8 @@ __all__ = ["PersonalTotals", "epsilon_counts", "personal_totals"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+_SLACK = 1e-4  # the device's probabilities are rounded to whole cells, which moves a reach by a few millionths
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +39,7 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
     """The totals of `query` for each trust label and each epsilon in the column `query.epsilon`, in one scan.
 
     Reports are in the unit coordinate. A missing, NaN or negative epsilon is refused; 0 and infinity are allowed, and
-    a local person with epsilon 0 need not have sent a report. Other rules as in `mean_totals`.
+    a person with epsilon 0 need not have a value or a report: theirs is not looked at. Other rules as in `mean_totals`.
     """
     from hybridp.tables import queries
 
@@ -60,11 +63,13 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
         raise UnusableRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every person.")
     heard = local & read & (asked > 0)
     trusted &= read
-    check_values(_merged(found, trusted), int(people[trusted].sum()), query)
+    valued = trusted & (asked > 0)
+    check_values(_merged(found, valued), int(people[valued].sum()), query)
     if query.local_raw:
-        check_values(_merged(found, local & read), int(people[local & read].sum()), query)
+        check_values(_merged(found, heard), int(people[heard].sum()), query)
     else:
         check_reports(_merged(found, heard), int(people[heard].sum()), query)
+        _check_reach(found, heard, query)
     silent = local & read & (asked == 0)
     groups = [np.flatnonzero(g)[np.argsort(asked[g], kind="stable")] for g in (trusted, heard | silent)]
     half = query.report_half
@@ -80,6 +85,16 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
         report_sums=np.where(asked[groups[1]] > 0, np.nan_to_num(sums), 0.0),
         report_square_sums=np.where(asked[groups[1]] > 0, np.nan_to_num(squares), 0.0),
     )
+
+
+def _check_reach(found: dict[str, Any], heard: NDArray[np.bool_], query: MeanQuery) -> None:
+    """Nobody's report may lie further out than the best report for their own epsilon can."""
+    if "least" not in found:
+        return
+    reach = local_terms(found["asked"][heard]).reach * query.report_half * (1 + _SLACK)
+    far = np.maximum(query.report_centre - found["least"][heard], found["most"][heard] - query.report_centre)
+    if bool((far > reach).any()):
+        raise UnusableRows(f"Column `{query.report}` has a report that its person's own epsilon cannot produce.")
 
 
 def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:

@@ -69,9 +69,14 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
 
 
 def levels(rows: Rows, query: MeanQuery, label: str) -> exp.Select:
-    """The level of every person with this label, in no particular order."""
+    """The level of every person with this label, in ascending order: a seeded simulation repeats itself."""
     wanted = [column(label), *([column("first")] if "first" in _flags(query) else [])]
-    return exp.select(column("level")).from_(_numbers(rows, query).subquery("numbers")).where(both(*wanted))
+    return (
+        exp.select(column("level"))
+        .from_(_numbers(rows, query).subquery("numbers"))
+        .where(both(*wanted))
+        .order_by(column("level"))
+    )
 
 
 def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:

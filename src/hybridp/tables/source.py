@@ -42,8 +42,8 @@ class Rows:
 
     def need(self, parameter: str, column: str) -> None:
         """Refuse a column that the table does not have."""
-        known = ", ".join(f"`{name}`" for name in self.columns)
-        must(column in self.columns, parameter, f"must be a column of {self.name} ({known})", f"`{column}`")
+        # The other names are not listed: in a file without a header they would be somebody's values.
+        must(column in self.columns, parameter, f"must be a column of {self.name}", f"`{column}`")
 
     def is_text(self, column: str) -> bool:
         return self.columns[column] == "VARCHAR" or self.columns[column].startswith("ENUM")
