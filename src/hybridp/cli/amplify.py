@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, table
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 
 __all__ = ["mean"]
 
@@ -64,8 +64,9 @@ def mean(
 
     if (weight is None) == (sd is None):
         raise InvalidInput(
-            "`--weight` must be given, or `--sd`, but not both. Got " + ("both." if weight else "neither.")
+            f"`--weight` must be given, or `--sd`, but not both. Got {'neither' if weight is None else 'both'}."
         )
+    must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
     limits = bounds(lower, upper)
     if weight is None:
         assert sd is not None

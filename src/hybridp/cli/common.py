@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bounds",
     "bounds_options",
+    "check_plot",
     "count",
     "emit",
     "guarantee",
@@ -36,13 +37,14 @@ __all__ = [
     "randomness",
     "save_plot",
     "sd_range",
+    "spread",
     "table",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Count(click.ParamType[int]):
+class _Count(click.ParamType):  # type: ignore[type-arg]
     """A whole number, also written 250_000 or 2.5e5."""
 
     name = "number"
@@ -57,7 +59,7 @@ class _Count(click.ParamType[int]):
             self.fail(f"must be a whole number. Got {value}.", param, ctx)
 
 
-class _SdRange(click.ParamType[Any]):
+class _SdRange(click.ParamType):  # type: ignore[type-arg]
     """One number, or LOW:HIGH."""
 
     name = "sd"
@@ -76,6 +78,30 @@ class _SdRange(click.ParamType[Any]):
 
 count = _Count()
 sd_range = _SdRange()
+
+
+def spread(*names: str) -> type[click.Command]:
+    """A command whose options of these names take several values in a row: `--record query url`.
+
+    The file comes first or last; whatever follows such an option, up to the next option, belongs to it.
+    """
+
+    class Spread(click.Command):
+        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+            file_last = bool(args) and args[0].startswith("-")
+            out: list[str] = []
+            current: str | None = None
+            for i, token in enumerate(args):
+                if token.startswith("--") or (token.startswith("-") and current is None):
+                    current = token if token in names else None
+                    out.append(token)
+                elif current is not None and out[-1] != current and not (file_last and i == len(args) - 1):
+                    out += [current, token]
+                else:
+                    out.append(token)
+            return super().parse_args(ctx, out)
+
+    return Spread
 
 
 def _stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -168,7 +194,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
 
     view = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for i, column in enumerate(columns):
-        view.add_column(column, justify="left" if i == 0 else "right")
+        view.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
     for row in rows:
         view.add_row(*row)
     Console(soft_wrap=False).print(view)
@@ -182,16 +208,25 @@ def progress() -> Progress:
     return Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())
 
 
-def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, float] = (7.2, 4.2)) -> None:
-    """Draw on new axes and save; refuses unknown endings before anything is computed twice."""
+def check_plot(path: Path | None) -> None:
+    """Refuse a picture that cannot be saved, before anything is computed or spent."""
+    if path is None:
+        return
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InvalidInput(f"`--plot` must end in .png, .svg or .pdf. Got {path}.")
     if not path.parent.is_dir():
         raise InvalidInput(f"`--plot` must lie in an existing folder. Got {path}.")
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise InvalidInput("`--plot` must have matplotlib installed (the extra `plot`). Got no matplotlib.") from None
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InvalidInput("`--plot` must have matplotlib installed (the extra `plot`). Got no matplotlib.")
+
+
+def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, float] = (7.2, 4.2)) -> None:
+    """Draw on new axes and save."""
+    check_plot(path)
+    import matplotlib as mpl
+
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

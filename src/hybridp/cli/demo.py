@@ -25,11 +25,15 @@ RULES = ("tcm-only", "full-lm", "pwh", "kvh", "adaptive")
 
 @click.command("demo")
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("hybridp-demo"), show_default=True
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("hybridp-demo"),
+    show_default=True,
+    help="Where to put files.",
 )
-@click.option("--people", type=count, default=250_000, show_default=True)
-@click.option("--opt-in", type=float, default=0.01, show_default=True)
-@click.option("--epsilon", type=float, default=1.0, show_default=True)
+@click.option("--people", type=count, default=250_000, show_default=True, help="How many made-up people.")
+@click.option("--opt-in", type=float, default=0.01, show_default=True, help="The share that trusts.")
+@click.option("--epsilon", type=float, default=1.0, show_default=True, help="What everyone is promised.")
 @click.option("--trials", type=count, default=60, show_default=True, help="Simulated collections for the comparison.")
 @json_option
 def demo(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as_json: bool) -> None:
@@ -45,8 +49,8 @@ def demo(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as_
     from hybridp.errors import must
     from hybridp.randomness import seeded
 
-    must(people >= 100, "people", "must be at least 100", people)
-    must(trials >= 2, "trials", "must be at least 2", trials)
+    must(100 <= people <= 20_000_000, "people", "must be at least 100 and at most 20,000,000", people)
+    must(2 <= trials <= 100_000, "trials", "must be at least 2 and at most 100,000", trials)
     must(people * opt_in >= 1, "opt-in", "must leave at least one trusted person", opt_in)
     began = time.perf_counter()
     promise, limits = guarantee(epsilon), bounds(0.0, UPPER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import click
 
 from hybridp.cli.common import (
     bounds,
+    check_plot,
     count,
     emit,
     guarantee,
@@ -91,7 +93,12 @@ def mean(
     With --groups, --local-groups or --epsilons everyone has their own epsilon: ADPM, its baselines and the unified
     estimator, with errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there.
     """
+    check_plot(plot_file)
     if groups is not None or local_groups is not None or epsilons is not None:
+        uniform = {"n": n, "opt-in": opt_in, "epsilon": epsilon, "delta": delta or None, "mean": mean_value}
+        for name, given in (uniform | {"target": target, "elasticity": elasticity}).items():
+            if given is not None:
+                raise InvalidInput(f"`{name}` must not go with personal epsilons. Got {given}.")
         _personal(groups, local_groups, epsilons, epsilon_column, lower, upper, sd, plot_file, as_json)
         return
     from hybridp.bench.planning import opt_ins_needed, plan_mean, trust_offer
@@ -113,16 +120,16 @@ def mean(
     document = plan.to_dict()
     names = ("pwh", "kvh", "adaptive")
     document["opt_ins"] = {
-        "to_beat_both_baselines": {name: opt_ins_needed(plan, name, mean=mean_value) for name in names}  # type: ignore[arg-type]
+        "to_beat_both_baselines": {name: opt_ins_needed(plan, name) for name in names}  # type: ignore[arg-type]
     }
     if target is not None:
         document["opt_ins"]["to_reach_target"] = {
-            name: opt_ins_needed(plan, name, target, mean=mean_value)  # type: ignore[arg-type]
+            name: opt_ins_needed(plan, name, target)  # type: ignore[arg-type]
             for name in ("tcm-only", *names)
         }
         document["opt_ins"]["target_rmse"] = target
     if elasticity is not None:
-        document["trust_offer"] = trust_offer(plan, elasticity, mean=mean_value).to_dict()
+        document["trust_offer"] = trust_offer(plan, elasticity).to_dict()
     if plot_file is not None:
         save_plot(plot_file, lambda ax: draw_plan(ax, plan))
         document["plot"] = str(plot_file)
@@ -138,10 +145,8 @@ def mean(
         ],
         caption="; ".join(plan.assumes),
     )
-    click.echo(
-        f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}, "
-        f"from n = {number(plan.critical_n)} on."
-    )
+    since = "at no n here" if math.isinf(plan.critical_n) else f"from n = {number(plan.critical_n)} on"
+    click.echo(f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}: {since}.")
     for name, enough in document["opt_ins"].get("to_reach_target", {}).items():
         click.echo(
             f"{name}: {'no number of' if enough is None else f'{enough:,}'} opt-ins reach an rmse of {number(target)}."
@@ -234,7 +239,8 @@ def draw_plan(ax: Axes, plan: Any) -> None:
 
     from hybridp.bench.planning import error_curves
 
-    rates = np.geomspace(max(2 / plan.n, plan.opt_in / 30), min(0.9, plan.opt_in * 30), 60)
+    edge = 1 / plan.n
+    rates = np.geomspace(max(edge, plan.opt_in / 30), min(0.9, 1 - edge, plan.opt_in * 30), 60)
     styles = {"tcm-only": "C7--", "full-lm": "C7:", "pwh": "C1-", "kvh": "C0-", "adaptive": "C3-"}
     for name, curve in error_curves(plan, rates).items():
         if name in styles:

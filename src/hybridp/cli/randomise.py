@@ -27,6 +27,7 @@ __all__ = ["randomise"]
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--value", required=True, help="The column with the value.")
 @click.option("--trust", help="The column with trusted/local; only local rows are randomised. Without it, all rows.")
+@click.option("--person", help="The column that identifies a person: a local person with two rows is refused.")
 @bounds_options
 @click.option("--epsilon", type=float, help="What every person is promised.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
@@ -52,6 +53,7 @@ def randomise(
     file: Path,
     value: str,
     trust: str | None,
+    person: str | None,
     lower: float,
     upper: float,
     epsilon: float | None,
@@ -80,8 +82,8 @@ def randomise(
     limits = bounds(lower, upper)
     draw: Any
     if epsilon_column is not None:
-        if epsilon is not None or local != "best":
-            raise InvalidInput("`epsilon` and `local` must not go with --epsilon-column. Got one of them.")
+        if epsilon is not None or delta or local != "best":
+            raise InvalidInput("`epsilon`, `delta` and `local` must not go with --epsilon-column. Got one of them.")
         text = own_epsilon_text(limits)
         draw = lambda levels, own: randomise_own(levels, own, limits, rng=rng)  # noqa: E731
     else:
@@ -102,6 +104,7 @@ def randomise(
             upper=upper,
             levels=LEVELS,
             missing=missing,
+            person=person,
             epsilon=epsilon_column,
             randomise=draw,
             out=out,

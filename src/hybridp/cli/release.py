@@ -10,6 +10,7 @@ import click
 from hybridp.cli.common import (
     bounds,
     bounds_options,
+    check_plot,
     emit,
     guarantee,
     json_option,
@@ -24,7 +25,7 @@ from hybridp.cli.common import (
 )
 from hybridp.errors import InvalidInput
 
-__all__ = ["mean"]
+__all__ = ["mean", "open_or_create"]
 
 ESTIMATORS = ["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm"]
 PERSONAL = ["unified", "adpm", "propdpm", "uni"]
@@ -84,9 +85,7 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
     type=click.Path(dir_okay=False, path_type=Path),
     help="Charge this ledger; a missing file is created with this release's promise as its total.",
 )
-@click.option(
-    "--collection", default="default", show_default=True, help="Names the set of local reports: charged once."
-)
+@click.option("--collection", help="Names the set of local reports, charged once; default: column and mechanism.")
 @click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here.")
 @click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 @click.option("--table", "table_name", help="The table, in a DuckDB file.")
@@ -118,7 +117,7 @@ def mean(
     level: float,
     publish: Any,
     ledger_file: Path | None,
-    collection: str,
+    collection: str | None,
     simulate_local: bool,
     seed: int | None,
     table_name: str | None,
@@ -131,6 +130,7 @@ def mean(
     """
     from hybridp.curator.mean import Columns
 
+    check_plot(plot_file)
     limits = bounds(lower, upper)
     columns = Columns(value, trust, report, person, record_key, record_id, missing)
     rng = randomness(seed)
@@ -138,14 +138,18 @@ def mean(
     with progress() as bar:
         bar.add_task("reading and adding up", total=None)
         if epsilon_column is not None:
-            for name, given in (("epsilon", epsilon), ("trusted-epsilon", trusted_epsilon), ("weight", weight)):
-                if given is not None:
-                    raise InvalidInput(f"`{name}` must not go with --epsilon-column. Got {given}.")
+            _not_with(
+                "--epsilon-column",
+                {"epsilon": epsilon, "trusted-epsilon": trusted_epsilon, "delta": delta or None, "weight": weight,
+                 "local-sd": local_sd, "gap": gap, "noise": "gaussian" if noise == "gaussian" else None,
+                 "local": None if local == "best" else local, "publish": None if publish == "full" else publish},
+            )  # fmt: skip
             found = _personal(
                 file, columns, epsilon_column, limits, estimator or "unified", sd, share, level, ledger_file,
                 simulate_local, common,
             )  # fmt: skip
         else:
+            _not_with("--epsilon", {"share": None if share == 1 else share})
             found = _uniform(
                 file,
                 columns,
@@ -169,6 +173,13 @@ def mean(
         emit(document)
         return
     _print(found)
+
+
+def _not_with(option: str, given: dict[str, Any]) -> None:
+    """Refuse what would have no effect: nobody may believe that it had one."""
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(f"`{name}` must not go with {option}. Got {value}.")
 
 
 def _uniform(
@@ -199,7 +210,7 @@ def _uniform(
     )
     study = MeanStudy(bounds=limits, guarantee=promise, trusted_guarantee=trusted_promise, rule=rule, **options)
     totals = {"trusted": trusted_promise or promise, "local": promise}
-    ledger = _ledger(ledger_file, totals)
+    ledger = open_or_create(ledger_file, totals)
     return release_mean(file, study, columns, simulate_local=simulate_local, ledger=ledger, **common)
 
 
@@ -221,7 +232,7 @@ def _personal(
     from hybridp.public.budgets import PureDP
 
     study = PersonalStudy(limits, estimator, sd=sd, share=share, level=level)
-    ledger = _ledger(ledger_file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
+    ledger = open_or_create(ledger_file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
     if not simulate_local:
         return release_personal_mean(file, study, columns, epsilon_column, ledger=ledger, **common)
     import tempfile
@@ -241,15 +252,17 @@ def _unit(name: str, value: float | None, half: float, most: float = 1.0) -> flo
     return value / half
 
 
-def _ledger(file: Path | None, totals: dict[str, Any]) -> Any:
+def open_or_create(file: Path | None, totals: dict[str, Any]) -> Any:
+    """The ledger, or a new one whose totals are what this release promises; None without a file."""
     from hybridp.ledger import Ledger
 
     if file is None:
         return None
     if file.exists():
         return Ledger.open(file)
+    made = Ledger.create(file, totals)
     note(f"Created {file}: each group may spend what this release promises, once.")
-    return Ledger.create(file, totals)
+    return made
 
 
 def _print(found: Any) -> None:
