@@ -1,0 +1,304 @@
+"""Planning against the papers' formulas written out by hand, brute force, differentiation and simulation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from hybridp.bench.planning import PLANNED, error_curves, opt_ins_needed, plan_mean, trust_offer
+from hybridp.bench.simulate import trials
+from hybridp.blend.mean import Rule
+from hybridp.curator.mean import sum_noise
+from hybridp.errors import InvalidInput
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.randomisers import randomiser
+from hybridp.randomness import seeded
+
+UNIT = Bounds(0, 1)
+LAPLACE: dict[str, Any] = {"noise": "laplace", "local": "laplace"}
+UC = {"n": 252_540, "width": 2_349_033.0, "sd": 53_254.0}  # University of California salaries, 2010
+
+GRID = [
+    (n, c, epsilon, sd, 1.0)
+    for n in (100, 10_000, 10**7)
+    for c in (0.005, 0.05, 0.5)
+    for epsilon in (0.1, 1.0, 7.0)
+    for sd in (0.01, 12**-0.5, 0.5)
+    if c * n >= 1
+] + [(UC["n"], c, epsilon, UC["sd"], UC["width"]) for c in (0.001, 0.01, 0.1) for epsilon in (0.1, 1.0)]
+
+
+def near(value: Any) -> Any:
+    return pytest.approx(float(value), rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize(("n", "c", "epsilon", "sd", "m"), GRID)
+def test_with_laplace_noise_the_plan_is_the_papers(n: float, c: float, epsilon: float, sd: float, m: float) -> None:
+    plan = plan_mean(n=n, opt_in=c, bounds=Bounds(0, m), guarantee=PureDP(epsilon), sd=sd, **LAPLACE)
+    with mp.workdps(40):
+        n_, c_, e_, s_, m_ = map(mp.mpf, (n, c, epsilon, sd, m))
+        s2_t, s2_l, var = 2 * (m_ / (e_ * c_ * n_)) ** 2, 2 * (m_ / e_) ** 2, s_**2
+        E_T = (1 - c_) / (c_ * n_) * var + s2_t
+        E_F = s2_l / n_
+        E_L = c_ / ((1 - c_) * n_) * var + s2_l / ((1 - c_) * n_)
+
+        def E_H(w: mp.mpf) -> mp.mpf:
+            sampling = (w - c_) ** 2 / (c_ * (1 - c_) * n_) * var
+            return sampling + w**2 * s2_t + (1 - w) ** 2 * s2_l / ((1 - c_) * n_)
+
+        w_pwh = c_ * n_ / (c_ * n_ + (1 - c_) / c_)  # s_L^2 / (s_L^2 + (1-c) n s_T^2)
+        w_kvh = c_ * (var + s2_l) / (var + c_ * s2_l + c_ * (1 - c_) * n_ * s2_t)
+        expected = {
+            "tcm-only": (1, E_T),
+            "full-lm": (None, E_F),
+            "lm-only": (0, E_L),
+            "naive": (c_, E_H(c_)),
+            "pwh": (w_pwh, E_H(w_pwh)),
+            "kvh": (w_kvh, E_H(w_kvh)),
+        }
+        for name, (weight, error) in expected.items():
+            found = plan[name]  # type: ignore[index]
+            assert found.mse == near(error)
+            assert found.over_best == near(min(E_T, E_F) / error)
+            assert found.over_worst == near(max(E_T, E_F) / error)
+            assert found.rmse == near(mp.sqrt(error + var / n_))
+            assert found.weight == (None if weight is None else near(weight))
+        room = 2 * c_ * m_**2 - (1 - c_) * e_**2 * var
+        assert plan.critical_n == (near(2 * m_**2 / (c_ * room)) if room > 0 else math.inf)
+        assert plan.sup_over_best == near(2 + (e_ * s_ / m_) ** 2 / 2)
+    assert plan["kvh"].mse <= min(plan[name].mse for name in ("tcm-only", "lm-only", "naive", "pwh"))
+    assert plan["kvh"].over_best <= plan.sup_over_best  # type: ignore[operator]
+
+
+def test_the_critical_opt_in_rate_is_the_papers() -> None:
+    """Above var/(var + s_L^2) the trusted group alone wins for some n, at or below it for none."""
+    for n, c, epsilon, sd, m in GRID:
+        plan = plan_mean(n=n, opt_in=c, bounds=Bounds(0, m), guarantee=PureDP(epsilon), sd=sd, **LAPLACE)
+        assert plan.critical_c == near(sd**2 / (sd**2 + 2 * (m / epsilon) ** 2))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_the_critical_n_exists_above_the_critical_rate_only(epsilon: float) -> None:
+    rate = 0.09 / (0.09 + 2 / epsilon**2)
+    for c, exists in ((rate * 0.999, False), (rate * 1.001, True)):
+        plan = plan_mean(n=1000, opt_in=c, bounds=UNIT, guarantee=PureDP(epsilon), sd=0.3, **LAPLACE)
+        assert math.isfinite(plan.critical_n) is exists
+
+
+def test_the_crossing_of_the_baselines_is_where_the_errata_say() -> None:
+    """Uniform data, epsilon 1, five percent: the trusted group alone wins from n = 1920 on."""
+
+    def wins(n: int) -> bool:
+        plan = plan_mean(n=n, opt_in=0.05, bounds=UNIT, guarantee=PureDP(1.0), sd=12**-0.5, **LAPLACE)
+        return plan["tcm-only"].mse <= plan["full-lm"].mse
+
+    assert not wins(1919)
+    assert wins(1920)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_the_best_mechanisms_are_never_worse_than_laplace(epsilon: float) -> None:
+    for c in (0.01, 0.3):
+        setting: dict[str, Any] = {"n": 5000, "opt_in": c, "bounds": UNIT, "guarantee": PureDP(epsilon), "sd": 0.2}
+        best, papers = plan_mean(**setting), plan_mean(**setting, **LAPLACE)
+        assert best["kvh"].mse <= papers["kvh"].mse
+        assert best.sup_over_best is None
+
+
+def test_a_range_of_spreads_brackets_the_error() -> None:
+    setting: dict[str, Any] = {"n": 3000, "opt_in": 0.05, "bounds": UNIT, "guarantee": PureDP(1.0)}
+    ranged = plan_mean(**setting, sd=(0.1, 0.4))
+    low, high, worst = plan_mean(**setting, sd=0.1), plan_mean(**setting, sd=0.4), plan_mean(**setting)
+    for name in PLANNED:
+        assert ranged[name].mse == high[name].mse
+        assert ranged[name].mse_range == tuple(sorted((low[name].mse, high[name].mse)))
+    assert (worst.sd, worst.sd_assumed, high.sd_assumed) == (0.5, True, False)
+
+
+def test_curves_pass_through_the_plan() -> None:
+    plan = plan_mean(n=4000, opt_in=0.03, bounds=UNIT, guarantee=PureDP(1.0), sd=0.2)
+    curves = error_curves(plan, np.array([0.01, 0.03, 0.2]))
+    for name in PLANNED:
+        assert curves[name][1] == pytest.approx(plan[name].rmse, rel=1e-9)
+
+
+# --- the adaptive estimator -------------------------------------------------------------------------------------------
+
+_draw = np.random.default_rng(9)
+SAMPLES = {
+    "uniform": _draw.uniform(-1, 1, 4000),
+    "lopsided": 2 * _draw.beta(2, 8, 4000) - 1,
+    "narrow": _draw.normal(0.1, 0.06, 4000).clip(-1, 1),
+}
+
+
+@pytest.mark.parametrize(
+    ("population", "n", "k", "epsilon"),
+    [("uniform", 400, 20, 1.0), ("lopsided", 600, 30, 1.0), ("narrow", 800, 40, 0.5), ("narrow", 600, 12, 3.0)],
+)
+def test_the_adaptive_prediction_agrees_with_simulation(population: str, n: int, k: int, epsilon: float) -> None:
+    people, promise, count = SAMPLES[population], PureDP(epsilon), 5000
+    plan = plan_mean(
+        n=n, opt_in=k / n, bounds=Bounds(-1, 1), guarantee=promise, sd=float(people.std()), mean=float(people.mean())
+    )
+    runs = trials(
+        people,
+        n=n,
+        trusted_people=k,
+        noise=sum_noise(promise),
+        randomiser=randomiser("best", promise),
+        count=count,
+        rng=seeded(10),
+    )
+    measured = np.mean([(t.blend(Rule()).estimate - t.empirical_mean) ** 2 for t in runs])
+    assert plan["adaptive"].mse == pytest.approx(float(measured), rel=0.1)
+    assert plan["kvh"].mse <= plan["adaptive"].mse
+
+
+# --- how many opt-ins -------------------------------------------------------------------------------------------------
+
+
+def rmse_by_hand(name: str, n: int, k: np.ndarray, sd: float, epsilon: float) -> np.ndarray:
+    """Population RMSE on [0, 1] with Laplace noise everywhere."""
+    v_t, v_l = sd**2 / k + 2 / (epsilon * k) ** 2, (sd**2 + 2 / epsilon**2) / (n - k)
+    if name == "tcm-only":
+        return np.sqrt(v_t)
+    w = v_l / (v_t + v_l) if name == "kvh" else k / (k + (n - k) / k)
+    return np.asarray(np.sqrt(w**2 * v_t + (1 - w) ** 2 * v_l))
+
+
+@pytest.mark.parametrize("name", ["tcm-only", "kvh", "pwh"])
+@pytest.mark.parametrize("n", [50, 3000, 60_000])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_opt_ins_needed_is_the_smallest_that_does(
+    name: Literal["tcm-only", "kvh", "pwh"], n: int, epsilon: float
+) -> None:
+    sd = 0.2
+    plan = plan_mean(n=n, opt_in=0.1, bounds=UNIT, guarantee=PureDP(epsilon), sd=sd, **LAPLACE)
+    everyone = np.arange(1, n)
+    curve = rmse_by_hand(name, n, everyone, sd, epsilon)
+    for share in (0.001, 0.03, 0.4, 0.9):
+        target = float(curve[int(share * n)]) * (1 + 1e-9)
+        expected = int(everyone[np.flatnonzero(curve <= target)[0]])
+        assert opt_ins_needed(plan, name, target) == expected
+    assert opt_ins_needed(plan, name, float(curve.min()) * 0.99) is None
+
+
+@pytest.mark.parametrize("n", [200, 30_000])
+def test_opt_ins_to_beat_both_baselines(n: int) -> None:
+    sd, epsilon = 0.3, 1.0
+    plan = plan_mean(n=n, opt_in=0.1, bounds=UNIT, guarantee=PureDP(epsilon), sd=sd, **LAPLACE)
+    k = np.arange(1, n)
+    best = np.minimum(rmse_by_hand("tcm-only", n, k, sd, epsilon) ** 2, (sd**2 + 2 / epsilon**2) / n)
+    for name in ("kvh", "pwh"):
+        # One trusted person is worth exactly one local report: a tie, which rounding must not decide.
+        ahead = (best - sd**2 / n) / (rmse_by_hand(name, n, k, sd, epsilon) ** 2 - sd**2 / n) > 1 + 1e-9
+        assert opt_ins_needed(plan, name) == int(k[np.flatnonzero(ahead)[0]])
+
+
+def test_opt_ins_needed_keeps_the_trusted_guarantee() -> None:
+    plan = plan_mean(
+        n=2000, opt_in=0.1, bounds=UNIT, guarantee=PureDP(1.0), sd=0.2, trusted_guarantee=PureDP(0.05), **LAPLACE
+    )
+    assert opt_ins_needed(plan, "tcm-only", plan["tcm-only"].rmse * (1 + 1e-9)) == 200
+
+
+# --- does more privacy pay? -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1000, 250_000])
+@pytest.mark.parametrize("c", [0.01, 0.2])
+@pytest.mark.parametrize("epsilon", [0.3, 2.0])
+@pytest.mark.parametrize("sd", [0.05, 0.4])
+def test_the_threshold_is_where_the_information_stands_still(n: int, c: float, epsilon: float, sd: float) -> None:
+    plan = plan_mean(n=n, opt_in=c, bounds=UNIT, guarantee=PureDP(epsilon), sd=sd, **LAPLACE)
+    threshold = trust_offer(plan, 0.0).threshold
+
+    def slope(elasticity: float) -> float:
+        """dI/d ln(epsilon_T), by high-precision differences, when k = c n (epsilon/epsilon_T)^elasticity."""
+        with mp.workdps(40):
+
+            def information(log_ratio: mp.mpf) -> mp.mpf:
+                k = mp.mpf(c) * n * mp.exp(-elasticity * log_ratio)
+                trusted_noise = 2 / (mp.mpf(epsilon) * mp.exp(log_ratio)) ** 2 / k
+                local = (n - k) / (mp.mpf(sd) ** 2 + 2 / mp.mpf(epsilon) ** 2)
+                return k / (mp.mpf(sd) ** 2 + trusted_noise) + local
+
+            return float(mp.diff(information, 0) / information(mp.mpf(0)))
+
+    if math.isinf(threshold):
+        assert slope(50.0) > 0
+        return
+    assert slope(threshold) == pytest.approx(0, abs=1e-9)
+    assert slope(threshold * 1.05) < 0 < slope(threshold * 0.95)
+    assert not trust_offer(plan, threshold * 0.99).pays
+    assert trust_offer(plan, threshold * 1.01).pays
+
+
+def test_the_offer_s_best_epsilon_beats_its_neighbours() -> None:
+    plan = plan_mean(n=20_000, opt_in=0.02, bounds=UNIT, guarantee=PureDP(2.0), sd=0.2, **LAPLACE)
+    offer = trust_offer(plan, 0.8)
+
+    def rmse(epsilon: float) -> float:
+        k = 400 * (2.0 / epsilon) ** 0.8
+        return 1 / math.sqrt(k / (0.04 + 2 / (epsilon**2 * k)) + (20_000 - k) / (0.04 + 0.5))
+
+    assert offer.rmse_now == pytest.approx(rmse(2.0), rel=1e-9) == pytest.approx(plan["kvh"].rmse, rel=1e-9)
+    assert offer.rmse == pytest.approx(rmse(offer.epsilon), rel=1e-9)
+    assert offer.rmse <= min(rmse(e) for e in np.geomspace(0.05, 2.0, 400)) * (1 + 1e-4)
+    nothing = trust_offer(plan, 0.0)
+    assert nothing.epsilon == pytest.approx(2.0)
+    assert nothing.rmse == nothing.rmse_now
+    assert not nothing.pays
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"n": 1}, "n"),
+        ({"n": math.nan}, "n"),
+        ({"n": math.inf}, "n"),
+        ({"opt_in": 0.0}, "opt-in"),
+        ({"opt_in": 1.0}, "opt-in"),
+        ({"opt_in": math.nan}, "opt-in"),
+        ({"sd": 0.0}, "sd"),
+        ({"sd": 0.51}, "sd"),
+        ({"sd": math.nan}, "sd"),
+        ({"sd": (0.3, 0.2)}, "sd"),
+        ({"sd": (0.1, math.inf)}, "sd"),
+        ({"mean": 1.5}, "mean"),
+        ({"mean": math.nan}, "mean"),
+        ({"guarantee": PureDP(math.inf)}, "epsilon"),
+        ({"guarantee": PureDP(0.0)}, "epsilon"),
+        ({"noise": "gaussian"}, "delta"),
+        ({"local": "gaussian"}, "delta"),
+        ({"noise": "loud"}, "noise"),
+        ({"local": "loud"}, "local"),
+    ],
+)
+def test_a_plan_names_what_is_wrong(changes: dict[str, Any], names: str) -> None:
+    good: dict[str, Any] = {"n": 100, "opt_in": 0.1, "bounds": UNIT, "guarantee": PureDP(1.0), "sd": 0.2}
+    assert plan_mean(**good).n == 100
+    with pytest.raises(InvalidInput, match=f"`{names}`"):
+        plan_mean(**{**good, **changes})
+
+
+def test_targets_and_elasticities_are_checked() -> None:
+    plan = plan_mean(n=100, opt_in=0.1, bounds=UNIT, guarantee=PureDP(1.0))
+    for bad in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(InvalidInput, match="`target`"):
+            opt_ins_needed(plan, "kvh", bad)
+    for bad in (-0.1, math.nan, math.inf):
+        with pytest.raises(InvalidInput, match="`elasticity`"):
+            trust_offer(plan, bad)
+    gaussian = plan_mean(n=100, opt_in=0.1, bounds=UNIT, guarantee=ApproxDP(1.0, 1e-6), noise="gaussian")
+    with pytest.raises(InvalidInput, match="`noise`"):
+        trust_offer(gaussian, 1.0)

@@ -1,0 +1,319 @@
+"""The blend: the weight against other formulas, groups of any size, and honest errors by simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from hybridp.bench.simulate import Trial, salary_like, trials
+from hybridp.blend.mean import ESTIMATORS, EstimatorName, Rule, blend
+from hybridp.curator.mean import NoiseName, sum_noise
+from hybridp.errors import InvalidInput
+from hybridp.public import mean as theory
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
+from hybridp.randomness import seeded
+
+ONE = PureDP(1.0)
+
+
+def told(people: int, mean: float, kind: LocalName = "dithered", epsilon: float = 1.0, sd: float = 0.5) -> LocalSummary:
+    """What reports with this mean would sum to, if their variance were the one expected for data of this sd."""
+    device = randomiser(kind, PureDP(epsilon))
+    return LocalSummary(people, people * mean, people * (sd**2 + device.worst_variance + mean**2), device)
+
+
+def summed(people: int, mean: float, epsilon: float = 1.0) -> TrustedSummary:
+    return TrustedSummary(people, round((mean + 1) / 2 * LEVELS * people), sum_noise(PureDP(epsilon)))
+
+
+def rule(name: EstimatorName) -> Rule:
+    return Rule(name, sd=0.4 if name == "kvh" else None, weight=0.3 if name == "fixed" else None)
+
+
+# --- the weight -------------------------------------------------------------------------------------------------------
+
+
+@given(
+    k=st.integers(1, 10**6),
+    n_l=st.integers(1, 10**8),
+    epsilon=st.floats(0.01, 10),
+    sd=st.floats(0.01, 1),
+    local_sd=st.floats(0.01, 1),
+    gap=st.floats(0, 2),
+    kind=st.sampled_from(["dithered", "laplace"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_weight_is_kvh_s_by_two_other_routes(
+    k: int, n_l: int, epsilon: float, sd: float, local_sd: float, gap: float, kind: LocalName
+) -> None:
+    trusted, local = summed(k, 0.2, epsilon), told(n_l, 0.1, kind, epsilon)
+    found = blend(trusted, local, Rule("kvh", sd=sd, local_sd=local_sd, gap=gap))
+    n, c = k + n_l, k / (k + n_l)
+    noise_t = 2 * (2 / (epsilon * k)) ** 2
+    noise_l = local.randomiser.worst_variance
+    closed = theory.Setting.of(
+        n=n, c=c, variance=sd**2, local_variance=local_sd**2, noise_t=noise_t, noise_l=noise_l, gap=gap
+    )
+    assert found.weight == pytest.approx(float(theory.kvh_weight(closed)), rel=1e-7, abs=1e-12)
+
+    def mse(w: float) -> float:
+        """Against the mean of these people: each group's values count w - c too much or too little, and the noise."""
+        values = (w - c) ** 2 * (sd**2 / k + local_sd**2 / n_l + gap**2)
+        return values + w**2 * noise_t + (1 - w) ** 2 * noise_l / n_l
+
+    least = optimize.minimize_scalar(mse, bounds=(0, 1), method="bounded", options={"xatol": 1e-10})
+    assert mse(found.weight) <= mse(float(least.x)) * (1 + 1e-9)
+    assert found.slack == pytest.approx(abs(found.weight - c) * gap)
+
+
+def test_a_weight_fixed_in_advance_does_not_look_at_the_reports() -> None:
+    for name in ("kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only"):
+        fixed = replace(rule(name), sd=0.4)
+        assert fixed.fixed_in_advance
+        sent = [(summed(50, t), told(900, m, sd=s)) for t in (-3, 0.9) for m in (-2, 0.7) for s in (0.1, 1)]
+        weights = {blend(trusted, local, fixed).weight for trusted, local in sent}
+        assert len(weights) == 1, name
+
+
+@pytest.mark.parametrize("name", ["adaptive", "skew-aware", "full-lm"])
+def test_learned_weights_are_not_called_fixed(name: EstimatorName) -> None:
+    assert not rule(name).fixed_in_advance
+
+
+def test_the_papers_weights() -> None:
+    trusted, local = summed(40, 0.1), told(760, 0.0)
+    assert blend(trusted, local, Rule("naive")).weight == pytest.approx(0.05)
+    assert blend(trusted, local, Rule("tcm-only")).estimate == trusted.mean
+    assert blend(trusted, local, Rule("lm-only")).estimate == local.mean
+    assert blend(trusted, local, rule("fixed")).estimate == pytest.approx(0.3 * trusted.mean + 0.7 * local.mean)
+    noise_t, noise_l = 2 * (2 / 40) ** 2, local.randomiser.worst_variance / 760
+    assert blend(trusted, local, Rule("pwh")).weight == pytest.approx(noise_l / (noise_l + noise_t), rel=1e-9)
+
+
+def test_skew_aware_runs_from_the_adaptive_to_the_stratified_weight() -> None:
+    k, n_l = 20_000, 380_000
+    local = told(n_l, 0.0)
+    same = blend(summed(k, 0.0), local, Rule("skew-aware"))
+    assert same.weight == blend(summed(k, 0.0), local, Rule("adaptive")).weight
+    assert same.weight > 0.1
+    weights = [blend(summed(k, d), local, Rule("skew-aware")).weight for d in (0.0, 0.03, 0.1, 0.4, 1.0)]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[-1] == pytest.approx(0.05, abs=1e-4)
+
+
+def test_with_many_reports_the_learned_variance_makes_kvh() -> None:
+    trusted = summed(400, 0.1)
+    for sd in (0.1, 0.3, 0.7):
+        learned = blend(trusted, told(4_000_000, 0.1, sd=sd), Rule())
+        known = blend(trusted, told(4_000_000, 0.1, sd=sd), Rule("kvh", sd=sd))
+        assert learned.variance == pytest.approx(sd**2, rel=0.02)
+        assert learned.weight == pytest.approx(known.weight, rel=0.01)
+
+
+# --- groups of any size -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_one_group_is_enough(name: EstimatorName) -> None:
+    alone = blend(summed(50, 0.3), None, rule(name))
+    assert (alone.weight, alone.disagreement, alone.slack) == (1.0, None, 0.0)
+    assert alone.estimate == pytest.approx(0.3, abs=1e-9)
+    nobody = told(0, 0.0)
+    assert blend(summed(50, 0.3), nobody, rule(name)) == alone
+    other = blend(None, told(50, -0.2), rule(name))
+    assert (other.weight, other.disagreement) == (0.0, None)
+    assert other.estimate == pytest.approx(-0.2)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_nobody_at_all_is_refused(name: EstimatorName) -> None:
+    for local in (None, told(0, 0.0)):
+        with pytest.raises(InvalidInput, match="`people` must be at least 1"):
+            blend(None, local, rule(name))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(("k", "n_l"), [(1, 1), (1, 2), (1, 10**6), (10**6, 1), (1, None), (None, 1)])
+def test_groups_of_one_give_finite_answers(name: EstimatorName, k: int | None, n_l: int | None) -> None:
+    trusted = None if k is None else summed(k, 0.3)
+    local = None if n_l is None else told(n_l, -0.4)
+    found = blend(trusted, local, rule(name))
+    assert 0 <= found.weight <= 1
+    assert math.isfinite(found.estimate)
+    assert 0 < found.half_width(0.5) < found.half_width(0.95) < found.half_width(0.999) < math.inf
+    assert found.disagreement is None or 0 <= found.disagreement.p_value <= 1
+
+
+@given(st.lists(st.floats(-3.1, 3.1), min_size=1, max_size=60), st.lists(st.integers(0, 59), max_size=5), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_reports_may_be_added_up_in_any_split_and_order(
+    values: list[float], cuts: list[int], draw: random.Random
+) -> None:
+    device = randomiser("dithered", ONE)
+
+    def part(some: list[float]) -> LocalSummary:
+        return LocalSummary(len(some), math.fsum(some), math.fsum(x * x for x in some), device)
+
+    whole = part(values)
+    shuffled = draw.sample(values, len(values))
+    marks = sorted({0, len(values), *(c for c in cuts if c < len(values))})
+    merged = part([])
+    for a, b in itertools.pairwise(marks):
+        merged = merged + part(shuffled[a:b])
+    assert merged.people == whole.people
+    one, other = (blend(summed(20, 0.1), s, Rule()) for s in (whole, merged))
+    assert other.estimate == pytest.approx(one.estimate, abs=1e-9)
+    assert other.half_width(0.95) == pytest.approx(one.half_width(0.95), rel=1e-6)
+    # The sample variance is NumPy's.
+    if len(values) > 1:
+        assert whole.variance == pytest.approx(float(np.var(values, ddof=1)), abs=1e-9)
+
+
+def test_reports_of_two_mechanisms_are_not_added_up() -> None:
+    with pytest.raises(InvalidInput, match="one mechanism"):
+        told(3, 0.0) + told(3, 0.0, epsilon=2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"name": "kvh"}, "sd"),
+        ({"name": "fixed"}, "weight"),
+        ({"weight": 0.5}, "weight"),
+        ({"name": "fixed", "weight": 1.5}, "weight"),
+        ({"name": "fixed", "weight": math.nan}, "weight"),
+        ({"name": "median"}, "estimator"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(changes: dict[str, object], names: str) -> None:
+    with pytest.raises(InvalidInput, match=f"`{names}`"):
+        Rule(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, math.nan])
+def test_coverage_must_be_a_probability(level: float) -> None:
+    with pytest.raises(InvalidInput, match="`level`"):
+        blend(summed(5, 0.0), None, Rule()).half_width(level)
+
+
+# --- the error, by simulation -----------------------------------------------------------------------------------------
+
+_draw = np.random.default_rng(20)
+POPULATIONS = {
+    "uniform": _draw.uniform(-1, 1, 4000),
+    "lopsided": 2 * _draw.beta(2, 8, 4000) - 1,
+    "coin": np.where(_draw.random(4000) < 0.5, -1.0, 1.0),
+    "salaries": 2 * np.minimum(salary_like(4000, rng=seeded(1)) / 400_000, 1) - 1,
+    "narrow": _draw.normal(0.2, 0.05, 4000).clip(-1, 1),
+}
+CELLS = [
+    ("uniform", 600, 30, 1.0),
+    ("lopsided", 600, 60, 0.5),
+    ("coin", 400, 20, 1.0),
+    ("salaries", 1000, 50, 1.0),
+    ("narrow", 1000, 20, 2.0),
+    ("lopsided", 1500, 15, 4.0),
+    ("coin", 400, 300, 4.0),  # here the sampling of the trusted is most of the error
+    ("uniform", 90, 30, 0.1),  # and here their noise
+]
+TRIALS = 2000
+LOWEST = stats.binom.ppf(1e-6, TRIALS, 0.94) / TRIALS  # a coverage of 94 % is seen below this once in a million
+
+
+def simulated(
+    population: str, n: int, k: int, promise: PureDP | ApproxDP, seed: int, noise: NoiseName = "best"
+) -> Iterable[Trial]:
+    return trials(
+        POPULATIONS[population],
+        n=n,
+        trusted_people=k,
+        noise=sum_noise(promise, noise),
+        randomiser=randomiser("best", promise),
+        count=TRIALS,
+        rng=seeded(seed),
+    )
+
+
+@pytest.mark.parametrize(("population", "n", "k", "epsilon"), CELLS)
+def test_adaptive_covers_as_stated_and_is_nearly_as_good_as_kvh(
+    population: str, n: int, k: int, epsilon: float
+) -> None:
+    sd = float(POPULATIONS[population].std())
+    covered = halved = 0
+    adaptive, known = [], []
+    for trial in simulated(population, n, k, PureDP(epsilon), seed=5):
+        found = trial.blend(Rule())
+        reach, error = found.half_width(0.95), abs(found.estimate - trial.population_mean)
+        covered += error <= reach
+        halved += error <= reach / 2
+        adaptive.append((found.estimate - trial.empirical_mean) ** 2)
+        known.append((trial.blend(Rule("kvh", sd=sd)).estimate - trial.empirical_mean) ** 2)
+    assert covered / TRIALS >= LOWEST
+    assert halved / TRIALS < LOWEST  # the control: half the interval is not enough
+    assert np.mean(adaptive) <= 1.15 * np.mean(known)
+
+
+def test_gaussian_noise_is_covered_too() -> None:
+    covered = halved = 0
+    for trial in simulated("uniform", 600, 60, ApproxDP(0.3, 0.01), seed=6, noise="gaussian"):
+        assert trial.trusted is not None
+        assert trial.trusted.gaussian_variance > 0
+        found = trial.blend(Rule())
+        error = abs(found.estimate - trial.population_mean)
+        covered += error <= found.half_width(0.95)
+        halved += error <= found.half_width(0.95) / 2
+    assert covered / TRIALS >= LOWEST > halved / TRIALS
+
+
+# --- disagreement -----------------------------------------------------------------------------------------------------
+
+
+def p_values(rule: Rule, population: str = "uniform", shift: float = 0.0) -> np.ndarray:
+    found = []
+    for trial in simulated(population, 600, 60, PureDP(0.7), seed=7):
+        assert trial.trusted is not None
+        moved = replace(trial.trusted, noisy_total=trial.trusted.noisy_total + round(shift / trial.trusted.step))
+        gap = blend(moved, trial.local, rule).disagreement
+        assert gap is not None
+        found.append(gap.p_value)
+    return np.array(found)
+
+
+def test_p_values_are_uniform_when_the_groups_agree_and_the_spread_is_known() -> None:
+    sd = float(POPULATIONS["coin"].std())
+    assert stats.kstest(p_values(Rule("kvh", sd=sd), "coin"), "uniform").pvalue > 1e-6
+    # The control: a stated spread of a quarter of the true one makes the p-values too small.
+    assert stats.kstest(p_values(Rule("kvh", sd=sd / 4), "coin"), "uniform").pvalue < 1e-6
+
+
+@pytest.mark.parametrize("population", ["uniform", "coin", "salaries"])
+def test_p_values_are_never_too_small_when_the_spread_is_learned(population: str) -> None:
+    found = p_values(Rule(), population)
+    for level in (0.01, 0.05, 0.2):
+        assert np.sum(found <= level) <= stats.binom.ppf(1 - 1e-6, TRIALS, level)
+
+
+def test_p_values_are_small_when_the_groups_differ() -> None:
+    found = p_values(Rule(), shift=0.9)
+    assert np.mean(found < 0.01) > 0.9
+
+
+@pytest.mark.parametrize("device", [randomiser(k, ONE) for k in ("dithered", "piecewise", "laplace")], ids=str)
+def test_the_learned_spread_does_not_lean(device: Randomiser) -> None:
+    """Over many people the learned variance comes to the data's, whatever the randomiser."""
+    people = np.resize(POPULATIONS["lopsided"], 400_000)
+    noise = sum_noise(ONE)
+    runs = trials(people, n=400_000, trusted_people=500, noise=noise, randomiser=device, count=1, rng=seeded(2))
+    (one,) = runs
+    assert one.blend(Rule()).variance == pytest.approx(float(people.var()), abs=0.06)

@@ -1,0 +1,154 @@
+"""Estimate-only publication: what one local person can move, by brute force, and what that is worth."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from hybridp.blend.mean import Blend, Rule, blend
+from hybridp.blend.sealed import SealedBlend, seal
+from hybridp.curator.mean import Totals, release_sum, sum_noise
+from hybridp.noise import reports
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
+from hybridp.randomness import seeded
+
+KINDS: tuple[LocalName, ...] = ("dithered", "piecewise", "laplace", "gaussian")
+PROMISE = ApproxDP(1.0, 1e-6)
+
+
+def local_sum(levels: np.ndarray, device: Randomiser, coins: int) -> LocalSummary:
+    unit = reports(device, levels, rng=seeded(coins))
+    return LocalSummary(len(unit), float(unit.sum()), float((unit**2).sum()), device)
+
+
+def trusted_sum(people: int, promise: PureDP | ApproxDP = PROMISE, seed: int = 1) -> TrustedSummary:
+    noise = sum_noise(promise, "laplace")
+    held = Totals(people, people * LEVELS // 3, LocalSummary(0, 0.0, 0.0, randomiser("dithered", promise)))
+    return release_sum(held, noise, rng=seeded(seed))
+
+
+def sealed_with(trusted: TrustedSummary, local: LocalSummary, weight: float) -> tuple[Blend, SealedBlend]:
+    found = blend(trusted, local, Rule("fixed", weight=weight, sd=0.4))
+    return found, seal(trusted, local, found)
+
+
+def steps(sealed: SealedBlend, trusted: TrustedSummary, weight: float) -> Fraction:
+    """The published number in steps of the noisy sum, as the rational number that it is."""
+    return (Fraction(sealed.estimate) + Fraction(weight)) / (Fraction(weight) * Fraction(trusted.step))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weight", [0.05, 0.5, 0.93])
+def test_the_published_number_lies_on_the_trusted_lattice(kind: LocalName, weight: float) -> None:
+    device = randomiser(kind, PROMISE)
+    off = 0
+    for coins in range(20):
+        trusted = trusted_sum(60, seed=coins)
+        local = local_sum(np.arange(300) * (LEVELS // 300), device, coins)
+        found, sealed = sealed_with(trusted, local, weight)
+        at = steps(sealed, trusted, weight)
+        # Doubles near 1 are 2e-16 apart, which is up to 1e-3 of a step here.
+        assert abs(at - round(at)) < 0.01
+        # Sealing moves the estimate by half a step at most.
+        assert abs(sealed.estimate - found.estimate) <= 0.501 * weight * trusted.step
+        unrounded = (Fraction(found.estimate) + Fraction(weight)) / (Fraction(weight) * Fraction(trusted.step))
+        off += abs(unrounded - round(unrounded)) > 0.01
+    assert off > 10  # the control: an estimate that was not sealed is off the lattice
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weight", [0.6, 0.85])
+def test_one_local_person_moves_it_by_no_more_than_is_claimed(kind: LocalName, weight: float) -> None:
+    """Pairs of groups that differ in one person, all coins held fixed: seeded reports repeat their coins."""
+    device, people = randomiser(kind, PROMISE), 100
+    trusted = trusted_sum(20)
+    assert isinstance(trusted.noise, DiscreteLaplace)
+    draw = np.random.default_rng(8)
+    furthest = Fraction(0)
+    claims = set()
+    for coins in range(250):
+        levels = draw.integers(0, LEVELS + 1, people)
+        other = levels.copy()
+        other[draw.integers(people)] = [0, LEVELS, int(draw.integers(0, LEVELS + 1))][draw.integers(3)]
+        if coins % 5 == 0:
+            levels[0], other = 0, np.concatenate([[LEVELS], levels[1:]])
+        pair = [sealed_with(trusted, local_sum(v, device, coins), weight)[1] for v in (levels, other)]
+        moved = abs(steps(pair[0], trusted, weight) - steps(pair[1], trusted, weight))
+        furthest = max(furthest, moved)
+        for one in pair:
+            assert one.local_viewer is not None
+            claims.add(one.local_viewer.epsilon)
+    assert len(claims) == 1  # the promise is made before the reports are seen
+    claimed = claims.pop() * trusted.noise.scale
+    assert furthest <= claimed + 0.01
+    # The claim is not idle: half of it is exceeded, and where noise is added it is met to a few steps.
+    assert furthest > claimed / 2
+    if kind in ("laplace", "gaussian"):
+        assert furthest >= claimed - 4
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("c", [0.001, 0.05, 0.4])
+@pytest.mark.parametrize("over", [1.3, 3.0])
+def test_amplification_with_laplace_reports_is_the_papers(epsilon: float, c: float, over: float) -> None:
+    n, weight = 20_000, 1 - (1 - c) / over
+    k = round(c * n)
+    local = LocalSummary(n - k, 12.5, 40.0 * n, randomiser("laplace", PureDP(epsilon)))
+    _, sealed = sealed_with(trusted_sum(k, PureDP(epsilon)), local, weight)
+    assert sealed.local_viewer is not None
+    expected = epsilon * c * (1 - weight) / ((1 - c) * weight)
+    assert sealed.local_viewer.delta == 0
+    # A handful of rounding steps, of which one person's reach has 2^32 or a few orders fewer.
+    assert expected <= sealed.local_viewer.epsilon <= expected * (1 + 1e-4)
+    assert sealed.local_viewer.epsilon < epsilon
+
+
+def test_no_amplification_is_claimed_where_there_is_none() -> None:
+    trusted = trusted_sum(50, PureDP(1.0))
+    local = LocalSummary(50, 1.0, 400.0, randomiser("laplace", PureDP(1.0)))
+    # With equal groups the trusted noise covers a local person only when it weighs more than half.
+    assert sealed_with(trusted, local, 0.51)[1].local_viewer is not None
+    assert sealed_with(trusted, local, 0.49)[1].local_viewer is None
+    for weight in (0.0, 1.0):
+        found, sealed = sealed_with(trusted, local, weight)
+        assert (sealed.local_viewer, sealed.estimate) == (None, found.estimate)
+    for one in (seal(None, local, blend(None, local, Rule())), seal(trusted, None, blend(trusted, None, Rule()))):
+        assert one.local_viewer is None
+
+
+def test_gaussian_noise_amplifies_by_its_own_profile() -> None:
+    promise = ApproxDP(1.0, 1e-6)
+    noise = sum_noise(promise, "gaussian")
+    assert isinstance(noise, DiscreteGaussian)
+    trusted = TrustedSummary(200, 100 * LEVELS, noise)
+    local = LocalSummary(1800, 30.0, 9000.0, randomiser("laplace", promise))
+    weight = 0.6
+    promised = sealed_with(trusted, local, weight)[1].local_viewer
+    assert isinstance(promised, ApproxDP)
+    assert (promised.delta, promised.epsilon < 1.0) == (1e-6, True)
+    # Balle and Wang's delta(epsilon), for a shift of (1-w) 2/(n_L w step) lattice steps.
+    ratio = (1 - weight) * 2 / (1800 * weight * trusted.step) / noise.sigma
+
+    def delta(epsilon: float) -> float:
+        tail = norm.cdf(-ratio / 2 - epsilon / ratio)
+        return float(norm.cdf(ratio / 2 - epsilon / ratio) - math.exp(epsilon) * tail)
+
+    assert delta(promised.epsilon) <= 1e-6 * (1 + 1e-6)
+    assert delta(promised.epsilon * 0.99) > 1e-6
+
+
+def test_the_interval_uses_public_numbers_only() -> None:
+    trusted = trusted_sum(60)
+    device = randomiser("dithered", PROMISE)
+    widths = set()
+    for coins in range(6):
+        local = local_sum(np.random.default_rng(coins).integers(0, LEVELS + 1, 300), device, coins)
+        widths.add(sealed_with(trusted, local, 0.5)[1].half_width(0.95))
+    assert len(widths) == 1

@@ -1,0 +1,171 @@
+"""Good input: every command, as JSON and for people, alone and one after another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridp import __version__
+
+Runner = Callable[..., Any]
+
+RELEASE = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
+GOOD = [
+    "plan mean --n 2.5e5 --opt-in 0.01 --lower 0 --upper 2.4e6 --sd 53_000 --epsilon 1",
+    "plan mean --n 250,000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --target 0.01",
+    "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --elasticity 1.5 --plot plan.png",
+    "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3",
+    "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --weight 0.5",
+    "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --noise laplace --sd 0.2",
+    "randomise people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out reports.parquet",
+    "randomise people.csv --value pay --lower 0 --upper 100000 --epsilon 3 --local laplace --out all.csv --seed 4",
+    f"release mean collected.csv {RELEASE}",
+    f"release mean collected.csv {RELEASE} --delta 1e-6 --noise gaussian --trusted-epsilon 0.5 --level 0.9",
+    f"release mean collected.csv {RELEASE} --estimator kvh --sd 9000 --publish estimate-only",
+    f"release mean collected.csv {RELEASE} --estimator full-lm --plot release.svg",
+    f"release mean people.csv {RELEASE} --simulate-local --seed 5",
+    f"release mean collected.csv {RELEASE} --person id --ledger new.ledger",
+    "ledger create study.ledger --epsilon 2 --delta 1e-6 --local-epsilon 1",
+]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("line", GOOD)
+def test_json_is_one_object_and_nothing_else(run: Runner, line: str) -> None:
+    found = run(line, "--json")
+    assert found.code == 0
+    assert "error" not in found.document
+    assert "\n" not in found.err.removeprefix("Created new.ledger").rstrip("\n")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("line", GOOD)
+def test_people_get_text(run: Runner, line: str) -> None:
+    found = run(line)
+    assert found.code == 0
+    assert found.out.strip()
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(found.out)
+
+
+@pytest.mark.usefixtures("folder")
+def test_pictures_are_written(run: Runner, tmp_path: Path) -> None:
+    for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
+        found = run(f"release mean collected.csv {RELEASE} --plot picture{ending} --json")
+        assert found.document["plot"] == f"picture{ending}"
+        assert (tmp_path / f"picture{ending}").read_bytes().startswith(start)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_randomise_then_release(run: Runner, ending: str) -> None:
+    line = f"randomise people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out sent.{ending}"
+    sent = run(line, "--json").document
+    assert (sent["randomised"], sent["simulated"], sent["epsilon"], sent["delta"]) == (90, False, 1.0, 0.0)
+    assert run(line, "--json").code == 2  # never over an existing file, unless told
+    assert run(line, "--overwrite", "--json").code == 0
+    found = run(f"release mean sent.{ending} {RELEASE} --ledger study.ledger --json")
+    assert found.code == 0
+    document = found.document
+    assert (document["groups"]["trusted"]["people"], document["groups"]["local"]["people"]) == (30, 90)
+    assert document["simulated"] is False
+    assert document["receipt"]["randomness"] == "system randomness"
+    # The promise of this release was the ledger's whole total, so there is no second one.
+    again = run(f"release mean sent.{ending} {RELEASE} --ledger study.ledger --json")
+    assert again.code == 3
+    accounts = run("ledger show study.ledger --json").document["accounts"]
+    assert {a["group"]: (a["spent"]["epsilon"], a["left"]["epsilon"]) for a in accounts} == {
+        "trusted": (1.0, 0.0),
+        "local": (1.0, 0.0),
+    }
+
+
+@pytest.mark.usefixtures("folder")
+def test_local_values_do_not_leave_the_device(run: Runner, tmp_path: Path) -> None:
+    run("randomise people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out sent.csv --json")
+    raw = [row.split(",") for row in (tmp_path / "people.csv").read_text().splitlines()[1:]]
+    sent = (tmp_path / "sent.csv").read_text()
+    for _, pay, trust in raw:
+        assert (f",{pay}," in sent) is (trust == "trusted")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_second_use_of_the_reports_is_free(run: Runner) -> None:
+    run("ledger create study.ledger --epsilon 2 --local-epsilon 1 --json")
+    for left in (1.0, 0.0):
+        assert run(f"release mean collected.csv {RELEASE} --ledger study.ledger --json").code == 0
+        accounts = run("ledger show study.ledger --json").document["accounts"]
+        assert {a["group"]: a["left"]["epsilon"] for a in accounts} == {"trusted": left, "local": 0.0}
+    spent = run("ledger show study.ledger --tight-delta 1e-6 --json").document["accounts"]
+    assert all(0 < a["tight"]["epsilon"] <= a["spent"]["epsilon"] for a in spent)
+
+
+@pytest.mark.usefixtures("folder")
+def test_trials_are_marked(run: Runner) -> None:
+    for line in (
+        f"release mean collected.csv {RELEASE} --seed 1",
+        f"release mean people.csv {RELEASE} --simulate-local",
+    ):
+        assert run(line, "--json").document["simulated"] is True
+        assert "SIMULATED" in run(line).err
+    seeded = "randomise people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --seed 1 --out s.csv"
+    assert run(seeded, "--json").document["simulated"] is True
+    assert run(f"release mean s.csv {RELEASE} --json").document["simulated"] is True
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_seed_repeats_a_trial(run: Runner) -> None:
+    one, other = (run(f"release mean people.csv {RELEASE} --simulate-local --seed 8 --json") for _ in range(2))
+    assert one.document["groups"]["trusted"]["mean"] == other.document["groups"]["trusted"]["mean"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "trusted", "local"),
+    [("5,trusted,\n7,trusted,\n", 2, 0), (",local,9\n,local,3\n", 0, 2), ("5,trusted,\n", 1, 0), (",local,9\n", 0, 1)],
+)
+def test_one_group_may_be_empty(run: Runner, tmp_path: Path, rows: str, trusted: int, local: int) -> None:
+    (tmp_path / "rows.csv").write_text("pay,trust,report\n" + rows)
+    found = run("release mean rows.csv --value pay --trust trust --lower 0 --upper 10 --epsilon 1 --json").document
+    assert (found["groups"]["trusted"]["people"], found["groups"]["local"]["people"]) == (trusted, local)
+    assert found["weight"] == float(trusted > 0)
+    assert found["disagreement"]["p_value"] is None
+    assert {p["group"] for p in found["receipt"]["promises"]} == {"trusted" if trusted else "local"}
+
+
+def test_numbers_that_json_has_not_are_null(run: Runner) -> None:
+    plan = "plan mean --n 1000 --opt-in 0.001 --lower 0 --upper 1 --sd 0.5 --epsilon 1 --json"
+    assert run(plan).document["critical"]["n"] is None
+
+
+@pytest.mark.parametrize("line", ["", "--help", "-h", "plan", "release", "ledger --help", "release mean --help"])
+def test_help_is_help(run: Runner, line: str) -> None:
+    found = run(line)
+    assert found.code == 0
+    assert found.out.startswith("Usage: hybridp")
+
+
+def test_the_version_is_the_package_s(run: Runner) -> None:
+    assert __version__ in run("--version").out
+
+
+def test_the_demo(run: Runner, tmp_path: Path) -> None:
+    found = run("demo --people 3000 --trials 3 --out tour --json")
+    assert found.code == 0
+    document = found.document
+    assert document["generated"] is True
+    assert (document["people"], document["trusted"]) == (3000, 30)
+    assert document["release"]["interval"]["low"] < document["release"]["interval"]["high"]
+    assert document["comparison"]["trials"] == 3
+    for name in document["files"].values():
+        assert (tmp_path / name).is_file()
+    # The people's own values were only ever on their devices.
+    assert not (tmp_path / "tour" / "people.csv").exists()
+    ledger = run("ledger show tour/demo.ledger --json").document
+    assert [a["left"]["epsilon"] for a in ledger["accounts"]] == [0.0, 0.0]
+    again = run("demo --people 3000 --trials 3 --out tour")
+    assert again.code == 0
+    assert "Receipt" in again.out

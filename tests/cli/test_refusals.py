@@ -1,0 +1,244 @@
+"""Bad input: one sentence, exit code 2 or 3, one JSON object when asked for, and never a person's value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECRET = "987654.321"
+Runner = Callable[..., Any]
+
+RELEASE = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
+PLAN = "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1"
+AMPLIFY = "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 100 --epsilon 1 --delta 1e-6"
+REPORTS = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out new.csv"
+
+# (command, what the sentence must name)
+BAD = [
+    # the promise
+    (f"release mean collected.csv {RELEASE} --epsilon -1", "epsilon"),
+    (f"release mean collected.csv {RELEASE} --epsilon 0", "epsilon"),
+    (f"release mean collected.csv {RELEASE} --epsilon nan", "epsilon"),
+    (f"release mean collected.csv {RELEASE} --epsilon inf", "epsilon"),
+    (f"release mean collected.csv {RELEASE} --epsilon 1e-9", "epsilon"),
+    (f"release mean collected.csv {RELEASE} --epsilon lots", "epsilon"),
+    (f"release mean collected.csv {RELEASE} --delta 1", "delta"),
+    (f"release mean collected.csv {RELEASE} --delta -0.1", "delta"),
+    (f"release mean collected.csv {RELEASE} --delta nan", "delta"),
+    (f"release mean collected.csv {RELEASE} --trusted-epsilon 0", "epsilon"),
+    (f"release mean collected.csv {RELEASE} --noise gaussian", "delta"),
+    (f"release mean collected.csv {RELEASE} --local gaussian", "delta"),
+    (f"release mean collected.csv {RELEASE} --noise loud", "noise"),
+    # the bounds
+    (f"release mean collected.csv {RELEASE} --lower 100000", "upper"),
+    (f"release mean collected.csv {RELEASE} --upper -5", "upper"),
+    (f"release mean collected.csv {RELEASE} --lower nan", "lower"),
+    (f"release mean collected.csv {RELEASE} --upper inf", "upper"),
+    ("release mean collected.csv --value pay --trust trust --lower 0 --epsilon 1", "upper"),
+    # the columns and the file
+    (f"release mean collected.csv {RELEASE} --value wage", "value"),
+    (f"release mean collected.csv {RELEASE} --trust faith", "trust"),
+    (f"release mean collected.csv {RELEASE} --report answer", "report"),
+    (f"release mean collected.csv {RELEASE} --person who", "person"),
+    (f"release mean people.csv {RELEASE}", "report"),
+    (f"release mean nowhere.csv {RELEASE}", "exists"),
+    (f"release mean folder.csv {RELEASE}", "file"),
+    (f"release mean . {RELEASE}", "path"),
+    (f"release mean rows.txt {RELEASE}", ".csv"),
+    (f"release mean fake.parquet {RELEASE}", "Parquet"),
+    (f"release mean fake.duckdb {RELEASE}", "DuckDB"),
+    (f"release mean collected.csv {RELEASE} --table t", "table"),
+    (f"release mean {RELEASE}", "FILE"),
+    # the rows
+    (f"release mean empty.csv {RELEASE}", "header"),
+    (f"release mean header.csv {RELEASE}", "people"),
+    (f"release mean text.csv {RELEASE}", "pay"),
+    (f"release mean texty.csv {RELEASE}", "pay"),
+    (f"release mean label.csv {RELEASE}", "trust"),
+    (f"release mean secretlabel.csv {RELEASE}", "trust"),
+    (f"release mean nolabel.csv {RELEASE}", "trust"),
+    (f"release mean missing.csv {RELEASE}", "missing"),
+    (f"release mean missing.csv {RELEASE} --missing -1", "missing"),
+    (f"release mean missing.csv {RELEASE} --missing nan", "missing"),
+    (f"release mean nan.csv {RELEASE}", "pay"),
+    (f"release mean ragged.csv {RELEASE}", "fields"),
+    (f"release mean quote.csv {RELEASE}", "readable"),
+    (f"release mean latin.csv {RELEASE}", "UTF-8"),
+    (f"release mean far.csv {RELEASE}", "report"),
+    (f"release mean infinite.csv {RELEASE}", "report"),
+    (f"release mean wordy.csv {RELEASE}", "report"),
+    (f"release mean silent.csv {RELEASE}", "report"),
+    (f"release mean repeated.csv {RELEASE}", "repeated"),
+    (f"release mean othermechanism.csv {RELEASE}", "mechanism"),
+    (f"release mean twice.csv {RELEASE} --person id", "once"),
+    (f"release mean secretid.csv {RELEASE} --person id", "once"),
+    (f"release mean torn.csv {RELEASE} --person id --record-key key", "label"),
+    (f"release mean torn.csv {RELEASE} --record-key key", "person"),
+    # the estimator
+    (f"release mean collected.csv {RELEASE} --weight 0.5", "weight"),
+    (f"release mean collected.csv {RELEASE} --estimator fixed", "weight"),
+    (f"release mean collected.csv {RELEASE} --estimator fixed --weight 2", "weight"),
+    (f"release mean collected.csv {RELEASE} --estimator kvh", "sd"),
+    (f"release mean collected.csv {RELEASE} --estimator kvh --sd 50001", "sd"),
+    (f"release mean collected.csv {RELEASE} --estimator kvh --sd -1", "sd"),
+    (f"release mean collected.csv {RELEASE} --gap -1", "gap"),
+    (f"release mean collected.csv {RELEASE} --level 1", "level"),
+    (f"release mean collected.csv {RELEASE} --level nan", "level"),
+    (f"release mean collected.csv {RELEASE} --estimator median", "estimator"),
+    (f"release mean collected.csv {RELEASE} --publish estimate-only", "publish"),
+    (f"release mean collected.csv {RELEASE} --seed -1", "seed"),
+    (f"release mean collected.csv {RELEASE} --plot picture.gif", "plot"),
+    (f"release mean collected.csv {RELEASE} --plot nowhere/picture.png", "plot"),
+    # the ledger
+    (f"release mean collected.csv {RELEASE} --ledger people.csv", "ledger"),
+    (f"release mean collected.csv {RELEASE} --ledger folder.csv", "ledger"),
+    ("ledger show nowhere.ledger", "ledger"),
+    ("ledger show people.csv", "ledger"),
+    ("ledger create people.csv --epsilon 1", "exists"),
+    ("ledger create nowhere/l.ledger --epsilon 1", "folder"),
+    ("ledger create l.ledger --epsilon nan", "epsilon"),
+    ("ledger create l.ledger --epsilon 1e9", "epsilon"),
+    ("ledger create l.ledger --epsilon 1 --delta 1", "delta"),
+    # the devices
+    (f"randomise people.csv {REPORTS} --out nowhere/new.csv", "out"),
+    (f"randomise people.csv {REPORTS} --out people.csv", "out"),
+    (f"randomise collected.csv {REPORTS}", "report"),
+    (f"randomise people.csv {REPORTS} --value wage", "value"),
+    (f"randomise people.csv {REPORTS} --epsilon 31", "epsilon"),
+    (f"randomise people.csv {REPORTS} --upper 0", "upper"),
+    (f"randomise latin.csv {REPORTS}", ""),
+    # the plan
+    (f"{PLAN} --n 1", "n"),
+    (f"{PLAN} --n many", "--n"),
+    (f"{PLAN} --n 10.5", "--n"),
+    (f"{PLAN} --n 1e400", "--n"),
+    (f"{PLAN} --opt-in 0", "opt-in"),
+    (f"{PLAN} --opt-in 1", "opt-in"),
+    (f"{PLAN} --opt-in nan", "opt-in"),
+    (f"{PLAN} --sd 0", "sd"),
+    (f"{PLAN} --sd 0.51", "sd"),
+    (f"{PLAN} --sd 0.3:0.2", "sd"),
+    (f"{PLAN} --sd 1:2:3", "sd"),
+    (f"{PLAN} --mean 2", "mean"),
+    (f"{PLAN} --target -1", "target"),
+    (f"{PLAN} --elasticity nan", "elasticity"),
+    (f"{PLAN} --plot picture", "plot"),
+    (f"{PLAN} --upper 0", "upper"),
+    # amplification
+    (f"{AMPLIFY} --weight 2", "weight"),
+    (f"{AMPLIFY}", "weight"),
+    (f"{AMPLIFY} --weight 0.5 --sd 5", "Got both"),
+    (f"{AMPLIFY} --weight 0.5 --adversaries 2", "adversaries"),
+    (f"{AMPLIFY} --weight 0.5 --delta 0", "delta"),
+    (f"{AMPLIFY} --weight 0.5 --epsilon -1", "epsilon"),
+    (f"{AMPLIFY} --sd 51", "sd"),
+    (f"{AMPLIFY} --sd nan", "sd"),
+    # the demo and the words
+    ("demo --people 5", "people"),
+    ("demo --people 1000 --trials 1", "trials"),
+    ("demo --people 1000 --opt-in 0", "opt-in"),
+    ("demo --people 1000 --trials 2 --epsilon 0", "epsilon"),
+    ("demo --out people.csv", "out"),
+    ("dance", "dance"),
+    ("release median collected.csv", "median"),
+    ("ledger", "--json"),
+]
+
+
+def check_refusal(found: Any, names: str) -> None:
+    assert found.code in (2, 3)
+    message = found.document["error"]["message"]
+    assert set(found.document) == {"error"}
+    assert found.document["error"]["exit_code"] == found.code
+    assert names in message
+    assert len(message) < 400
+    lines = found.err.splitlines()
+    assert lines == [f"hybridp: {message}"]
+    for text in (found.out, found.err):
+        assert "Traceback" not in text
+        assert SECRET.split(".")[0] not in text
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("line", "names"), BAD)
+def test_a_refusal_is_one_sentence(run: Runner, line: str, names: str) -> None:
+    check_refusal(run(line, "--json"), names)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("line", [BAD[0][0], f"release mean text.csv {RELEASE}", "dance"])
+def test_without_json_stdout_stays_empty(run: Runner, line: str) -> None:
+    found = run(line)
+    assert (found.code, found.out) == (2, "")
+    assert re.fullmatch(r"hybridp: [^\n]+\n", found.err)
+
+
+# Each line is refused today, but not as it should be, or is not refused at all.
+ODD = [
+    pytest.param(f"release mean headerless.csv {RELEASE}", "", id="a file without a header: nobody's row is quoted"),
+    pytest.param(f"release mean collected.csv {RELEASE} --ledger no/l.ledger", "ledger", id="Created is said early"),
+    pytest.param(f"release mean collected.csv {RELEASE} --local-sd 5", "sd", id="local-sd without sd is ignored"),
+    pytest.param(f"randomise people.csv {REPORTS} --out new.txt", "`out`", id="the ending of out is blamed on path"),
+    pytest.param(f"{PLAN} --n 1e300", "n", id="too many people overflow"),
+    pytest.param(f"{PLAN} --n 1e19", "n", id="more people than 64 bits"),
+    pytest.param(f"{PLAN} --opt-in 1e-300", "opt-in", id="less than one trusted person, division by zero"),
+    pytest.param(f"{PLAN} --opt-in 0.0001", "opt-in", id="a tenth of a trusted person"),
+    pytest.param(f"{PLAN} --upper 1e308", "upper", id="a range whose square overflows"),
+    pytest.param(f"{PLAN} --upper 1e-200", "upper", id="a range whose square underflows"),
+    pytest.param(f"{PLAN} --elasticity 1e6", "elasticity", id="an elasticity that overflows"),
+    pytest.param(f"{AMPLIFY} --weight 0 --sd 5", "Got both", id="weight 0 counts as none"),
+    pytest.param(f"{AMPLIFY} --weight 0.5 --opt-in 1", "opt-in", id="opt-in is called trusted_share"),
+    pytest.param("demo --people 1e30 --trials 2", "people", id="more made-up people than fit"),
+]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("line", "names"), ODD)
+def test_odd_input_is_refused_in_one_sentence(run: Runner, line: str, names: str) -> None:
+    check_refusal(run(line, "--json"), names)
+
+
+def test_the_smallest_plan_can_be_drawn(run: Runner) -> None:
+    found = run("plan mean --n 2 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1 --plot plan.png --json")
+    assert found.code == 0
+
+
+@pytest.mark.parametrize("picture", ["picture.gif", "nowhere/picture.png"])
+def test_a_picture_that_cannot_be_saved_costs_nothing(run: Runner, folder: Path, picture: str) -> None:
+    assert run("ledger create study.ledger --epsilon 1 --json").code == 0
+    assert run(f"release mean collected.csv {RELEASE} --ledger study.ledger --plot {picture} --json").code == 2
+    accounts = run("ledger show study.ledger --json").document["accounts"]
+    assert [a["left"]["epsilon"] for a in accounts] == [1.0, 1.0]
+    assert (folder / "study.ledger").exists()
+
+
+def test_a_trusted_only_table_needs_no_reports(run: Runner, tmp_path: Path) -> None:
+    (tmp_path / "trusted.csv").write_text("pay,trust\n5,trusted\n7,trusted\n")
+    assert run(f"release mean trusted.csv {RELEASE} --estimator tcm-only --json").code == 0
+
+
+# --- exit code 3 ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("file", ["collected.csv", "nowhere.csv", "empty.csv", "text.csv", "folder.csv"])
+def test_an_overdraft_is_refused_before_the_file_is_looked_at(run: Runner, file: str) -> None:
+    assert run("ledger create small.ledger --epsilon 0.5 --json").code == 0
+    found = run(f"release mean {file} {RELEASE} --ledger small.ledger --json")
+    assert found.code == 3
+    check_refusal(found, "left")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("file", ["nowhere.csv", "empty.csv", "header.csv", "text.csv", "far.csv"])
+def test_a_bad_file_is_charged_and_voided(run: Runner, file: str) -> None:
+    assert run("ledger create study.ledger --epsilon 1 --json").code == 0
+    assert run(f"release mean {file} {RELEASE} --ledger study.ledger --json").code == 2
+    ledger = run("ledger show study.ledger --json").document
+    assert [a["left"]["epsilon"] for a in ledger["accounts"]] == [1.0, 1.0]
+    assert {c["state"] for c in ledger["charges"]} == {"void"}
+    assert run(f"release mean collected.csv {RELEASE} --ledger study.ledger --json").code == 0

@@ -1,0 +1,146 @@
+"""The list of every mechanism that the contract suite runs over. A new mechanism joins by adding its cases here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import pytest
+
+from hybridp.public import mechanisms as m
+from hybridp.public import randomisers as r
+from hybridp.public.budgets import ApproxDP, PureDP
+
+from . import laws
+from .laws import Law
+
+__all__ = ["ANYTHING_GOES", "MECHANISMS", "Case", "every"]
+
+Kind = Literal["continuous", "lattice", "local", "categories"]
+
+ANYTHING_GOES = ApproxDP(25.0, 0.9)
+"""A promise so weak that a description with too little noise for its own can be built, and sampled as a control."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A description under test, its law from first principles, and the change that takes 10 % of its noise away."""
+
+    mechanism: Any
+    law_of: Callable[..., Law]
+    weaken: Callable[[Any], dict[str, float]]
+    kind: Kind
+    waste: float = 1e-6
+    """How far, relatively, the true delta (or e^loss) may stay below the stated one; 1 for a rule that is not tight."""
+
+    @property
+    def core(self) -> Any:
+        """The frozen description that holds the parameters (a local form wraps its noise)."""
+        return getattr(self.mechanism, "noise", self.mechanism)
+
+    @property
+    def guarantee(self) -> PureDP | ApproxDP:
+        promise: PureDP | ApproxDP = self.mechanism.guarantee
+        return promise
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {f.name: getattr(self.core, f.name) for f in fields(self.core)}
+
+    @property
+    def law(self) -> Law:
+        return self.law_of(**self.parameters)
+
+    @property
+    def weaker_law(self) -> Law:
+        return self.law_of(**(self.parameters | self.weaken(self.core)))
+
+    def weaker(self, **other: Any) -> Any:
+        """The description with 10 % less noise; refused unless `guarantee` is given and weak enough."""
+        core = replace(self.core, **self.weaken(self.core), **other)
+        return core if self.core is self.mechanism else type(self.mechanism)(core)
+
+    def __str__(self) -> str:
+        kinds = dict.fromkeys(type(part).__name__ for part in (self.mechanism, self.core))
+        sizes = [f"{k}={v}" for k, v in self.parameters.items() if k in ("sensitivity", "categories")]
+        rule = ["classic"] if self.waste == 1 else []
+        return " ".join([*kinds, *rule, f"({self.guarantee.epsilon:.3g},{self.guarantee.delta:g})", *sizes])
+
+
+def less_scale(core: Any) -> dict[str, float]:
+    return {"scale": core.scale * 0.9}
+
+
+def less_sigma(core: Any) -> dict[str, float]:
+    return {"sigma": core.sigma * 0.9}
+
+
+def fewer_flips(core: Any) -> dict[str, float]:
+    return {"flips": core.flips * 9 // 10}
+
+
+def more_inside(core: Any) -> dict[str, float]:
+    return {"inside": laws.WORD - (laws.WORD - core.inside) * 9 // 10}
+
+
+def more_truth(core: Any) -> dict[str, float]:
+    return {"keep": laws.WORD - (laws.WORD - core.keep) * 9 // 10}
+
+
+def on_levels(noise: Callable[..., Law]) -> Callable[..., Law]:
+    return lambda **parameters: laws.additive_level(noise, **parameters)
+
+
+PURE = [PureDP(0.1), PureDP(1 / 3), PureDP(1.0), PureDP(4.0), PureDP(10.0)]
+APPROX = [ApproxDP(0.1, 1e-5), ApproxDP(1 / 3, 0.02), ApproxDP(1.0, 1e-7), ApproxDP(5.0, 1e-3), ApproxDP(10.0, 1e-7)]
+LOCAL_APPROX = [ApproxDP(0.5, 1e-3), ApproxDP(1.0, 1e-6), ApproxDP(4.0, 0.01)]
+CLASSIC = [ApproxDP(0.1, 1e-5), ApproxDP(0.5, 1e-7), ApproxDP(1.0, 1e-7), ApproxDP(1.0, 0.01)]
+
+
+def _mechanisms() -> Iterator[Case]:
+    for pure in PURE:
+        for width in (1.0, 2349033.0):
+            yield Case(m.laplace(pure, width), laws.laplace, less_scale, "continuous")
+        for steps in (1, 7, 2**32):
+            yield Case(m.discrete_laplace(pure, steps), laws.discrete_laplace, less_scale, "lattice")
+        yield Case(r.dithered_bit(pure), laws.dithered_bit, fewer_flips, "local")
+        yield Case(r.piecewise(pure), laws.piecewise, more_inside, "local")
+        yield Case(r.local_additive(pure), on_levels(laws.discrete_laplace), less_scale, "local")
+        for k in (2, 3, 20):
+            yield Case(r.k_randomised_response(pure, k), laws.k_response, more_truth, "categories")
+    for approx in APPROX:
+        yield Case(m.laplace(approx, 1), laws.laplace, less_scale, "continuous")
+        for width in (1.0, 1234.5):
+            yield Case(m.gaussian(approx, width), laws.gaussian, less_sigma, "continuous")
+        for steps in (1, 7, 2**32):
+            yield Case(m.discrete_laplace(approx, steps), laws.discrete_laplace, less_scale, "lattice")
+        # On a coarse lattice the continuous sigma already suffices and is kept: up to 2 % of delta is left unused.
+        yield Case(m.discrete_gaussian(approx, 20), laws.discrete_gaussian, less_sigma, "lattice", waste=0.02)
+        yield Case(m.discrete_gaussian(approx, 2**32), laws.discrete_gaussian, less_sigma, "lattice")
+    for approx in LOCAL_APPROX:
+        yield Case(r.local_additive(approx), on_levels(laws.discrete_laplace), less_scale, "local")
+        yield Case(r.local_additive(approx, "gaussian"), on_levels(laws.discrete_gaussian), less_sigma, "local")
+        for k in (2, 5):
+            yield Case(r.k_randomised_response(approx, k), laws.k_response, more_truth, "categories")
+    for approx in CLASSIC:
+        yield Case(m.classic_gaussian(approx, 1), laws.gaussian, less_sigma, "continuous", waste=1)
+
+
+MECHANISMS: list[Case] = list(_mechanisms())
+
+
+def every(
+    *kinds: Kind, tight: bool = False, epsilon: float = math.inf, sensitivity: float = math.inf
+) -> pytest.MarkDecorator:
+    """Parametrise a test over all cases of these kinds (all of them when none is named), up to the given sizes."""
+    chosen = [
+        case
+        for case in MECHANISMS
+        if (not kinds or case.kind in kinds)
+        and not (tight and case.waste == 1)
+        and case.guarantee.epsilon <= epsilon
+        and case.parameters.get("sensitivity", 0) <= sensitivity
+    ]
+    return pytest.mark.parametrize("case", chosen, ids=str)

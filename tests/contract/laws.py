@@ -1,0 +1,336 @@
+"""What each mechanism promises, computed a second time from the mathematical definition of its distribution.
+
+Nothing here calls the library. A law is built from a mechanism's public parameters; `delta(epsilon)` is the
+hockey-stick divergence ``sum (P - e^epsilon Q)_+`` of its outputs for the worst pair of neighbours, to 25 digits or
+more, and `loss` the supremum of ``ln P/Q``. Densities are integrated numerically, lattices are enumerated or summed
+by a series whose remainder is known, and probabilities that are multiples of 2^-64 stay fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import mpmath as mp
+
+__all__ = [
+    "Law",
+    "additive_level",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "dithered_bit",
+    "gaussian",
+    "k_response",
+    "laplace",
+    "piecewise",
+]
+
+DIGITS = 40
+LEVELS = 2**32
+WORD = 2**64
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def precise(f: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Evaluate with DIGITS digits, whatever the caller's precision."""
+
+    @wraps(f)
+    def inner(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with mp.workdps(DIGITS):
+            return f(*args, **kwargs)
+
+    return inner
+
+
+@dataclass(frozen=True)
+class Law:
+    """delta(epsilon), the largest loss (infinite when every epsilon has a delta), and the report's moments at z."""
+
+    delta: Callable[[float], mp.mpf]
+    loss: mp.mpf
+    variance: Callable[[float], mp.mpf]
+    mean: Callable[[float], mp.mpf] = mp.mpf
+
+
+def real(x: float | Fraction) -> mp.mpf:
+    exact = Fraction(x)
+    return mp.mpf(exact.numerator) / exact.denominator
+
+
+# --- densities --------------------------------------------------------------------------------------------------------
+
+
+def _stick(log_p: Callable[[mp.mpf], mp.mpf], shift: mp.mpf, width: mp.mpf, epsilon: float) -> mp.mpf:
+    """Integral of ``(p(x) - e^epsilon p(x - shift))_+`` for a log-concave even density, whose ratio falls with x."""
+    e = mp.mpf(epsilon)
+    reach = 70 * width + shift
+
+    def ratio(x: mp.mpf) -> mp.mpf:
+        return log_p(x) - log_p(x - shift)
+
+    low, high = -reach, reach
+    # A ratio within rounding of epsilon on a whole half-line (pure Laplace noise) contributes nothing.
+    if ratio(low) <= e + mp.mpf(10) ** (8 - DIGITS):
+        return mp.mpf(0)
+    for _ in range(160):
+        middle = (low + high) / 2
+        low, high = (middle, high) if ratio(middle) > e else (low, middle)
+    kinks = [k for k in (mp.mpf(0), shift) if low - 60 * width < k < low]
+    cuts = sorted({low - j * width for j in (60, 44, 32, 24, 16, 12, 8, 5, 3, 2, 1)} | set(kinks) | {low})
+    return mp.quadgl(lambda x: mp.exp(log_p(x)) - mp.exp(e + log_p(x - shift)), cuts)
+
+
+@precise
+def laplace(sensitivity: float, scale: float, **_: object) -> Law:
+    """Density ``exp(-|x|/b)/(2b)``."""
+    b, d = real(scale), real(sensitivity)
+
+    def log_p(x: mp.mpf) -> mp.mpf:
+        return -abs(x) / b - mp.log(2 * b)
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        return _stick(log_p, d, b, epsilon)
+
+    @precise
+    def variance(_: float) -> mp.mpf:
+        return 2 * mp.quadgl(lambda x: x**2 * mp.exp(log_p(x)), [j * b for j in (0, 1, 3, 7, 15, 30, 60, 120)])
+
+    return Law(delta, d / b, variance)
+
+
+@precise
+def gaussian(sensitivity: float, sigma: float, **_: object) -> Law:
+    """Density ``exp(-x^2/(2 s^2))/(s sqrt(2 pi))``."""
+    s, d = real(sigma), real(sensitivity)
+
+    def log_p(x: mp.mpf) -> mp.mpf:
+        return -((x / s) ** 2) / 2 - mp.log(s * mp.sqrt(2 * mp.pi))
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        return _stick(log_p, d, s, epsilon)
+
+    @precise
+    def variance(_: float) -> mp.mpf:
+        return 2 * mp.quadgl(lambda x: x**2 * mp.exp(log_p(x)), [j * s for j in (0, 1, 2, 4, 7, 11, 18)])
+
+    return Law(delta, mp.inf, variance)
+
+
+# --- lattices ---------------------------------------------------------------------------------------------------------
+
+
+def _last_above(ratio: Callable[[int], mp.mpf], e: mp.mpf, reach: int) -> int:
+    """The last integer whose (falling) log-ratio exceeds epsilon, by bisection."""
+    low, high = -reach, reach
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if ratio(middle) > e else (low, middle)
+    return low
+
+
+def enumerated(mass: dict[int, mp.mpf], shift: int, epsilon: float) -> mp.mpf:
+    """The hockey stick by brute force: every integer in turn."""
+    factor = mp.exp(mp.mpf(epsilon))
+    zero = mp.mpf(0)
+    return mp.fsum(max(zero, p - factor * mass.get(k - shift, zero)) for k, p in mass.items() if k - shift in mass)
+
+
+@precise
+def discrete_laplace(sensitivity: int, scale: float, **_: object) -> Law:
+    """``P(k)`` proportional to ``r^|k|``, ``r = e^(-1/scale)``; half-lines are geometric series."""
+    b, d = real(scale), sensitivity
+    r = mp.exp(-1 / b)
+
+    def above(k: int) -> mp.mpf:
+        """P(X >= k), k > 0: ``(1-r)/(1+r) (r^k + r^(k+1) + ...)``."""
+        return mp.exp(-k / b) / (1 + r)
+
+    def up_to(k: int) -> mp.mpf:
+        return above(-k) if k < 0 else 1 - above(k + 1)
+
+    def ratio(k: int) -> mp.mpf:
+        return (abs(k - d) - abs(k)) / b
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        e = mp.mpf(epsilon)
+        if d / b <= e:
+            return mp.mpf(0)
+        last = _last_above(ratio, e, d + 1)
+        return up_to(last) - mp.exp(e) * up_to(last - d)
+
+    @precise
+    def variance(_: float) -> mp.mpf:
+        # x d/dx applied twice to the geometric series: sum k^2 r^k = r (1+r)/(1-r)^3, both sides of 0.
+        return 2 * (1 - r) / (1 + r) * r * (1 + r) / (1 - r) ** 3
+
+    return Law(delta, d / b, variance)
+
+
+@precise
+def discrete_laplace_enumerated(sensitivity: int, scale: float) -> Callable[[float], mp.mpf]:
+    b = real(scale)
+    r = mp.exp(-1 / b)
+    reach = sensitivity + int(70 * b) + 70
+    mass = {k: (1 - r) / (1 + r) * r ** abs(k) for k in range(-reach, reach + 1)}
+    return precise(lambda epsilon: enumerated(mass, sensitivity, epsilon))
+
+
+@precise
+def discrete_gaussian(sensitivity: int, sigma: float, **_: object) -> Law:
+    """``P(k)`` proportional to ``exp(-k^2/(2 s^2))``: enumerated, or on a fine lattice by Euler-Maclaurin.
+
+    ``sum_{k>=m} f(k) = int_m^inf f + f(m)/2 - f'(m)/12 + f'''(m)/720 - ...``, the next term being of order s^-5.
+    """
+    s, d = real(sigma), sensitivity
+    small = s < 300
+
+    def f(k: int) -> mp.mpf:
+        return mp.exp(-((k / s) ** 2) / 2)
+
+    if small:
+        reach = int(18 * s) + d + 40
+        weights = {k: f(k) for k in range(-reach, reach + 1)}
+        total = mp.fsum(weights.values())
+        mass = {k: w / total for k, w in weights.items()}
+    else:
+        total = s * mp.sqrt(2 * mp.pi)  # Poisson summation: the correction is 2 e^(-2 pi^2 s^2)
+
+    def above(m: int) -> mp.mpf:
+        x, at = m / s, f(m)
+        first, third = -x / s * at, (3 * x - x**3) / s**3 * at
+        tail = s * mp.sqrt(mp.pi / 2) * mp.erfc(x / mp.sqrt(2))
+        return (tail + at / 2 - first / 12 + third / 720) / total
+
+    def ratio(k: int) -> mp.mpf:
+        return (mp.mpf(k - d) ** 2 - mp.mpf(k) ** 2) / (2 * s**2)
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        e = mp.mpf(epsilon)
+        if small:
+            return enumerated(mass, d, epsilon)
+        last = _last_above(ratio, e, d + int(100 * s))
+        # P(X <= last) - e^epsilon P(X <= last - d), mirrored so that both are upper tails.
+        return above(-last) - mp.exp(e) * above(d - last)
+
+    @precise
+    def variance(_: float) -> mp.mpf:
+        return mp.fsum(k**2 * p for k, p in mass.items()) if small else s**2
+
+    return Law(delta, mp.inf, variance)
+
+
+def additive_level(noise: Callable[..., Law], **fields: object) -> Law:
+    """A level plus lattice noise, read in the unit coordinate: one level is a step of 2/LEVELS."""
+    law = noise(**fields)
+    return Law(law.delta, law.loss, lambda z: law.variance(z) * mp.mpf(2) ** 2 / LEVELS**2)
+
+
+# --- local randomisers, in fractions of 2^64 --------------------------------------------------------------------------
+
+
+def _clipped(p: Fraction, q: Fraction, epsilon: float) -> mp.mpf:
+    """``(p - e^epsilon q)_+``."""
+    return max(mp.mpf(0), real(p) - mp.exp(mp.mpf(epsilon)) * real(q))
+
+
+@precise
+def dithered_bit(flips: int, **_: object) -> Law:
+    """Threshold j is uniform on 0..LEVELS-1; the sign of ``level - j - 1/2`` is flipped with probability flips/2^64.
+
+    Two values differ in the sign exactly for the thresholds between them; for the two ends that is all of them.
+    """
+    q = Fraction(flips, WORD)
+    gain = 1 / (1 - 2 * q)
+    # A uniform midpoint: E U = 0 and E U^2 = sum ((2j+1)/LEVELS - 1)^2/LEVELS = (1 - LEVELS^-2)/3.
+    threshold_square = (1 - Fraction(1, LEVELS**2)) / 3
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        return _clipped(1 - q, q, epsilon) + _clipped(q, 1 - q, epsilon)
+
+    @precise
+    def variance(z: float) -> mp.mpf:
+        level = Fraction(z + 1) / 2 * LEVELS
+        # E[s U]: s = (1-2q) on thresholds below the level and -(1-2q) above; U sums to level (level - LEVELS)/LEVELS.
+        below = level * (level - LEVELS) / LEVELS
+        cross = (1 - 2 * q) * 2 * below / LEVELS
+        return real(gain**2 + threshold_square + 2 * gain * cross - Fraction(z) ** 2)
+
+    return Law(delta, mp.log(real((1 - q) / q)), variance, lambda z: real(gain * (1 - 2 * q) * Fraction(z)))
+
+
+@precise
+def piecewise(width: int, inside: int, **_: object) -> Law:
+    """Cells 0..LEVELS+width-1; those of the window [level, level+width) share p = inside/2^64, the others the rest."""
+    p = Fraction(inside, WORD)
+    cells = LEVELS + width
+    window, outside = p / width, (1 - p) / LEVELS
+
+    def first(start: int, stop: int) -> Fraction:
+        return Fraction((stop - start) * (start + stop - 1), 2)
+
+    def second(start: int, stop: int) -> Fraction:
+        def squares(m: int) -> Fraction:
+            return Fraction((m - 1) * m * (2 * m - 1), 6)
+
+        return squares(stop) - squares(start)
+
+    def moment(level: int, total: Callable[[int, int], Fraction]) -> Fraction:
+        own = total(level, level + width)
+        return window * own + outside * (total(0, cells) - own)
+
+    # The report is the affine function of the cell whose mean is -1 at level 0 and 1 at the top level.
+    bottom, top = moment(0, first), moment(LEVELS, first)
+    step = 2 / (top - bottom)
+
+    def level_of(z: float) -> int:
+        level = Fraction(z + 1) / 2 * LEVELS
+        assert level.denominator == 1
+        return int(level)
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        # Levels 0 and LEVELS: windows [0, width) and [LEVELS, LEVELS + width), disjoint for width <= LEVELS.
+        assert width <= LEVELS
+        return width * (_clipped(window, outside, epsilon) + _clipped(outside, window, epsilon))
+
+    @precise
+    def variance(z: float) -> mp.mpf:
+        level = level_of(z)
+        return real(step**2 * (moment(level, second) - moment(level, first) ** 2))
+
+    return Law(
+        delta,
+        mp.log(real(window / outside)),
+        variance,
+        lambda z: real(step * (moment(level_of(z), first) - bottom) - 1),
+    )
+
+
+@precise
+def k_response(categories: int, keep: int, **_: object) -> Law:
+    """The truth with probability keep/2^64, each other category with an equal share of the rest."""
+    truth = Fraction(keep, WORD)
+    other = (1 - truth) / (categories - 1)
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        rows = [(truth, other), (other, truth), *[(other, other)] * (categories - 2)]
+        return mp.fsum(_clipped(p, q, epsilon) for p, q in rows)
+
+    @precise
+    def variance(share: float) -> mp.mpf:
+        # The debiased indicator is a (y - other)/(truth - other) of a bit y that is 1 with probability `seen`.
+        seen = Fraction(share) * truth + (1 - Fraction(share)) * other
+        return real((seen - seen**2) / (truth - other) ** 2)
+
+    return Law(delta, mp.log(real(truth / other)), variance)

@@ -1,0 +1,218 @@
+"""Additive noise: stated variances and likelihoods, a second accountant's opinion, and the draws themselves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from numpy.typing import NDArray
+from scipy import stats
+
+from hybridp import noise
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    classic_gaussian,
+    discrete_gaussian,
+    gaussian,
+    laplace,
+)
+from hybridp.randomness import seeded
+
+from . import laws
+from .catalogue import ANYTHING_GOES, Case, every
+
+TINY_P = 1e-6
+N = 60_000
+GRID = 1e-4
+
+
+@every("continuous", "lattice")
+def test_the_stated_variance_is_that_of_the_law(case: Case) -> None:
+    exact = float(case.law.variance(0.0))
+    stated = case.mechanism.variance
+    if isinstance(case.core, DiscreteGaussian) and case.core.sigma < 2:
+        assert exact <= stated
+    else:
+        assert stated == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.5, 0.8, 1.2, 2.0, 5.0])
+def test_a_discrete_gaussian_varies_less_than_its_sigma_says(sigma: float) -> None:
+    """Canonne, Kamath and Steinke 2020, Cor. 9; the difference vanishes from sigma = 2 on."""
+    mechanism = DiscreteGaussian(ApproxDP(100.0, 0.9), 1, sigma)
+    exact = laws.discrete_gaussian(1, sigma).variance(0.0)
+    assert exact < mechanism.variance * (1 + 1e-15)
+    if sigma >= 2:
+        assert abs(exact / mp.mpf(sigma) ** 2 - 1) < 1e-15
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "steps"), [(8.0, 0.1, 1), (3.0, 1e-4, 3), (1.0, 0.01, 1)])
+def test_the_least_discrete_gaussian_on_a_coarse_lattice(epsilon: float, delta: float, steps: int) -> None:
+    budget = ApproxDP(epsilon, delta)
+    calibrated = discrete_gaussian(budget, steps).sigma
+    true = laws.discrete_gaussian(steps, calibrated * 0.999).delta(epsilon)
+    assert true > delta
+
+
+@every("continuous", "lattice")
+def test_log_likelihoods_are_normalised_and_shift_with_the_value(case: Case) -> None:
+    """The likelihood at 0 is the density's height; two values' ratio is that of the definition."""
+    core = case.core
+    spread = getattr(core, "scale", None) or core.sigma
+    with mp.workdps(30):
+        if isinstance(core, Laplace):
+            height = 1 / (2 * mp.mpf(spread))
+        elif isinstance(core, Gaussian):
+            height = 1 / (mp.mpf(spread) * mp.sqrt(2 * mp.pi))
+        elif isinstance(core, DiscreteLaplace):
+            height = (1 - mp.exp(-1 / mp.mpf(spread))) / (1 + mp.exp(-1 / mp.mpf(spread)))
+        else:
+            height = 1 / mp.jtheta(3, 0, mp.exp(-1 / (2 * mp.mpf(spread) ** 2))) if spread < 9 else None
+        if height is not None:
+            assert core.log_likelihood(5.0, 5.0) == pytest.approx(float(mp.log(height)), rel=1e-12)
+    d = core.sensitivity
+    at, centre = 2 * d, d
+    loss = core.log_likelihood(at, centre) - core.log_likelihood(at, 0)
+    expected = d / spread if hasattr(core, "scale") else ((2 * d) ** 2 - d**2) / (2 * spread**2)
+    assert loss == pytest.approx(expected, rel=1e-7)
+
+
+# --- a second opinion: privacy loss distributions of dp_accounting ----------------------------------------------------
+
+
+def _accountant(core: Any) -> Any:
+    """Its pessimistic estimate: every privacy loss is rounded up to the next multiple of GRID at most."""
+    grid = {"value_discretization_interval": GRID}
+    match core:
+        case Laplace():
+            return pld.from_laplace_mechanism(core.scale, core.sensitivity, **grid)
+        case Gaussian():
+            return pld.from_gaussian_mechanism(core.sigma, sensitivity=core.sensitivity, **grid)
+        case DiscreteLaplace():
+            return pld.from_discrete_laplace_mechanism(1 / core.scale, core.sensitivity, **grid)
+        case _:
+            return pld.from_discrete_gaussian_mechanism(core.sigma, core.sensitivity, **grid)
+
+
+@every("continuous", "lattice", epsilon=5, sensitivity=2000)
+def test_dp_accounting_agrees(case: Case) -> None:
+    other = _accountant(case.core)
+    for factor in (0.3, 0.8, 1.0):
+        epsilon = case.guarantee.epsilon * factor
+        theirs = other.get_delta_for_epsilon(epsilon)
+        assert case.mechanism.profile(epsilon) <= theirs * (1 + 1e-6) + 1e-12
+        assert case.mechanism.profile(epsilon - GRID) >= theirs * (1 - 1e-6) - 1e-12
+
+
+# --- the draws --------------------------------------------------------------------------------------------------------
+
+
+def draws(core: Any, size: int, seed: int) -> NDArray[np.int64]:
+    if isinstance(core, DiscreteLaplace):
+        return noise.discrete_laplace(core.scale, size, rng=seeded(seed))
+    return noise.discrete_gaussian(core.sigma, size, rng=seeded(seed))
+
+
+def moment_p(sample: NDArray[np.int64], variance: float, kurtosis: float) -> tuple[float, float]:
+    """Two-sided p values of the mean (0) and of the mean square (variance, by the normal limit)."""
+    n, x = len(sample), sample.astype(float)
+    z_mean = x.mean() / math.sqrt(variance / n)
+    z_square = ((x * x).mean() / variance - 1) / math.sqrt((kurtosis - 1) / n)
+    return float(2 * stats.norm.sf(abs(z_mean))), float(2 * stats.norm.sf(abs(z_square)))
+
+
+def fourth_over_square(core: Any) -> float:
+    """E X^4/(E X^2)^2 by enumeration on a coarse lattice, by the continuous limits 6 and 3 on a fine one."""
+    spread = getattr(core, "scale", None) or core.sigma
+    power = 1 if hasattr(core, "scale") else 2
+    if spread > 1000:
+        return 6.0 if power == 1 else 3.0
+    k = np.arange(-math.ceil(80 * spread) - 2, math.ceil(80 * spread) + 3).astype(float)
+    p = np.exp(-(np.abs(k / spread) ** power) / power)
+    p /= p.sum()
+    return float((p * k**4).sum() / (p * k**2).sum() ** 2)
+
+
+@every("lattice", epsilon=1)
+def test_draws_have_mean_zero_and_the_stated_variance(case: Case) -> None:
+    kurtosis = fourth_over_square(case.core)
+    mean_p, square_p = moment_p(draws(case.core, N, 11), case.mechanism.variance, kurtosis)
+    assert min(mean_p, square_p) > TINY_P
+    # Control: the same sampler with 10 % less noise does not pass for the stated mechanism.
+    control = case.weaker(guarantee=ANYTHING_GOES)
+    assert moment_p(draws(control, N, 11), case.mechanism.variance, kurtosis)[1] < TINY_P
+
+
+@every("lattice")
+def test_perturbing_adds_the_same_noise_to_any_total(case: Case) -> None:
+    for seed in range(5):
+        drawn = int(draws(case.core, 1, seed)[0])
+        for total in (0, -3, 2**40 + 1, 10**15):
+            assert noise.perturb(case.core, total, rng=seeded(seed)) - total == drawn
+
+
+# --- the classic Gaussian ---------------------------------------------------------------------------------------------
+
+
+def test_the_classic_rule_refuses_epsilon_above_one() -> None:
+    assert classic_gaussian(ApproxDP(1.0, 1e-7), 1).sigma == pytest.approx(math.sqrt(2 * math.log(1.25e7)), rel=1e-15)
+    for epsilon in (math.nextafter(1.0, 2.0), 1.5, 10.0):
+        with pytest.raises(InvalidInput, match="`epsilon` must be at most 1"):
+            classic_gaussian(ApproxDP(epsilon, 1e-7), 1)
+
+
+def test_control_the_classic_formula_breaks_its_promise_at_epsilon_ten() -> None:
+    def true_delta(epsilon: float) -> float:
+        return float(laws.gaussian(1, math.sqrt(2 * math.log(1.25e7)) / epsilon).delta(epsilon))
+
+    assert true_delta(10.0) > 1.2e-7
+    assert true_delta(1.0) < 1e-8
+    with pytest.raises(InvalidInput, match="`sigma` must be large enough"):
+        Gaussian(ApproxDP(10.0, 1e-7), 1, math.sqrt(2 * math.log(1.25e7)) / 10)
+    # "From epsilon of about 9 it really fails."
+    crossing = next(e for e in np.arange(5, 12, 0.25) if true_delta(float(e)) > 1e-7)
+    assert 8 <= crossing <= 9.5
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (0.5, 1e-7), (1.0, 1e-7), (1.0, 0.01)])
+def test_the_analytic_gaussian_needs_less_noise_than_the_classic_one(epsilon: float, delta: float) -> None:
+    budget = ApproxDP(epsilon, delta)
+    assert gaussian(budget, 3).sigma < classic_gaussian(budget, 3).sigma
+
+
+def test_delta_lets_laplace_noise_shrink_as_the_dissertation_says() -> None:
+    """Thm 1.1.5: scale = sensitivity/(epsilon - 2 ln(1 - delta)); without a delta, sensitivity/epsilon."""
+    for epsilon, delta in ((0.1, 0.05), (1.0, 1e-3), (3.0, 0.4)):
+        expected = 2.0 / (epsilon - 2 * math.log(1 - delta))
+        assert laplace(ApproxDP(epsilon, delta), 2.0).scale == pytest.approx(expected, rel=1e-12)
+    assert laplace(ApproxDP(1.0, 0.0), 2.0).scale == laplace(PureDP(1.0), 2.0).scale == 2.0
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_unusable_sensitivities_are_refused(bad: float) -> None:
+    with pytest.raises(InvalidInput, match="`sensitivity` must be positive and finite"):
+        laplace(PureDP(1.0), bad)
+    with pytest.raises(InvalidInput, match="`sensitivity` must be positive and finite"):
+        gaussian(ApproxDP(1.0, 1e-6), bad)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, math.inf])
+def test_unusable_epsilons_are_refused(epsilon: float) -> None:
+    with pytest.raises(InvalidInput, match="`epsilon` must be positive and finite"):
+        laplace(PureDP(epsilon), 1)
+
+
+def test_gaussian_noise_needs_a_delta_and_lattices_whole_steps() -> None:
+    with pytest.raises(InvalidInput, match="`delta` must be positive"):
+        gaussian(ApproxDP(1.0, 0.0), 1)
+    with pytest.raises(InvalidInput, match="`sensitivity` must be a whole number"):
+        DiscreteLaplace(PureDP(1.0), 1.5, 2.0)  # type: ignore[arg-type]

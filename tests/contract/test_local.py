@@ -1,0 +1,330 @@
+"""Local randomisers: exact moments, bounds, the reports themselves, and each decision of the sampler at its edge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from hybridp import noise
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.randomisers import (
+    LEVELS,
+    DitheredBit,
+    KRandomisedResponse,
+    LocalAdditive,
+    Piecewise,
+    Randomiser,
+    best_randomiser,
+    dithered_bit,
+    k_randomised_response,
+    local_additive,
+    piecewise,
+    randomised_response,
+    randomiser,
+)
+from hybridp.randomness import Randomness, seeded
+
+from .catalogue import ANYTHING_GOES, Case, every
+
+TINY_P = 1e-6
+N = 60_000
+Z = (-1.0, -0.5, 0.0, 0.25, 1.0)
+Cdf = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def level(z: float) -> int:
+    return round((z + 1) / 2 * LEVELS)
+
+
+def reports(mechanism: Randomiser, z: float, *, seed: int, size: int = N) -> NDArray[np.float64]:
+    return noise.reports(mechanism, np.full(size, level(z), dtype=np.int64), rng=seeded(seed))
+
+
+def replay(words: Iterable[int]) -> Randomness:
+    left = list(words)
+
+    def source(n: int) -> NDArray[np.uint64]:
+        taken, left[:] = left[:n], left[n:]
+        return np.array(taken, dtype=np.uint64)
+
+    return Randomness(simulated=True, label="replayed words", source=source, children=lambda n: [])
+
+
+# --- exact moments ----------------------------------------------------------------------------------------------------
+
+
+@every("local")
+@pytest.mark.parametrize("z", Z)
+def test_the_stated_variance_is_exact_at_every_value(case: Case, z: float) -> None:
+    constant, quadratic = case.mechanism.variance_terms
+    assert constant + quadratic * z**2 == pytest.approx(float(case.law.variance(z)), rel=1e-8)
+    assert float(case.law.variance(z)) <= case.mechanism.worst_variance * (1 + 1e-8)
+
+
+@every("local")
+def test_the_worst_variance_is_attained(case: Case) -> None:
+    assert max(float(case.law.variance(z)) for z in Z) == pytest.approx(case.mechanism.worst_variance, rel=1e-8)
+
+
+@every("local")
+@pytest.mark.parametrize("z", Z)
+def test_the_law_is_unbiased(case: Case, z: float) -> None:
+    assert float(case.law.mean(z)) == pytest.approx(z, abs=1e-25)
+
+
+@every("categories")
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_the_variance_of_a_debiased_indicator(case: Case, share: float) -> None:
+    assert case.mechanism.variance(share) == pytest.approx(float(case.law.variance(share)), rel=1e-9)
+
+
+@every("categories")
+def test_likelihoods_sum_to_one(case: Case) -> None:
+    k = case.mechanism.categories
+    assert math.fsum(case.mechanism.likelihood(y, 1) for y in range(k)) == pytest.approx(1, rel=1e-12)
+    assert case.mechanism.likelihood(1, 1) > case.mechanism.likelihood(0, 1)
+
+
+# --- the reports ------------------------------------------------------------------------------------------------------
+
+
+def pieces(mechanism: Any, z: float) -> list[tuple[float, float, float]]:
+    """(start, stop, probability) of the uniform pieces that make up the report's law, from the definitions."""
+    if isinstance(mechanism, DitheredBit):
+        q = mechanism.flips / 2**64
+        b = 1 / (1 - 2 * q)
+        below, above = (1 + z) / 2, (1 - z) / 2  # thresholds under and over the value
+        return [
+            (b - 1, b + z, below * (1 - q)),
+            (b + z, b + 1, above * q),
+            (-b - 1, -b + z, below * q),
+            (-b + z, -b + 1, above * (1 - q)),
+        ]
+    # Piecewise, in Wang et al.'s form: y in [-A, A], likelier by e^loss in a window around S t z.
+    p, t = mechanism.inside / 2**64, LEVELS / mechanism.width
+    odds = p / (1 - p) * t
+    s = (odds + t) / (t * (odds - 1))
+    left, right, a = s * (t * z - 1), s * (t * z + 1), s * (t + 1)
+    return [
+        (left, right, p),
+        (-a, left, (1 - p) * (left + a) / (2 * a - 2 * s)),
+        (right, a, (1 - p) * (a - right) / (2 * a - 2 * s)),
+    ]
+
+
+def cdf_of(mechanism: Any, z: float) -> Cdf:
+    if isinstance(mechanism, LocalAdditive):
+        core = mechanism.noise
+        if isinstance(core, DiscreteLaplace):
+            law = stats.laplace(loc=z, scale=core.scale * 2 / LEVELS)
+        else:
+            law = stats.norm(loc=z, scale=core.sigma * 2 / LEVELS)
+        return lambda y: np.asarray(law.cdf(y))
+    parts = [part for part in pieces(mechanism, z) if part[1] > part[0]]
+    return lambda y: np.asarray(sum(w * np.clip((y - a) / (b - a), 0, 1) for a, b, w in parts))
+
+
+@every("local")
+@pytest.mark.parametrize("z", [-1.0, 0.25])
+def test_reports_have_the_exact_law_and_stay_within_bounds(case: Case, z: float) -> None:
+    mechanism = case.mechanism
+    y = reports(mechanism, z, seed=21)
+    assert stats.kstest(y, cdf_of(mechanism, z)).pvalue > TINY_P
+    assert float(np.abs(y).max()) <= mechanism.bound
+    constant, quadratic = mechanism.variance_terms
+    stated = constant + quadratic * z**2
+    assert abs(y.mean() - z) < 5 * math.sqrt(stated / N)
+    square = (y - z) ** 2
+    assert abs(square.mean() - stated) < 5 * max(float(square.std()), 1e-9 * stated) / math.sqrt(N)
+
+
+@every("local", epsilon=1)
+@pytest.mark.parametrize("z", [-1.0, 0.25])
+def test_control_ten_percent_less_noise_is_noticed(case: Case, z: float) -> None:
+    control = case.weaker(guarantee=PureDP(25.0) if case.guarantee.delta == 0 else ANYTHING_GOES)
+    assert stats.kstest(reports(control, z, seed=21), cdf_of(case.mechanism, z)).pvalue < TINY_P
+
+
+@every("categories")
+def test_categories_have_the_exact_law(case: Case) -> None:
+    k = case.mechanism.categories
+    for value in (0, k - 1):
+        assert category_p(case.mechanism, case.mechanism, value) > TINY_P
+
+
+@every("categories", epsilon=1)
+def test_control_a_more_truthful_answer_is_noticed(case: Case) -> None:
+    control = case.weaker(guarantee=ANYTHING_GOES)
+    assert category_p(control, case.mechanism, 0) < TINY_P
+
+
+def category_p(sampled: KRandomisedResponse, stated: KRandomisedResponse, value: int) -> float:
+    k, truth = stated.categories, stated.keep / 2**64
+    seen = noise.categories(sampled, np.full(N, value, dtype=np.int64), rng=seeded(31))
+    expected = np.full(k, (1 - truth) / (k - 1))
+    expected[value] = truth
+    return float(stats.chisquare(np.bincount(seen, minlength=k), N * expected).pvalue)
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+@every("local")
+def test_the_bound_is_the_end_of_the_support(case: Case) -> None:
+    mechanism = case.mechanism
+    if isinstance(mechanism, LocalAdditive):
+        beyond = mechanism.bound - 1
+        scale = case.core.variance**0.5 * 2 / LEVELS
+        laplace = isinstance(case.core, DiscreteLaplace)
+        law = stats.laplace(scale=scale / math.sqrt(2)) if laplace else stats.norm(scale=scale)
+        assert 0 < 2 * law.sf(beyond) <= math.exp(-60) * 1.001
+    else:
+        ends = [edge for z in (-1.0, 1.0) for start, stop, _ in pieces(mechanism, z) for edge in (start, stop)]
+        assert mechanism.bound == pytest.approx(max(ends), rel=1e-8)
+        assert -mechanism.bound == pytest.approx(min(ends), rel=1e-8)
+
+
+# --- each decision of the sampler at its edge -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+def test_a_dithered_bit_is_flipped_by_a_64_bit_comparison(epsilon: float) -> None:
+    """The threshold is the upper half of a word; the lower half and the next word's upper half decide the flip."""
+    mechanism = dithered_bit(PureDP(epsilon))
+    lead, rest = mechanism.flips >> 32, mechanism.flips & 0xFFFFFFFF
+
+    def sign(level: int, threshold: int, flip_bits: int) -> int:
+        words = [threshold << 32 | flip_bits >> 32, (flip_bits & 0xFFFFFFFF) << 32]
+        y = noise.reports(mechanism, np.array([level]), rng=replay(words))[0]
+        u = (2 * threshold + 1) / LEVELS - 1
+        return round(float(y - u) / mechanism.gain)
+
+    for level, threshold in ((0, 0), (LEVELS, LEVELS - 1), (5, 4), (5, 5), (LEVELS // 2, 7)):
+        true = 1 if level > threshold else -1
+        for flip_bits, flipped in (
+            (0, True),
+            (mechanism.flips - 1, True),
+            (mechanism.flips, False),
+            (mechanism.flips + 1, False),
+            ((lead << 32) + 0, rest > 0),
+            (2**64 - 1, False),
+        ):
+            assert sign(level, threshold, flip_bits) == (-true if flipped else true)
+
+
+def test_piecewise_cells_cover_everything_once() -> None:
+    """Replayed words: the window's ends and the cells on both of its sides come out where the definition puts them."""
+    mechanism = piecewise(PureDP(2.0))
+    at, width = LEVELS // 3, mechanism.width
+
+    def cell(words: list[int]) -> int:
+        y = noise.reports(mechanism, np.array([at]), rng=replay(words))[0]
+        return round((float(y) + 1) / 2 * mechanism.slope * LEVELS + mechanism.offset)
+
+    lead, rest = mechanism.inside >> 48, mechanism.inside & (2**48 - 1)
+
+    def within(place: int) -> int:
+        """48 bits whose product with the width lies in this cell, past the few that are drawn again."""
+        return -(-(place << 48) // width) + 1
+
+    def outside(place: int) -> int:
+        return place << 16
+
+    def word(choice: int, bits: int) -> int:
+        return (choice << 48) | bits
+
+    assert cell([word(lead - 1, within(0))]) == at
+    assert cell([word(lead - 1, within(width - 1))]) == at + width - 1
+    assert cell([word(lead + 1, outside(0))]) == 0
+    assert cell([word(lead + 1, outside(at - 1))]) == at - 1
+    assert cell([word(lead + 1, outside(at))]) == at + width
+    assert cell([word(lead + 1, outside(LEVELS - 1))]) == LEVELS + width - 1
+    # A tie of the first 16 bits is settled by 48 more.
+    assert cell([word(lead, within(7)), (rest - 1) << 16]) == at + 7
+    assert cell([word(lead, outside(7)), rest << 16]) == 7
+
+
+def test_categories_keep_or_move_by_exact_words() -> None:
+    mechanism = k_randomised_response(PureDP(1.0), 5)
+    values = np.array([2])
+    for other, expected in ((0, 0), (1, 1), (2, 3), (3, 4)):
+        assert noise.categories(mechanism, values, rng=replay([mechanism.keep, other << 62])).tolist() == [expected]
+    assert noise.categories(mechanism, values, rng=replay([mechanism.keep - 1, 0])).tolist() == [2]
+
+
+# --- published numbers and choices ------------------------------------------------------------------------------------
+
+WORST = {  # epsilon: Laplace, dithered bit, piecewise with t = e^(epsilon/3)
+    0.1: (800, 400, 533),
+    0.5: (32, 16, 21.1),
+    1.0: (8, 4.02, 5.08),
+    2.0: (2, 1.06, 1.11),
+    4.0: (0.5, 0.41, 0.167),
+}
+
+
+@pytest.mark.parametrize("epsilon", WORST)
+def test_worst_variances_are_the_known_ones(epsilon: float) -> None:
+    made: list[Randomiser] = [
+        local_additive(PureDP(epsilon)),
+        dithered_bit(PureDP(epsilon)),
+        piecewise(PureDP(epsilon)),
+    ]
+    for mechanism, value in zip(made, WORST[epsilon], strict=True):
+        assert mechanism.worst_variance == pytest.approx(value, rel=5e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.3, 1.7, 6.0, 30.0])
+def test_piecewise_has_the_published_variance(epsilon: float) -> None:
+    """Wang et al. 2019 for any t: (t+1) z^2/(e-1) + (t+e)((t+1)^3 + e - 1)/(3 t^2 (e-1)^2), e = exp(epsilon)."""
+    e, less = math.exp(epsilon), math.expm1(epsilon)
+    for wanted in (math.exp(epsilon / 3), math.exp(epsilon / 2)):
+        mechanism = piecewise(PureDP(epsilon), wanted)
+        t = LEVELS / mechanism.width  # a whole number of cells
+        assert t == pytest.approx(wanted, rel=1e-3)
+        constant, quadratic = mechanism.variance_terms
+        assert quadratic == pytest.approx((t + 1) / less, rel=1e-6)
+        assert constant == pytest.approx((t + e) * ((t + 1) ** 3 + less) / (3 * t**2 * less**2), rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 1.5, 2.0, 3.0, 8.0, 20.0])
+def test_best_is_best(epsilon: float) -> None:
+    budget = PureDP(epsilon)
+    best = best_randomiser(budget)
+    others: list[Randomiser] = [dithered_bit(budget), piecewise(budget), local_additive(budget)]
+    assert best.worst_variance == min(m.worst_variance for m in others)
+    assert isinstance(best, DitheredBit if epsilon <= 2 else Piecewise)
+
+
+def test_randomised_response_is_the_dissertations() -> None:
+    """Thm 1.1.3: the truth with probability (e^epsilon + delta)/(e^epsilon + 1)."""
+    for epsilon, delta in ((0.5, 0.0), (1.0, 1e-3), (3.0, 0.2)):
+        expected = (math.exp(epsilon) + delta) / (math.exp(epsilon) + 1)
+        assert randomised_response(ApproxDP(epsilon, delta)).truth == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.0009, 30.5, math.inf])
+def test_local_epsilons_outside_their_range_are_refused(epsilon: float) -> None:
+    for make in (dithered_bit, piecewise, local_additive, randomised_response):
+        with pytest.raises(InvalidInput, match=r"`epsilon` must be at least 0\.001 and at most 30"):
+            make(PureDP(epsilon))
+
+
+def test_refusals_name_the_parameter() -> None:
+    with pytest.raises(InvalidInput, match="`categories` must be at least 2"):
+        k_randomised_response(PureDP(1.0), 1)
+    with pytest.raises(InvalidInput, match="`t` must be at least 1"):
+        piecewise(PureDP(1.0), 0.5)
+    with pytest.raises(InvalidInput, match="`delta` must be positive for Gaussian reports"):
+        local_additive(PureDP(1.0), "gaussian")
+    with pytest.raises(InvalidInput, match="`local` must be one of"):
+        randomiser("uniform", PureDP(1.0))  # type: ignore[arg-type]
+    assert randomiser("laplace", ApproxDP(1.0, 1e-3)).guarantee == PureDP(1.0)

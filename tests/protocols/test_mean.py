@@ -1,0 +1,294 @@
+"""The whole conversation on files: the estimate is near the truth, the noise is right, the ledger comes first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.blend.mean import EstimatorName, Rule
+from hybridp.curator.mean import Columns
+from hybridp.device.mean import randomise_many
+from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, UnusableRows
+from hybridp.ledger import Ledger
+from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.randomness import secure, seeded
+from hybridp.release.mean import MeanRelease
+from hybridp.release.receipt import VIEWER
+
+BOUNDS = Bounds(0, 100_000)
+STUDY = MeanStudy(BOUNDS, PureDP(1.0))
+COLUMNS = Columns("pay", "trust")
+SIZE, TRUSTED = 3_000, 300
+_draw = np.random.default_rng(31)
+PAY = np.round(_draw.gamma(4, 10_000, SIZE), 2)
+# E min(X, u) for a Gamma(4, theta): 4 theta F_5(u) + u (1 - F_4(u)).
+TRUTH = float(40_000 * stats.gamma(5).cdf(10) + 100_000 * stats.gamma(4).sf(10))
+
+Maker = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def collect(tmp_path_factory: pytest.TempPathFactory) -> Maker:
+    """A file in which the devices of local people have already answered."""
+
+    def make(name: str = "rows.parquet", study: MeanStudy = STUDY, *, raw: bool = False, seed: int = 4) -> Path:
+        path = tmp_path_factory.mktemp("collected") / name
+        reports = randomise_many(PAY[TRUSTED:], study.invite, rng=seeded(seed))
+        rows: list[tuple[Any, ...]] = [(x, "trusted", None) for x in PAY[:TRUSTED].tolist()]
+        rows += [
+            (x if raw else None, "local", None if raw else y)
+            for x, y in zip(PAY[TRUSTED:].tolist(), reports.tolist(), strict=True)
+        ]
+        shown = ["" if x is None else repr(x) for row in rows for x in (row[0], row[2])]
+        lines = [f"{a},{row[1]},{b}\n" for row, a, b in zip(rows, shown[::2], shown[1::2], strict=True)]
+        table = path.with_suffix(".csv")
+        table.write_text("pay,trust,report\n" + "".join(lines))
+        if path != table:
+            types = "{'pay': 'DOUBLE', 'trust': 'VARCHAR', 'report': 'DOUBLE'}"
+            with duckdb.connect() as db:
+                db.execute(f"COPY (FROM read_csv('{table}', columns = {types})) TO '{path}' (FORMAT parquet)")
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def rows(collect: Maker) -> Path:
+    return collect()
+
+
+def standard_error(found: MeanRelease) -> float:
+    return (found.high - found.low) / 2 / 1.96
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_the_estimate_is_near_the_truth(collect: Maker, name: str) -> None:
+    found = release_mean(collect(name), STUDY, COLUMNS)
+    assert abs(found.estimate - TRUTH) < 6 * standard_error(found)
+    assert BOUNDS.lower <= found.low < found.projected < found.high <= BOUNDS.upper
+    assert (found.trusted.people, found.local.people) == (TRUSTED, SIZE - TRUSTED)
+    assert 6 * standard_error(found) < 20_000  # far narrower than the bounds: the check above says something
+
+
+@pytest.mark.parametrize("name", ["tcm-only", "lm-only", "full-lm", "naive", "pwh", "skew-aware", "kvh", "fixed"])
+def test_every_estimator_is_near_the_truth(rows: Path, name: EstimatorName) -> None:
+    rule = Rule(name, sd=0.4 if name == "kvh" else None, weight=0.5 if name == "fixed" else None)
+    found = release_mean(rows, replace(STUDY, rule=rule), COLUMNS)
+    assert abs(found.estimate - TRUTH) < 6 * standard_error(found)
+    assert found.estimator == name
+
+
+def test_only_the_trusted_or_only_the_local(rows: Path) -> None:
+    only_trusted = release_mean(rows, replace(STUDY, rule=Rule("tcm-only")), COLUMNS)
+    assert only_trusted.weight == 1.0
+    assert only_trusted.local.mean is None
+    only_local = release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS)
+    assert (only_local.weight, only_local.noise, only_local.trusted.mean) == (0.0, "none", None)
+    # The reports are already private: releasing their mean again gives the same number, whatever the randomness.
+    assert only_local.estimate == release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS).estimate
+    everybody = release_mean(rows, replace(STUDY, rule=Rule("full-lm")), COLUMNS)
+    assert (everybody.noise, everybody.trusted.mean, everybody.trusted.people) == ("none", None, TRUSTED)
+
+
+def test_the_trusted_noise_has_the_stated_scale(rows: Path) -> None:
+    """|estimate - sum| over its scale is exponential, so a sum of 150 of them is Gamma(150)."""
+    study = replace(STUDY, rule=Rule("tcm-only"), trusted_guarantee=PureDP(0.5))
+    exact = float(PAY[:TRUSTED].clip(0, 100_000).mean())
+    scale = BOUNDS.width / (0.5 * TRUSTED)
+    found = [abs(release_mean(rows, study, COLUMNS, rng=seeded(i)).estimate - exact) / scale for i in range(150)]
+    low, high = stats.gamma(150).ppf([5e-7, 1 - 5e-7])
+    assert low < sum(found) < high
+    # The controls: noise for twice or half the epsilon.
+    assert not low < sum(found) / 2 < high
+    assert not low < sum(found) * 2 < high
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+
+
+def left(ledger: Ledger) -> tuple[float, float]:
+    return ledger.remaining("trusted").epsilon, ledger.remaining("local").epsilon
+
+
+def test_each_group_is_charged_its_own(rows: Path, ledger: Ledger) -> None:
+    found = release_mean(rows, replace(STUDY, trusted_guarantee=PureDP(0.25)), COLUMNS, ledger=ledger)
+    assert left(ledger) == (0.75, 0.0)
+    assert len(found.receipt.ledger_entries) == 2
+    assert [e.state for e in ledger.history()] == ["spent", "spent"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("tcm-only", (0.0, 1.0)), ("lm-only", (1.0, 0.0)), ("full-lm", (0.0, 0.0))]
+)
+def test_only_those_who_took_part_are_charged(
+    rows: Path, ledger: Ledger, name: EstimatorName, expected: tuple[float, float]
+) -> None:
+    release_mean(rows, replace(STUDY, rule=Rule(name)), COLUMNS, ledger=ledger)
+    assert left(ledger) == expected
+
+
+@pytest.mark.parametrize("file", ["nowhere.csv", "bad.csv", "folder.csv"])
+def test_without_budget_nothing_is_read(tmp_path: Path, rows: Path, ledger: Ledger, file: str) -> None:
+    release_mean(rows, STUDY, COLUMNS, ledger=ledger)
+    (tmp_path / "bad.csv").write_text("no such columns\n")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(BudgetExceeded) as refused:
+        release_mean(tmp_path / file, STUDY, COLUMNS, ledger=ledger)
+    assert refused.value.exit_code == 3
+    assert len(ledger.history()) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "pay,trust,report\n",
+        "pay,trust,report\nabc,trusted,\n",
+        "pay,trust,report\n5,nobody,\n",
+        "pay,trust,report\n5,trusted,\n,local,1e99\n",
+        "salary,trust,report\n5,trusted,\n",
+    ],
+)
+def test_a_bad_file_leaves_the_budget_unspent(tmp_path: Path, ledger: Ledger, text: str | None) -> None:
+    path = tmp_path / "rows.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InvalidInput):
+        release_mean(path, STUDY, COLUMNS, ledger=ledger)
+    assert left(ledger) == (1.0, 1.0)
+    assert [e.state for e in ledger.history()] == ["void", "void"]
+
+
+def test_reports_are_charged_once(rows: Path, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "two.ledger", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
+    for expected in (1.0, 0.0):
+        release_mean(rows, STUDY, COLUMNS, ledger=ledger)
+        assert left(ledger) == (expected, 0.0)
+    with pytest.raises(BudgetExceeded, match="local"):
+        release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS, ledger=ledger, collection="next year")
+
+
+def test_delta_is_charged_too(rows: Path, tmp_path: Path) -> None:
+    promise = ApproxDP(1.0, 1e-6)
+    ledger = Ledger.create(tmp_path / "d.ledger", {"trusted": promise, "local": promise})
+    study = MeanStudy(BOUNDS, promise, noise="gaussian")
+    release_mean(rows, study, COLUMNS, ledger=ledger)
+    assert (ledger.remaining("trusted").epsilon, ledger.remaining("trusted").delta) == (0.0, 0.0)
+    # The devices' randomiser is purely private: it spends no delta.
+    assert (ledger.remaining("local").epsilon, ledger.remaining("local").delta) == (0.0, 1e-6)
+    pure = Ledger.create(tmp_path / "p.ledger", {"trusted": PureDP(9.0), "local": PureDP(9.0)})
+    with pytest.raises(BudgetExceeded, match="delta"):
+        release_mean(rows, study, COLUMNS, ledger=pure)
+
+
+def test_a_ledger_without_the_group_is_refused(rows: Path, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "other.ledger", {"staff": PureDP(1.0)})
+    with pytest.raises(LedgerProblem, match="trusted"):
+        release_mean(rows, STUDY, COLUMNS, ledger=ledger)
+
+
+@pytest.mark.parametrize("second", [MeanStudy(BOUNDS, PureDP(4.0)), MeanStudy(Bounds(0, 50_000), PureDP(1.0))])
+def test_other_reports_are_another_charge(collect: Maker, tmp_path: Path, second: MeanStudy) -> None:
+    ledger = Ledger.create(tmp_path / "two.ledger", {"trusted": PureDP(9.0), "local": PureDP(9.0)})
+    release_mean(collect(), STUDY, COLUMNS, ledger=ledger)
+    before = ledger.remaining("local").epsilon
+    try:
+        release_mean(collect(study=second), second, COLUMNS, ledger=ledger)
+    except (InvalidInput, LedgerProblem):
+        return  # a refusal is as good
+    assert ledger.remaining("local").epsilon == before - second.guarantee.epsilon
+
+
+# --- what was real ----------------------------------------------------------------------------------------------------
+
+
+def test_secure_unless_asked_otherwise(rows: Path) -> None:
+    found = release_mean(rows, STUDY, COLUMNS)
+    assert not found.simulated
+    assert found.receipt.randomness == secure().label
+    assert release_mean(rows, STUDY, COLUMNS).trusted.mean != found.trusted.mean
+
+
+def test_a_seed_is_told(rows: Path) -> None:
+    first, again = (release_mean(rows, STUDY, COLUMNS, rng=seeded(5)) for _ in range(2))
+    assert first.estimate == pytest.approx(again.estimate, rel=1e-12)
+    assert first.simulated
+    assert "simulation" in first.receipt.randomness
+
+
+def test_simulated_devices_are_told(collect: Maker) -> None:
+    path = collect(raw=True)
+    found = release_mean(path, STUDY, COLUMNS, simulate_local=True)
+    assert found.simulated
+    assert any("SIMULATION" in line for line in found.receipt.assumes)
+    assert abs(found.estimate - TRUTH) < 6 * standard_error(found)
+    with pytest.raises(UnusableRows, match="`report`"):  # raw values are not taken for reports
+        release_mean(path, STUDY, COLUMNS)
+
+
+# --- estimate only ----------------------------------------------------------------------------------------------------
+
+
+def viewer_promise(found: MeanRelease, group: str) -> Any:
+    (promise,) = (p for p in found.receipt.promises if p.people == group and p.against == VIEWER)
+    return promise
+
+
+@pytest.mark.parametrize("name", ["kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only"])
+@pytest.mark.parametrize("local", ["best", "laplace"])
+def test_amplification_only_when_nothing_else_is_published(collect: Maker, name: EstimatorName, local: Any) -> None:
+    study = replace(STUDY, local=local, rule=Rule(name, sd=0.4, weight=0.7 if name == "fixed" else None))
+    path = collect(study=study)
+    full = release_mean(path, study, COLUMNS)
+    if name != "tcm-only":
+        assert viewer_promise(full, "local").budget == PureDP(1.0)
+        assert full.local.mean is not None
+    only = release_mean(path, replace(study, publish="estimate-only"), COLUMNS)
+    assert (only.trusted.mean, only.local.mean, only.difference, only.p_value, only.sd_estimate) == (None,) * 5
+    assert abs(only.estimate - TRUTH) < 6 * standard_error(only)
+    if name != "lm-only":
+        assert viewer_promise(only, "trusted").budget == PureDP(1.0)
+    w, c = only.weight, TRUSTED / SIZE
+    if name in ("kvh", "pwh", "fixed"):
+        amplified = viewer_promise(only, "local").budget.epsilon
+        assert amplified < 1.0
+        if local == "laplace":
+            assert amplified == pytest.approx(c * (1 - w) / ((1 - c) * w), rel=1e-4)
+    elif name != "tcm-only":
+        assert viewer_promise(only, "local").budget == PureDP(1.0)
+
+
+@pytest.mark.parametrize(
+    "rule", [Rule(), Rule("adaptive", sd=0.4), Rule("skew-aware", sd=0.4), Rule("full-lm", sd=0.4), Rule("naive")]
+)
+def test_a_learned_weight_or_spread_cannot_be_sealed(rule: Rule) -> None:
+    with pytest.raises(InvalidInput, match="`publish`"):
+        replace(STUDY, rule=rule, publish="estimate-only")
+
+
+def test_the_adaptive_release_claims_nothing_for_local_people(rows: Path) -> None:
+    promise = viewer_promise(release_mean(rows, STUDY, COLUMNS), "local")
+    assert promise.budget == PureDP(1.0)
+    assert "no amplification" in promise.note
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
+def test_the_level_is_checked_before_anything_else(level: float) -> None:
+    with pytest.raises(InvalidInput, match="`level`"):
+        replace(STUDY, level=level)

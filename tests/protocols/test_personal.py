@@ -1,0 +1,267 @@
+"""The whole conversation on files when everyone brings their own epsilon."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.curator.mean import Columns
+from hybridp.device.personal import randomise_own
+from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
+from hybridp.ledger import Ledger
+from hybridp.protocols.personal import (
+    ACCOUNTS,
+    PERSONAL_ESTIMATORS,
+    PersonalStudy,
+    release_personal_mean,
+    simulate_reports,
+)
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.heterogeneous import PersonalDP
+from hybridp.public.messages import own_epsilon_text
+from hybridp.public.personal import adpm_weights
+from hybridp.randomness import seeded
+from hybridp.release.mean import MeanRelease
+from hybridp.release.receipt import VIEWER
+
+BOUNDS = Bounds(0, 100)
+STUDY = PersonalStudy(BOUNDS)
+COLUMNS = Columns("pay", "trust")
+_draw = np.random.default_rng(17)
+TRUSTED, LOCAL = 400, 2_600
+PAY = np.round(100 * _draw.beta(2, 3, TRUSTED + LOCAL), 3)
+EPS = _draw.choice([0.0, 0.1, 0.5, 2.0, math.inf], TRUSTED + LOCAL, p=[0.05, 0.25, 0.4, 0.25, 0.05])
+TRUTH = 40.0
+
+
+def write(path: Path, pay: Any = PAY, eps: Any = EPS, *, trusted: int = TRUSTED, reports: Any = None) -> Path:
+    if reports is None:
+        reports = randomise_own(BOUNDS.levels(pay[trusted:]), eps[trusted:], BOUNDS, rng=seeded(6))
+    rows = [f"{x!r},trusted,{e!r},\n" for x, e in zip(pay[:trusted].tolist(), eps[:trusted].tolist(), strict=True)]
+    rows += [f",local,{e!r},{y!r}\n" for e, y in zip(eps[trusted:].tolist(), reports.tolist(), strict=True)]
+    path.write_text("pay,trust,eps,report\n" + "".join(rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("collected") / "rows.csv")
+
+
+def release(path: Path, study: PersonalStudy = STUDY, seed: int = 1, **options: Any) -> MeanRelease:
+    return release_personal_mean(path, study, COLUMNS, "eps", rng=seeded(seed), **options)
+
+
+def test_the_estimate_is_near_the_truth(rows: Path) -> None:
+    found = release(rows)
+    half = (found.high - found.low) / 2
+    assert abs(found.estimate - TRUTH) < 3 * half < 30
+    assert (found.trusted.people, found.local.people) == (TRUSTED, LOCAL)
+    assert found.sd_estimate == pytest.approx(20, rel=0.3)
+    assert found.p_value is not None
+    assert found.p_value > 1e-4
+
+
+@pytest.mark.parametrize("name", PERSONAL_ESTIMATORS[1:])
+def test_the_others_use_the_trusted_alone(tmp_path: Path, name: Any) -> None:
+    path = write(tmp_path / "rows.csv", eps=np.maximum(EPS, 0.05))
+    found = release(path, replace(STUDY, estimator=name))
+    assert (found.weight, found.local.people, found.local.mean, found.p_value) == (1.0, 0, None, None)
+    assert abs(found.estimate - TRUTH) < 1.6 * (found.high - found.low)
+
+
+def test_the_promises_and_what_was_spent(rows: Path) -> None:
+    found = release(rows)
+    viewer = {p.people: p.budget for p in found.receipt.promises if p.against == VIEWER}
+    assert viewer == {"trusted": PersonalDP.of(EPS[:TRUSTED]), "local": PersonalDP.of(EPS[TRUSTED:])}
+    assert [g.epsilon for g in found.by_epsilon] == [0, 0.1, 0.5, 2, math.inf]
+    assert all(g.effective_epsilon <= g.epsilon for g in found.by_epsilon)
+    assert sum(g.weight * g.people for g in found.by_epsilon) == pytest.approx(1, rel=1e-9)
+    assert [g.saturated for g in found.by_epsilon][-1]  # nobody needs the whole of infinity
+    assert any("free" in str(p.note) for p in found.receipt.promises)
+    assert any("WARNING" in text for text in found.receipt.assumes)
+    assert found.simulated
+
+
+def test_adpm_has_the_weights_and_noise_of_theorem_1(tmp_path: Path) -> None:
+    """|estimate - weighted mean|/scale over 80 seeds adds up to a Gamma(80); half or twice the scale is noticed."""
+    eps = np.repeat([0.1, 2.0], [700, 300])
+    path = write(tmp_path / "rows.csv", PAY[:1000], eps, trusted=1000, reports=np.zeros(0))
+    best = adpm_weights([0.1, 2.0], counts=[700, 300], width=100.0)
+    exact = float(np.dot(np.repeat(best.weight, [700, 300]), PAY[:1000]))
+    study = replace(STUDY, estimator="adpm")
+    found = [release(path, study, seed) for seed in range(80)]
+    np.testing.assert_allclose([g.weight for g in found[0].by_epsilon], best.weight, rtol=1e-9)
+    np.testing.assert_allclose([g.effective_epsilon for g in found[0].by_epsilon], best.effective_epsilon, rtol=1e-8)
+    total = sum(abs(f.estimate - exact) for f in found) / best.noise_scale
+    low, high = stats.gamma(80).ppf([5e-7, 1 - 5e-7])
+    assert low < total < high
+    assert not low < total / 2 < high
+    assert not low < total * 2 < high
+
+
+def test_whoever_asks_for_0_has_no_influence_at_all(tmp_path: Path, rows: Path) -> None:
+    pay, zero = PAY.copy(), EPS == 0
+    pay[zero] = 100.0
+    reports = randomise_own(BOUNDS.levels(PAY[TRUSTED:]), EPS[TRUSTED:], BOUNDS, rng=seeded(6))
+    reports[zero[TRUSTED:]] = 1e9
+    changed = release(write(tmp_path / "changed.csv", pay, reports=reports))
+    assert changed.to_dict() == release(rows).to_dict()
+    pay[(EPS == 0.1).argmax()] = 100.0  # the control: a person with epsilon .1 has one
+    assert release(write(tmp_path / "control.csv", pay, reports=reports)).estimate != changed.estimate
+
+
+def test_everybody_public_gives_the_exact_mean(tmp_path: Path) -> None:
+    eps = np.full(50, math.inf)
+    path = write(tmp_path / "rows.csv", PAY[:50], eps, trusted=50, reports=np.zeros(0))
+    for estimator in PERSONAL_ESTIMATORS:
+        found = release(path, replace(STUDY, estimator=estimator))
+        assert found.estimate == pytest.approx(float(PAY[:50].mean()), abs=1e-7)
+        assert (found.noise, found.receipt.promises[1].budget) == ("none", PersonalDP.of(eps))
+
+
+def test_only_local_people(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", trusted=0)
+    found = release(path)
+    assert (found.weight, found.noise, found.by_epsilon) == (0.0, "none", ())
+    assert found.estimate == release(path, seed=2).estimate  # reports are private already: no noise is added
+
+
+def test_only_trusted_people_need_no_column_of_reports(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("pay,trust,eps\n" + "40,trusted,3\n" * 500)
+    found = release(path)
+    assert (found.weight, found.local.people) == (1.0, 0)
+    path.write_text("pay,trust,eps\n40,trusted,3\n,local,3\n")
+    with pytest.raises(UnusableRows, match="reports must be given"):
+        release(path)
+
+
+def test_a_stated_sd_is_used_and_nothing_is_learned(rows: Path) -> None:
+    found = release(rows, replace(STUDY, sd=20.0))
+    assert found.sd_estimate is None
+    quiet = release(rows, replace(STUDY, sd=1.0))  # noise is all that counts: less privacy is free
+    assert quiet.by_epsilon[-1].effective_epsilon > found.by_epsilon[-1].effective_epsilon
+
+
+def test_the_interval_is_never_turned_round(tmp_path: Path) -> None:
+    """Two people and little privacy budget: the noise may throw the estimate far outside the bounds."""
+    path = write(tmp_path / "rows.csv", PAY[:2], np.array([0.01, 0.01]), trusted=2, reports=np.zeros(0))
+    found = [release(path, seed=seed) for seed in range(25)]
+    assert all(0 <= f.low <= f.high <= 100 for f in found)
+    assert any(not 0 <= f.estimate <= 100 for f in found)
+
+
+# --- simulated reports ---
+
+
+def test_a_trial_from_raw_rows_is_marked(tmp_path: Path) -> None:
+    rows = zip(PAY.tolist(), EPS.tolist(), strict=True)
+    lines = [f"{x!r},{'trusted' if i < TRUSTED else 'local'},{e!r}\n" for i, (x, e) in enumerate(rows)]
+    raw = tmp_path / "raw.csv"
+    raw.write_text("pay,trust,eps\n" + "".join(lines))
+    out = tmp_path / "trial.csv"
+    simulate_reports(raw, COLUMNS, "eps", BOUNDS, out, rng=seeded(3))
+    text = out.read_text()
+    assert text.count(f"{own_epsilon_text(BOUNDS)} SIMULATED") == LOCAL
+    found = release_personal_mean(out, STUDY, COLUMNS, "eps")
+    assert found.simulated
+    assert "local reports simulated" in found.receipt.randomness
+    assert abs(found.estimate - TRUTH) < 1.6 * (found.high - found.low)
+
+
+def test_reports_of_another_mechanism_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("pay,trust,eps,report,report_mechanism\n1,trusted,1,,\n,local,1,50,dithered(epsilon=1.0)\n")
+    with pytest.raises(UnusableRows, match="report_mechanism"):
+        release(path)
+
+
+# --- the ledger ---
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "study.ledger", {name: PureDP(1.0) for name in ACCOUNTS.values()})
+
+
+def left(ledger: Ledger) -> tuple[float, float]:
+    return ledger.remaining(ACCOUNTS["trusted"]).epsilon, ledger.remaining(ACCOUNTS["local"]).epsilon
+
+
+def test_shares_of_everybodys_own_epsilon_add_up(rows: Path, ledger: Ledger) -> None:
+    half = replace(STUDY, share=0.5)
+    first = release(rows, half, ledger=ledger)
+    assert left(ledger) == (0.5, 0.0)  # the same reports are used again at no further charge
+    assert [g.epsilon for g in first.by_epsilon] == [0, 0.05, 0.25, 1, math.inf]
+    assert all(g.effective_epsilon <= g.epsilon for g in first.by_epsilon)
+    release(rows, half, ledger=ledger)
+    assert left(ledger) == (0.0, 0.0)
+    with pytest.raises(BudgetExceeded):
+        release(rows, half, ledger=ledger)
+    with pytest.raises(BudgetExceeded):  # other reports of the same people
+        release(rows, replace(STUDY, share=1e-6), ledger=ledger, collection="second")
+
+
+def test_only_those_who_take_part_are_charged(rows: Path, ledger: Ledger) -> None:
+    release(rows, replace(STUDY, estimator="adpm"), ledger=ledger)
+    assert left(ledger) == (0.0, 1.0)
+
+
+def test_what_fails_is_not_charged_and_without_budget_nothing_is_read(
+    tmp_path: Path, rows: Path, ledger: Ledger
+) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("pay,trust,eps,report\n1,trusted,-1,\n")
+    with pytest.raises(UnusableRows):
+        release(bad, ledger=ledger)
+    assert left(ledger) == (1.0, 1.0)
+    release(rows, ledger=ledger)
+    with pytest.raises(BudgetExceeded):
+        release(bad, ledger=ledger)
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"estimator": "adaptive"}, "estimator"),
+        ({"share": 0.0}, "share"),
+        ({"share": 1.5}, "share"),
+        ({"share": math.nan}, "share"),
+        ({"level": 1.0}, "level"),
+        ({"sd": 51.0}, "sd"),
+        ({"sd": 0.0}, "sd"),
+        ({"sd": math.nan}, "sd"),
+    ],
+)
+def test_a_broken_rule_is_named(changes: dict[str, Any], name: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"^`{name}` "):
+        replace(STUDY, **changes)
+
+
+@pytest.mark.parametrize("estimator", PERSONAL_ESTIMATORS)
+def test_nobody_with_a_positive_epsilon(tmp_path: Path, estimator: Any) -> None:
+    path = write(tmp_path / "rows.csv", eps=np.zeros(TRUSTED + LOCAL))
+    with pytest.raises(InvalidInput, match=r"^`epsilons` "):
+        release(path, replace(STUDY, estimator=estimator))
+
+
+def test_epsilons_too_small_for_any_estimate(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", PAY[:10], np.full(10, 0.01), trusted=10, reports=np.zeros(0))
+    with pytest.raises(InvalidInput, match="midpoint"):
+        release(path, replace(STUDY, estimator="adpm"))
+
+
+def test_uni_needs_everybody(rows: Path) -> None:
+    with pytest.raises(InvalidInput, match="uni"):
+        release(rows, replace(STUDY, estimator="uni"))

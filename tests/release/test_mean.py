@@ -1,0 +1,201 @@
+"""What is published: plain data that survives JSON, an interval inside the bounds, a picture and a receipt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+from hybridp.blend.mean import Rule
+from hybridp.curator.mean import sum_noise
+from hybridp.protocols.mean import MeanStudy, publish_mean
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.randomisers import LEVELS, randomiser
+from hybridp.randomness import secure, seeded
+from hybridp.release.mean import MeanRelease
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+
+STUDY = MeanStudy(Bounds(100, 300), PureDP(1.0))
+
+
+def published(
+    trusted_mean: float | None = 0.1, local_mean: float | None = 0.0, study: MeanStudy = STUDY, seed: int | None = None
+) -> MeanRelease:
+    """A release from group means stated in the unit coordinate, for groups of 400 and 3,600."""
+    device = randomiser("dithered", study.guarantee)
+    trusted = local = None
+    if trusted_mean is not None:
+        trusted = TrustedSummary(400, round((trusted_mean + 1) / 2 * LEVELS * 400), sum_noise(study.guarantee))
+    if local_mean is not None:
+        local = LocalSummary(3600, 3600 * local_mean, 3600 * (0.25 + device.worst_variance + local_mean**2), device)
+    rng = secure() if seed is None else seeded(seed)
+    return publish_mean(study, trusted, local, trusted_people=400 if trusted else 0, rng=rng)
+
+
+@pytest.fixture
+def drawing() -> Iterator[None]:
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+def test_the_unit_coordinate_is_left_behind() -> None:
+    found = published(0.1, 0.0)
+    assert found.trusted.mean == pytest.approx(210)
+    assert found.local.mean == pytest.approx(200)
+    assert found.estimate == pytest.approx(200 + 10 * found.weight)
+    assert found.difference == pytest.approx(10)
+    assert found.sd_estimate == pytest.approx(50, rel=0.2)  # the reports were made up for a spread of half a unit
+
+
+def test_plain_data_survives_json() -> None:
+    for found in (published(), published(None), published(0.2, None), published(seed=3)):
+        document = found.to_dict()
+        assert json.loads(json.dumps(document, allow_nan=False)) == document
+        assert document["estimate"] == found.estimate
+        assert document["interval"] == {"low": found.low, "high": found.high, "level": 0.95}
+        assert document["groups"]["trusted"]["people"] == found.trusted.people
+        assert document["simulated"] == document["receipt"]["simulated"] == found.simulated
+
+
+def test_the_projection_only_comes_closer() -> None:
+    for mean in (-4.0, -1.2, 0.0, 1.05, 3.0):
+        found = published(mean, mean)
+        assert 100 <= found.projected <= 300
+        for truth in (100.0, 180.0, 300.0):
+            assert abs(found.projected - truth) <= abs(found.estimate - truth)
+
+
+@pytest.mark.parametrize("mean", [-1.02, -0.9, 0.0, 0.97, 1.01])
+def test_the_interval_lies_inside_the_bounds(mean: float) -> None:
+    found = published(mean, mean)
+    assert 100 <= found.low <= found.projected <= found.high <= 300
+
+
+@pytest.mark.parametrize("mean", [-4.0, 4.0])
+def test_the_interval_has_its_ends_in_order_however_wild_the_noise(mean: float) -> None:
+    found = published(mean, None)
+    assert 100 <= found.low <= found.projected <= found.high <= 300
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.999])
+def test_more_coverage_is_wider(level: float) -> None:
+    narrow = published(study=MeanStudy(STUDY.bounds, STUDY.guarantee, level=level))
+    wide = published(study=MeanStudy(STUDY.bounds, STUDY.guarantee, level=(1 + level) / 2))
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_disagreement_is_told_at_one_percent() -> None:
+    assert published(0.02, 0.0).groups_disagree is False
+    loud = published(0.9, -0.4)
+    assert loud.groups_disagree is True
+    assert loud.p_value is not None
+    assert loud.p_value < 0.01
+    assert published(0.9, None).groups_disagree is None
+
+
+def test_a_frame_of_the_three_estimates() -> None:
+    pytest.importorskip("pandas")
+    found = published()
+    frame = found.to_frame()
+    assert frame["estimate"].tolist() == ["hybrid", "trusted", "local"]
+    assert frame["people"].tolist() == [4000, 400, 3600]
+    assert frame.loc[0, ["low", "high"]].tolist() == [found.low, found.high]
+    assert (frame["low"] < frame["mean"]).all()
+    assert published(None).to_frame()["estimate"].tolist() == ["hybrid", "local"]
+
+
+@pytest.mark.usefixtures("drawing")
+def test_a_picture_of_what_there_is() -> None:
+    for found, bars in ((published(), 3), (published(None), 2), (published(0.1, None), 2)):
+        axes = found.plot()
+        assert len(axes.containers) == bars
+        assert "simulated" not in axes.get_xlabel()
+    assert "simulated" in published(seed=1).plot().get_xlabel()
+
+
+def hybrid_bar(found: MeanRelease) -> tuple[float, float]:
+    """The ends of the topmost error bar."""
+    bar: Any = found.plot().containers[-1]
+    (segments,) = bar.lines[2]
+    (ends,) = segments.get_segments()
+    return float(ends[0][0]), float(ends[1][0])
+
+
+@pytest.mark.usefixtures("drawing")
+def test_the_picture_shows_the_interval() -> None:
+    found = published()
+    assert hybrid_bar(found) == pytest.approx((found.low, found.high))
+
+
+@pytest.mark.usefixtures("drawing")
+def test_the_picture_shows_the_interval_where_a_bound_cuts_it() -> None:
+    found = published(-0.99, -0.99)
+    assert found.low == 100
+    assert hybrid_bar(found) == pytest.approx((found.low, found.high))
+
+
+def test_one_line_says_whether_it_was_real() -> None:
+    assert "SIMULATED" not in str(published())
+    assert "SIMULATED" in str(published(seed=2))
+
+
+# --- the receipt ------------------------------------------------------------------------------------------------------
+
+
+def promised(found: MeanRelease) -> dict[tuple[str, str], Any]:
+    return {(p.people, p.against): p.budget for p in found.receipt.promises}
+
+
+def test_who_is_promised_what_against_whom() -> None:
+    one = PureDP(1.0)
+    everyone = {
+        ("trusted", CURATOR): None,
+        ("trusted", VIEWER): one,
+        ("local", CURATOR): one,
+        ("local", VIEWER): one,
+    }
+    assert promised(published()) == everyone
+    assert promised(published(None)) == {k: v for k, v in everyone.items() if k[0] == "local"}
+    assert promised(published(0.1, None)) == {k: v for k, v in everyone.items() if k[0] == "trusted"}
+
+
+def test_a_group_may_be_promised_less_delta_but_never_more() -> None:
+    study = MeanStudy(STUDY.bounds, ApproxDP(1.0, 1e-6))
+    for budget in promised(published(study=study)).values():
+        assert budget is None or (budget.epsilon <= 1.0 and budget.delta <= 1e-6)
+
+
+def test_sealed_figures_stay_sealed() -> None:
+    study = MeanStudy(STUDY.bounds, STUDY.guarantee, rule=Rule("kvh", sd=0.5), publish="estimate-only")
+    document = published(0.123456, -0.654321, study=study).to_dict()
+    for group in document["groups"].values():
+        assert group["mean"] is group["standard_error"] is None
+    assert set(document["disagreement"].values()) == {None}
+    assert document["sd_estimate"] is None
+
+
+def test_the_receipt_reads_as_sentences() -> None:
+    receipt = Receipt(
+        promises=(Promise("local", CURATOR, PureDP(0.5), "one bit"), Promise("trusted", CURATOR, None, "trust")),
+        randomness="system randomness",
+        simulated=False,
+        unit="one person, one record",
+        assumes=("the bounds were public",),
+        ledger_entries=(7, 8),
+    )
+    text = str(receipt)
+    assert "local, against the curator: 0.5-DP (replace-one), by one bit" in text
+    assert "no guarantee, by their own choice" in text
+    assert "assumes: the bounds were public" in text
+    assert "ledger entries: 7, 8" in text
+    document = receipt.to_dict()
+    assert [p["epsilon"] for p in document["promises"]] == [0.5, None]
+    assert document["ledger_entries"] == [7, 8]

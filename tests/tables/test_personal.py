@@ -1,0 +1,169 @@
+"""Totals by epsilon: an independent computation in fractions, every rule, and whose data are looked at."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.tables import MeanQuery, PersonalTotals, epsilon_counts, open_rows, personal_totals
+
+HEADER = ("value", "trust", "eps", "report")
+BASE: dict[str, Any] = {"value": "value", "trust": "trust", "report": "report", "epsilon": "eps", "lower": 0}
+BASE |= {"upper": 8, "levels": 16, "report_low": -1e6, "report_high": 1e6, "report_centre": 4, "report_half": 4}
+
+
+def save(folder: Path, records: list[tuple[Any, ...]], header: tuple[str, ...] = HEADER) -> Path:
+    path = folder / "rows.csv"
+    lines = [",".join("" if field is None else str(field) for field in record) for record in [header, *records]]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def totals(path: Path, **changes: Any) -> PersonalTotals:
+    with open_rows(path, threads=1) as rows:
+        return personal_totals(rows, MeanQuery(**{**BASE, **changes}))
+
+
+def level(value: float) -> int:
+    return math.floor(Fraction(min(max(value, 0), 8)) * 2 + Fraction(1, 2))
+
+
+def test_totals_agree_with_fractions(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    asked = [0.25, 1.5, 4.0, math.inf, 0.0]
+    trusted = [(round(float(v), 3), "trusted", draw.choice(asked), None) for v in draw.normal(4, 4, 300)]
+    local = [(None, "local", draw.choice(asked), round(float(y), 3)) for y in draw.uniform(1, 7, 200)]
+    records = [*trusted, *local]
+    draw.shuffle(records)  # type: ignore[arg-type]
+    found = totals(save(tmp_path, [tuple(r) for r in records]))
+    for label, eps, people in (
+        ("trusted", found.trusted_epsilons, found.trusted_people),
+        ("local", found.local_epsilons, found.local_people),
+    ):
+        assert eps.tolist() == sorted(asked)
+        counted = Counter(float(e) for _, t, e, _ in records if t == label)
+        assert dict(zip(eps.tolist(), people.tolist(), strict=True)) == counted
+    for i, e in enumerate(sorted(asked)):
+        values = [level(v) for v, _, own, _ in trusted if own == e]
+        assert e == 0 or found.trusted_level_sums[i] == sum(values)
+        units = [(Fraction(str(y)) - 4) / 4 for _, _, own, y in local if own == e and e > 0]
+        assert found.report_sums[i] == pytest.approx(float(sum(units)), abs=1e-9)
+        assert found.report_square_sums[i] == pytest.approx(float(sum(u * u for u in units)), abs=1e-9)
+
+
+def test_large_sums_stay_exact(tmp_path: Path) -> None:
+    """Sums near 2^53 would lose their last digits in a double."""
+    records = [(7.999999999, "trusted", 1, None)] * 3000 + [(0.000000003, "trusted", 1, None)]
+    found = totals(save(tmp_path, records), levels=2**45)
+    one = math.floor(Fraction("7.999999999") / 8 * 2**45 + Fraction(1, 2))
+    small = math.floor(Fraction("0.000000003") / 8 * 2**45 + Fraction(1, 2))
+    # The table's numbers are doubles, at most one cell off; the sum of 3,000 of them is not rounded again.
+    assert abs(int(found.trusted_level_sums[0]) - 3000 * one - small) <= 3001
+    assert int(found.trusted_level_sums[0]) > 2**53
+
+
+def test_who_asks_for_0_is_not_looked_at(tmp_path: Path) -> None:
+    others = [(3, "trusted", 1, None), (None, "local", 0.5, 6)]
+    found = []
+    for value, report in ((1, 9), ("", ""), ("abc", "abc"), ("inf", "inf"), (None, -1e9), ("nan", "nan")):
+        rows = [*others, (value, "trusted", 0, None), (None, "local", 0, report)]
+        got = totals(save(tmp_path, rows))
+        found.append((got.trusted_level_sums[1], got.report_sums.tolist(), got.report_square_sums.tolist()))
+        assert (got.trusted_people.tolist(), got.local_people.tolist()) == ([1, 1], [1, 1])
+    assert found == found[:1] * len(found)
+
+
+def test_epsilons_that_are_the_same_number_are_one_level(tmp_path: Path) -> None:
+    got = totals(save(tmp_path, [(1, "trusted", e, None) for e in ("0.5", "0.50", "5e-1", "inf", "Infinity")]))
+    assert got.trusted_epsilons.tolist() == [0.5, math.inf]
+    assert got.trusted_people.tolist() == [3, 2]
+
+
+OKAY = [(3, "trusted", 1, None), (None, "local", 0.5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("record", "column"),
+    [
+        ((1, "trusted", -0.5, None), "eps"),
+        ((1, "trusted", "nan", None), "eps"),
+        ((1, "trusted", None, None), "eps"),
+        ((1, "trusted", "much", None), "eps"),
+        ((None, "local", -1, 3), "eps"),
+        ((None, "local", None, 3), "eps"),
+        ((None, "trusted", 1, None), "value"),
+        (("secret-731", "trusted", 1, None), "value"),
+        ((None, "local", 0.5, None), "report"),
+        ((None, "local", 0.5, "secret-731"), "report"),
+        ((None, "local", 0.5, "inf"), "report"),
+        ((None, "local", 2, 30.731), "report"),
+        ((1, "friend", 1, None), "trust"),
+        ((1, None, 1, None), "trust"),
+    ],
+)
+def test_a_broken_rule_names_its_column_and_nobody(tmp_path: Path, record: tuple[Any, ...], column: str) -> None:
+    with pytest.raises(UnusableRows, match=rf"^Column `{column}` ") as refused:
+        totals(save(tmp_path, [*OKAY, record]))
+    assert "731" not in str(refused.value)
+    assert "much" not in str(refused.value)
+
+
+def test_a_report_must_be_possible_for_its_own_epsilon(tmp_path: Path) -> None:
+    """(e^.2 + 1)/(e^.2 - 1) + 1 = 11.03 half-ranges at epsilon .2: 40 is a report there, and none at epsilon 2."""
+    totals(save(tmp_path, [(None, "local", 0.2, 40)]))
+    with pytest.raises(UnusableRows, match="own epsilon"):
+        totals(save(tmp_path, [(None, "local", 0.2, 40), (None, "local", 2, 40)]))
+
+
+WITH_PERSON = ("person", "key", *HEADER)
+
+
+@pytest.mark.parametrize(
+    ("twin", "changes", "problem"),
+    [
+        (("a", 2, 5, "trusted", 1, None), {}, "`person` must name each person once"),
+        (("a", 2, None, "local", 1, 5), {}, "`person` must name each person once"),
+        (("a", 2, None, "local", 1, 5), {"record_key": "key"}, "`trust` must hold one label"),
+        (("a", 2, 5, "trusted", 2, None), {"record_key": "key"}, "`eps` must hold one epsilon"),
+        (("a", 1, 5, "trusted", 1, None), {"record_key": "key"}, "`key` must differ"),
+        ((None, 2, 5, "trusted", 1, None), {"record_key": "key"}, "`person` must name a person"),
+    ],
+)
+def test_one_person_has_one_group_and_one_epsilon(
+    tmp_path: Path, twin: tuple[Any, ...], changes: dict[str, str], problem: str
+) -> None:
+    first = ("a", 1, 3, "trusted", 1, None)
+    with pytest.raises(UnusableRows, match=problem):
+        totals(save(tmp_path, [first, twin], WITH_PERSON), person="person", **changes)
+
+
+def test_one_record_a_person_is_used(tmp_path: Path) -> None:
+    records = [("a", 2, 8, "trusted", 1, None), ("a", 1, 2, "trusted", 1, None), ("b", 5, None, "local", 0.5, 6)]
+    found = totals(save(tmp_path, records, WITH_PERSON), person="person", record_key="key")
+    assert (found.trusted_people.tolist(), found.trusted_level_sums.tolist()) == ([1], [4])
+
+
+def test_the_column_of_epsilons_must_be_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"^`epsilon` "):
+        totals(save(tmp_path, OKAY), epsilon=None)
+    with pytest.raises(InvalidInput, match="nowhere"):
+        totals(save(tmp_path, OKAY), epsilon="nowhere")
+
+
+def test_counts_of_epsilons(tmp_path: Path) -> None:
+    with open_rows(save(tmp_path, [(e,) for e in (2, 0.5, "inf", 2, 0)], ("eps",))) as rows:
+        values, people = epsilon_counts(rows, "eps")
+    assert (values.tolist(), people.tolist()) == ([0, 0.5, 2, math.inf], [1, 1, 2, 1])
+    for bad in ("-1", "nan", "text", '""'):
+        with (
+            open_rows(save(tmp_path, [("1",), (bad,)], ("eps",))) as rows,
+            pytest.raises(UnusableRows, match=r"^Column `eps` "),
+        ):
+            epsilon_counts(rows, "eps")

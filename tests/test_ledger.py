@@ -1,0 +1,491 @@
+"""The ledger's laws: nothing is spent twice, nothing is lost, and nobody gets more than was promised."""
+
+from __future__ import annotations
+
+import math
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import common as pld_common
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem
+from hybridp.ledger import Charge, Ledger, tight_epsilon
+from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
+from hybridp.public.mechanisms import gaussian
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "study.ledger", {"trusted": ApproxDP(1.0, 1e-6), "local": PureDP(2.0)})
+
+
+def of(epsilon: float, delta: float = 0.0, *, people: str = "trusted", collection: str | None = None) -> Charge:
+    return Charge(people, ApproxDP(epsilon, delta), "a mechanism", "a purpose", collection=collection)
+
+
+def spend(ledger: Ledger, *charges: Charge) -> list[int]:
+    with ledger.spending(charges) as ids:
+        return ids
+
+
+def audit(path: Path) -> dict[str, tuple[int, int]]:
+    """Straight from the file: it is sound, and each account's spending is the sum of its standing charges."""
+    db = sqlite3.connect(path)
+    try:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        books = {}
+        for people, total, spent in db.execute("SELECT people, epsilon_total, epsilon_spent FROM accounts").fetchall():
+            row = db.execute("SELECT SUM(epsilon) FROM charges WHERE people = ? AND state = 'spent'", (people,))
+            assert (row.fetchone()[0] or 0) == spent <= total
+            books[people] = (spent, total)
+        return books
+    finally:
+        db.close()
+
+
+# --- spending ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_overdraft_is_refused_before_the_body_runs(ledger: Ledger) -> None:
+    spend(ledger, of(0.75))
+    ran = []
+    sentence = r"asked for epsilon 0\.5, delta 0, but has epsilon 0\.25"
+    with pytest.raises(BudgetExceeded, match=sentence) as refusal, ledger.spending([of(0.5)]):
+        ran.append(1)
+    assert not ran
+    assert refusal.value.exit_code == 3
+    with pytest.raises(BudgetExceeded):
+        spend(ledger, of(0.1, 2e-6))
+    assert ledger.remaining("trusted") == ApproxDP(0.25, 1e-6)
+    assert [entry.state for entry in ledger.history()] == ["spent"]
+
+
+def test_several_charges_stand_or_fall_together(ledger: Ledger) -> None:
+    with pytest.raises(BudgetExceeded):
+        spend(ledger, of(0.5, people="local"), of(0.6), of(0.6))
+    assert ledger.history() == []
+    assert ledger.remaining("local").epsilon == 2
+    assert len(spend(ledger, of(0.5, people="local"), of(0.6))) == 2
+
+
+def test_a_charge_is_void_when_the_body_fails(ledger: Ledger) -> None:
+    for failure in (ValueError, KeyboardInterrupt):
+        with pytest.raises(failure, match=r"0\.25"), ledger.spending([of(0.75, 1e-7), of(1.0, people="local")]):
+            raise failure(str(ledger.remaining("trusted").epsilon))
+        assert ledger.remaining("trusted") == ApproxDP(1.0, 1e-6)
+    assert [entry.state for entry in ledger.history()] == ["void"] * 4
+    audit(ledger.path)
+
+
+def test_checking_writes_nothing(ledger: Ledger) -> None:
+    before = ledger.path.read_bytes()
+    ledger.check([of(1.0, 1e-6), of(2.0, people="local")])
+    with pytest.raises(BudgetExceeded):
+        ledger.check([of(0.6), of(0.6)])
+    assert ledger.history() == []
+    assert ledger.remaining("trusted") == ApproxDP(1.0, 1e-6)
+    assert Ledger.open(ledger.path).accounts() == Ledger.open(ledger.path).accounts()
+    assert len(before) == ledger.path.stat().st_size
+
+
+def test_a_collection_is_charged_once(ledger: Ledger) -> None:
+    reports = of(1.5, people="local", collection="spring")
+    assert len(spend(ledger, reports)) == 1
+    for _ in range(3):
+        assert spend(ledger, reports) == []
+    assert ledger.remaining("local").epsilon == 0.5
+    with pytest.raises(BudgetExceeded):
+        spend(ledger, of(1.5, people="local", collection="autumn"))
+
+
+def test_a_voided_collection_is_charged_again(ledger: Ledger) -> None:
+    reports = of(1.5, people="local", collection="spring")
+    with pytest.raises(ValueError, match="bad rows"), ledger.spending([reports]):
+        raise ValueError("bad rows")
+    assert len(spend(ledger, reports)) == 1
+    # A failure while reusing the reports does not void what was reported.
+    with pytest.raises(ValueError, match="bad rows"), ledger.spending([reports]):
+        raise ValueError("bad rows")
+    assert ledger.remaining("local").epsilon == 0.5
+
+
+# --- whole numbers ----------------------------------------------------------------------------------------------------
+
+
+def test_ten_tenths_exhaust_one(ledger: Ledger) -> None:
+    for _ in range(10):
+        spend(ledger, of(0.1, 1e-7))
+    assert ledger.remaining("trusted") == ApproxDP(0.0, 0.0)
+    for least in (of(1e-12), of(0.0, 1e-18), of(5e-324)):
+        with pytest.raises(BudgetExceeded):
+            spend(ledger, least)
+
+
+@pytest.mark.parametrize("value", [1 / 3, 0.1, 2 / 7, 1e-12, 1e-13, 0.7000000000001, 123.456])
+def test_totals_and_charges_round_up_so_that_one_pays_for_the_other(tmp_path: Path, value: float) -> None:
+    """By less than a unit (10^-12); a total covers a charge of the same size exactly once."""
+    unit = Fraction(1, 10**12)
+    books = Ledger.create(tmp_path / "a", {"all": PureDP(value)})
+    total = Fraction(audit(books.path)["all"][1]) * unit
+    assert 0 <= total - Fraction(repr(value)) < unit
+    spend(books, of(value, people="all"))
+    with pytest.raises(BudgetExceeded):
+        spend(books, of(value, people="all"))
+    roomy = Ledger.create(tmp_path / "b", {"all": PureDP(1000)})
+    spend(roomy, of(value, people="all"))
+    assert 0 <= Fraction(audit(roomy.path)["all"][0]) * unit - Fraction(repr(value)) < unit
+
+
+def test_entries_say_what_was_charged(ledger: Ledger) -> None:
+    charge = Charge("trusted", ApproxDP(0.5, 1e-7), "Gaussian", "mean of pay", "spring", ("gaussian", 2.5))
+    (first,) = spend(ledger, charge)
+    (entry,) = Ledger.open(ledger.path).history()
+    assert (entry.id, entry.people, entry.budget, entry.state) == (first, "trusted", ApproxDP(0.5, 1e-7), "spent")
+    assert (entry.mechanism, entry.purpose, entry.collection, entry.noise) == (
+        "Gaussian",
+        "mean of pay",
+        "spring",
+        ("gaussian", 2.5),
+    )
+    assert entry.at.endswith("+00:00")
+    accounts = {a.people: a for a in ledger.accounts()}
+    assert accounts["trusted"].spent == ApproxDP(0.5, 1e-7)
+    assert accounts["local"].spent.epsilon == 0
+
+
+def test_relations_must_agree(tmp_path: Path) -> None:
+    books = Ledger.create(tmp_path / "a", {"all": PureDP(1.0, Neighbours.ADD_REMOVE)})
+    assert books.remaining("all").neighbours is Neighbours.ADD_REMOVE
+    with pytest.raises(InvalidInput, match="`neighbours` must be add-remove"):
+        spend(books, of(0.1, people="all"))
+    with pytest.raises(LedgerProblem, match="must hold an account for the nobody group"):
+        spend(books, of(0.1, people="nobody"))
+
+
+# --- several processes, and death at any moment -----------------------------------------------------------------------
+
+CHILD = """
+import os, sys, time
+from hybridp.errors import BudgetExceeded, HybridpError
+from hybridp.ledger import Charge, Ledger
+from hybridp.public.budgets import PureDP
+path, log, epsilon, fail_every = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+ledger = Ledger.open(path)
+turn = 0
+while True:
+    turn += 1
+    time.sleep(0.002)
+    try:
+        with ledger.spending([Charge("all", PureDP(epsilon), "m", "p")]) as ids:
+            if fail_every and turn % fail_every == 0:
+                raise ZeroDivisionError
+        os.write(out, b"spent %d\\n" % ids[0])
+    except ZeroDivisionError:
+        os.write(out, b"void %d\\n" % ids[0])
+    except BudgetExceeded:
+        os.write(out, b"refused\\n")
+        break
+"""
+
+
+def child(path: Path, log: Path, epsilon: float, fail_every: int = 0) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", CHILD, str(path), str(log), str(epsilon), str(fail_every)])
+
+
+def test_kill_minus_nine_loses_and_overspends_nothing(tmp_path: Path) -> None:
+    """Ten rounds of three processes that spend, and void every second charge, killed at a random moment."""
+    books = Ledger.create(tmp_path / "a", {"all": PureDP(1000)})
+    moments = random.Random(4)
+    acknowledged: dict[int, str] = {}
+    for turn in range(10):
+        logs = [tmp_path / f"{turn}-{i}" for i in range(3)]
+        for log in logs:
+            log.touch()
+        running = [child(books.path, log, 0.01, fail_every=2) for log in logs]
+        limit = time.monotonic() + 60
+        while not all(log.stat().st_size for log in logs) and time.monotonic() < limit:
+            time.sleep(0.005)
+        for process in running:
+            time.sleep(moments.uniform(0, 0.03))
+            process.send_signal(signal.SIGKILL)
+        assert [process.wait() for process in running] == [-signal.SIGKILL] * 3
+        for log in logs:
+            lines = log.read_text().split("\n")[:-1]  # a write is there in full or not at all
+            acknowledged |= {int(i): state for state, i in (line.split() for line in lines)}
+        reopened = Ledger.open(books.path)
+        states = {entry.id: entry.state for entry in reopened.history()}
+        assert acknowledged.items() <= states.items()
+        # Beyond what was acknowledged, at most one charge a killed process: it stands, which is the safe side.
+        assert len(states) - len(acknowledged) <= 3 * (turn + 1)
+        audit(books.path)
+        spend(reopened, of(0.01, people="all"))
+        acknowledged[max(states) + 1] = "spent"
+    assert len(acknowledged) > 30
+    assert {"spent", "void"} == set(acknowledged.values())
+
+
+def test_processes_racing_for_the_last_budget(tmp_path: Path) -> None:
+    books = Ledger.create(tmp_path / "a", {"all": PureDP(1.0)})
+    logs = [tmp_path / str(i) for i in range(8)]
+    running = [child(books.path, log, 0.03) for log in logs]
+    assert [process.wait(timeout=60) for process in running] == [0] * 8
+    said = [log.read_text().split("\n") for log in logs]
+    assert sum(line.startswith("spent") for lines in said for line in lines) == 33
+    assert all(lines[-2] == "refused" for lines in said)
+    assert audit(books.path)["all"] == (990_000_000_000, 1_000_000_000_000)
+
+
+def test_threads_racing_for_the_last_budget(tmp_path: Path) -> None:
+    books = Ledger.create(tmp_path / "a", {"all": PureDP(1.0)})
+
+    def attempt(_: int) -> bool:
+        try:
+            spend(Ledger.open(books.path), of(0.1, people="all"))
+        except BudgetExceeded:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(24))) == 10
+    assert audit(books.path)["all"] == (10**12, 10**12)
+
+
+def test_only_one_of_many_creators_wins(tmp_path: Path) -> None:
+    script = (
+        "import sys; from hybridp.ledger import Ledger; from hybridp.errors import LedgerProblem\n"
+        "from hybridp.public.budgets import PureDP\n"
+        "try: Ledger.create(sys.argv[1], {'all': PureDP(float(sys.argv[2]))})\n"
+        "except LedgerProblem: sys.exit(2)\n"
+    )
+    path = tmp_path / "a"
+    running = [subprocess.Popen([sys.executable, "-c", script, str(path), str(i + 1)]) for i in range(6)]
+    codes = [process.wait(timeout=60) for process in running]
+    assert sorted(codes) == [0, 2, 2, 2, 2, 2]
+    assert Ledger.open(path).remaining("all").epsilon == codes.index(0) + 1
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def refused(action: object) -> str:
+    assert callable(action)
+    with pytest.raises(LedgerProblem) as refusal:
+        action()
+    sentence = str(refusal.value)
+    assert sentence.startswith("`ledger` must ")
+    assert "\n" not in sentence
+    assert refusal.value.exit_code == 2
+    return sentence
+
+
+def test_creating_never_overwrites(ledger: Ledger, tmp_path: Path) -> None:
+    spend(ledger, of(0.5))
+    before = ledger.path.read_bytes()
+    assert "which exists" in refused(lambda: Ledger.create(ledger.path, {"trusted": PureDP(9.0)}))
+    (tmp_path / "letter").write_text("dear")
+    refused(lambda: Ledger.create(tmp_path / "letter", {"trusted": PureDP(9.0)}))
+    refused(lambda: Ledger.create(tmp_path / "no" / "where", {"trusted": PureDP(9.0)}))
+    assert ledger.path.read_bytes() == before
+    assert (tmp_path / "letter").read_text() == "dear"
+
+
+def test_foreign_missing_and_damaged_files_are_refused(ledger: Ledger, tmp_path: Path) -> None:
+    assert "existing ledger file" in refused(lambda: Ledger.open(tmp_path / "missing"))
+    assert not (tmp_path / "missing").exists()
+    refused(lambda: Ledger.open(tmp_path))
+    files = {
+        "text": b"a letter to a friend, longer than a hundred bytes" * 9,
+        "empty": b"",
+        "noise": random.Random(1).randbytes(20_000),
+        "cut": ledger.path.read_bytes()[:5000],
+        "head": b"SQLite format 3\x00" + random.Random(2).randbytes(4080),
+    }
+    for name, content in files.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+
+        def use(path: Path = path) -> None:
+            spend(Ledger.open(path), of(0.1))
+
+        refused(use)
+        assert path.read_bytes() == content
+
+
+def test_another_database_and_another_version_are_refused(ledger: Ledger, tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "other.db")
+    db.execute("CREATE TABLE accounts (people TEXT)")
+    db.commit()
+    db.close()
+    before = (tmp_path / "other.db").read_bytes()
+    assert "hybridp ledger" in refused(lambda: Ledger.open(tmp_path / "other.db"))
+    assert (tmp_path / "other.db").read_bytes() == before
+    db = sqlite3.connect(ledger.path)
+    db.execute("PRAGMA user_version = 7")
+    db.close()
+    assert "version 7" in refused(lambda: Ledger.open(ledger.path))
+
+
+READ_ONLY = """
+import os, sys
+from hybridp.errors import LedgerProblem
+from hybridp.ledger import Charge, Ledger
+from hybridp.public.budgets import PureDP
+os.chdir(sys.argv[1])
+if os.geteuid() == 0:
+    os.setuid(65534)  # permissions do not bind root
+ledger = Ledger("study.ledger")
+ran = False
+try:
+    with ledger.spending([Charge("trusted", PureDP(0.1), "m", "p")]):
+        ran = True
+except LedgerProblem as problem:
+    print(problem)
+sys.exit(9 if ran else 0)
+"""
+
+
+def test_a_read_only_file_is_refused_before_the_body_runs(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+        )
+    finally:
+        tmp_path.chmod(0o755)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("`ledger` must be a readable and writable ledger file.")
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_damaged_page_is_noticed(ledger: Ledger) -> None:
+    spend(ledger, of(0.1))
+    content = bytearray(ledger.path.read_bytes())
+    content[4096:] = random.Random(3).randbytes(len(content) - 4096)
+    ledger.path.write_bytes(bytes(content))
+    refused(lambda: spend(Ledger.open(ledger.path), of(0.1)))
+
+
+def test_nobody_means_no_ledger(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="`totals` must name at least one group"):
+        Ledger.create(tmp_path / "a", {})
+    with pytest.raises(InvalidInput, match="`epsilon` must be below one million"):
+        Ledger.create(tmp_path / "a", {"all": PureDP(math.inf)})
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- tighter than adding up -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "wide", {"all": ApproxDP(100.0, 1e-2)})
+
+
+def noisy(kind: str, multiplier: float, budget: PureDP | ApproxDP) -> Charge:
+    return Charge("all", budget, kind, "p", noise=(kind, multiplier))
+
+
+def test_twenty_laplace_charges_compose_as_dp_accounting_says(wide: Ledger) -> None:
+    for _ in range(20):
+        spend(wide, noisy("laplace", 4.0, PureDP(0.25)))
+    found = tight_epsilon(wide, "all", 1e-6)
+    theirs = pld.from_laplace_mechanism(4.0).self_compose(20).get_epsilon_for_delta(1e-6)
+    assert found == pytest.approx(theirs, rel=1e-3)
+    assert found < 20 * 0.25 * 0.98
+    assert tight_epsilon(wide, "all", 1e-9) >= found
+
+
+def test_gaussian_charges_compose_as_one_larger_gaussian(wide: Ledger) -> None:
+    """k releases with noise s are one with s/sqrt(k): exact, by the analytic profile."""
+    budget = ApproxDP(1.0, 1e-6)
+    sigma = gaussian(budget, 1).sigma
+    for _ in range(9):
+        spend(wide, noisy("gaussian", sigma, budget))
+    found = tight_epsilon(wide, "all", 1e-6)
+    exact = pld.from_gaussian_mechanism(sigma / 3).get_epsilon_for_delta(1e-6)
+    assert found == pytest.approx(exact, rel=2e-3)
+    assert gaussian(ApproxDP(found * 1.001, 1e-6), 1).sigma <= sigma / 3
+    assert found < 9
+
+
+def test_voids_and_other_people_do_not_count(tmp_path: Path) -> None:
+    books = Ledger.create(tmp_path / "a", {"all": PureDP(9.0), "others": PureDP(9.0)})
+    assert tight_epsilon(books, "all", 1e-6) == 0
+    spend(books, noisy("laplace", 2.0, PureDP(0.5)), of(3.0, people="others"))
+    with pytest.raises(ValueError, match="no"), books.spending([of(5.0, people="all")]):
+        raise ValueError("no")
+    assert tight_epsilon(books, "all", 1e-9) == pytest.approx(0.5, abs=1e-3)
+    with pytest.raises(InvalidInput, match="`delta` must be strictly"):
+        tight_epsilon(books, "all", 0.0)
+
+
+def test_a_smaller_delta_costs_more_epsilon_than_the_sum(wide: Ledger) -> None:
+    budget = ApproxDP(1.0, 1e-6)
+    sigma = gaussian(budget, 1).sigma
+    spend(wide, noisy("gaussian", sigma, budget))
+    accountant = PLDAccountant().compose(dp_accounting.GaussianDpEvent(sigma))
+    assert tight_epsilon(wide, "all", 1e-12) == pytest.approx(accountant.get_epsilon(1e-12), rel=1e-2)
+
+
+def test_pure_charges_of_unknown_mechanism_compose_as_the_worst_ones(wide: Ledger) -> None:
+    """Randomised response dominates every epsilon-DP mechanism (Kairouz, Oh and Viswanath 2015); Laplace does not."""
+    for _ in range(20):
+        spend(wide, Charge("all", PureDP(0.5), "randomised response", "p"))
+    worst = pld.from_privacy_parameters(pld_common.DifferentialPrivacyParameters(0.5, 0.0)).self_compose(20)
+    assert tight_epsilon(wide, "all", 1e-6) >= worst.get_epsilon_for_delta(1e-6) * (1 - 1e-3)
+
+
+def test_an_approximate_charge_of_unknown_mechanism_keeps_its_delta(wide: Ledger) -> None:
+    """(1/2, 1e-4)-DP says nothing at delta = 1e-6."""
+    spend(wide, of(0.5, 1e-4, people="all"))
+    assert tight_epsilon(wide, "all", 1e-6) == math.inf
+
+
+def test_a_charge_of_nothing_costs_nothing(wide: Ledger) -> None:
+    spend(wide, of(0.0, people="all"), of(1.0, people="all"))
+    assert tight_epsilon(wide, "all", 1e-6) == pytest.approx(1.0, abs=1e-3)
+
+
+# --- limits that the file format sets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [math.inf, 1e9])
+def test_an_enormous_charge_is_an_overdraft_like_any_other(ledger: Ledger, epsilon: float) -> None:
+    with pytest.raises(BudgetExceeded):
+        spend(ledger, of(epsilon))
+
+
+def test_one_collection_has_one_price(ledger: Ledger) -> None:
+    spend(ledger, of(0.1, people="local", collection="spring"))
+    with pytest.raises(InvalidInput):
+        spend(ledger, of(1.9, people="local", collection="spring"))
+
+
+def test_a_foreign_database_is_not_touched(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "other.db")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("CREATE TABLE t (x)")
+    db.close()
+    before = (tmp_path / "other.db").read_bytes()
+    refused(lambda: Ledger.open(tmp_path / "other.db"))
+    assert (tmp_path / "other.db").read_bytes() == before
+
+
+def test_a_ledger_that_vanished_does_not_come_back_empty(ledger: Ledger) -> None:
+    ledger.path.unlink()
+    refused(lambda: spend(ledger, of(0.1)))
+    assert not ledger.path.exists()
