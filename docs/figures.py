@@ -1,0 +1,137 @@
+"""Draws the pictures of the documentation from the library: `python docs/figures.py`. Needs the extra `plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from hybridp.bench.planning import error_curves, plan_mean
+from hybridp.bench.simulate import salary_like
+from hybridp.curator.mean import Totals, release_sum
+from hybridp.noise import reports
+from hybridp.protocols.mean import MeanStudy, publish_mean
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.messages import LocalSummary
+from hybridp.public.randomisers import LocalName, randomiser
+from hybridp.randomness import seeded
+
+__all__ = ["flow", "main", "plan", "reach", "release"]
+
+IMAGES = Path(__file__).resolve().parent / "images"
+BOUNDS = Bounds(0.0, 250_000.0)
+
+
+def _save(name: str) -> None:
+    plt.savefig(IMAGES / name, dpi=100, metadata={"Software": None})
+    plt.close()
+
+
+def _box(ax: Axes, x: float, y: float, w: float, h: float, title: str, text: str, colour: str) -> None:
+    style = "round,pad=0.02,rounding_size=0.08"
+    ax.add_patch(FancyBboxPatch((x, y), w, h, boxstyle=style, fc=colour, ec="0.35", lw=1.2))
+    ax.text(x + w / 2, y + h - 0.16, title, ha="center", va="top", fontsize=11, weight="bold")
+    ax.text(x + w / 2, y + h - 0.47, text, ha="center", va="top", fontsize=9.5, linespacing=1.35)
+
+
+def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], label: str, at: tuple[float, float]) -> None:
+    ax.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=15, color="0.25", lw=1.5))
+    ax.text(*at, label, ha="center", va="center", fontsize=9.5, style="italic")
+
+
+def flow() -> None:
+    """Who sends what to whom: the rooms and the lines of trust between them."""
+    _, ax = plt.subplots(figsize=(9.2, 3.5), layout="constrained")
+    _box(ax, 0.0, 1.75, 2.3, 1.15, "device", "a local person's value\nbecomes one report", "#dbe9f6")
+    _box(ax, 0.0, 0.1, 2.3, 1.15, "trusting people", "send their value\nas it is", "#fbe3d4")
+    _box(ax, 3.75, 0.1, 2.2, 1.15, "curator", "charges the ledger,\nadds up, adds exact noise", "#fbe3d4")
+    _box(ax, 3.75, 1.75, 2.2, 1.15, "blend", "combines by weight:\nno rows, no noise", "#e4f1de")
+    _box(ax, 7.35, 1.75, 2.1, 1.15, "release", "estimate, interval,\nprivacy receipt", "#e4f1de")
+    _arrow(ax, (2.34, 2.3), (3.71, 2.3), "report", (3.03, 2.47))
+    _arrow(ax, (2.34, 0.66), (3.71, 0.66), "value", (3.03, 0.83))
+    _arrow(ax, (4.85, 1.3), (4.85, 1.7), "noisy sum", (5.42, 1.49))
+    _arrow(ax, (5.99, 2.3), (7.31, 2.3), "published", (6.72, 2.47))
+    ax.plot([2.62, 2.62], [1.5, 3.1], ls="--", color="C0", lw=1.3)
+    ax.text(2.62, 3.2, "local people trust nobody beyond this line", ha="center", color="C0", fontsize=9.5)
+    ax.plot([6.15, 6.15], [0.0, 3.1], ls="--", color="C1", lw=1.3)
+    ax.text(6.28, 0.75, "trusting people trust\nthe curator, and nobody\nbeyond this line", color="C1", fontsize=9.5)
+    ax.set_xlim(-0.15, 9.65)
+    ax.set_ylim(-0.1, 3.35)
+    ax.set_axis_off()
+    _save("flow.png")
+
+
+def plan() -> None:
+    """Predicted error against the share of trusting people: what `hybridp plan mean --plot` draws, annotated."""
+    planned = plan_mean(n=50_000, opt_in=0.02, bounds=BOUNDS, sd=45_000, guarantee=PureDP(1.0))
+    rates = np.geomspace(0.0004, 0.5, 80)
+    _, ax = plt.subplots(figsize=(7.4, 3.8), layout="constrained")
+    shown = {
+        "tcm-only": ("only the trusting (tcm-only)", "C7--", 1.6),
+        "full-lm": ("everybody local (full-lm)", "C7:", 2.0),
+        "pwh": ("paper's hybrid, variance unknown (pwh)", "C1-", 1.5),
+        "kvh": ("paper's hybrid, variance known (kvh)", "C0-", 4.5),
+        "adaptive": ("hybridp's default, variance unknown (adaptive)", "C3-", 1.6),
+    }
+    for name, curve in error_curves(planned, rates).items():
+        if name in shown:
+            label, style, width = shown[name]
+            ax.loglog(100 * rates, curve, style, label=label, lw=width, alpha=0.45 if name == "kvh" else 1)
+    ax.set_ylim(200, 20_000)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter("{x:,g}")
+    ax.set_xlabel("people who trust the curator, percent")
+    ax.set_ylabel("root mean squared error")
+    ax.set_title("50,000 people, values from 0 to 250,000, sd 45,000, epsilon 1", fontsize=11)
+    ax.grid(alpha=0.3, which="both")
+    ax.legend(fontsize=9)
+    _save("plan.png")
+
+
+def release() -> None:
+    """`MeanRelease.plot()` of one simulated collection."""
+    rng = seeded(11)
+    study = MeanStudy(BOUNDS, PureDP(1.0))
+    levels = BOUNDS.levels(salary_like(50_000, rng=seeded(1)))
+    trusted, local = levels[:1000], levels[1000:]
+    unit = reports(study.invite.randomiser, local, rng=rng)
+    summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.randomiser)
+    noisy = release_sum(Totals(len(trusted), int(trusted.sum()), summary), study.sum_noise, rng=rng)
+    publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng).plot()
+    _save("release.png")
+
+
+def reach() -> None:
+    """How far dishonest devices can move the local mean, by randomiser: docs/privacy-model.md has the formula."""
+    epsilons = np.geomspace(0.1, 8, 60)
+    _, ax = plt.subplots(figsize=(6.8, 3.4), layout="constrained")
+    names: tuple[LocalName, ...] = ("laplace", "piecewise", "dithered")
+    for name in names:
+        bound = np.array([randomiser(name, PureDP(float(e))).bound for e in epsilons])
+        ax.loglog(epsilons, 100 * 0.01 * (bound + 1) / 2, label=name, lw=1.8)
+    ax.axhline(1, color="0.5", ls=":", label="lying about the value")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter("{x:g}")
+    ax.set_xlabel("epsilon")
+    ax.set_ylabel("percent of the range")
+    ax.set_title("Largest shift of the local mean by 1 % dishonest devices", fontsize=11)
+    ax.grid(alpha=0.3, which="both")
+    ax.legend(fontsize=9)
+    _save("reach.png")
+
+
+def main() -> None:
+    IMAGES.mkdir(exist_ok=True)
+    for draw in (flow, plan, release, reach):
+        draw()
+
+
+if __name__ == "__main__":
+    main()

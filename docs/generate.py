@@ -1,0 +1,249 @@
+"""Writes docs/reference/cli.md and docs/reference/api.md from the code; `--check` exits with 1 when they are stale.
+
+One page walks the click tree, the other every public module's `__all__`. Nothing that depends
+on the machine, the time or the Python version goes into either.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+import hybridp
+from hybridp.cli.app import cli
+
+__all__ = ["commands", "main", "modules", "pages", "stale"]
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+NOTE = "<!-- Written by docs/generate.py from the code: change the docstring or the help, then run `make docs`. -->"
+
+
+def pages() -> dict[Path, str]:
+    """Each page's path and what it should say."""
+    return {REFERENCE / "cli.md": _cli_page(), REFERENCE / "api.md": _api_page()}
+
+
+def stale() -> list[Path]:
+    """The pages on disk that differ from the code."""
+    return [p for p, text in pages().items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+
+
+def main(arguments: list[str]) -> int:
+    if "--check" in arguments:
+        old = stale()
+        for path in old:
+            print(f"stale: docs/reference/{path.name} (run `make docs`)", file=sys.stderr)
+        return int(bool(old))
+    REFERENCE.mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Every command and group, as (full name, command, context), in the order of the help."""
+    yield from _walk("hybridp", cli, None)
+
+
+def _walk(
+    name: str, command: click.Command, parent: click.Context | None
+) -> Iterator[tuple[str, click.Command, click.Context]]:
+    context = click.Context(command, parent=parent, info_name=name.rsplit(" ", 1)[-1])
+    yield name, command, context
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            if found is not None:
+                yield from _walk(f"{name} {child}", found, context)
+
+
+def _cli_page() -> str:
+    parts = [
+        NOTE,
+        "# Command line",
+        "Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 the ledger refused, 130 interrupted. "
+        "With `--json` a command prints one JSON object on stdout and nothing else, also when it fails.",
+    ]
+    for name, command, context in commands():
+        parts.append(f"{'##' if name.count(' ') < 2 else '###'} `{name}`")
+        parts.extend(_paragraphs(command.help or ""))
+        if isinstance(command, click.Group):
+            children = [f"- [`{name} {c}`](#{_anchor(f'{name} {c}')})" for c in command.list_commands(context)]
+            parts.append("\n".join(children))
+        else:
+            usage = " ".join([name, *command.collect_usage_pieces(context)])
+            parts.append(f"```text\n{usage}\n```")
+            rows = [_option_row(p) for p in command.params if isinstance(p, click.Option)]
+            parts.append("\n".join(["| option | default | what it does |", "|---|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def _option_row(option: click.Option) -> str:
+    kind = option.type
+    if isinstance(kind, click.Choice):
+        value = " one of " + ", ".join(f"`{c}`" for c in kind.choices)
+    else:
+        value = "" if option.is_flag else f" {kind.name.upper()}"
+    plain = isinstance(option.default, (str, int, float, Path)) and not option.is_flag
+    default = "required" if option.required else f"`{option.default}`" if plain else ""
+    return f"| {', '.join(f'`{o}`' for o in option.opts)}{value} | {default} | {_cell(option.help or '')} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [" ".join(p.split()) for p in inspect.cleandoc(text).split("\n\n") if p.strip()]
+
+
+# --- the library ------------------------------------------------------------------------------------------------------
+
+
+def modules() -> list[ModuleType]:
+    """Every module with an `__all__` and no underscore, but for the command line, which has its own page."""
+    names = ["hybridp", *(m.name for m in pkgutil.walk_packages(hybridp.__path__, "hybridp."))]
+    public = [n for n in names if not any(part.startswith("_") or part == "cli" for part in n.split("."))]
+    found = [importlib.import_module(name) for name in sorted(public)]
+    return [m for m in found if getattr(m, "__all__", None)]
+
+
+def _api_page() -> str:
+    listed = modules()
+    parts = [NOTE, "# Library", "Everything below is typed, and every example is run by the tests."]
+    parts.append("\n".join(f"- [`{m.__name__}`](#{_anchor(m.__name__)}): {_first(m)}" for m in listed))
+    for module in listed:
+        parts.append(f"## `{module.__name__}`")
+        parts.append(_markdown(inspect.getdoc(module) or ""))
+        parts.extend(text for name in sorted(module.__all__, key=str.lower) for text in _member(module, name))
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def _first(thing: object) -> str:
+    return _summary(inspect.getdoc(thing) or "")
+
+
+def _summary(doc: str) -> str:
+    return " ".join(doc.split("\n\n")[0].split())
+
+
+def _member(module: ModuleType, name: str) -> Iterator[str]:
+    thing = getattr(module, name)
+    if hasattr(thing, "cache_info"):  # a cached function is documented as the function it is
+        thing = inspect.unwrap(thing)
+    home = getattr(thing, "__module__", None)
+    if (inspect.isclass(thing) or inspect.isfunction(thing)) and home != module.__name__:
+        yield f"### `{name}`\n\nFrom [`{home}`](#{_anchor(str(home))})."
+    elif inspect.isclass(thing):
+        yield from _class(name, thing)
+    elif inspect.isfunction(thing):
+        yield f"### `{name}`\n\n```python\n{_signature(name, thing)}\n```"
+        yield _markdown(inspect.getdoc(thing) or "")
+    else:
+        yield f"### `{name}`\n\n```python\n{name} = {_constant(thing)}\n```"
+
+
+def _class(name: str, thing: type) -> Iterator[str]:
+    doc = inspect.getdoc(thing) or ""
+    if issubclass(thing, enum.Enum):
+        yield f"### `{name}`\n\n```python\n" + "\n".join(f"{name}.{m.name} = {m.value!r}" for m in thing) + "\n```"
+    elif issubclass(thing, Exception):
+        yield f"### `{name}`\n\n```python\nclass {name}({', '.join(b.__name__ for b in thing.__bases__)})\n```"
+    else:
+        yield f"### `{name}`\n\n```python\n{_signature(name, thing)}\n```"
+    if not doc.startswith(f"{name}("):  # a dataclass without a docstring repeats its signature
+        yield _markdown(doc)
+    if not issubclass(thing, enum.Enum):
+        yield "\n".join(_class_members(thing))
+
+
+def _class_members(thing: type) -> Iterator[str]:
+    for name, member in vars(thing).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            result = _annotation(inspect.signature(member.fget).return_annotation) if member.fget else ""
+            yield _bullet(f"{name}: {result}", inspect.getdoc(member) or "")
+        elif isinstance(member, (classmethod, staticmethod)) or inspect.isfunction(member):
+            yield _bullet(_signature(name, getattr(thing, name), bound=True), inspect.getdoc(member) or "")
+
+
+def _bullet(code: str, doc: str) -> str:
+    return f"- `{code}`" + (f": {_summary(doc)}" if doc else "")
+
+
+def _annotation(value: Any) -> str:
+    text = value if isinstance(value, str) else getattr(value, "__name__", str(value))
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
+
+
+def _constant(value: object) -> str:
+    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", repr(value))
+    return re.sub(r"~(\w)", r"\1", text)
+
+
+def _signature(name: str, thing: Any, *, bound: bool = False) -> str:
+    signature = inspect.signature(thing)
+    parts, star = [], False
+    for p in signature.parameters.values():
+        if bound and p.name == "self":
+            continue
+        if p.kind is p.KEYWORD_ONLY and not star:
+            parts.append("*")
+            star = True
+        mark = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+        star = star or p.kind is p.VAR_POSITIONAL
+        text = mark + p.name
+        if p.annotation is not p.empty:
+            text += f": {_annotation(p.annotation)}"
+        if p.default is not p.empty:
+            shown = "..." if repr(p.default).startswith("<") else repr(p.default)
+            text += f" = {shown}" if p.annotation is not p.empty else f"={shown}"
+        parts.append(text)
+    tail = ""
+    if not inspect.isclass(thing) and signature.return_annotation is not signature.empty:
+        tail = f" -> {_annotation(signature.return_annotation)}"
+    line = f"{name}({', '.join(parts)}){tail}"
+    if bound or len(line) <= 110:
+        return line
+    return f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){tail}"
+
+
+def _markdown(doc: str) -> str:
+    """A docstring as Markdown: examples and literal blocks fenced, mathematics between dollars."""
+    doc = re.sub(r":math:`([^`]+)`", r"$\1$", doc)
+    blocks: list[str] = []
+    for block in re.split(r"\n\s*\n", doc):
+        body = inspect.cleandoc(block) if block.startswith((" ", "\n")) else block
+        if body.lstrip().startswith(">>>"):
+            blocks.append(f"```python\n{body}\n```")
+        elif body.startswith(".. math::"):
+            blocks.append("$$" + " ".join(body.removeprefix(".. math::").split()) + "$$")
+        elif body.strip() == "::":
+            continue
+        elif block.startswith("    "):
+            blocks.append(f"```text\n{body}\n```")
+        else:
+            blocks.append(body)
+    return "\n\n".join(blocks)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
