@@ -213,6 +213,7 @@ class Ledger:
     def spending(self, charges: Iterable[Charge]) -> Iterator[list[int]]:
         """Charge first, then run the body that reads the data; if the body fails, nothing was released: void.
 
+        A named collection stays charged: people have sent those reports, and another release may already rely on it.
         Gives the ids of the new entries. A process that dies inside the body leaves the charge standing: the safe side.
         """
         with self._db() as db:
@@ -233,9 +234,11 @@ class Ledger:
         with self._db() as db:
             db.execute("BEGIN IMMEDIATE")
             for i in ids:
-                people, epsilon, delta = db.execute(
-                    "SELECT people, epsilon, delta FROM charges WHERE id = ? AND state = 'spent'", (i,)
+                people, epsilon, delta, collection = db.execute(
+                    "SELECT people, epsilon, delta, collection FROM charges WHERE id = ? AND state = 'spent'", (i,)
                 ).fetchone()
+                if collection is not None:
+                    continue
                 db.execute("UPDATE charges SET state = 'void' WHERE id = ?", (i,))
                 db.execute(
                     "UPDATE accounts SET epsilon_spent = epsilon_spent - ?, delta_spent = delta_spent - ? "

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from ._exact import below_exp, geometric
 from .errors import must
-from .public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from .public.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, on_lattice
 from .public.randomisers import LEVELS, DitheredBit, KRandomisedResponse, LocalAdditive, Piecewise, Randomiser
 from .randomness import Randomness
 
 __all__ = [
     "LARGEST_SCALE",
+    "add_noise",
     "bernoulli",
     "categories",
     "discrete_gaussian",
@@ -192,6 +193,24 @@ def uniform_below(k: int, size: int, *, rng: Randomness) -> Ints:
 def perturb(mechanism: DiscreteLaplace | DiscreteGaussian, total: int, *, rng: Randomness) -> int:
     """A whole number plus one draw of the mechanism's noise."""
     return total + int(_additive(mechanism, 1, rng)[0])
+
+
+def add_noise(mechanism: Laplace | Gaussian, values: NDArray[np.float64], *, rng: Randomness) -> NDArray[np.float64]:
+    """Real values with the mechanism's noise, each on its own, on the dyadic lattice of `on_lattice`.
+
+    The guarantee is the mechanism's for each value; the values must be finite and at most 2^15 noise scales from 0, so
+    that doubles hold every lattice point exactly.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.mechanisms import laplace
+    >>> from hybridp.randomness import secure
+    >>> add_noise(laplace(PureDP(1.0), 1.0), np.array([3.0]), rng=secure()).shape
+    (1,)
+    """
+    step, noise = on_lattice(mechanism)
+    x = np.asarray(values, dtype=np.float64)
+    must(bool(np.all(np.abs(x) <= step * 2.0**51)), "values", "must be finite and near the noise's own size", "others")
+    return np.asarray((np.rint(x / step) + _additive(noise, x.size, rng).reshape(x.shape)) * step)
 
 
 def _additive(mechanism: DiscreteLaplace | DiscreteGaussian, size: int, rng: Randomness) -> Ints:

@@ -94,10 +94,11 @@ def test_local_values_do_not_leave_the_device(run: Runner, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_second_use_of_the_reports_is_free(run: Runner) -> None:
+def test_a_second_use_of_a_named_collection_is_free(run: Runner) -> None:
     run("ledger create study.ledger --epsilon 2 --local-epsilon 1 --json")
     for left in (1.0, 0.0):
-        assert run(f"release mean collected.csv {RELEASE} --ledger study.ledger --json").code == 0
+        named = f"release mean collected.csv {RELEASE} --ledger study.ledger --collection spring --json"
+        assert run(named).code == 0
         accounts = run("ledger show study.ledger --json").document["accounts"]
         assert {a["group"]: a["left"]["epsilon"] for a in accounts} == {"trusted": left, "local": 0.0}
     spent = run("ledger show study.ledger --tight-delta 1e-6 --json").document["accounts"]

@@ -170,6 +170,7 @@ def test_a_trial_is_marked_and_reproducible(run: Any, people: str) -> None:
 def test_two_halves_fit_and_a_third_is_refused(run: Any, people: str) -> None:
     run("randomise", people, *READ, "--out", "collected.csv")
     half = ["release", "mean", "collected.csv", *READ, "--share", "0.5", "--ledger", "study.ledger"]
+    half += ["--collection", "spring"]
     assert [run(*half).code for _ in range(2)] == [0, 0]
     third = run(*half)
     assert third.code == 3
@@ -206,7 +207,7 @@ def test_bad_rows_are_refused_in_one_sentence(run: Any, tmp_path: Path, rows: st
 @pytest.mark.parametrize(
     ("twin", "extra", "column"),
     [
-        (f"a,1,,local,1,{SECRET}\n", [], "person"),
+        (f"a,1,,local,1,{SECRET}\n", [], "trust"),
         (f"a,1,,local,1,{SECRET}\n", ["--record-key", "key"], "trust"),
         (f"a,1,{SECRET},trusted,2,\n", [], "person"),
         (f"a,1,{SECRET},trusted,2,\n", ["--record-key", "key"], "eps"),

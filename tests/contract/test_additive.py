@@ -24,6 +24,7 @@ from hybridp.public.mechanisms import (
     discrete_gaussian,
     gaussian,
     laplace,
+    on_lattice,
 )
 from hybridp.randomness import seeded
 
@@ -216,3 +217,25 @@ def test_gaussian_noise_needs_a_delta_and_lattices_whole_steps() -> None:
         gaussian(ApproxDP(1.0, 0.0), 1)
     with pytest.raises(InvalidInput, match="`sensitivity` must be a whole number"):
         DiscreteLaplace(PureDP(1.0), 1.5, 2.0)  # type: ignore[arg-type]
+
+
+@every("continuous")
+def test_real_values_get_the_mechanism_s_noise(case: Case) -> None:
+    """Draws for real values follow the continuous law; a law ten percent wider or narrower is rejected."""
+    value = 0.3 * case.core.sensitivity
+    draws = noise.add_noise(case.core, np.full(N, value), rng=seeded(11)) - value
+    size = case.core.scale if isinstance(case.core, Laplace) else case.core.sigma
+    law = stats.laplace if isinstance(case.core, Laplace) else stats.norm
+    assert stats.kstest(draws, law(scale=size).cdf).pvalue > TINY_P
+    for wrong in (0.9, 1.1):
+        assert stats.kstest(draws, law(scale=wrong * size).cdf).pvalue < TINY_P
+
+
+@every("continuous")
+def test_neighbours_on_the_lattice_are_no_farther_apart_than_the_noise_covers(case: Case) -> None:
+    step, discrete = on_lattice(case.core)
+    spread = np.random.default_rng(3).uniform(-3, 3, 5_000) * case.core.sensitivity
+    apart = np.rint((spread + case.core.sensitivity) / step) - np.rint(spread / step)
+    assert apart.max() <= discrete.sensitivity
+    assert discrete.guarantee == case.core.guarantee
+    assert discrete.variance * step**2 == pytest.approx(case.core.variance, rel=1e-6)

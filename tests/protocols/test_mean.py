@@ -178,10 +178,18 @@ def test_a_bad_file_leaves_the_budget_unspent(tmp_path: Path, ledger: Ledger, te
 def test_reports_are_charged_once(rows: Path, tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "two.ledger", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
     for expected in (1.0, 0.0):
-        release_mean(rows, STUDY, COLUMNS, ledger=ledger)
+        release_mean(rows, STUDY, COLUMNS, ledger=ledger, collection="this year")
         assert left(ledger) == (expected, 0.0)
     with pytest.raises(BudgetExceeded, match="local"):
         release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS, ledger=ledger, collection="next year")
+
+
+def test_reports_without_a_name_are_charged_every_time(rows: Path, tmp_path: Path) -> None:
+    """They may be new ones: two files randomised from the same people cost them twice."""
+    ledger = Ledger.create(tmp_path / "two.ledger", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
+    release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS, ledger=ledger)
+    with pytest.raises(BudgetExceeded, match="local"):
+        release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS, ledger=ledger)
 
 
 def test_delta_is_charged_too(rows: Path, tmp_path: Path) -> None:

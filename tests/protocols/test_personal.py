@@ -198,14 +198,14 @@ def left(ledger: Ledger) -> tuple[float, float]:
 
 def test_shares_of_everybodys_own_epsilon_add_up(rows: Path, ledger: Ledger) -> None:
     half = replace(STUDY, share=0.5)
-    first = release(rows, half, ledger=ledger)
+    first = release(rows, half, ledger=ledger, collection="first")
     assert left(ledger) == (0.5, 0.0)  # the same reports are used again at no further charge
     assert [g.epsilon for g in first.by_epsilon] == [0, 0.05, 0.25, 1, math.inf]
     assert all(g.effective_epsilon <= g.epsilon for g in first.by_epsilon)
-    release(rows, half, ledger=ledger)
+    release(rows, half, ledger=ledger, collection="first")
     assert left(ledger) == (0.0, 0.0)
     with pytest.raises(BudgetExceeded):
-        release(rows, half, ledger=ledger)
+        release(rows, half, ledger=ledger, collection="first")
     with pytest.raises(BudgetExceeded):  # other reports of the same people
         release(rows, replace(STUDY, share=1e-6), ledger=ledger, collection="second")
 

@@ -59,7 +59,6 @@ def test_a_vector_of_epsilons() -> None:
     assert (asked.people, asked.least, asked.most) == (5, 0.0, math.inf)
     assert asked == PersonalDP.of([0.0, 0.5, 2.0, math.inf], [1, 1, 2, 1])
     assert asked.scaled(0.25).levels == ((0.0, 1), (0.125, 1), (0.5, 2), (math.inf, 1))
-    assert PersonalDP.of([0.5, 2.0]).strictest == PureDP(2.0)
     assert str(PersonalDP.of([0.5, 2.0])).startswith("personal epsilons from 0.5 to 2, 2 people")
     assert str(PersonalDP.of([0.5, 0.5])).startswith("0.5-DP")
 

@@ -244,7 +244,7 @@ def test_without_a_key_every_person_has_one_record(tmp_path: Path) -> None:
     assert totals(save(tmp_path, good, PEOPLE), person="person", levels=10) == MeanTotals(2, 14, 1, 1.0, 1.0)
     for extra, sentence in [
         ((1, "trusted", None, "a", None), "Column `person` must name each person once"),
-        ((1, "local", 5, "a", None), "Column `person` must name each person once"),
+        ((1, "local", 5, "a", None), "Column `trust` must hold one label for each person: somebody is in both groups"),
         ((1, "trusted", None, None, None), "Column `person` must name a person in every row"),
         ((1, "other", None, "d", None), "Column `trust` must hold"),
         ((None, "trusted", None, "d", None), "Column `value` must have a value"),

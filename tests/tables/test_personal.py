@@ -129,7 +129,7 @@ WITH_PERSON = ("person", "key", *HEADER)
     ("twin", "changes", "problem"),
     [
         (("a", 2, 5, "trusted", 1, None), {}, "`person` must name each person once"),
-        (("a", 2, None, "local", 1, 5), {}, "`person` must name each person once"),
+        (("a", 2, None, "local", 1, 5), {}, "`trust` must hold one label"),
         (("a", 2, None, "local", 1, 5), {"record_key": "key"}, "`trust` must hold one label"),
         (("a", 2, 5, "trusted", 2, None), {"record_key": "key"}, "`eps` must hold one epsilon"),
         (("a", 1, 5, "trusted", 1, None), {"record_key": "key"}, "`key` must differ"),

@@ -4,9 +4,10 @@ Against someone who sees only ``w mu_T + (1-w) mu_L`` the curator's noise covers
 sec. 8). On a lattice this needs care: the trusted part moves in steps of ``w step``, so anything finer in the published
 number would show the local mean unprotected. The local part is therefore rounded to those steps. Replacing one local
 person's data, with their device's coins held fixed, then moves the result by a whole number of steps, at most
-``ceil((1-w) reach/(n_L w step)) + 2`` (rounding, and one for floating point), and the discrete noise on the sum gives
-the stated guarantee for a shift of that many. Holds only when nothing else about the reports is published, and for a
-weight fixed before the data is seen.
+``ceil((1-w) (reach/n_L + slip)/(w step)) + 2``, and the discrete noise on the sum gives the stated guarantee for a
+shift of that many. `slip` is what floating point can add: n_L reports summed in doubles, in any order, have a mean that
+is off by at most ``n_L 2^-53`` times the longest report, with either person's data. Holds only when nothing else about
+the reports is published, and for a weight fixed before the data is seen.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hybridp.public.randomisers import LocalAdditive
 __all__ = ["SealedBlend", "seal"]
 
 _LARGEST_SHIFT = 2**50  # beyond this, doubles no longer count single steps
+_REPORT_SLACK = 1 + 1e-9  # how far beyond the reach a report may be read, its own rounding included
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ def seal(trusted: TrustedSummary | None, local: LocalSummary | None, found: Blen
     w, step = found.weight, found.weight * trusted.step
     steps = trusted.noisy_total + round((1 - w) * local.mean / step)
     reach = 2.0 if isinstance(local.randomiser, LocalAdditive) else 2 * local.randomiser.bound
-    shift = math.ceil((1 - w) * reach / local.people / step) + 2
+    slip = 2 * (local.people + 8) * 2.0**-53 * local.randomiser.bound
+    shift = math.ceil((1 - w) * _REPORT_SLACK * (reach / local.people + slip) / step) + 2
     report = local.randomiser.worst_variance + found.variance
     normal = w**2 * (found.variance / trusted.people + trusted.gaussian_variance) + (1 - w) ** 2 * report / local.people
     return SealedBlend(

@@ -29,10 +29,15 @@ __all__ = [
     "guarantee",
     "json_option",
     "needed",
+    "table_option",
+    "seed_option",
+    "noise_option",
+    "missing_option",
+    "local_option",
     "note",
     "number",
     "plot_option",
-    "privacy_options",
+    "promise_options",
     "progress",
     "randomness",
     "save_plot",
@@ -121,8 +126,27 @@ bounds_options = _stack(
     click.option("--lower", type=float, required=True, help="Public lower bound of the value."),
     click.option("--upper", type=float, required=True, help="Public upper bound of the value."),
 )
-privacy_options = _stack(
-    click.option("--epsilon", type=float, required=True, help="What every person is promised."),
+noise_option = click.option(
+    "--noise",
+    type=click.Choice(["laplace", "gaussian", "best"]),
+    default="best",
+    show_default=True,
+    help="Noise of the trusted group.",
+)
+local_option = click.option(
+    "--local",
+    type=click.Choice(["best", "dithered", "piecewise", "laplace", "gaussian"]),
+    default="best",
+    show_default=True,
+    help="The randomiser on local people's devices.",
+)
+missing_option = click.option(
+    "--missing", type=float, help="Use this public value where one is missing; without it, missing values are refused."
+)
+seed_option = click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
+table_option = click.option("--table", "table_name", help="The table, in a DuckDB file.")
+promise_options = _stack(
+    click.option("--epsilon", type=float, help="What every person is promised."),
     click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees."),
 )
 
@@ -183,7 +207,7 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     if not math.isfinite(value):
-        return "never" if math.isinf(value) else "-"
+        return "infinite" if math.isinf(value) else "-"
     return f"{value:,.6g}" if abs(value) < 1e7 else f"{value:,.4g}"
 
 

@@ -7,23 +7,35 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import emit, guarantee, json_option, table
+from hybridp.cli.common import emit, guarantee, json_option, needed, table
 
 __all__ = ["create", "show"]
 
 
 @click.command("create")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--epsilon", type=float, required=True, help="Total for each group.")
+@click.option("--epsilon", type=float, help="Total for each group.")
 @click.option("--delta", type=float, default=0.0, show_default=True)
 @click.option("--local-epsilon", type=float, help="Another total for local people.")
+@click.option(
+    "--personal", is_flag=True, help="For personal epsilons: each group may spend all of everyone's own, once."
+)
 @json_option
-def create(file: Path, epsilon: float, delta: float, local_epsilon: float | None, as_json: bool) -> None:
+def create(
+    file: Path, epsilon: float | None, delta: float, local_epsilon: float | None, personal: bool, as_json: bool
+) -> None:
     """A new ledger file. Totals can never be raised: they are what people were promised."""
     from hybridp.ledger import Ledger
 
-    local = guarantee(epsilon if local_epsilon is None else local_epsilon, delta)
-    ledger = Ledger.create(file, {"trusted": guarantee(epsilon, delta), "local": local})
+    if personal:
+        from hybridp.protocols.personal import ACCOUNTS
+        from hybridp.public.budgets import PureDP
+
+        ledger = Ledger.create(file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
+    else:
+        own = needed("epsilon", epsilon, "--personal")
+        local = guarantee(own if local_epsilon is None else local_epsilon, delta)
+        ledger = Ledger.create(file, {"trusted": guarantee(own, delta), "local": local})
     document = _document(ledger)
     if as_json:
         emit(document)

@@ -15,9 +15,12 @@ from hybridp.cli.common import (
     emit,
     guarantee,
     json_option,
+    local_option,
     needed,
+    noise_option,
     number,
     plot_option,
+    promise_options,
     save_plot,
     sd_range,
     table,
@@ -38,26 +41,13 @@ __all__ = ["mean"]
 @click.option(
     "--sd", type=sd_range, help="The data's standard deviation, or a range LOW:HIGH; without it the worst case."
 )
-@click.option("--epsilon", type=float, help="What every person is promised.")
-@click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
+@promise_options
 @click.option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).')
 @click.option("--local-groups", help="The same for local people.")
 @click.option("--epsilons", type=click.Path(path_type=Path), help="A file with one person's epsilon a row.")
 @click.option("--epsilon-column", default="epsilon", show_default=True, help="Its column.")
-@click.option(
-    "--noise",
-    type=click.Choice(["laplace", "gaussian", "best"]),
-    default="best",
-    show_default=True,
-    help="Noise of the trusted group.",
-)
-@click.option(
-    "--local",
-    type=click.Choice(["laplace", "dithered", "piecewise", "gaussian", "best"]),
-    default="best",
-    show_default=True,
-    help="Randomiser on the devices.",
-)
+@noise_option
+@local_option
 @click.option("--mean", "mean_value", type=float, help="A guess of the mean, where the local noise depends on it.")
 @click.option("--target", type=float, help="How many opt-ins are needed to reach this root mean squared error?")
 @click.option(
@@ -95,8 +85,10 @@ def mean(
     """
     check_plot(plot_file)
     if groups is not None or local_groups is not None or epsilons is not None:
-        uniform = {"n": n, "opt-in": opt_in, "epsilon": epsilon, "delta": delta or None, "mean": mean_value}
-        for name, given in (uniform | {"target": target, "elasticity": elasticity}).items():
+        uniform: dict[str, Any] = {"n": n, "opt-in": opt_in, "epsilon": epsilon, "delta": delta or None}
+        uniform |= {"mean": mean_value, "target": target, "elasticity": elasticity}
+        uniform |= {"noise": "gaussian" if noise == "gaussian" else None, "local": None if local == "best" else local}
+        for name, given in uniform.items():
             if given is not None:
                 raise InvalidInput(f"`{name}` must not go with personal epsilons. Got {given}.")
         _personal(groups, local_groups, epsilons, epsilon_column, lower, upper, sd, plot_file, as_json)

@@ -13,10 +13,15 @@ from hybridp.cli.common import (
     emit,
     guarantee,
     json_option,
+    local_option,
+    missing_option,
     needed,
     note,
     progress,
+    promise_options,
     randomness,
+    seed_option,
+    table_option,
 )
 from hybridp.errors import InvalidInput
 
@@ -29,25 +34,16 @@ __all__ = ["randomise"]
 @click.option("--trust", help="The column with trusted/local; only local rows are randomised. Without it, all rows.")
 @click.option("--person", help="The column that identifies a person: a local person with two rows is refused.")
 @bounds_options
-@click.option("--epsilon", type=float, help="What every person is promised.")
-@click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
+@promise_options
 @click.option("--epsilon-column", help="The column with each person's own epsilon, in place of --epsilon.")
-@click.option(
-    "--local",
-    type=click.Choice(["best", "dithered", "piecewise", "laplace", "gaussian"]),
-    default="best",
-    show_default=True,
-    help="The randomiser.",
-)
-@click.option(
-    "--missing", type=float, help="Use this public value where one is missing; without it, missing values are refused."
-)
+@local_option
+@missing_option
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where to write (.csv or .parquet)."
 )
-@click.option("--table", "table_name", help="The table, in a DuckDB file.")
+@table_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output file.")
-@click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
+@seed_option
 @json_option
 def randomise(
     file: Path,

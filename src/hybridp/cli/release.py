@@ -14,14 +14,20 @@ from hybridp.cli.common import (
     emit,
     guarantee,
     json_option,
+    local_option,
+    missing_option,
     needed,
+    noise_option,
     note,
     number,
     plot_option,
     progress,
+    promise_options,
     randomness,
     save_plot,
+    seed_option,
     table,
+    table_option,
 )
 from hybridp.errors import InvalidInput
 
@@ -40,8 +46,7 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 @click.option("--record-key", help="With --person: a random key stored per record, which chooses one record a person.")
 @click.option("--record-id", help="With --person: a stable record id, whose hash chooses one record a person.")
 @bounds_options
-@click.option("--epsilon", type=float, help="What every person is promised.")
-@click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
+@promise_options
 @click.option("--epsilon-column", help="The column with each person's own epsilon, in place of --epsilon.")
 @click.option("--share", type=float, default=1.0, show_default=True, help="With --epsilon-column: spend this share.")
 @click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
@@ -54,23 +59,9 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 @click.option("--local-sd", type=float, help="With --sd: another one for local people.")
 @click.option("--gap", type=float, help="A bound on the difference of the two groups' means.")
 @click.option("--weight", type=float, help="The weight of the trusted mean, for --estimator fixed.")
-@click.option(
-    "--noise",
-    type=click.Choice(["laplace", "gaussian", "best"]),
-    default="best",
-    show_default=True,
-    help="Noise of the trusted group.",
-)
-@click.option(
-    "--local",
-    type=click.Choice(["best", "dithered", "piecewise", "laplace", "gaussian"]),
-    default="best",
-    show_default=True,
-    help="The randomiser that the reports came from.",
-)
-@click.option(
-    "--missing", type=float, help="Use this public value where one is missing; without it, missing values are refused."
-)
+@noise_option
+@local_option
+@missing_option
 @click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the interval.")
 @click.option(
     "--publish",
@@ -85,10 +76,10 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
     type=click.Path(dir_okay=False, path_type=Path),
     help="Charge this ledger; a missing file is created with this release's promise as its total.",
 )
-@click.option("--collection", help="Names the set of local reports, charged once; default: column and mechanism.")
+@click.option("--collection", help="Names the set of local reports, charged once; without it, at every release.")
 @click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here.")
-@click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
-@click.option("--table", "table_name", help="The table, in a DuckDB file.")
+@seed_option
+@table_option
 @plot_option
 @json_option
 def mean(
@@ -235,6 +226,8 @@ def _personal(
     ledger = open_or_create(ledger_file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
     if not simulate_local:
         return release_personal_mean(file, study, columns, epsilon_column, ledger=ledger, **common)
+    if ledger is not None:  # the trial reads rows before the release charges: an overdraft is refused first
+        ledger.check(study.charges(common["purpose"], common["collection"]))
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:

@@ -142,11 +142,24 @@ def release_sum(totals: Totals, mechanism: DiscreteLaplace | DiscreteGaussian, *
 
 
 def _randomised(levels: Iterable[NDArray[np.int64]], invite: Invite, rng: Randomness) -> LocalSummary:
-    summary = LocalSummary(0, 0.0, 0.0, invite.randomiser)
+    people = total = squares = 0
     for chunk in levels:
         unit = noise.reports(invite.randomiser, chunk, rng=rng)
-        summary = summary + LocalSummary(len(unit), float(unit.sum()), float((unit * unit).sum()), invite.randomiser)
-    return summary
+        people += len(unit)
+        total += _order_free_sum(unit)
+        squares += _order_free_sum(unit * unit)
+    return LocalSummary(people, total / 2**40, squares / 2**40, invite.randomiser)
+
+
+def _order_free_sum(x: NDArray[np.float64]) -> int:
+    """The sum in units of 2^-40, each term rounded to them: exact, so the same in any order.
+
+    Levels come sorted, and the last digits of a sum of doubles would tell of the order, which no noise covers.
+    """
+    scaled = x * 2.0**8
+    coarse = np.rint(scaled)
+    fine = np.rint((scaled - coarse) * 2.0**32)
+    return (int(coarse.astype(np.int64).sum()) << 32) + int(fine.astype(np.int64).sum())
 
 
 def randomise_trusted(rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> LocalSummary:

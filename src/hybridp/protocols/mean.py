@@ -30,7 +30,7 @@ from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
 
 __all__ = ["MeanStudy", "publish_mean", "release_mean", "spending"]
 
@@ -62,6 +62,7 @@ class MeanStudy:
                 "`publish` must be full unless the weight is fixed in advance and `sd` is stated. "
                 f"Got {self.publish} with the estimator {self.rule.name}."
             )
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property
     def invite(self) -> Invite:
@@ -72,7 +73,7 @@ class MeanStudy:
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
         return curating.sum_noise(self.trusted_guarantee or self.guarantee, self.noise)
 
-    def charges(self, purpose: str, collection: str) -> list[Charge]:
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Full-LM treats the trusted like everybody else."""
         invite, noise = self.invite, self.sum_noise
         local_noise = f"{invite.randomiser.name} report"
@@ -119,11 +120,10 @@ def release_mean(
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
     one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
     local rows are raw and are randomised here: a trial, and marked as such. `collection` names the set of local
-    reports, which are charged once; by default the value's column and the mechanism.
+    reports, which are then charged once, however often they are used; without a name, at every release.
     """
     rng = secure() if rng is None else rng
     invite, noise = study.invite, study.sum_noise
-    collection = collection or f"{columns.value}: {invite.text}"
     with spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local)
         local = totals.local
@@ -190,7 +190,8 @@ def publish_mean(
             randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
             simulated=simulated,
             unit="one person, one record",
-            assumes=_assumptions(simulated_local, sealed is not None and sealed.local_viewer is not None),
+            assumes=_assumptions(sealed is not None and sealed.local_viewer is not None)
+            + simulation_notes(seeded=rng.simulated, reports=simulated_local),
             ledger_entries=entries,
         ),
     )
@@ -240,11 +241,7 @@ def _promises(
         )
     if local is not None and local.people:
         found.append(Promise("local", CURATOR, invite.promise, device))
-        note = "no amplification is claimed: " + (
-            "the weight is learned from the reports"
-            if not study.rule.fixed_in_advance
-            else "group figures are published"
-        )
+        note = f"no amplification is claimed: {_why_not(study)}"
         budget: Guarantee = invite.promise
         if sealed is not None and sealed.local_viewer is not None:
             budget, note = sealed.local_viewer, "amplified by the noise of the trusted sum, the only figure published"
@@ -253,6 +250,8 @@ def _promises(
 
 
 def _why_not(study: MeanStudy) -> str:
+    if study.rule.name == "full-lm":
+        return "everybody is protected by their own report alone"
     if not study.rule.fixed_in_advance:
         return "the weight is learned from the reports"
     return (
@@ -260,7 +259,7 @@ def _why_not(study: MeanStudy) -> str:
     )
 
 
-def _assumptions(simulated_local: bool, amplified: bool) -> tuple[str, ...]:
+def _assumptions(amplified: bool) -> tuple[str, ...]:
     found = [
         "who is in which group, and how many, is public; a person's data is replaced, not their choice",
         "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
@@ -270,9 +269,5 @@ def _assumptions(simulated_local: bool, amplified: bool) -> tuple[str, ...]:
     if amplified:
         found.append(
             "nothing else about these reports is ever published: another release of them ends the amplification"
-        )
-    if simulated_local:
-        found.append(
-            "SIMULATION: local values were raw and were randomised by the curator; nobody was protected from it"
         )
     return tuple(found)

@@ -29,12 +29,12 @@ from hybridp.protocols.mean import spending
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heterogeneous import PersonalDP
-from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
+from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum
 from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
 
 __all__ = ["ACCOUNTS", "PERSONAL_ESTIMATORS", "PersonalStudy", "release_personal_mean", "simulate_reports"]
 
@@ -68,6 +68,13 @@ class PersonalStudy:
     def uses_reports(self) -> bool:
         return self.estimator == "unified"
 
+    def charges(self, purpose: str, collection: str | None = None) -> list[Charge]:
+        """What the ledger will be asked for: a share of everybody's own epsilon, and reports once."""
+        trusted = Charge(ACCOUNTS["trusted"], PureDP(self.share), "Laplace noise on a weighted sum", purpose)
+        if not self.uses_reports:
+            return [trusted]
+        return [trusted, Charge(ACCOUNTS["local"], PureDP(1.0), "own report", purpose, collection=collection)]
+
 
 def release_personal_mean(
     path: str | PathLike[str],
@@ -87,10 +94,7 @@ def release_personal_mean(
     local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only.
     """
     rng = secure() if rng is None else rng
-    collection = collection or f"{columns.value}: {own_epsilon_text(study.bounds)}"
-    charges = [Charge(ACCOUNTS["trusted"], PureDP(study.share), "Laplace noise on a weighted sum", purpose)]
-    if study.uses_reports:
-        charges.append(Charge(ACCOUNTS["local"], PureDP(1.0), "own report", purpose, collection=collection))
+    charges = study.charges(purpose, collection)
     with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
         totals, simulated = curating.read(rows, columns, epsilon_column, study.bounds)
         reports = ReportsByEpsilon(
@@ -191,7 +195,7 @@ def _publish(
             randomness=rng.label + ("; local reports simulated" if simulated else ""),
             simulated=rng.simulated or simulated,
             unit="one person, one record",
-            assumes=_ASSUMES,
+            assumes=_ASSUMES + simulation_notes(seeded=rng.simulated, reports=simulated),
             ledger_entries=entries,
         ),
         by_epsilon=_by_epsilon(trusted, epsilons, people),

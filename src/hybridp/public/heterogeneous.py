@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import Neighbours, PureDP
+from hybridp.public.budgets import Neighbours
 
 __all__ = ["LOCAL_LEAST", "LOCAL_MOST", "LocalTerms", "PersonalDP", "local_terms", "local_variances"]
 
@@ -66,11 +66,6 @@ class PersonalDP:
     @property
     def most(self) -> float:
         return self.levels[-1][0]
-
-    @property
-    def strictest(self) -> PureDP:
-        """What the whole vector promises everybody at least: nobody gets less privacy than the most."""
-        return PureDP(self.most, self.neighbours)
 
     def scaled(self, share: float) -> PersonalDP:
         """The same share of everybody's own epsilon; 0 and infinity stay what they are."""

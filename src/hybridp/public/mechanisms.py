@@ -41,6 +41,7 @@ __all__ = [
     "gaussian_profile",
     "laplace",
     "laplace_profile",
+    "on_lattice",
 ]
 
 Guarantee = PureDP | ApproxDP
@@ -63,6 +64,22 @@ def _verify(name: str, value: float, ok: bool, guarantee: Guarantee, sensitivity
 def _ratio_at_most(sensitivity: float, scale: float, epsilon: float) -> bool:
     """sensitivity/scale <= epsilon in exact arithmetic: floats are rationals."""
     return Fraction(sensitivity) <= Fraction(epsilon) * Fraction(scale)
+
+
+def _check_laplace(mechanism: Laplace | DiscreteLaplace) -> None:
+    promise, size = mechanism.guarantee, mechanism.scale
+    if promise.delta == 0:
+        ok = size > 0 and _ratio_at_most(mechanism.sensitivity, size, promise.epsilon)
+    else:
+        ok = size > 0 and mechanism.profile(promise.epsilon) <= promise.delta
+    _verify("scale", size, ok, promise, mechanism.sensitivity)
+
+
+def _check_gaussian(mechanism: Gaussian | DiscreteGaussian) -> None:
+    promise = mechanism.guarantee
+    must(promise.delta > 0, "delta", "must be positive for Gaussian noise", promise.delta)
+    ok = mechanism.sigma > 0 and mechanism.profile(promise.epsilon) <= promise.delta
+    _verify("sigma", mechanism.sigma, ok, promise, mechanism.sensitivity)
 
 
 def _least(guess: float, enough: Callable[[float], bool]) -> float:
@@ -165,12 +182,7 @@ class Laplace:
 
     def __post_init__(self) -> None:
         _usable(self.guarantee, self.sensitivity)
-        epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
-        if delta == 0:
-            ok = self.scale > 0 and _ratio_at_most(self.sensitivity, self.scale, epsilon)
-        else:
-            ok = self.scale > 0 and self.profile(epsilon) <= delta
-        _verify("scale", self.scale, ok, self.guarantee, self.sensitivity)
+        _check_laplace(self)
 
     @property
     def variance(self) -> float:
@@ -194,9 +206,7 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         _usable(self.guarantee, self.sensitivity)
-        must(self.guarantee.delta > 0, "delta", "must be positive for Gaussian noise", self.guarantee.delta)
-        ok = self.sigma > 0 and self.profile(self.guarantee.epsilon) <= self.guarantee.delta
-        _verify("sigma", self.sigma, ok, self.guarantee, self.sensitivity)
+        _check_gaussian(self)
 
     @property
     def variance(self) -> float:
@@ -277,12 +287,7 @@ class DiscreteLaplace:
     def __post_init__(self) -> None:
         _usable(self.guarantee, self.sensitivity)
         must(isinstance(self.sensitivity, int), "sensitivity", "must be a whole number of steps", self.sensitivity)
-        epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
-        if delta == 0:
-            ok = self.scale > 0 and _ratio_at_most(self.sensitivity, self.scale, epsilon)
-        else:
-            ok = self.scale > 0 and self.profile(epsilon) <= delta
-        _verify("scale", self.scale, ok, self.guarantee, self.sensitivity)
+        _check_laplace(self)
 
     @property
     def variance(self) -> float:
@@ -317,9 +322,7 @@ class DiscreteGaussian:
     def __post_init__(self) -> None:
         _usable(self.guarantee, self.sensitivity)
         must(isinstance(self.sensitivity, int), "sensitivity", "must be a whole number of steps", self.sensitivity)
-        must(self.guarantee.delta > 0, "delta", "must be positive for Gaussian noise", self.guarantee.delta)
-        ok = self.sigma > 0 and self.profile(self.guarantee.epsilon) <= self.guarantee.delta
-        _verify("sigma", self.sigma, ok, self.guarantee, self.sensitivity)
+        _check_gaussian(self)
 
     @property
     def variance(self) -> float:
@@ -362,3 +365,22 @@ def discrete_gaussian(guarantee: ApproxDP, sensitivity: int) -> DiscreteGaussian
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return DiscreteGaussian(guarantee, sensitivity, high)
+
+
+def on_lattice(mechanism: Laplace | Gaussian) -> tuple[float, DiscreteLaplace | DiscreteGaussian]:
+    """The same guarantee for real values on a dyadic lattice about 2^-36 of the noise wide: its step and its noise.
+
+    A real value is rounded to the lattice first, which may move two neighbours apart by one step more: the sensitivity
+    in steps is ``floor(sensitivity/step) + 1``, and the noise grows in proportion.
+
+    >>> step, noise = on_lattice(laplace(PureDP(0.5), sensitivity=1))
+    >>> step == 2.0**-35, noise.sensitivity == 2**35 + 1, noise.guarantee
+    (True, True, PureDP(epsilon=0.5, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>))
+    """
+    size = mechanism.scale if isinstance(mechanism, Laplace) else mechanism.sigma
+    step = 2.0 ** (math.floor(math.log2(size)) - 36)
+    steps = math.floor(mechanism.sensitivity / step) + 1
+    grown = size / mechanism.sensitivity * steps * (1 + 1e-9)  # the margin covers the lattice's own correction
+    if isinstance(mechanism, Laplace):
+        return step, DiscreteLaplace(mechanism.guarantee, steps, grown)
+    return step, DiscreteGaussian(mechanism.guarantee, steps, grown)

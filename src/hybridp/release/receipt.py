@@ -14,7 +14,7 @@ from typing import Any
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 
-__all__ = ["CURATOR", "VIEWER", "Promise", "Receipt"]
+__all__ = ["CURATOR", "VIEWER", "Promise", "Receipt", "simulation_notes"]
 
 CURATOR = "the curator"
 VIEWER = "whoever sees the release"
@@ -57,6 +57,18 @@ def _levels(budget: PureDP | ApproxDP | PersonalDP | None) -> dict[str, Any]:
             "epsilons": {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public},
         }
     return {"epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def simulation_notes(*, seeded: bool, reports: bool) -> tuple[str, ...]:
+    """What a trial must say beside its promises: which of them nobody was given."""
+    found: list[str] = []
+    if seeded:
+        found.append("SIMULATION: the noise came from a seeded generator; whoever knows the seed can take it off again")
+    if reports:
+        found.append(
+            "SIMULATION: local reports were drawn for a trial, from raw values or from a seed; nobody was protected"
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,14 +214,14 @@ def check_people(groups: list[dict[str, Any]], query: MeanQuery, *, unlabelled: 
     person, order = f"`{query.person}`", f"`{query.order}`"
     if any_of("nobody"):
         raise UnusableRows(f"Column {person} must name a person in every row.")
+    if any_of("mixed"):
+        raise UnusableRows(f"Column `{query.trust}` must hold one label for each person: somebody is in both groups.")
     if any_of("repeated"):
         raise UnusableRows(
             f"Column {person} must name each person once, unless a record key or id decides which record is used."
         )
     if unlabelled:
         raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
-    if any_of("mixed"):
-        raise UnusableRows(f"Column `{query.trust}` must hold one label for each person.")
     if any_of("uneven"):
         raise UnusableRows(f"Column `{query.epsilon}` must hold one epsilon for each person.")
     if any_of("keyless"):

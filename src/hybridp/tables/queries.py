@@ -117,7 +117,7 @@ def _flags(query: MeanQuery) -> list[str]:
     if query.person is None:
         return []
     if query.order is None:
-        return ["nobody", "repeated"]
+        return ["nobody", "repeated", "mixed"]
     return ["nobody", "keyless", "first", "mixed", "tied", *(["uneven"] if query.epsilon is not None else [])]
 
 
@@ -135,7 +135,9 @@ def _records(rows: Rows, query: MeanQuery) -> exp.Select:
         # More than one record is refused, and the minimum over one record is that record.
         lone = [named(exp.Min(this=column(name)), alias) for alias, name in fields.items()]
         repeated = exp.GT(this=exp.Count(this=exp.Star()), expression=whole(1))
-        outputs = [*lone, named(is_missing(person), "nobody"), named(repeated, "repeated")]
+        labels = [extreme(this=column(query.trust)) for extreme in (exp.Min, exp.Max)]
+        mixed = exp.NEQ(this=labels[0], expression=labels[1])
+        outputs = [*lone, named(is_missing(person), "nobody"), named(repeated, "repeated"), named(mixed, "mixed")]
         return exp.select(*outputs).from_(VIEW).group_by(person)
     ranked = _ranked(rows, query, fields, query.order)
     masked = [named(exp.Case().when(column("first"), column(alias)), alias) for alias in fields if alias != "label"]

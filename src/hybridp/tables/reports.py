@@ -181,6 +181,8 @@ def _write(rows: Rows, query: str, target: Path) -> None:
             attempt(lambda: rows.connection.execute(sql), refused)
             with part.open("rb") as complete:
                 os.fsync(complete.fileno())
+            # The copy may hold trusted people's values: nobody else may read it.
+            part.chmod(0o600)
             os.replace(part, target)
     except OSError:
         raise refused from None
