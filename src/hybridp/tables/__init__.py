@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from hybridp.tables.columns import number_column, slot_counts
+from hybridp.tables.heavy import (
+    HeavyQuery,
+    RecordSample,
+    discovery_counts,
+    head_counts,
+    local_slots,
+    raw_record_frequencies,
+    records_at,
+    sample_records,
+)
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.mean import MeanQuery, MeanTotals, check_mechanism, local_levels, mean_totals, trusted_levels
 from hybridp.tables.personal import PersonalTotals, epsilon_counts, personal_totals
@@ -9,17 +20,27 @@ from hybridp.tables.reports import write_reports
 from hybridp.tables.source import Rows, open_rows
 
 __all__ = [
+    "HeavyQuery",
     "Lattice",
     "MeanQuery",
     "MeanTotals",
     "PersonalTotals",
+    "RecordSample",
     "Rows",
     "check_mechanism",
+    "discovery_counts",
     "epsilon_counts",
+    "head_counts",
     "local_levels",
+    "local_slots",
     "mean_totals",
+    "number_column",
     "open_rows",
     "personal_totals",
+    "raw_record_frequencies",
+    "records_at",
+    "sample_records",
+    "slot_counts",
     "trusted_levels",
     "write_reports",
 ]

@@ -1,0 +1,64 @@
+"""Single columns of public or already private numbers: popularity curves, and reports.
+
+Each query also uses the column as it is: DuckDB would otherwise let the reader of a CSV file do the only cast, and that
+fails as a whole where TRY_CAST gives NULL for one field.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusableRows
+from hybridp.tables.engine import arrays, written
+from hybridp.tables.source import VIEW, Rows
+
+__all__ = ["number_column", "only_texts", "slot_counts"]
+
+
+def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
+    """A column of numbers, none of them missing. For public figures: nothing is protected here."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, is_missing, named, number
+
+    rows.need("column", name)
+    value = number(column(name), is_text=rows.is_text(name))
+    query = exp.select(named(value, "value"), named(is_missing(column(name)), "missing")).from_(VIEW)
+    found = arrays(rows, written(query))["value"]
+    if np.ma.is_masked(found) or not bool(np.isfinite(np.asarray(found, dtype=np.float64)).all()):
+        raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
+    return np.asarray(found, dtype=np.float64)
+
+
+def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
+    """How many reports name each slot. Reports are private already; a number that is no slot is refused."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, named, number
+
+    rows.need("report", name)
+    value = number(column(name), is_text=rows.is_text(name))
+    reports, given = named(exp.Count(this=exp.Star()), "reports"), named(exp.Count(this=column(name)), "given")
+    found = arrays(rows, written(exp.select(named(value, "slot"), reports, given).from_(VIEW).group_by(value)))
+    told = np.ma.filled(np.ma.asarray(found["slot"], dtype=np.float64), np.nan)
+    ok = (told >= 0) & (told < slots) & (told == np.floor(told))
+    if not bool(ok.all()):
+        raise UnusableRows(f"Column `{name}` must hold the number of a slot of the invitation, 0 to {slots - 1}.")
+    out = np.zeros(slots, dtype=np.int64)
+    out[told.astype(np.int64)] = np.asarray(found["reports"], dtype=np.int64)
+    return out
+
+
+def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
+    """Which of the allowed texts a column holds; any other is refused, and not repeated. For what is public."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, named
+
+    text = exp.cast(column(name), "TEXT")
+    query = exp.select(named(text, "text")).distinct().from_(VIEW).limit(len(allowed) + 1)
+    texts = set(np.ma.asarray(arrays(rows, written(query))["text"], dtype=object).tolist())
+    if not texts <= set(allowed):
+        raise UnusableRows(f"Column `{name}` must hold `{allowed[0]}` in every row.")
+    return texts

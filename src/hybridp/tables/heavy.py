@@ -1,0 +1,334 @@
+"""One record for each person, and the counts from which heavy hitters are found and estimated.
+
+Everything that is returned here is raw: it needs a mechanism before it may be released.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusableRows, must
+from hybridp.tables.engine import answers, arrays, attempt, execute, quoted, unreadable, written
+from hybridp.tables.mean import CHUNK
+from hybridp.tables.source import Rows
+
+__all__ = ["HeavyQuery", "Record", "RecordSample", "Slot", "discovery_counts", "head_counts", "local_slots"]
+__all__ += ["raw_record_frequencies", "records_at", "sample_records"]
+
+Ints = NDArray[np.int64]
+Record = tuple[str, ...]
+Slot = tuple[str | None, ...]
+_fresh = itertools.count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyQuery:
+    """Which columns hold what: one row for each record, any number of records for each person.
+
+    `record` names one column (a query) or two (a query and a URL); `trust` holds exactly `trusted` or `local`, the same
+    for all rows of a person. Fields are compared as text, and numbers are cast to it. A missing first field is
+    refused; a missing second field is the empty text, and so the same as an empty one.
+
+    One record stands for a person: the one with the smallest `record_key` (a random key stored with the record), or the
+    smallest MD5 of a salt and its `record_id`, or, with neither, one drawn with a salted hash, uniformly over the
+    person's records (a record that a person has twice counts twice). All depend on that person's records alone.
+
+    >>> HeavyQuery(person="user", record=("query", "url"), trust="trust").order is None
+    True
+    """
+
+    person: str
+    record: tuple[str, ...]
+    trust: str
+    record_key: str | None = None
+    record_id: str | None = None
+
+    def __post_init__(self) -> None:
+        ok = isinstance(self.record, tuple) and len(self.record) in (1, 2)
+        must(ok, "record", "must be a tuple of one or two columns", self.record)
+        names = (self.person, self.trust, *self.record)
+        must(len(set(names)) == len(names), "record", "must differ from `person`, `trust` and itself", self.record)
+        must(None in (self.record_key, self.record_id), "record_id", "must not join `record_key`", self.record_id)
+
+    @property
+    def order(self) -> str | None:
+        """The column that decides which record stands for a person."""
+        return self.record_key or self.record_id
+
+
+@dataclass(frozen=True, eq=False)
+class RecordSample:
+    """One record for each person, kept by the engine (within its memory limit, then on disk) until `close`.
+
+    The trusted people are split into a discovery part and an estimation part by a salted hash of the person, so that
+    the part depends on no record: replacing a person's records changes that person's contribution to one part only.
+    """
+
+    rows: Rows = field(repr=False)
+    query: HeavyQuery
+    table: str = field(repr=False)
+    discovery_people: int
+    estimation_people: int
+    local_people: int
+
+    @property
+    def trusted_people(self) -> int:
+        return self.discovery_people + self.estimation_people
+
+    def close(self) -> None:
+        """Drop what the engine keeps of the sample; closing the rows does too."""
+        for table in (self.table, _discovered(self)):
+            execute(self.rows, f"DROP TABLE IF EXISTS {quoted(table)}")
+
+    def __enter__(self) -> RecordSample:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share: float) -> RecordSample:
+    """One record for each person, and the split of the trusted people.
+
+    Each trusted person is in the discovery part with probability `discovery_share` over the salt. When every person
+    has one row the sample keeps the order of the rows; otherwise its order is that of a salted hash of the person.
+
+    Raises `UnusableRows` when a row breaks a rule; the sentence names a column, never a record or a value.
+
+    >>> import pathlib, tempfile
+    >>> from hybridp.tables import open_rows
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name, "log.csv")
+    >>> _ = file.write_text("user,query,trust\\n1,maps,trusted\\n1,maps,trusted\\n2,news,local\\n3,maps,local\\n")
+    >>> query = HeavyQuery(person="user", record=("query",), trust="trust")
+    >>> with open_rows(file) as rows, sample_records(rows, query, 7, discovery_share=1.0) as sample:
+    ...     sample.trusted_people, sample.local_people
+    ...     records_at(sample, discovery_counts(sample)[0])
+    ...     head_counts(sample, [("maps",), (None,)], "local").tolist()
+    (1, 2)
+    [('maps',)]
+    [1, 1]
+    >>> folder.cleanup()
+    """
+    from hybridp.tables import heavy_queries as queries
+
+    must(isinstance(salt, int) and salt >= 0, "salt", "must be a whole number of 0 or more", salt)
+    must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
+    _check_columns(rows, query)
+    (found,) = answers(rows, queries.labels(query))
+    _check_labels(found, query)
+    serial = next(_fresh)
+    table, chosen = f"sample_{serial}", f"chosen_{serial}"
+    try:
+        alone = found["people"] == found["rows"]
+        if alone:
+            _create(rows, table, queries.lone(query, salt, discovery_share))
+        else:
+            _create(rows, chosen, queries.chosen(rows, query, salt))
+            (found,) = answers(rows, queries.problems(chosen))
+            _check_people(found, query)
+            _create(rows, table, queries.ranked(rows, query, salt, discovery_share, chosen))
+        (counted,) = answers(rows, queries.people(table, keyed=not alone and query.order is not None))
+        if counted["people"] != found["people"]:
+            raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
+        _check_sample(counted, query)
+    except BaseException:
+        execute(rows, f"DROP TABLE IF EXISTS {quoted(table)}")
+        raise
+    finally:
+        execute(rows, f"DROP TABLE IF EXISTS {quoted(chosen)}")
+    parts = [int(counted[part] or 0) for part in ("discovery", "estimation", "local")]
+    return RecordSample(rows, query, table, *parts)
+
+
+def discovery_counts(sample: RecordSample) -> tuple[Ints, Ints]:
+    """Row numbers of the distinct records of the discovery part, and how many people have each.
+
+    The records themselves stay with the engine: `records_at` fetches those that pass a threshold. They are numbered
+    along their text, so that the numbers depend on the set of records alone. Replacing one person moves at most two
+    counts, each by one; which numbers exist is itself private, and so is every number before noise and a threshold.
+    """
+    _discover(sample)
+    found = arrays(sample.rows, f"SELECT times FROM {quoted(_discovered(sample))} ORDER BY rowid")
+    counts = np.asarray(found["times"], dtype=np.int64)
+    return np.arange(counts.size, dtype=np.int64), counts
+
+
+def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Record]:
+    """The records with these row numbers of `discovery_counts`, in the order of the numbers."""
+    from hybridp.tables import heavy_queries as queries
+
+    asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
+    must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
+    _discover(sample)
+    with _given(sample.rows, {"number": asked, "place": np.arange(asked.size)}) as wanted:
+        found: list[Record] = _tuples(sample.rows, queries.of_rows(sample.query, _discovered(sample), wanted))
+    must(len(found) == asked.size, "numbers", "must be row numbers that `discovery_counts` returned", "others")
+    return found
+
+
+def head_counts(sample: RecordSample, head: Sequence[Slot], part: str) -> Ints:
+    """How many people of `part` (discovery, estimation, trusted or local) have each slot of `head`.
+
+    A slot is a record, or a query with None for any other URL, or None throughout for the rest, which `head` must
+    contain. A record counts for its own slot, else for that of its query, else for the rest: for exactly one.
+    """
+    from hybridp.tables import heavy_queries as queries
+
+    must(part in queries.PARTS, "part", f"must be one of {', '.join(queries.PARTS)}", part)
+    rest = _check_head(sample.query, head)
+    with _head(sample, head) as table:
+        found = arrays(sample.rows, written(queries.slot_counts(sample.query, sample.table, table, rest, part)))
+    counts = np.zeros(len(head), dtype=np.int64)
+    counts[np.asarray(found["slot"], dtype=np.int64)] = np.asarray(found["people"], dtype=np.int64)
+    return counts
+
+
+def local_slots(sample: RecordSample, head: Sequence[Slot], chunk: int = CHUNK) -> Iterator[Ints]:
+    """The slot of every local person, in chunks and in the order of the sample; slots as in `head_counts`.
+
+    The slots are computed at the call and kept by the engine while they are read.
+    """
+    from hybridp.tables import heavy_queries as queries
+
+    must(chunk >= 1, "chunk", "must be at least 1", chunk)
+    rest = _check_head(sample.query, head)
+    table = f"slots_{next(_fresh)}"
+    with _head(sample, head) as given:
+        _create(sample.rows, table, queries.slots(sample.query, sample.table, given, rest, "local"))
+    return _stream(sample.rows, quoted(table), chunk)
+
+
+def raw_record_frequencies(rows: Rows, query: HeavyQuery, salt: int) -> tuple[list[Record], Ints]:
+    """Every distinct record and how many people are sampled with it, most frequent first. Without any privacy.
+
+    For evaluation and simulation on data that is public or generated: nothing of this may be released.
+    """
+    from hybridp.tables import heavy_queries as queries
+
+    with sample_records(rows, query, salt, discovery_share=0.0) as sample:
+        found = _tuples(rows, queries.distinct(query, sample.table, None, by_count=True))
+    return [row[:-1] for row in found], np.array([row[-1] for row in found], dtype=np.int64)
+
+
+def _check_columns(rows: Rows, query: HeavyQuery) -> None:
+    for parameter in ("person", "trust", "record_key", "record_id"):
+        name = getattr(query, parameter)
+        if name is not None:
+            rows.need(parameter, name)
+    for name in query.record:
+        rows.need("record", name)
+        if not (rows.is_text(name) or rows.is_number(name)):
+            raise UnusableRows(f"Column `{name}` must hold text or numbers; its type is {rows.columns[name]}.")
+    if not rows.is_text(query.trust):
+        raise UnusableRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+
+
+def _check_labels(found: dict[str, Any], query: HeavyQuery) -> None:
+    if found["named"] != found["rows"]:
+        raise UnusableRows(f"Column `{query.person}` must name a person in every row.")
+    if (found["trusted"] or 0) + (found["local"] or 0) != found["rows"]:
+        raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+    if found.get("keyed", found["rows"]) != found["rows"]:
+        raise UnusableRows(f"Column `{query.order}` must not be empty in any row.")
+
+
+def _check_people(found: dict[str, Any], query: HeavyQuery) -> None:
+    if found["mixed"]:
+        raise UnusableRows(f"Column `{query.trust}` must hold one label for each person.")
+    if found["blank"]:
+        raise UnusableRows(f"Column `{query.record[0]}` must not be empty in any row.")
+
+
+def _check_sample(counted: dict[str, Any], query: HeavyQuery) -> None:
+    if counted["valued"] != counted["people"]:
+        raise UnusableRows(f"Column `{query.record[0]}` must not be empty in any row.")
+    if counted.get("tied"):
+        raise UnusableRows(f"Column `{query.order}` must differ between the records of one person.")
+
+
+def _check_head(query: HeavyQuery, head: Sequence[Slot]) -> int:
+    """The place of the slot for the rest, in a head that obeys the rules."""
+    width = len(query.record)
+    for place, slot in enumerate(head):
+        ok = isinstance(slot, tuple) and len(slot) == width and all(f is None or isinstance(f, str) for f in slot)
+        ok = ok and _is_unicode("".join(f for f in slot if f is not None))
+        must(ok, "head", f"must hold tuples of {width} texts or None", f"another slot at place {place}")
+        ok = slot[0] is not None or all(field is None for field in slot)
+        must(ok, "head", "must not have a slot with None before a text", f"one at place {place}")
+    must(len(set(head)) == len(head), "head", "must not repeat a slot", f"{len(head) - len(set(head))} repeated")
+    rest: Slot = (None,) * width
+    must(rest in head, "head", "must have a slot of None for all other records", f"{len(head)} slots without it")
+    return list(head).index(rest)
+
+
+def _is_unicode(this: str) -> bool:
+    try:
+        this.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
+def _create(rows: Rows, table: str, expression: Any) -> None:
+    execute(rows, f"CREATE TEMP TABLE {quoted(table)} AS {written(expression)}")
+
+
+def _discovered(sample: RecordSample) -> str:
+    return f"{sample.table}_discovered"
+
+
+def _discover(sample: RecordSample) -> None:
+    from hybridp.tables import heavy_queries as queries
+
+    counted = queries.distinct(sample.query, sample.table, "discovery")
+    execute(sample.rows, f"CREATE TEMP TABLE IF NOT EXISTS {quoted(_discovered(sample))} AS {written(counted)}")
+
+
+def _tuples(rows: Rows, expression: Any) -> list[tuple[Any, ...]]:
+    def ask() -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = rows.connection.execute(written(expression)).fetchall()
+        return found
+
+    return attempt(ask, unreadable(rows))
+
+
+@contextmanager
+def _head(sample: RecordSample, head: Sequence[Slot]) -> Iterator[str]:
+    depth = [sum(field is not None for field in slot) for slot in head]
+    fields: dict[str, Any] = {"slot": np.arange(len(head), dtype=np.int32), "depth": np.array(depth)}
+    for place in range(len(sample.query.record)):
+        # No None among them: the type of a column is taken from its first objects.
+        fields[f"f{place}"] = np.array([slot[place] or "" for slot in head], dtype=object)
+    with _given(sample.rows, fields) as name:
+        yield name
+
+
+@contextmanager
+def _given(rows: Rows, fields: dict[str, Any]) -> Iterator[str]:
+    """Arrays as a table of the engine, for as long as it is needed."""
+    name = f"given_{next(_fresh)}"
+    rows.connection.register(name, fields)
+    try:
+        yield name
+    finally:
+        rows.connection.unregister(name)
+
+
+def _stream(rows: Rows, table: str, chunk: int) -> Iterator[Ints]:
+    try:
+        for start in itertools.count(0, chunk):
+            sql = f"SELECT slot FROM {table} WHERE rowid >= {start:d} AND rowid < {start + chunk:d} ORDER BY rowid"
+            part = np.asarray(arrays(rows, sql)["slot"], dtype=np.int64)
+            if not part.size:
+                return
+            yield part
+    finally:
+        execute(rows, f"DROP TABLE {table}")
