@@ -1,0 +1,1 @@
+"""The papers' figures, tables and data sets, declared as data."""
