@@ -26,10 +26,8 @@ __all__ = ["mean"]
 @click.option("--noise", type=click.Choice(["gaussian", "laplace"]), default="gaussian", show_default=True)
 @click.option(
     "--calibration",
-    type=click.Choice(["analytic", "classic"]),
-    default="analytic",
-    show_default=True,
-    help="Of the Gaussian noise; classic needs epsilon <= 1.",
+    type=click.Choice(["classic", "analytic"]),
+    help="Of the Gaussian noise. Default: the paper's classic one up to epsilon 1, where it is valid; analytic above.",
 )
 @click.option(
     "--method",
@@ -68,37 +66,58 @@ def mean(
         )
     must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
     limits = bounds(lower, upper)
-    if weight is None:
-        assert sd is not None
-        weight = kvh_weight_for(
-            n=n, opt_in=opt_in, bounds=limits, sd=sd, epsilon=epsilon, delta=delta, noise=noise, calibration=calibration
+    if calibration is None:
+        calibration = "classic" if epsilon <= 1 else "analytic"
+
+    def run(calibration: Any, method: Any) -> tuple[float, Any]:
+        fixed = weight
+        if fixed is None:
+            assert sd is not None
+            fixed = kvh_weight_for(
+                n=n, opt_in=opt_in, bounds=limits, sd=sd, epsilon=epsilon, delta=delta, noise=noise,
+                calibration=calibration,
+            )  # fmt: skip
+        return fixed, amplify_mean(
+            n=n,
+            trusted_share=opt_in,
+            width=limits.width,
+            epsilon=epsilon,
+            delta=delta,
+            weight=fixed,
+            adversaries=adversaries,
+            noise=noise,
+            calibration=calibration,
+            method="pure" if noise == "laplace" and delta == 0 else method,
         )
-    found = amplify_mean(
-        n=n,
-        trusted_share=opt_in,
-        width=limits.width,
-        epsilon=epsilon,
-        delta=delta,
-        weight=weight,
-        adversaries=adversaries,
-        noise=noise,
-        calibration=calibration,
-        method="pure" if noise == "laplace" and delta == 0 else method,
-    )
-    document = {
+
+    used, found = run(calibration, method)
+    document: dict[str, Any] = {
         "trusted": {"epsilon": found.trusted.epsilon, "delta": found.trusted.delta},
         "local": {"epsilon": found.local.epsilon, "delta": found.local.delta},
         "method": found.method,
-        "weight": weight,
+        "weight": used,
+        "calibration": calibration if noise == "gaussian" else None,
         "own": {"epsilon": epsilon, "delta": delta},
         "assumes": list(found.assumes),
         "interaction": NO_AMPLIFICATION_WITH_INTERACTION,
     }
+    if noise == "gaussian":
+        ways = [("analytic", "exact"), *([("classic", "exact"), ("classic", "classic")] if epsilon <= 1 else [])]
+        document["variants"] = [
+            {
+                "calibration": c,
+                "method": m,
+                "trusted": {"epsilon": other.trusted.epsilon, "delta": other.trusted.delta},
+                "local": {"epsilon": other.local.epsilon, "delta": other.local.delta},
+            }
+            for c, m in ways
+            for _, other in [run(c, m)]
+        ]
     if as_json:
         emit(document)
         return
     table(
-        f"Against someone who sees only the output (weight {weight:.4g}, {found.method})",
+        f"Against someone who sees only the output (weight {used:.4g}, {found.method})",
         ["group", "epsilon", "delta", "own epsilon"],
         [
             (name, f"{g.epsilon:.4g}", f"{g.delta:.3g}", f"{epsilon:g}")

@@ -43,12 +43,18 @@ def _group(name: str, text: str, lazy: dict[str, tuple[str, str]]) -> LazyGroup:
 plan = _group(
     "plan",
     "How good will it be? Predictions from public numbers.",
-    {"mean": ("hybridp.cli.plan:mean", "Predicted errors of every estimator of a mean.")},
+    {
+        "mean": ("hybridp.cli.plan:mean", "Predicted errors of every estimator of a mean."),
+        "heavy-hitters": ("hybridp.cli.heavy:plan", "Expected head list and its errors."),
+    },
 )
 release = _group(
     "release",
     "Publish an estimate from a table of trusted values and local reports.",
-    {"mean": ("hybridp.cli.release:mean", "The mean of a column, with interval and receipt.")},
+    {
+        "mean": ("hybridp.cli.release:mean", "The mean of a column, with interval and receipt."),
+        "heavy-hitters": ("hybridp.cli.heavy:release", "The most frequent records, with intervals and receipt."),
+    },
 )
 amplify = _group(
     "amplify",
@@ -71,9 +77,11 @@ cli = LazyGroup(
         "demo": ("hybridp.cli.demo:demo", "A tour in under a minute, on generated data."),
         "plan": ("hybridp.cli.app:plan", "How good will it be, before anyone is asked?"),
         "randomise": ("hybridp.cli.randomise:randomise", "What a device does: values in, reports out."),
+        "randomise-records": ("hybridp.cli.heavy:respond", "The same for records, answering an invitation."),
         "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),
         "amplify": ("hybridp.cli.app:amplify", "Privacy against someone who sees only the output."),
         "ledger": ("hybridp.cli.app:ledger", "Who was charged what."),
+        "papers": ("hybridp.cli.papers:papers", "Stand-in data of the papers."),
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -112,6 +120,8 @@ def main(args: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
+    except ArithmeticError:
+        code = _fail("The numbers given are too large or too small to compute with.", 2, as_json=as_json)
     except (MemoryError, OSError) as error:
         code = _fail(f"The system refused ({type(error).__name__}: {_reason(error)}).", 2, as_json=as_json)
     sys.exit(code)

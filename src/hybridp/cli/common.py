@@ -26,6 +26,7 @@ __all__ = [
     "check_plot",
     "count",
     "emit",
+    "finish",
     "guarantee",
     "json_option",
     "needed",
@@ -260,3 +261,25 @@ def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, floa
         figure.savefig(path, dpi=150)
     finally:
         plt.close(figure)
+
+
+def finish(
+    found: Any,
+    show: Callable[[Any], None],
+    *,
+    ledger_file: Path | None,
+    plot_file: Path | None,
+    size: tuple[float, float],
+    as_json: bool,
+) -> None:
+    """What every release ends with: the picture, then one JSON object or the tables."""
+    document = found.to_dict()
+    if ledger_file is not None:
+        document["ledger"] = str(ledger_file)
+    if plot_file is not None:
+        save_plot(plot_file, found.plot, size=size)
+        document["plot"] = str(plot_file)
+    if as_json:
+        emit(document)
+    else:
+        show(found)

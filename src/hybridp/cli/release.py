@@ -11,7 +11,7 @@ from hybridp.cli.common import (
     bounds,
     bounds_options,
     check_plot,
-    emit,
+    finish,
     guarantee,
     json_option,
     local_option,
@@ -24,7 +24,6 @@ from hybridp.cli.common import (
     progress,
     promise_options,
     randomness,
-    save_plot,
     seed_option,
     table,
     table_option,
@@ -154,16 +153,7 @@ def mean(
                 simulate_local,
                 common,
             )
-    document = found.to_dict()
-    if ledger_file is not None:
-        document["ledger"] = str(ledger_file)
-    if plot_file is not None:
-        save_plot(plot_file, found.plot, size=(7.2, 2.8))
-        document["plot"] = str(plot_file)
-    if as_json:
-        emit(document)
-        return
-    _print(found)
+    finish(found, _print, ledger_file=ledger_file, plot_file=plot_file, size=(7.2, 2.8), as_json=as_json)
 
 
 def _not_with(option: str, given: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser
 
@@ -29,7 +30,9 @@ __all__ = [
     "OWN_EPSILON",
     "Invite",
     "LocalSummary",
+    "OptInCounts",
     "ReportsByEpsilon",
+    "SlotReports",
     "TrustedSummary",
     "WeightedSum",
     "own_epsilon_text",
@@ -165,3 +168,32 @@ class WeightedSum:
     @property
     def noise_variance(self) -> float:
         return 2 * self.laplace_scale**2
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OptInCounts:
+    """What the trusted people say of heavy hitters: a head list, and noisy counts of its slots from two halves.
+
+    `discovered` holds the noisy counts (of `discovery_people`) with which the records were shown, NaN for wildcards;
+    `counted` the noisy counts of every slot among the other `estimation_people`.
+    """
+
+    head: HeadList
+    discovery_people: int
+    estimation_people: int
+    discovered: Floats
+    counted: Floats
+    discovery: Discovery
+    noise: DiscreteLaplace
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SlotReports:
+    """Sums over local reports on a head list: how many reports support each slot. Mergeable by adding up."""
+
+    people: int
+    reports: int
+    counts: NDArray[np.int64]
+
+    def __add__(self, other: SlotReports) -> SlotReports:
+        return SlotReports(self.people + other.people, self.reports + other.reports, self.counts + other.counts)

@@ -1,0 +1,84 @@
+"""Simulated heavy-hitter collections: made-up or declared non-private records, the real mechanisms, a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.curator.heavy import noisy_counts
+from hybridp.protocols import heavy as protocol
+from hybridp.public.heavy import HeadList, counting_noise
+from hybridp.randomness import Randomness
+
+__all__ = ["HeavyTrial", "simulate_heavy"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HeavyTrial:
+    """One simulated collection: what the opt-in group, the clients, and both together say.
+
+    Records are pairs of whole numbers (query, url), or (query, 0) at depth one; None in a slot is the wildcard.
+    """
+
+    head: HeadList
+    discovered: int
+    opt_in: protocol.HeavyBlend | None
+    clients: protocol.HeavyBlend | None
+    blended: protocol.HeavyBlend
+
+
+def simulate_heavy(
+    queries: Ints, urls: Ints, study: protocol.HeavyStudy, *, trusted: int, rng: Randomness
+) -> HeavyTrial:
+    """One collection from one record a person; the first `trusted` people opt in (the order must be random)."""
+    n_s = round(trusted * study.discovery_share)
+    stride = int(urls.max()) + 1 if study.depth == 2 else 1
+    codes = queries * stride + (urls if study.depth == 2 else 0)
+    distinct, counts = np.unique(codes[:n_s], return_counts=True)
+    passing, noisy = protocol.discover_head(counts.astype(np.int64), study, rng=rng)
+    records = [_record(int(c), stride, study.depth) for c in distinct[passing].tolist()]
+    full = HeadList.of(records, study.depth)
+    placed = _slots(codes[n_s:], full, stride)
+    among_t = np.bincount(placed[: trusted - n_s], minlength=len(full)).astype(np.int64)
+    counted = noisy_counts(among_t, counting_noise(study.guarantee), rng=rng)
+    found = protocol.opt_in_counts(records, noisy, n_s, counted, full, trusted - n_s, study)
+    head, opt_in = protocol.trim(found, study)
+    invite = protocol.invitation(head, study)
+    local = full.fold(head)[placed[trusted - n_s :]]
+    client = protocol.local_estimate(invite, protocol.report(local, invite, rng=rng)) if len(local) else None
+    everything = [*opt_in, *([client] if client is not None else [])]
+    return HeavyTrial(
+        head=head,
+        discovered=len(records),
+        opt_in=protocol.blend_heavy(head, opt_in, study.order) if opt_in else None,
+        clients=None if client is None else protocol.blend_heavy(head, [client], study.order),
+        blended=protocol.blend_heavy(head, everything, study.order),
+    )
+
+
+def _record(code: int, stride: int, depth: int) -> tuple[str, ...]:
+    return (str(code // stride), str(code % stride)) if depth == 2 else (str(code),)
+
+
+def _slots(codes: Ints, head: HeadList, stride: int) -> Ints:
+    """The slot of every record, by binary search over the list's codes."""
+    out = np.full(len(codes), len(head) - 1, dtype=np.int64)
+    wild = [(int(s[0]), i) for i, s in enumerate(head.slots) if s[0] is not None and s[-1] is None]
+    exact = [(_code(s, stride), i) for i, s in enumerate(head.slots) if None not in s]
+    for keys, values in ((codes // stride, wild), (codes, exact)):
+        if values:
+            known = np.array(sorted(values), dtype=np.int64)
+            at = np.minimum(np.searchsorted(known[:, 0], keys), len(known) - 1)
+            hit = known[at, 0] == keys
+            out[hit] = known[at[hit], 1]
+    return out
+
+
+def _code(slot: tuple[str | None, ...], stride: int) -> int:
+    query = int(slot[0] or 0)
+    return query * stride + int(slot[1] or 0) if len(slot) == 2 else query

@@ -1,0 +1,140 @@
+"""How many records will be found, and how well will they be known? From a popularity curve, before anyone is asked.
+
+The number of discovery people who hold record r is close to Poisson(n_S p_r); it is shown with the probability that its
+noisy count passes the threshold. Shown records are then estimated by both groups, whose variances are public.
+
+>>> plan = plan_heavy(people=519_371, opt_in=0.05, guarantee=ApproxDP(4.0, 1e-5), shares=zipf(100_000, 1.0))
+>>> round(plan.expected_records), plan.expected_l1 < 0.1
+(343, True)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.errors import must
+from hybridp.protocols.heavy import HeavyStudy
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heavy import Discovery, counting_noise, discovery
+from hybridp.public.oracles import best_oracle
+
+__all__ = ["HeavyPlan", "plan_heavy", "shown_probability", "zipf"]
+
+Floats = NDArray[np.float64]
+
+
+def zipf(distinct: int, exponent: float, shift: float = 0.0) -> Floats:
+    """Shares proportional to (rank + shift)^-exponent.
+
+    >>> zipf(3, 1.0).round(3).tolist()
+    [0.545, 0.273, 0.182]
+    """
+    must(distinct >= 1, "distinct", "must be at least 1", distinct)
+    must(math.isfinite(exponent) and exponent >= 0, "zipf", "must be zero or positive", exponent)
+    must(shift > -1, "shift", "must be above -1", shift)
+    weight = (np.arange(1, distinct + 1) + shift) ** -exponent
+    return np.asarray(weight / weight.sum())
+
+
+def shown_probability(shares: ArrayLike, people: int, mechanism: Discovery) -> Floats:
+    """P(shown) of records with these shares among so many people: the noise's tail averaged over a Poisson count.
+
+    A record that nobody holds is never shown.
+    """
+    from scipy.special import gammaln
+
+    rates = np.asarray(shares, dtype=np.float64) * people
+    out = np.ones(len(rates))
+    limit = mechanism.threshold + 40 * mechanism.scale
+    near = np.flatnonzero(rates < limit + 12 * math.sqrt(limit) + 40)
+    if not len(near):
+        return out
+    # The curve is smooth in the rate: a fine grid of rates, then interpolation, whatever the number of records.
+    grid = np.geomspace(1e-9, max(float(rates[near].max()), 1e-8), 400)
+    counts = np.arange(1, int(limit + 14 * math.sqrt(limit + 40) + 80))
+    passes = np.array([mechanism.shown(int(c)) for c in counts])
+    log_mass = counts * np.log(grid)[:, None] - grid[:, None] - gammaln(counts + 1)
+    curve = np.minimum(np.exp(log_mass) @ passes, 1.0)
+    curve += np.maximum(0.0, 1 - np.exp(-grid) - np.exp(log_mass).sum(axis=1))  # counts beyond the table pass
+    out[near] = np.interp(rates[near], grid, curve, left=0.0)
+    return out
+
+
+@dataclass(frozen=True)
+class HeavyPlan:
+    """Expected numbers: records shown, the top-M's recall, standard errors, and the l1 error over the head."""
+
+    people: int
+    opt_in: float
+    study: HeavyStudy
+    threshold: int
+    expected_records: float
+    expected_recall: float
+    expected_l1: float
+    oracle: str
+    errors: Floats
+    shares: Floats
+
+    def to_dict(self) -> dict[str, Any]:
+        top = [
+            {"rank": i + 1, "share": float(p), "standard_error": float(e)}
+            for i, (p, e) in enumerate(zip(self.shares[:20], self.errors[:20], strict=True))
+        ]
+        return {
+            "task": "heavy-hitters",
+            "people": self.people,
+            "opt_in": self.opt_in,
+            "epsilon": self.study.guarantee.epsilon,
+            "delta": self.study.guarantee.delta,
+            "threshold": self.threshold,
+            "head": self.study.head,
+            "expected_head_list_size": min(self.expected_records, float(self.study.head)),
+            "expected_discovered": self.expected_records,
+            "expected_recall": self.expected_recall,
+            "expected_l1": self.expected_l1,
+            "local_mechanism": self.oracle,
+            "top": top,
+            "assumes": ["one record a person, drawn independently; records without a hierarchy"],
+        }
+
+
+def plan_heavy(
+    *,
+    people: int,
+    opt_in: float,
+    guarantee: ApproxDP,
+    shares: ArrayLike,
+    head: int = 50,
+    discovery_share: float = 0.95,
+) -> HeavyPlan:
+    """Predict the head list and its errors for a popularity curve (shares in any order; they need not add up to 1)."""
+    must(people >= 2, "n", "must be at least 2", people)
+    must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
+    study = HeavyStudy(guarantee, depth=1, head=head, discovery_share=discovery_share)
+    p = np.sort(np.asarray(shares, dtype=np.float64))[::-1]
+    total = float(p.sum())
+    ok = len(p) > 0 and bool(np.all(p >= 0)) and total <= 1 + 1e-9
+    must(ok, "popularity", "must be shares of 0 or more that add up to at most 1", total)
+    trusted = people * opt_in
+    n_s, n_t, n_c = trusted * discovery_share, trusted * (1 - discovery_share), people - trusted
+    mechanism = discovery(guarantee)
+    shown = shown_probability(p, round(n_s), mechanism)
+    found = float(shown.sum())
+    slots = max(2, round(min(found, head)) + 1)
+    oracle = best_oracle(PureDP(guarantee.epsilon), slots)
+    noise = counting_noise(guarantee).variance
+    variance_s = p * (1 - p) / n_s + 2 * mechanism.scale**2 / n_s**2
+    variance_t = p * (1 - p) / max(n_t, 1) + noise / max(n_t, 1) ** 2
+    variance_c = np.array([oracle.variance(float(x)) for x in p[: 10 * head]]) / n_c
+    top = slice(0, min(len(p), 10 * head))
+    errors = np.sqrt(1 / (1 / variance_s[top] + 1 / variance_t[top] + 1 / variance_c))
+    # The head is the M most frequent of what is shown: weights fall off where the expected rank passes M.
+    kept = np.where(np.cumsum(shown[top]) <= head, shown[top], 0.0)
+    l1 = float(np.dot(kept, errors) * math.sqrt(2 / math.pi))
+    recall = float(shown[:head].mean()) if len(p) >= head else float(shown.mean())
+    return HeavyPlan(people, opt_in, study, mechanism.threshold, found, recall, l1, oracle.name, errors, p[top])

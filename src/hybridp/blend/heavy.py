@@ -1,0 +1,236 @@
+"""Counts of slots, from both groups, become one probability for every slot. Post-processing.
+
+Opt-in people: noisy counts over n people, ``p = (N + Y)/n``. Clients: reported shares debiased (dissertation, Alg. 2.5,
+with the variance of the linear form it is: one Bessel correction for the multinomial, errata 20). The groups are
+blended slot by slot by inverse variance (Alg. 2.6), or query first: the query's probability is blended, then split by
+the blended shares of its urls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.public.heavy import HeadList, TwoStage
+
+__all__ = [
+    "BlendName",
+    "Estimate",
+    "better_queries",
+    "combine",
+    "fold",
+    "from_noisy_counts",
+    "from_oracle",
+    "from_two_stage",
+    "half_width",
+    "project",
+    "rank_ranges",
+    "simplex",
+]
+
+BlendName = Literal["query-first", "slots"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Estimate:
+    """Unbiased probabilities of the slots with their variances; and of the queries, where they are known better.
+
+    Shares of a group of `people` with additive noise also give the noise's own variance, so that the whole variance can
+    be found for other probabilities than the group's own: p(1-p)/people + noise.
+    """
+
+    slots: Floats
+    variances: Floats
+    queries: Floats
+    query_variances: Floats
+    people: int = 0
+    noise: Floats | None = None
+    query_noise: Floats | None = None
+
+
+def _by_query(head: HeadList, values: Floats) -> Floats:
+    return np.asarray(np.bincount(head.query_of, weights=values, minlength=len(head.queries)), dtype=np.float64)
+
+
+def from_noisy_counts(head: HeadList, noisy: Floats, people: int, noise_variance: Floats) -> Estimate:
+    """Opt-in counts with additive noise; `noise_variance` of each slot's count (2 b^2 (j+1) where j were merged).
+
+    The variance p(1-p)/n + noise/n^2 is estimated without bias: E p^(1-p^) = p(1-p)(1-1/n) - noise/n^2.
+    """
+    p = noisy / people
+    extra = noise_variance / people**2
+    variance = _opt_in_variance(p, extra, people)
+    merged = _by_query(head, noise_variance) / people**2
+    query = _by_query(head, p)
+    return Estimate(p, variance, query, _opt_in_variance(query, merged, people), people, extra, merged)
+
+
+def _opt_in_variance(p: Floats, extra: Floats, people: int) -> Floats:
+    if people < 2:
+        return np.full(len(p), np.inf)
+    sampling = (p * (1 - p) + extra) / (people - 1)
+    # A noisy share near 0 would estimate a variance near or below 0: nothing is known better than one person's share.
+    return np.asarray(np.maximum(sampling, 1 / people**2) + extra)
+
+
+def fold(values: Floats, slots: Ints, size: int) -> Floats:
+    """Add up values into the slots of a trimmed list."""
+    return np.asarray(np.bincount(slots, weights=values, minlength=size), dtype=np.float64)
+
+
+def from_two_stage(mechanism: TwoStage, counts: Ints) -> Estimate:
+    """Clients' probabilities from the counts of their reported slots (Alg. 2.5, corrected variance).
+
+    ``p_q = (r_q - a)/(t - a)`` and ``p_qu = (r_qu - B - c (r_q - a))/(t D)`` are linear in the reported shares.
+    """
+    head = mechanism.head
+    n = int(counts.sum())
+    k = len(head.queries)
+    if k == 1 or n < 2:  # only the wildcard is left, which holds everybody; or too few reports for a variance
+        unknown = np.full(len(head), 0.0 if k == 1 else np.inf)
+        sure = np.where(np.arange(len(head)) == len(head) - 1, 1.0, 0.0)
+        return Estimate(sure, unknown, _by_query(head, sure), unknown[:k])
+    share = counts / n
+    query_share = _by_query(head, share)
+    t, a = mechanism.keep, (1 - mechanism.keep) / (k - 1)
+    query = (query_share - a) / (t - a)
+    seen, seen_query = _seen(share, n), _seen(query_share, n)
+    query_variance = seen_query * (1 - seen_query) / (n - 1) / (t - a) ** 2
+    q = head.query_of
+    width = head.width[q].astype(np.float64)
+    tq = mechanism.keep_url[q]
+    lone = width == 1
+    wrong = np.where(lone, 0.0, (1 - tq) / np.maximum(width - 1, 1))
+    gain = np.where(lone, 1.0, tq - wrong)
+    stray = (1 - t) / (k - 1) / width
+    slope = (t * wrong - stray) / (t - a)
+    slots = (share - stray - slope * (query_share[q] - a)) / (t * gain)
+    r_q = seen_query[q]
+    variance = seen * (1 - seen) + slope**2 * r_q * (1 - r_q) - 2 * slope * seen * (1 - r_q)
+    variance = variance / (n - 1) / (t * gain) ** 2
+    return Estimate(np.where(lone, query[q], slots), np.where(lone, query_variance[q], variance), query, query_variance)
+
+
+def _seen(share: Floats, reports: int) -> Floats:
+    """Reported shares for a variance: a slot that no report names, or all do, is not known without error."""
+    return np.clip(share, 1 / reports, 1 - 1 / reports)
+
+
+def from_oracle(head: HeadList, shares: Floats, truth: float, other: float, people: int) -> Estimate:
+    """Clients' probabilities from a flat frequency oracle's supporting shares."""
+    gain = truth - other
+    p = (shares - other) / gain
+    variance = np.full(len(p), np.inf)
+    if people >= 2:
+        seen = _seen(shares, people)
+        variance = seen * (1 - seen) / (people - 1) / gain**2
+    # Supports of different slots are nearly uncorrelated, so a query's variance is the sum over its slots.
+    return Estimate(p, variance, _by_query(head, p), _by_query(head, variance))
+
+
+def combine(estimates: list[Estimate]) -> Estimate:
+    """Independent estimates, slot by slot and query by query, by inverse variance.
+
+    A group of a few people that happens to see nothing would state a small variance, and so pull the result down: in a
+    second pass the variances of noisy counts are those at the first pass's probabilities, the same for every group.
+    What nobody knows (an infinite variance in all of them) is 0 with an infinite variance.
+    """
+    first = _weigh(estimates)
+    return _weigh([_at(e, first) for e in estimates])
+
+
+def _at(estimate: Estimate, found: Estimate) -> Estimate:
+    if estimate.noise is None or estimate.query_noise is None or estimate.people < 2:
+        return estimate
+
+    def variance(p: Floats, noise: Floats) -> Floats:
+        return np.asarray(np.maximum(p * (1 - p), 1 / estimate.people) / estimate.people + noise)
+
+    slots, queries = variance(found.slots, estimate.noise), variance(found.queries, estimate.query_noise)
+    return Estimate(estimate.slots, slots, estimate.queries, queries)
+
+
+def _weigh(estimates: list[Estimate]) -> Estimate:
+    def weigh(values: list[Floats], variances: list[Floats]) -> tuple[Floats, Floats]:
+        precision = np.array([1 / np.maximum(v, 1e-300) for v in variances])
+        total = precision.sum(axis=0)
+        known = total > 0
+        total = np.where(known, total, 1.0)
+        value = (precision * np.array(values)).sum(axis=0) / total
+        return np.asarray(value), np.where(known, 1 / total, np.inf)
+
+    slots = weigh([e.slots for e in estimates], [e.variances for e in estimates])
+    queries = weigh([e.queries for e in estimates], [e.query_variances for e in estimates])
+    return Estimate(*slots, *queries)
+
+
+def better_queries(head: HeadList, found: Estimate) -> Estimate:
+    """A query has two estimates, its own and the sum over its slots. They are not independent: the better one counts.
+
+    Everything else, where nobody knows of it, has what is left.
+    """
+    sums, sum_variances = _by_query(head, found.slots), _by_query(head, found.variances)
+    own = np.isfinite(found.query_variances) & (found.query_variances <= sum_variances)
+    slots = found.slots.copy()
+    queries = np.where(own, found.queries, sums)
+    variances = np.where(own, found.query_variances, sum_variances)
+    if np.isinf(variances[-1]):
+        slots[-1] = queries[-1] = max(0.0, 1 - float(queries[:-1].sum()))
+    return Estimate(slots, found.variances, queries, variances)
+
+
+def project(head: HeadList, found: Estimate, order: BlendName) -> Estimate:
+    """Probabilities that add up: queries first, then the slots of each; or all slots at once (Alg. 2.6)."""
+    if order == "slots":
+        slots = simplex(found.slots)
+        return Estimate(slots, found.variances, _by_query(head, slots), found.query_variances)
+    queries = simplex(found.queries)
+    slots = np.empty(len(head))
+    for start, width, total in zip(head.start.tolist(), head.width.tolist(), queries.tolist(), strict=True):
+        slots[start : start + width] = simplex(found.slots[start : start + width], total)
+    return Estimate(slots, found.variances, queries, found.query_variances)
+
+
+def simplex(values: Floats, total: float = 1.0) -> Floats:
+    """The nearest point with non-negative entries that add up to `total` (Wang and Carreira-Perpiñán 2013).
+
+    >>> simplex(np.array([0.7, 0.5, -0.1])).round(3).tolist()
+    [0.6, 0.4, 0.0]
+    """
+    if total <= 0:
+        return np.zeros(len(values))
+    ordered = np.sort(values)[::-1]
+    excess = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
+    last = int(np.flatnonzero(ordered > excess)[-1])
+    return np.asarray(np.maximum(values - excess[last], 0.0))
+
+
+def rank_ranges(values: Floats, errors: Floats, level: float = 0.95) -> tuple[Ints, Ints]:
+    """The best and worst rank that each value may have: others count as above or below when that is significant.
+
+    >>> rank_ranges(np.array([0.5, 0.3, 0.29]), np.array([0.01, 0.01, 0.01]))
+    (array([1, 2, 2]), array([1, 3, 3]))
+    """
+    from statistics import NormalDist
+
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    best, worst = np.ones(len(values), dtype=np.int64), np.full(len(values), len(values), dtype=np.int64)
+    for start in range(0, len(values), 512):  # all pairs, in strips: memory grows with the list, not its square
+        part = slice(start, start + 512)
+        gap = values[part, None] - values
+        reach = z * np.sqrt(errors[part, None] ** 2 + errors**2)
+        best[part] += (gap < -reach).sum(axis=1)
+        worst[part] -= (gap > reach).sum(axis=1)
+    return best, worst
+
+
+def half_width(errors: Floats, level: float) -> Floats:
+    """Half the width of normal intervals."""
+    from statistics import NormalDist
+
+    return np.asarray(NormalDist().inv_cdf((1 + level) / 2) * errors)

@@ -1,0 +1,100 @@
+"""The curator's part of the heavy hitters: discover with most of the trusted people, count with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import noise, tables
+from hybridp.public.heavy import Discovery, HeadList
+from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.randomness import Randomness
+from hybridp.tables.columns import only_texts
+
+__all__ = [
+    "RecordColumns",
+    "answered",
+    "found_records",
+    "local_slots",
+    "noisy_counts",
+    "reported",
+    "sample",
+    "shown",
+    "slots_among",
+]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Which columns hold the person, the record (one or two columns) and the trust label."""
+
+    person: str
+    record: tuple[str, ...]
+    trust: str
+    record_key: str | None = None
+    record_id: str | None = None
+
+
+def sample(
+    rows: tables.Rows, columns: RecordColumns, discovery_share: float, *, rng: Randomness
+) -> tables.RecordSample:
+    """One record of each person, and the split of the trusted people, by a fresh salt. RAW: stays here."""
+    query = tables.HeavyQuery(
+        person=columns.person,
+        record=columns.record,
+        trust=columns.trust,
+        record_key=columns.record_key,
+        record_id=columns.record_id,
+    )
+    salt = int(rng.words(1)[0])
+    return tables.sample_records(rows, query, salt, discovery_share=discovery_share)
+
+
+def found_records(
+    people: tables.RecordSample, mechanism: Discovery, *, rng: Randomness
+) -> tuple[list[tuple[str, ...]], Ints]:
+    """The records that the discovery part shows, and their noisy counts."""
+    numbers, counts = tables.discovery_counts(people)
+    passing, noisy = shown(counts, mechanism, rng=rng)
+    return tables.records_at(people, numbers[passing]), noisy
+
+
+def slots_among(people: tables.RecordSample, head: HeadList, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
+    """The noisy counts of every slot among the estimation part."""
+    return noisy_counts(tables.head_counts(people, list(head.slots), "estimation"), mechanism, rng=rng)
+
+
+def local_slots(people: tables.RecordSample, head: HeadList) -> Iterator[Ints]:
+    """For a trial, or a device's own file: the slot of every local person, in chunks. RAW."""
+    return tables.local_slots(people, list(head.slots))
+
+
+def answered(rows: tables.Rows, column: str, allowed: tuple[str, ...]) -> set[str]:
+    """Which invitations the reports say that they answer; none where they say nothing. Others are refused."""
+    return only_texts(rows, column, allowed) if column in rows.columns else set()
+
+
+def reported(rows: tables.Rows, column: str, slots: int) -> Ints:
+    """How many reports name each slot: private already."""
+    return tables.slot_counts(rows, column, slots)
+
+
+def shown(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:
+    """Which of the distinct records are shown, and their noisy counts (Alg. 2.2). `counts` are at least 1, and RAW.
+
+    The guarantee is the mechanism's, for one record a person: the numbers of the records that pass, and their noisy
+    counts, may leave this room once they are turned into a list whose order tells nothing (`HeadList.of`).
+    """
+    noisy = counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng)
+    passing = np.flatnonzero(noisy >= mechanism.threshold).astype(np.int64)
+    return passing, noisy[passing]
+
+
+def noisy_counts(counts: Ints, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
+    """The counts of known slots with noise on every one of them, wildcards included (Alg. 2.3)."""
+    return np.asarray(counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng), dtype=np.int64)

@@ -1,0 +1,48 @@
+"""A person's record becomes a slot number that is private by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.noise import categories, uniform_below
+from hybridp.public.heavy import TwoStage
+from hybridp.randomness import Randomness
+
+__all__ = ["report_record", "report_slots"]
+
+Ints = NDArray[np.int64]
+
+
+def report_record(record: tuple[str, ...], mechanism: TwoStage, *, rng: Randomness) -> int:
+    """One person's report: the number of a slot of the head list, whatever the record.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.heavy import HeadList, two_stage
+    >>> from hybridp.randomness import secure
+    >>> head = HeadList.of([("news", "a.org"), ("maps", "m.org")])
+    >>> report_record(("news", "a.org"), two_stage(head, PureDP(4.0)), rng=secure()) in range(len(head))
+    True
+    """
+    slot = mechanism.head.slot_of(record)
+    return int(report_slots(np.array([slot], dtype=np.int64), mechanism, rng=rng)[0])
+
+
+def report_slots(slots: Ints, mechanism: TwoStage, *, rng: Randomness) -> Ints:
+    """The two-stage report of many people, each with their own randomness."""
+    head = mechanism.head
+    if mechanism.query is None:
+        return np.full(len(slots), len(head) - 1, dtype=np.int64)
+    true_query = head.query_of[slots]
+    query = categories(mechanism.query, true_query, rng=rng)
+    place = slots - head.start[true_query]
+    kept = query == true_query
+    out = np.zeros(len(slots), dtype=np.int64)
+    for width in np.unique(head.width[query]).tolist():
+        here = head.width[query] == width
+        stay, moved = np.flatnonzero(here & kept), np.flatnonzero(here & ~kept)
+        if width > 1:
+            out[moved] = uniform_below(width, len(moved), rng=rng)
+            stage = mechanism.url.get(width)
+            out[stay] = place[stay] if stage is None else categories(stage, place[stay], rng=rng)
+    return np.asarray(head.start[query] + out)

@@ -1,0 +1,264 @@
+"""BLENDER: heavy hitters discovered by those who trust, counted by everyone (dissertation, Algs 2.1-2.6, corrected).
+
+1. Trusted people are split, without looking at their records, into discovery (most of them) and estimation.
+2. `discover`: the curator shows the records whose noisy counts among the former pass a threshold (Alg. 2.2).
+3. The others' noisy counts on that list choose the M queries that stay (Alg. 2.3).
+4. The head list is the invitation: every local person's device reports on it, whatever they hold (Alg. 2.4).
+5. Both groups' counts are debiased (Alg. 2.5) and blended by variance (Alg. 2.6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend import heavy as blending
+from hybridp.blend.heavy import BlendName
+from hybridp.curator import heavy as curating
+from hybridp.device.heavy import report_slots
+from hybridp.errors import InvalidInput, must
+from hybridp.oracle_noise import simulate_counts
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery, two_stage
+from hybridp.public.messages import OptInCounts, SlotReports
+from hybridp.public.oracles import Oracle, best_oracle, local_hashing, optimised_unary, subset_selection
+from hybridp.public.randomisers import k_randomised_response
+from hybridp.randomness import Randomness
+
+__all__ = [
+    "LOCAL_HEAVY",
+    "HeavyBlend",
+    "HeavyStudy",
+    "Invitation",
+    "LocalHeavy",
+    "blend_heavy",
+    "discover_head",
+    "invitation",
+    "local_estimate",
+    "opt_in_counts",
+    "report",
+    "trim",
+]
+
+LocalHeavy = Literal["best", "two-stage", "grr", "oue", "subset", "hashing"]
+LOCAL_HEAVY: tuple[LocalHeavy, ...] = get_args(LocalHeavy)
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyStudy:
+    """Everything that is decided before anybody sends anything (Table 2.3's defaults; M counts queries).
+
+    `local` chooses the report: the paper's "two-stage", a flat frequency oracle over all slots, or the best of them by
+    predicted variance. `reuse` also blends the noisy counts of the discovery group, which are already paid for. `blend`
+    makes probabilities of queries and then of their urls, or of all slots at once (Alg. 2.6 as printed); without a
+    choice, what suits the report: two-stage reports know queries best, flat ones all slots alike.
+    """
+
+    guarantee: ApproxDP
+    depth: int = 2
+    head: int = 50
+    discovery_share: float = 0.95
+    query_share: float = 0.85
+    local: LocalHeavy = "best"
+    reuse: bool = True
+    level: float = 0.95
+    blend: BlendName | None = None
+
+    def __post_init__(self) -> None:
+        must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
+        epsilon = self.guarantee.epsilon
+        must(0.01 <= epsilon <= 30, "epsilon", "must be at least 0.01 and at most 30", epsilon)
+        must(self.head >= 1, "head", "must be at least 1", self.head)
+        must(self.depth in (1, 2), "record", "must have one or two columns", self.depth)
+        must(0 < self.discovery_share < 1, "discovery-share", "must be strictly between 0 and 1", self.discovery_share)
+        must(0 < self.query_share < 1, "query-share", "must be strictly between 0 and 1", self.query_share)
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        if self.local not in LOCAL_HEAVY:
+            raise InvalidInput(f"`local` must be one of {', '.join(LOCAL_HEAVY)}. Got {self.local}.")
+        named = self.blend is None or self.blend in get_args(BlendName)
+        must(named, "blend", "must be query-first or slots", self.blend)
+
+    @property
+    def order(self) -> BlendName:
+        """How the estimates are projected."""
+        return self.blend or ("query-first" if self.local == "two-stage" else "slots")
+
+    @property
+    def local_guarantee(self) -> ApproxDP | PureDP:
+        """Only the two-stage report spends delta; the others are purely private."""
+        return self.guarantee if self.local == "two-stage" else PureDP(self.guarantee.epsilon)
+
+    @classmethod
+    def as_in_the_paper(cls, guarantee: ApproxDP, head: int = 50, depth: int = 2) -> HeavyStudy:
+        """The dissertation's mechanism: two-stage reports, no reuse, slots blended one by one."""
+        return cls(guarantee, depth=depth, head=head, local="two-stage", reuse=False, blend="slots")
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What goes to the devices: the final head list and the mechanism for it."""
+
+    head: HeadList
+    mechanism: TwoStage | Oracle
+
+
+# --- the trusted group ------------------------------------------------------------------------------------------------
+
+
+def discover_head(counts: Ints, study: HeavyStudy, *, rng: Randomness) -> tuple[Ints, Ints]:
+    """Step 2: which of the distinct records of the discovery group are shown, with their noisy counts."""
+    return curating.shown(counts, discovery(study.guarantee), rng=rng)
+
+
+def opt_in_counts(
+    records: list[tuple[str, ...]],
+    noisy: Ints,
+    discovery_people: int,
+    counted: Ints,
+    head: HeadList,
+    estimation_people: int,
+    study: HeavyStudy,
+) -> OptInCounts:
+    """Step 3: the noisy counts of the head list's slots among the estimation part, beside the discovery counts."""
+    shown = np.full(len(head), np.nan)
+    for record, value in zip(records, noisy.tolist(), strict=True):
+        shown[head.slot_of(record)] = value
+    return OptInCounts(
+        head,
+        discovery_people,
+        estimation_people,
+        shown,
+        counted.astype(np.float64),
+        discovery(study.guarantee),
+        counting_noise(study.guarantee),
+    )
+
+
+def trim(found: OptInCounts, study: HeavyStudy) -> tuple[HeadList, list[blending.Estimate]]:
+    """Keep the M most probable queries; what is dropped is added to the wildcard, noise and all (errata 19)."""
+    full = found.head
+    noise_t = np.full(len(full), found.noise.variance)
+    before = _opt_in(full, found.counted, found.estimation_people, noise_t, found, study)
+    keep = {q for q in _top(full, before, study.head) if q is not None}
+    head = full.trimmed(keep)
+    slots = full.fold(head)
+    counted = blending.fold(found.counted, slots, len(head))
+    merged = blending.fold(noise_t, slots, len(head))
+    estimates = []
+    if found.estimation_people >= 2:
+        estimates.append(blending.from_noisy_counts(head, counted, found.estimation_people, merged))
+    if study.reuse:
+        kept = np.full(len(head), np.nan)
+        whole = len(head) - 1
+        for i, j in enumerate(slots.tolist()):
+            if j != whole:
+                kept[j] = found.discovered[i]
+        estimates.append(_from_discovery(head, kept, found))
+    return head, estimates
+
+
+def _opt_in(
+    head: HeadList, counted: Floats, people: int, noise: Floats, found: OptInCounts, study: HeavyStudy
+) -> blending.Estimate:
+    parts = []
+    if people >= 2:
+        parts.append(blending.from_noisy_counts(head, counted, people, noise))
+    if study.reuse or not parts:
+        parts.append(_from_discovery(head, found.discovered, found))
+    return blending.combine(parts)
+
+
+def _top(head: HeadList, estimate: blending.Estimate, most: int) -> list[str | None]:
+    """The most probable queries by the sum of their records; alphabetical order breaks ties."""
+    sums = np.bincount(head.query_of, weights=estimate.slots, minlength=len(head.queries))
+    order = np.argsort(-sums[:-1], kind="stable")[:most]
+    return [head.queries[i] for i in order.tolist()]
+
+
+def _from_discovery(head: HeadList, shown: Floats, found: OptInCounts) -> blending.Estimate:
+    """The discovery group's shares of the records it showed; it says nothing of wildcards (infinite variance)."""
+    n = max(found.discovery_people, 1)
+    known = np.isfinite(shown)
+    p = np.where(known, np.nan_to_num(shown) / n, 0.0)
+    noise = np.where(known, found.discovery.variance / n**2, np.inf)
+    variance = np.maximum(p * (1 - p), 1 / n) / n + noise
+    unknown = np.full(len(head.queries), np.inf)
+    return blending.Estimate(p, variance, np.zeros(len(unknown)), unknown, n, noise, unknown)
+
+
+# --- the local group --------------------------------------------------------------------------------------------------
+
+
+def invitation(head: HeadList, study: HeavyStudy) -> Invitation:
+    """Step 4: the mechanism for this head list; "best" takes the smallest predicted variance of a query's share."""
+    promise = study.local_guarantee
+    pure, k = PureDP(study.guarantee.epsilon), len(head)
+    if study.local == "two-stage" or k < 2:
+        return Invitation(head, two_stage(head, promise, study.query_share))
+    match study.local:
+        case "grr":
+            return Invitation(head, k_randomised_response(pure, k))
+        case "oue":
+            return Invitation(head, optimised_unary(pure, k))
+        case "subset":
+            return Invitation(head, subset_selection(pure, k))
+        case "hashing":
+            return Invitation(head, local_hashing(pure, k))
+    return Invitation(head, best_oracle(pure, k))
+
+
+def report(slots: Ints, invite: Invitation, *, rng: Randomness) -> SlotReports:
+    """Many devices' reports, added up as they come."""
+    if isinstance(invite.mechanism, TwoStage):
+        counts = np.bincount(report_slots(slots, invite.mechanism, rng=rng), minlength=len(invite.head))
+        return SlotReports(len(slots), len(slots), counts.astype(np.int64))
+    return SlotReports(len(slots), len(slots), simulate_counts(invite.mechanism, slots, rng=rng))
+
+
+def local_estimate(invite: Invitation, reports: SlotReports) -> blending.Estimate:
+    """What the devices say by themselves."""
+    if isinstance(invite.mechanism, TwoStage):
+        return blending.from_two_stage(invite.mechanism, reports.counts)
+    share = reports.counts / max(reports.people, 1)
+    return blending.from_oracle(invite.head, share, invite.mechanism.truth, invite.mechanism.other, reports.people)
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HeavyBlend:
+    """Probabilities of the slots with standard errors; `queries` adds up a query's slots.
+
+    Probabilities that add up are nearer to the truth all together, but each one is biased: noise that would be negative
+    is paid for by the others. Intervals are therefore built around `centres`, the unbiased values before that.
+    """
+
+    head: HeadList
+    slots: Floats
+    errors: Floats
+    centres: Floats
+    queries: Floats
+    query_errors: Floats
+    query_centres: Floats
+
+
+def blend_heavy(head: HeadList, estimates: list[blending.Estimate], blend: BlendName = "query-first") -> HeavyBlend:
+    """Step 5: everything known, by inverse variance; queries first, then their urls, or all "slots" at once."""
+    must(bool(estimates), "people", "must be at least one in one of the groups", 0)
+    raw = blending.better_queries(head, blending.combine(estimates))
+    found = blending.project(head, raw, blend)
+    return HeavyBlend(
+        head,
+        found.slots,
+        np.sqrt(found.variances),
+        raw.slots,
+        found.queries,
+        np.sqrt(found.query_variances),
+        raw.queries,
+    )

@@ -1,0 +1,389 @@
+"""BLENDER over files: in one go, or in two phases with an invitation that travels to the devices in between."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hybridp import curator
+from hybridp.blend import heavy as blending
+from hybridp.curator import heavy as curating
+from hybridp.curator.heavy import RecordColumns
+from hybridp.device.heavy import report_slots
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.noise import categories
+from hybridp.protocols import heavy as blender
+from hybridp.protocols.heavy import Floats, HeavyBlend, HeavyStudy, Ints, Invitation
+from hybridp.protocols.mean import spending
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
+from hybridp.public.messages import OptInCounts, SlotReports
+from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.randomness import Randomness, secure
+from hybridp.release.heavy import HeavyRecord, HeavyRelease
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+
+__all__ = ["RecordColumns", "combine_reports", "release_heavy_hitters", "write_invitation", "write_record_reports"]
+
+_VERSION = 1
+_SIMULATED = " SIMULATED"
+
+
+def _charges(study: HeavyStudy, *, trusted: bool, local: bool, collection: str | None = None) -> list[Charge]:
+    found = []
+    if trusted:
+        found.append(Charge("trusted", study.guarantee, "thresholded counts of one record", "heavy hitters"))
+    if local:
+        mechanism = f"{study.local} report on the head list"
+        found.append(Charge("local", study.local_guarantee, mechanism, "heavy hitters", collection=collection))
+    return found
+
+
+def _discover(path: str | PathLike[str], study: HeavyStudy, columns: RecordColumns, table: str | None, rng: Randomness,
+              local: Any) -> tuple[OptInCounts, int, Any]:  # fmt: skip
+    """Steps 1 to 3 on a file; `local(sample, opt_in)` then does what is to be done with local rows."""
+    with (
+        curator.open_rows(path, table=table) as rows,
+        curating.sample(rows, columns, study.discovery_share, rng=rng) as people,
+    ):
+        if people.trusted_people == 0:
+            raise InvalidInput("`trust` must leave somebody trusted: only they can discover records. Got nobody.")
+        records, noisy = curating.found_records(people, discovery(study.guarantee), rng=rng)
+        head = HeadList.of(records, study.depth)
+        mechanism = counting_noise(study.guarantee)
+        counted = curating.slots_among(people, head, mechanism, rng=rng)
+        found = blender.opt_in_counts(
+            records, noisy, people.discovery_people, counted, head, people.estimation_people, study
+        )
+        return found, people.local_people, local(people, found)
+
+
+def release_heavy_hitters(
+    path: str | PathLike[str],
+    study: HeavyStudy,
+    columns: RecordColumns,
+    *,
+    simulate_local: bool = False,
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    rng: Randomness | None = None,
+) -> HeavyRelease:
+    """Release the heavy hitters of a file in one go: local rows are raw and report here, which is a trial.
+
+    Without `simulate_local` a file with local rows is refused: their reports need the invitation first.
+    """
+    rng = secure() if rng is None else rng
+
+    def report_here(people: Any, found: OptInCounts) -> tuple[Any, Any, SlotReports | None]:
+        if people.local_people and not simulate_local:
+            raise InvalidInput(
+                "`simulate-local` must be given for raw local rows, or the two phases used: --invite-out, then "
+                "--invite. Got local rows and neither."
+            )
+        head, estimates = blender.trim(found, study)
+        invite = blender.invitation(head, study)
+        told: SlotReports | None = None
+        for chunk in curating.local_slots(people, head):
+            part = blender.report(chunk, invite, rng=rng)
+            told = part if told is None else told + part
+        return invite, estimates, told
+
+    # No collection: every trial draws new reports, so each is charged.
+    charges = _charges(study, trusted=True, local=simulate_local)
+    with spending(ledger, charges) as entries:
+        found, local_people, (invite, estimates, told) = _discover(path, study, columns, table, rng, report_here)
+        return _publish(study, found, invite, estimates, told, local_people, tuple(entries), rng, simulate_local)
+
+
+def write_invitation(
+    path: str | PathLike[str],
+    study: HeavyStudy,
+    columns: RecordColumns,
+    out: Path,
+    *,
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    rng: Randomness | None = None,
+) -> Invitation:
+    """Phase one: discover with the trusted people and write what goes to the devices; all of it is private already."""
+    rng = secure() if rng is None else rng
+    if study.local not in ("best", "two-stage", "grr"):
+        raise InvalidInput(f"`local` must be best, two-stage or grr for reports in files. Got {study.local}.")
+    if out.exists():
+        raise InvalidInput(f"`invite-out` must name a new file. Got {out}, which exists.")
+    if not out.parent.is_dir():
+        raise InvalidInput(f"`invite-out` must lie in an existing folder. Got {out}.")
+    with spending(ledger, _charges(study, trusted=True, local=False)) as entries:
+        found, _, _ = _discover(path, study, columns, table, rng, lambda people, opt_in: None)
+        head, _ = blender.trim(found, study)
+        # An oracle's choice by variance may need several numbers a report; a file has one.
+        local = "two-stage" if study.local == "best" else study.local
+        document = {
+            "hybridp": "invitation to report on a head list",
+            "version": _VERSION,
+            "study": {**asdict(study), "local": local, "guarantee": {"epsilon": study.guarantee.epsilon,
+                                                                     "delta": study.guarantee.delta}},
+            "slots": [list(slot) for slot in head.slots],
+            "opt_in": {
+                "slots": [list(slot) for slot in found.head.slots],
+                "discovery_people": found.discovery_people,
+                "estimation_people": found.estimation_people,
+                "discovered": [None if math.isnan(x) else x for x in found.discovered.tolist()],
+                "counted": found.counted.tolist(),
+            },
+            "columns": list(columns.record),
+            "ledger_entries": list(entries),
+            "simulated": rng.simulated,
+        }  # fmt: skip
+        draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
+        try:
+            draft.write_text(json.dumps(document, indent=1))
+            os.replace(draft, out)
+        finally:
+            draft.unlink(missing_ok=True)
+    return _read_invitation(out)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What an invitation's file says beside the study, the list and the counts."""
+
+    columns: tuple[str, ...]
+    entries: tuple[int, ...]
+    simulated: bool
+    text: str
+
+
+def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _Record]:
+    """The invitation, checked: its list must be the one that follows from its counts."""
+    try:
+        document = json.loads(file.read_text())
+        stated = dict(document["study"])
+        stated["guarantee"] = ApproxDP(**stated["guarantee"])
+        study = HeavyStudy(**stated)
+        head = HeadList(study.depth, tuple(tuple(s) for s in document["slots"]))
+        found = _opt_in(document["opt_in"], study)
+        ok = document["version"] == _VERSION and blender.trim(found, study)[0] == head
+        columns, entries, simulated = document["columns"], document["ledger_entries"], document["simulated"]
+        ok = ok and len(columns) == study.depth and all(isinstance(c, str) for c in columns)
+        ok = ok and isinstance(simulated, bool) and all(isinstance(e, int) for e in entries)
+        if not ok:
+            raise ValueError
+        invite = blender.invitation(head, study)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+    return study, invite, found, _Record(tuple(columns), tuple(entries), simulated, digest)
+
+
+def _opt_in(stated: dict[str, Any], study: HeavyStudy) -> OptInCounts:
+    full = HeadList(study.depth, tuple(tuple(s) for s in stated["slots"]))
+    shown = np.array([math.nan if x is None else x for x in stated["discovered"]], dtype=np.float64)
+    counted = np.array(stated["counted"], dtype=np.float64)
+    people = stated["discovery_people"], stated["estimation_people"]
+    ok = all(isinstance(n, int) and n >= 0 for n in people) and sum(people) >= 1
+    ok = ok and counted.shape == shown.shape == (len(full),) and bool(np.isfinite(counted).all())
+    if not (ok and np.array_equal(np.isfinite(shown), full.is_record)):
+        raise ValueError
+    return OptInCounts(full, *people, shown, counted, discovery(study.guarantee), counting_noise(study.guarantee))
+
+
+def write_record_reports(
+    path: str | PathLike[str],
+    invite_file: Path,
+    columns: RecordColumns,
+    out: Path,
+    *,
+    table: str | None = None,
+    rng: Randomness | None = None,
+) -> int:
+    """What the devices do: one report for each local person of a file, in a CSV that holds nothing else.
+
+    Beside each report stands the invitation that it answers, so that it cannot be taken for an answer to another one.
+    """
+    rng = secure() if rng is None else rng
+    _, invite, _, about = _read_invitation(invite_file)
+    _same_depth(len(columns.record), invite.head.depth)
+    answers = f"{about.text}{_SIMULATED if rng.simulated else ''}"
+    if out.suffix.lower() != ".csv" or not out.parent.is_dir() or out.exists():
+        raise InvalidInput(f"`out` must name a new .csv file in an existing folder. Got {out}.")
+    draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
+    people = 0
+    try:
+        with (
+            curator.open_rows(path, table=table) as rows,
+            curating.sample(rows, columns, 0.5, rng=rng) as sampled,
+            draft.open("w", newline="") as file,
+        ):
+            writer = csv.writer(file)
+            writer.writerow(["report", "invitation"])
+            for chunk in curating.local_slots(sampled, invite.head):
+                told = _scalar_reports(chunk, invite, rng)
+                writer.writerows([x, answers] for x in told.tolist())
+                people += len(told)
+        os.replace(draft, out)
+    finally:
+        draft.unlink(missing_ok=True)
+    return people
+
+
+def _same_depth(columns: int, depth: int) -> None:
+    must(columns == depth, "record", f"must name as many columns as the invitation, {depth}", columns)
+
+
+def _scalar_reports(slots: Any, invite: Invitation, rng: Randomness) -> Any:
+    if isinstance(invite.mechanism, TwoStage):
+        return report_slots(slots, invite.mechanism, rng=rng)
+    assert isinstance(invite.mechanism, KRandomisedResponse)
+    return categories(invite.mechanism, slots, rng=rng)
+
+
+def combine_reports(
+    path: str | PathLike[str],
+    invite_file: Path,
+    *,
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    level: float = 0.95,
+    asked: HeavyStudy | None = None,
+) -> HeavyRelease:
+    """Phase two: the reports of the devices, blended with what the trusted people said. No noise, no raw rows.
+
+    The reports to one invitation are charged once, however often they are combined. Where they name the invitation
+    that they answer (a column `invitation`), it must be this one. `asked` is refused when it promises something else.
+    """
+    study, invite, found, about = _read_invitation(invite_file)
+    if asked is not None:
+        _same_depth(asked.depth, study.depth)
+        for name in ("epsilon", "delta"):
+            stated, wanted = getattr(study.guarantee, name), getattr(asked.guarantee, name)
+            must(stated == wanted, name, f"must be {stated:g}, as in the invitation", wanted)
+    collection = f"heavy hitters: {', '.join(about.columns)}; invitation {about.text}"
+    with (
+        spending(ledger, _charges(study, trusted=False, local=True, collection=collection)) as entries,
+        curator.open_rows(path, table=table) as rows,
+    ):
+        answered = curating.answered(rows, "invitation", (about.text, about.text + _SIMULATED))
+        counts = curating.reported(rows, "report", len(invite.head))
+        told = SlotReports(int(counts.sum()), int(counts.sum()), counts)
+        _, estimates = blender.trim(found, study)
+        simulated = about.simulated or about.text + _SIMULATED in answered
+        both = (*about.entries, *entries)
+        return _publish(study, found, invite, estimates, told, told.people, both, None, simulated, level)
+
+
+# --- publishing -------------------------------------------------------------------------------------------------------
+
+
+def _publish(
+    study: HeavyStudy,
+    found: OptInCounts,
+    invite: Invitation,
+    estimates: list[blending.Estimate],
+    told: SlotReports | None,
+    local_people: int,
+    entries: tuple[int, ...],
+    rng: Randomness | None,
+    simulated_local: bool,
+    level: float | None = None,
+) -> HeavyRelease:
+    everything = [*estimates, *([blender.local_estimate(invite, told)] if told is not None and told.people else [])]
+    blended = blender.blend_heavy(invite.head, everything, study.order)
+    level = study.level if level is None else level
+    simulated = simulated_local or (rng is not None and rng.simulated)
+    records, wildcards = _records(blended, level)
+    discovered = int(np.isfinite(found.discovered).sum())
+    return HeavyRelease(
+        records=records,
+        queries=_queries(blended, level),
+        wildcards=wildcards,
+        discovered=discovered,
+        trusted_people=found.discovery_people + found.estimation_people,
+        discovery_people=found.discovery_people,
+        local_people=local_people,
+        mechanisms={
+            "discovery": f"noise of scale {found.discovery.scale:.4g}, threshold {found.discovery.threshold}",
+            "estimation": f"laplace noise of scale {found.noise.scale:.4g}",
+            "local": invite.mechanism.name if told is not None else "none",
+        },
+        level=level,
+        receipt=Receipt(
+            promises=_promises(study, told is not None and told.people > 0, invite.mechanism.name),
+            randomness=("system randomness" if rng is None else rng.label)
+            + ("; local reports simulated" if simulated_local else ""),
+            simulated=simulated,
+            unit="one person, one record",
+            assumes=_ASSUMES,
+            ledger_entries=entries,
+        ),
+    )
+
+
+def _records(blended: HeavyBlend, level: float) -> tuple[tuple[HeavyRecord, ...], tuple[HeavyRecord, ...]]:
+    every = _measured(list(blended.head.slots), blended.slots, blended.centres, blended.errors, level)
+    keep, rest = np.flatnonzero(blended.head.is_record), np.flatnonzero(~blended.head.is_record)
+    found = [every[i] for i in keep.tolist()]
+    ranks = blending.rank_ranges(blended.centres[keep], blended.errors[keep], level)
+    return _ranked(found, *ranks), tuple(every[i] for i in rest.tolist())
+
+
+def _queries(blended: HeavyBlend, level: float) -> tuple[HeavyRecord, ...]:
+    names: list[tuple[str | None, ...]] = [(query,) for query in blended.head.queries]
+    found = _measured(names, blended.queries, blended.query_centres, blended.query_errors, level)[:-1]
+    return _ranked(found, *blending.rank_ranges(blended.query_centres[:-1], blended.query_errors[:-1], level))
+
+
+def _measured(
+    names: list[tuple[str | None, ...]], values: Floats, centres: Floats, errors: Floats, level: float
+) -> list[HeavyRecord]:
+    """Intervals around the unbiased values, within [0, 1], and wide enough for the published ones."""
+    half = blending.half_width(errors, level)
+    low = np.maximum(np.minimum(centres - half, values), 0.0)
+    high = np.minimum(np.maximum(centres + half, values), 1.0)
+    rows = zip(names, values.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [HeavyRecord(*row) for row in rows]
+
+
+def _ranked(found: list[HeavyRecord], best: Ints, worst: Ints) -> tuple[HeavyRecord, ...]:
+    """Most frequent first; each with the ranks that it may have, its own place among them."""
+    order = sorted(range(len(found)), key=lambda i: (-found[i].estimate, str(found[i].record)))
+    return tuple(
+        replace(found[i], best_rank=min(int(best[i]), place), worst_rank=max(int(worst[i]), place))
+        for place, i in enumerate(order, 1)
+    )
+
+
+def _promises(study: HeavyStudy, local: bool, mechanism: str) -> tuple[Promise, ...]:
+    found = [
+        Promise("trusted", CURATOR, None, "trust: the curator reads their record"),
+        Promise(
+            "trusted",
+            VIEWER,
+            study.guarantee,
+            "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
+            "no amplification: the head list is shown to local people before the end",
+        ),
+    ]
+    if local:
+        device = f"{mechanism} report on their own device"
+        found.append(Promise("local", CURATOR, study.local_guarantee, device))
+        found.append(Promise("local", VIEWER, study.local_guarantee, device))
+    return tuple(found)
+
+
+_ASSUMES = (
+    "who is in which group, and how many, is public; a person's records are replaced, not their choice",
+    "one record of each person is used, chosen from their own records alone",
+    "the trust choice itself is not protected: where it goes with the records, it tells something by itself",
+    "devices report as stated; a dishonest one counts as one report for whatever it likes",
+)

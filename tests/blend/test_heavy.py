@@ -1,0 +1,364 @@
+"""Debiasing, variances, the simplex, inverse variance and ranks, against simulation and first principles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from hybridp.blend import heavy as blending
+from hybridp.blend.heavy import (
+    Estimate,
+    better_queries,
+    combine,
+    from_noisy_counts,
+    from_oracle,
+    from_two_stage,
+    project,
+    simplex,
+)
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heavy import HeadList, TwoStage, counting_noise, two_stage
+from hybridp.public.oracles import optimised_unary
+
+HEAD = HeadList.of([("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("c", "2"), ("c", "3")])
+# a: 1, 2, *   b: 1, *   c: 1, 2, 3, *   *
+TRUTH = np.array([0.20, 0.10, 0.02, 0.15, 0.01, 0.08, 0.04, 0.02, 0.03, 0.35])
+QUERIES = np.array([0.32, 0.16, 0.17, 0.35])
+TRIALS = 4000
+
+
+def gap(values: np.ndarray, centre: np.ndarray | float) -> np.ndarray:
+    """Distance of the mean over trials from where it should be, in its own standard errors."""
+    return np.asarray(np.abs(values.mean(axis=0) - centre) / (values.std(axis=0, ddof=1) / np.sqrt(len(values))))
+
+
+def spread(values: np.ndarray, stated: np.ndarray) -> np.ndarray:
+    """Distance of the sample variance from the mean stated one, in standard errors (normal values)."""
+    ratio = values.var(axis=0, ddof=1) / stated.mean(axis=0)
+    return np.asarray(np.abs(ratio - 1) / np.sqrt(2 / (len(values) - 1)))
+
+
+def client_trials(mechanism: TwoStage, truth: np.ndarray, n: int, seed: int) -> list[Estimate]:
+    """Reports of n people with these shares: one multinomial draw of the mixture of the report laws a trial."""
+    mixed = truth @ np.array([mechanism.report_law(s) for s in range(len(truth))])
+    draws = np.random.default_rng(seed).multinomial(n, mixed / mixed.sum(), size=TRIALS)
+    return [from_two_stage(mechanism, counts) for counts in draws]
+
+
+def columns(found: list[Estimate]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    return (
+        np.array([f.slots for f in found]),
+        np.array([f.variances for f in found]),
+        np.array([f.queries for f in found]),
+        np.array([f.query_variances for f in found]),
+    )
+
+
+# --- clients: Alg. 2.5 ---
+
+
+@pytest.mark.parametrize("n", [40, 2000])
+@pytest.mark.parametrize("promise", [PureDP(2.0), ApproxDP(4.0, 1e-4)])
+def test_clients_are_unbiased_with_the_right_variance(promise: PureDP | ApproxDP, n: int) -> None:
+    """Against the spread over trials; the last slot is alone in its query (k_q = 1)."""
+    found = client_trials(two_stage(HEAD, promise, 0.7), TRUTH, n, seed=n)
+    slots, variances, queries, query_variances = columns(found)
+    assert gap(slots, TRUTH).max() < 5
+    assert gap(queries, QUERIES).max() < 5
+    assert spread(slots, variances).max() < 6
+    assert spread(queries, query_variances).max() < 6
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_clients_variances_are_unbiased_to_one_part_in_n(share: float) -> None:
+    """Errata 20: one Bessel correction. The estimate is the mean over people of a value of their report, which is read
+    off by giving everybody the same report; so its exact variance is that of the value under the report's law, by n.
+    """
+    head, truth, n = HeadList.of([("a", "1"), ("b", "1")]), np.array([0.3, 0.2, 0.2, 0.15, 0.15]), 60
+    mechanism = two_stage(head, PureDP(2.0), share)
+    mixed = truth @ np.array([mechanism.report_law(s) for s in range(5)])
+    assert n * mixed.min() > 6  # the floor for slots without a report does not act
+    alone = [from_two_stage(mechanism, n * row) for row in np.eye(5, dtype=np.int64)]
+    found = columns(client_trials(mechanism, truth, n, seed=6))
+    for values, stated in [
+        (np.array([f.slots for f in alone]), found[1]),
+        (np.array([f.queries for f in alone]), found[3]),
+    ]:
+        exact = (mixed @ values**2 - (mixed @ values) ** 2) / n
+        assert gap(stated, exact).max() < 5
+        assert gap(stated * n / (n - 1), exact).max() > 6  # corrected twice
+
+
+def test_slots_add_up_to_their_query() -> None:
+    counts = np.random.default_rng(2).integers(0, 300, len(HEAD))
+    found = from_two_stage(two_stage(HEAD, PureDP(1.0)), counts)
+    assert np.bincount(HEAD.query_of, weights=found.slots) == pytest.approx(found.queries, abs=1e-12)
+    assert found.queries.sum() == pytest.approx(1)
+
+
+def test_one_column_is_k_ary_randomised_response() -> None:
+    """Every query has one slot (k_q = 1 throughout): slots and queries are the same."""
+    head = HeadList.of([("a",), ("b",), ("c",)])
+    truth = np.array([0.5, 0.2, 0.1, 0.2])
+    slots, variances, queries, query_variances = columns(client_trials(two_stage(head, PureDP(1.0)), truth, 500, 4))
+    assert np.array_equal(slots, queries)
+    assert np.array_equal(variances, query_variances)
+    assert gap(slots, truth).max() < 5
+    assert spread(slots, variances).max() < 6
+
+
+def test_an_empty_list_is_known_for_certain() -> None:
+    found = from_two_stage(two_stage(HeadList.of([], 2), PureDP(1.0)), np.array([12]))
+    assert (found.slots.tolist(), found.variances.tolist()) == ([1.0], [0.0])
+    assert (found.queries.tolist(), found.query_variances.tolist()) == ([1.0], [0.0])
+
+
+@pytest.mark.parametrize("people", [0, 1])
+def test_too_few_clients_know_nothing(people: int) -> None:
+    counts = np.zeros(len(HEAD), dtype=np.int64)
+    counts[3] = people
+    found = from_two_stage(two_stage(HEAD, PureDP(1.0)), counts)
+    flat = from_oracle(HEAD, counts.astype(float), 0.5, 0.1, people)
+    for unknown in (found.variances, found.query_variances, flat.variances):
+        assert np.isinf(unknown).all()
+
+
+@pytest.mark.parametrize("n", [2, 10, 1000])
+def test_no_reports_of_a_slot_is_not_certainty(n: int) -> None:
+    """All reports on one slot: a slot that nobody named must not weigh more than a group that saw many people."""
+    counts = np.zeros(len(HEAD), dtype=np.int64)
+    counts[0] = n
+    for found in (
+        from_two_stage(two_stage(HEAD, PureDP(20.0)), counts),
+        from_oracle(HEAD, counts / n, 0.99, 1e-9, n),
+    ):
+        assert (np.sqrt(found.variances) > 0.5 / n).all()
+        assert (np.sqrt(found.query_variances) > 0.5 / n).all()
+
+
+def test_an_oracles_shares_are_unbiased_with_the_right_variance() -> None:
+    """Unary bits are independent: binomial supports of each slot, holders and others apart."""
+    oracle, n, draw = optimised_unary(PureDP(2.0), len(HEAD)), 1000, np.random.default_rng(8)
+    held = np.random.default_rng(1).multinomial(n, TRUTH, size=TRIALS)
+    supports = draw.binomial(held, oracle.truth) + draw.binomial(n - held, oracle.other)
+    found = [from_oracle(HEAD, c / n, oracle.truth, oracle.other, n) for c in supports]
+    slots, variances, queries, query_variances = columns(found)
+    assert gap(slots, TRUTH).max() < 5
+    assert gap(queries, QUERIES).max() < 5
+    assert spread(slots, variances).max() < 6
+    # Holding one slot excludes the others: the sum of the variances is an upper bound, and near.
+    ratio = queries.var(axis=0) / query_variances.mean(axis=0)
+    assert ratio.max() < 1 + 6 * np.sqrt(2 / TRIALS)
+    assert ratio.min() > 0.7
+
+
+# --- trusted people: Alg. 2.3 ---
+
+
+def opt_in_trials(merged: int, claimed: int, seed: int = 3) -> tuple[np.ndarray, ...]:
+    """Noisy counts of 300 people; the last slot carries `merged` + 1 noise draws and claims `claimed` + 1."""
+    noise, n, draw = counting_noise(ApproxDP(1.0, 1e-4)), 300, np.random.default_rng(seed)
+    r = np.exp(-1 / noise.scale)
+    counts = draw.multinomial(n, TRUTH, size=TRIALS)
+
+    def laplace(*shape: int) -> np.ndarray:  # a difference of two geometric numbers
+        return draw.geometric(1 - r, size=shape) - draw.geometric(1 - r, size=shape)
+
+    noisy = counts + laplace(TRIALS, len(HEAD))
+    noisy[:, -1] += laplace(TRIALS, merged).sum(axis=1)
+    variance = np.full(len(HEAD), noise.variance)
+    variance[-1] *= claimed + 1
+    return columns([from_noisy_counts(HEAD, c.astype(float), n, variance) for c in noisy])
+
+
+def test_opt_in_is_unbiased_with_the_right_variance_where_records_are_merged() -> None:
+    """Errata 19: j merged records bring j more noise draws. Stated variances are unbiased where no floor acts."""
+    slots, variances, queries, query_variances = opt_in_trials(merged=5, claimed=5)
+    assert gap(slots, TRUTH).max() < 5
+    assert gap(queries, QUERIES).max() < 5
+    held = TRUTH > 0.05  # a share of a few noise scales: the floor at one person's share does not act
+    assert spread(slots, variances)[held].max() < 7
+    assert spread(queries, query_variances).max() < 7
+    # Rare slots: the floor makes the stated variance larger, never smaller.
+    assert (variances.mean(axis=0) > 0.9 * slots.var(axis=0)).all()
+
+
+def test_a_merged_wildcard_that_claims_one_draw_is_noticed() -> None:
+    slots, variances, _, _ = opt_in_trials(merged=5, claimed=0)
+    assert spread(slots, variances)[-1] > 7
+
+
+def test_one_opt_in_person_knows_nothing() -> None:
+    found = from_noisy_counts(HEAD, np.ones(len(HEAD)), 1, np.ones(len(HEAD)))
+    assert np.isinf(found.variances).all()
+
+
+def test_fold_adds_up() -> None:
+    small = HEAD.trimmed({"c"})
+    folded = blending.fold(TRUTH, HEAD.fold(small), len(small))
+    assert folded == pytest.approx([0.08, 0.04, 0.02, 0.03, 0.83])
+
+
+# --- both groups ---
+
+
+def estimate(slots: np.ndarray, variances: np.ndarray, head: HeadList = HEAD) -> Estimate:
+    sums = np.add.reduceat(slots, head.start), np.add.reduceat(variances, head.start)
+    return Estimate(slots, variances, *sums)
+
+
+def test_combining_is_weighted_least_squares() -> None:
+    """The minimiser of sum (x - e_i)^2/v_i, slot by slot, with the inverse of its curvature as variance."""
+    draw = np.random.default_rng(5)
+    parts = [estimate(draw.normal(size=10), draw.uniform(0.1, 2, 10)) for _ in range(3)]
+    found = combine(parts)
+    for i in range(10):
+        design, target = np.ones((3, 1)), np.array([p.slots[i] for p in parts])
+        weight = np.sqrt([1 / p.variances[i] for p in parts])
+        best = np.linalg.lstsq(design * weight[:, None], target * weight, rcond=None)[0][0]
+        assert found.slots[i] == pytest.approx(best, rel=1e-9)
+        assert found.variances[i] == pytest.approx(1 / (weight**2).sum(), rel=1e-9)
+    assert combine(parts[:1]).slots == pytest.approx(parts[0].slots)
+    assert combine(parts[::-1]).queries == pytest.approx(found.queries)
+
+
+def test_who_knows_nothing_changes_nothing() -> None:
+    known, unknown = estimate(TRUTH, np.full(10, 0.01)), estimate(np.full(10, 9.0), np.full(10, np.inf))
+    assert combine([known, unknown]).slots == pytest.approx(TRUTH)
+    nobody = combine([unknown, unknown])
+    assert (nobody.slots.tolist(), nobody.variances.tolist()) == ([0.0] * 10, [np.inf] * 10)
+
+
+@pytest.mark.parametrize("order", ["query-first", "slots"])
+def test_what_already_adds_up_stays(order: blending.BlendName) -> None:
+    found = project(HEAD, estimate(TRUTH, np.full(10, 1e-4)), order)
+    assert found.slots == pytest.approx(TRUTH)
+    assert found.queries == pytest.approx(QUERIES)
+
+
+@pytest.mark.parametrize("order", ["query-first", "slots"])
+def test_projected_slots_and_queries_agree(order: blending.BlendName) -> None:
+    draw = np.random.default_rng(9)
+    found = project(HEAD, estimate(TRUTH + draw.normal(0, 0.05, 10), np.full(10, 0.0025)), order)
+    assert found.slots.min() >= 0
+    assert found.slots.sum() == pytest.approx(1)
+    assert np.bincount(HEAD.query_of, weights=found.slots) == pytest.approx(found.queries)
+
+
+@pytest.mark.parametrize("order", ["query-first", "slots"])
+def test_unknown_wildcards_leave_the_records_alone(order: blending.BlendName) -> None:
+    """Only the discovery group spoke: it says nothing of wildcards, and everything else has what is left."""
+    records = HEAD.is_record
+    part = Estimate(
+        np.where(records, TRUTH, 0.0), np.where(records, 1e-4, np.inf), np.zeros(4), np.full(4, np.inf)
+    )  # fmt: skip
+    found = project(HEAD, better_queries(HEAD, combine([part])), order)
+    assert found.slots[records] == pytest.approx(TRUTH[records])
+    assert found.slots[-1] == pytest.approx(1 - TRUTH[records].sum())
+    assert np.isinf(found.query_variances).all()
+
+
+def test_a_querys_better_estimate_counts() -> None:
+    own = np.array([0.5, 0.1, 0.1, 0.3])
+    for variance, expected in [(1e-6, own), (1.0, QUERIES)]:
+        found = better_queries(HEAD, Estimate(TRUTH, np.full(10, 1e-2), own, np.full(4, variance)))
+        assert found.queries == pytest.approx(expected)
+        assert found.slots == pytest.approx(TRUTH)
+        assert found.query_variances.max() <= max(variance, 0.04)
+
+
+def test_a_small_group_that_sees_nothing_does_not_pull_down() -> None:
+    """Counts among 100 people beside clients of standard error .014: weights that follow the luck of the former bias
+    the blend of rare slots, weights at the blended probabilities hardly. Bias in standard deviations of the blend.
+    """
+    draw, noise, flat = np.random.default_rng(21), np.full(10, 0.2), np.full(10, 0.014**2)
+    blended, lucky = [], []
+    for _ in range(TRIALS):
+        counted = from_noisy_counts(HEAD, draw.multinomial(100, TRUTH).astype(np.float64), 100, noise)
+        parts = [counted, estimate(TRUTH + draw.normal(0, 0.014, 10), flat)]
+        blended.append(combine(parts).slots)
+        lucky.append(np.average([p.slots for p in parts], axis=0, weights=[1 / p.variances for p in parts]))
+    shared = (np.mean(blended, axis=0) - TRUTH) / np.std(blended, axis=0)
+    own = (np.mean(lucky, axis=0) - TRUTH) / np.std(lucky, axis=0)
+    assert np.abs(shared).max() < 0.1
+    assert own[TRUTH < 0.05].mean() < -0.12
+
+
+# --- the simplex ---
+
+numbers = st.lists(st.floats(-2, 2), min_size=1, max_size=8).map(np.array)
+
+
+@given(numbers, st.floats(0.05, 3))
+def test_the_nearest_point_of_the_simplex(values: np.ndarray, total: float) -> None:
+    """The optimality conditions: x = max(v - theta, 0) with one theta, and x adds up to the total."""
+    x = simplex(values, total)
+    assert x.min() >= 0
+    assert x.sum() == pytest.approx(total, abs=1e-9)
+    theta = (values - x)[x > 0]
+    assert np.ptp(theta) < 1e-9
+    assert (values[x == 0] <= theta.max() + 1e-9).all()
+
+
+def test_the_nearest_point_by_a_general_solver() -> None:
+    draw = np.random.default_rng(11)
+    for values in draw.normal(0.2, 0.3, (10, 6)):
+        found = optimize.minimize(
+            lambda x, v=values: ((x - v) ** 2).sum(),
+            np.full(6, 1 / 6),
+            jac=lambda x, v=values: 2 * (x - v),
+            bounds=[(0, 1)] * 6,
+            constraints={"type": "eq", "fun": lambda x: x.sum() - 1, "jac": np.ones_like},
+            options={"ftol": 1e-14},
+        )
+        assert simplex(values) == pytest.approx(found.x, abs=1e-5)
+        # Clipping and rescaling is another point, and farther away.
+        other = np.maximum(values, 0) / np.maximum(values, 0).sum()
+        assert ((simplex(values) - values) ** 2).sum() <= ((other - values) ** 2).sum() + 1e-12
+
+
+def test_nothing_to_share_out() -> None:
+    assert simplex(np.array([0.3, -1.0]), 0.0).tolist() == [0.0, 0.0]
+
+
+# --- ranks ---
+
+
+def test_ranks_of_clear_differences_are_the_order() -> None:
+    values = np.random.default_rng(3).permutation(1200) / 1200  # more than one strip of pairs
+    best, worst = blending.rank_ranges(values, np.full(1200, 1e-6))
+    assert np.array_equal(best, worst)
+    assert np.array_equal(best, stats.rankdata(-values))
+
+
+def test_ranks_by_hand() -> None:
+    """z = 1.96: 0.50 and 0.40 differ by 2.5 of their joint errors, 0.40 and 0.36 by 1."""
+    values, errors = np.array([0.40, 0.50, 0.36]), np.full(3, 0.04 / np.sqrt(2))
+    best, worst = blending.rank_ranges(values, errors)
+    assert (best.tolist(), worst.tolist()) == ([2, 1, 2], [3, 1, 3])
+    best, worst = blending.rank_ranges(values, errors, level=0.999)  # z = 3.3
+    assert (best.tolist(), worst.tolist()) == ([1, 1, 2], [3, 2, 3])
+
+
+@given(numbers, st.floats(0.001, 1), st.floats(0.5, 0.99))
+def test_rank_ranges_hold_the_rank_and_shrink_with_the_error(values: np.ndarray, error: float, level: float) -> None:
+    best, worst = blending.rank_ranges(values, np.full(len(values), error), level)
+    wide_best, wide_worst = blending.rank_ranges(values, np.full(len(values), 2 * error), level)
+    assert (best <= stats.rankdata(-values, method="min")).all()
+    assert (stats.rankdata(-values, method="max") <= worst).all()
+    assert (wide_best <= best).all()
+    assert (worst <= wide_worst).all()
+    assert (best >= 1).all()
+    assert (worst <= len(values)).all()
+
+
+def test_unknown_values_may_have_any_rank() -> None:
+    best, worst = blending.rank_ranges(np.array([0.5, 0.1, 0.2]), np.array([np.inf, 1e-3, 1e-3]))
+    assert (best.tolist(), worst.tolist()) == ([1, 2, 1], [3, 3, 2])
+
+
+def test_half_width() -> None:
+    assert blending.half_width(np.array([2.0]), 0.95)[0] == pytest.approx(2 * stats.norm.ppf(0.975))

@@ -1,0 +1,444 @@
+"""Heavy hitters over files: one go and two phases, the ledger, and what is refused without repeating a record."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.bench.heavy_plan import zipf
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, UnusableRows
+from hybridp.ledger import Ledger
+from hybridp.protocols import heavy_files as files
+from hybridp.protocols.heavy import HeavyStudy, LocalHeavy
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.randomness import seeded
+from hybridp.release.heavy import HeavyRecord, HeavyRelease
+from hybridp.release.receipt import CURATOR, VIEWER
+
+PROMISE = ApproxDP(4.0, 1e-5)
+STUDY = HeavyStudy(PROMISE)
+COLUMNS = files.RecordColumns("id", ("query", "url"), "trust")
+SHARES = zipf(300, 1.2)
+SECRET = "sentinel-8271"  # stands for a private record: no message may repeat it
+
+_draw = np.random.default_rng(12)
+PEOPLE, FILE_TRUSTED = 6_000, 1_500
+QUERY, URL = _draw.choice(300, PEOPLE, p=SHARES), (_draw.random(PEOPLE) < 0.3).astype(int)
+
+
+def write(path: Path, rows: list[tuple[Any, ...]] | None = None) -> Path:
+    if rows is None:
+        rows = [
+            (i, f"q{q}", f"u{u}", "trusted" if i < FILE_TRUSTED else "local")
+            for i, (q, u) in enumerate(zip(QUERY, URL, strict=True))
+        ]
+    path.write_text("id,query,url,trust\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("log") / "log.csv")
+
+
+def release(path: Path, study: HeavyStudy = STUDY, seed: int = 1, **options: Any) -> HeavyRelease:
+    options.setdefault("simulate_local", True)
+    return files.release_heavy_hitters(path, study, COLUMNS, rng=seeded(seed), **options)
+
+
+def held(record: tuple[str | None, ...]) -> float:
+    """The true share of a record, or of a query, among the people of the file."""
+    hit = np.char.add("q", QUERY.astype(str)) == record[0]
+    if len(record) == 2:
+        hit &= np.char.add("u", URL.astype(str)) == record[1]
+    return float(hit.mean())
+
+
+def distance(found: HeavyRecord) -> float:
+    return abs(found.estimate - held(found.record)) / ((found.high - found.low) / 2 / 1.96)
+
+
+def test_a_release_is_near_the_truth_and_consistent(log: Path) -> None:
+    found = release(log, replace(STUDY, head=10))
+    assert (found.trusted_people, found.local_people) == (FILE_TRUSTED, PEOPLE - FILE_TRUSTED)
+    assert 0.9 < found.discovery_people / FILE_TRUSTED < 0.99
+    assert len(found.queries) == 10 < found.discovered
+    top = [r for r in found.records if held(r.record) > 0.02]
+    assert len(top) >= 6
+    assert max(distance(r) for r in [*top, *found.queries[:5]]) < 6
+    for listed in (found.records, found.queries):
+        estimates = [r.estimate for r in listed]
+        assert estimates == sorted(estimates, reverse=True)
+        assert all(0 <= r.low <= r.estimate <= r.high <= 1 for r in listed)
+        assert all((r.best_rank or 0) <= place <= (r.worst_rank or 0) for place, r in enumerate(listed, 1))
+    assert math.fsum(r.estimate for r in (*found.records, *found.wildcards)) == pytest.approx(1)
+    for query in found.queries:
+        parts = [r.estimate for r in (*found.records, *found.wildcards) if r.record[0] == query.record[0]]
+        assert math.fsum(parts) == pytest.approx(query.estimate)
+    assert found.wildcards[-1].record == (None, None)
+
+
+def test_the_receipt(log: Path) -> None:
+    found = release(log, replace(STUDY, local="two-stage"))
+    promises = {(p.people, p.against): p.budget for p in found.receipt.promises}
+    assert promises == {
+        ("trusted", CURATOR): None,
+        ("trusted", VIEWER): PROMISE,
+        ("local", CURATOR): PROMISE,
+        ("local", VIEWER): PROMISE,
+    }
+    assert found.simulated
+    assert found.to_frame().shape == (len(found.records), 7)
+    pure = {(p.people, p.against): p.budget for p in release(log).receipt.promises}
+    assert pure["local", VIEWER] == PureDP(4.0)
+
+
+def test_one_column_and_several_rows_a_person(tmp_path: Path) -> None:
+    rows = [(i % 3000, f"q{q}", "", "trusted" if i % 3000 < 1000 else "local") for i, q in enumerate(QUERY)]
+    columns = files.RecordColumns("id", ("query",), "trust")
+    study = replace(STUDY, depth=1)
+    path = write(tmp_path / "log.csv", rows)
+    found = files.release_heavy_hitters(path, study, columns, simulate_local=True, rng=seeded(2))
+    assert (found.trusted_people, found.local_people) == (1000, 2000)  # one record each
+    assert [r.record for r in found.records] == [q.record for q in found.queries]
+    assert found.records[0].record == ("q0",)
+    assert distance(found.records[0]) < 6
+    assert [w.record for w in found.wildcards] == [(None,)]
+
+
+@pytest.mark.parametrize("study", [STUDY, replace(STUDY, reuse=False), HeavyStudy.as_in_the_paper(PROMISE)])
+def test_nothing_is_discovered(tmp_path: Path, study: HeavyStudy) -> None:
+    """Everybody holds a record of their own: the list is empty, the wildcard has everything, and nothing is named."""
+    rows = [(i, f"{SECRET}{i}", "u", "trusted" if i < 200 else "local") for i in range(400)]
+    path = write(tmp_path / "log.csv", rows)
+    found = release(path, study)
+    assert (found.records, found.queries, found.discovered) == ((), (), 0)
+    assert [(w.record, w.estimate) for w in found.wildcards] == [((None, None), 1.0)]
+    assert SECRET not in json.dumps(found.to_dict())
+    assert found.to_frame().empty
+    files.write_invitation(path, study, COLUMNS, tmp_path / "invite.json", rng=seeded(1))
+    assert SECRET not in (tmp_path / "invite.json").read_text()
+    assert files.write_record_reports(path, tmp_path / "invite.json", COLUMNS, tmp_path / "r.csv", rng=seeded(1)) == 200
+    assert files.combine_reports(tmp_path / "r.csv", tmp_path / "invite.json").wildcards[0].estimate == 1.0
+
+
+def test_a_list_longer_than_the_data_and_few_people(tmp_path: Path) -> None:
+    rows = [(i, "only", "one", "trusted") for i in range(30)]
+    found = release(write(tmp_path / "log.csv", rows), replace(STUDY, head=1000))
+    assert [r.record for r in found.records] == [("only", "one")]
+    assert found.records[0].estimate > 0.7
+    assert found.mechanisms["local"] == "none"
+
+
+@pytest.mark.parametrize("trusted", [1, 2, 12])
+def test_few_trusted_people_and_nobody_local(tmp_path: Path, trusted: int) -> None:
+    """One person more or less in a part: a release with honest intervals, whatever the split."""
+    path = write(tmp_path / "log.csv", [(i, "only", "one", "trusted") for i in range(trusted)])
+    for seed in range(4):
+        found = release(path, replace(STUDY, discovery_share=0.8), seed)
+        total = math.fsum(r.estimate for r in (*found.records, *found.wildcards))
+        assert total == pytest.approx(1)
+        assert all(r.low <= r.estimate <= r.high for r in (*found.records, *found.wildcards))
+
+
+def test_a_handful_of_clients_does_not_outweigh_the_trusted(tmp_path: Path) -> None:
+    """Ten local people who hold something else say little: the trusted group's record stays."""
+    rows = [(i, f"q{i % 5}", "u", "trusted") for i in range(3000)] + [
+        (3000 + i, "other", "x", "local") for i in range(5)
+    ]
+    for local in ("best", "two-stage", "oue"):
+        found = release(write(tmp_path / f"{local}.csv", rows), replace(STUDY, local=local, reuse=False))
+        assert len(found.records) == 5
+        assert max(abs(r.estimate - 0.2) for r in found.records) < 0.12
+
+
+def test_the_same_seed_the_same_release(log: Path) -> None:
+    assert release(log, seed=7).to_dict() == release(log, seed=7).to_dict()
+    assert release(log, seed=7).records != release(log, seed=8).records
+
+
+# --- the ledger ---
+
+
+def budget(folder: Path, times: float) -> Ledger:
+    total = ApproxDP(times * PROMISE.epsilon, times * PROMISE.delta)
+    return Ledger.create(folder / "study.ledger", {"trusted": total, "local": total})
+
+
+def states(ledger: Ledger) -> list[tuple[str, str]]:
+    return [(entry.people, entry.state) for entry in ledger.history()]
+
+
+def test_an_overdraft_is_refused_before_the_file_is_opened(tmp_path: Path) -> None:
+    ledger = budget(tmp_path, 0.5)
+    nowhere = tmp_path / "nowhere.csv"
+    with pytest.raises(BudgetExceeded, match="trusted"):
+        release(nowhere, ledger=ledger)
+    with pytest.raises(BudgetExceeded, match="trusted"):
+        files.write_invitation(nowhere, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger)
+    assert states(ledger) == []
+    assert not (tmp_path / "invite.json").exists()
+
+
+def test_bad_rows_void_the_charge(tmp_path: Path) -> None:
+    ledger = budget(tmp_path, 1)
+    for row in [(1, SECRET, "u", "sometimes"), (1, "", SECRET, "trusted"), ("", SECRET, "u", "trusted")]:
+        path = write(tmp_path / "log.csv", [(7, "q", "u", "trusted"), row])
+        with pytest.raises(UnusableRows) as refused:
+            release(path, ledger=ledger)
+        assert SECRET not in str(refused.value)
+    assert set(states(ledger)) == {("trusted", "void"), ("local", "void")}
+    assert ledger.remaining("trusted").epsilon == PROMISE.epsilon
+
+
+def test_a_release_is_charged_and_says_where(log: Path, tmp_path: Path) -> None:
+    """A trial draws new reports every time, so local people are charged every time, like the trusted."""
+    ledger = budget(tmp_path, 2)
+    first, second = release(log, ledger=ledger), release(log, ledger=ledger)
+    assert (first.receipt.ledger_entries, second.receipt.ledger_entries) == ((1, 2), (3, 4))
+    assert states(ledger) == [("trusted", "spent"), ("local", "spent")] * 2
+    assert ledger.remaining("trusted") == ApproxDP(0.0, 0.0)
+    with pytest.raises(BudgetExceeded):
+        release(log, ledger=ledger)
+
+
+def test_reports_to_one_invitation_are_charged_once(log: Path, tmp_path: Path) -> None:
+    """Combining again is post-processing; reports to another invitation are new ones."""
+    ledger = budget(tmp_path, 2)
+    for name in ("one", "two"):
+        invite, reports = tmp_path / f"{name}.json", tmp_path / f"{name}.csv"
+        files.write_invitation(log, STUDY, COLUMNS, invite, ledger=ledger)
+        files.write_record_reports(log, invite, COLUMNS, reports)
+        found = [files.combine_reports(reports, invite, ledger=ledger) for _ in range(3)]
+        assert [len(f.receipt.ledger_entries) for f in found] == [2, 1, 1]
+        assert found[0].records == found[1].records
+    assert states(ledger) == [("trusted", "spent"), ("local", "spent")] * 2
+    assert ledger.remaining("local") == ApproxDP(0.0, 0.0)
+
+
+def test_bad_reports_are_refused_and_charged_once(log: Path, tmp_path: Path) -> None:
+    ledger = budget(tmp_path, 1)
+    slots = len(files.write_invitation(log, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger).head)
+    for text in (f"{slots}", "-1", "0.5", "nan", SECRET, ""):
+        (tmp_path / "reports.csv").write_text(f"report,note\n0,\n{text},\n")
+        with pytest.raises(UnusableRows, match="Column `report` must hold the number of a slot") as refused:
+            files.combine_reports(tmp_path / "reports.csv", tmp_path / "invite.json", ledger=ledger)
+        assert SECRET not in str(refused.value)
+    # People have sent those reports, good or bad: the collection is charged, and only once.
+    assert states(ledger) == [("trusted", "spent"), ("local", "spent")]
+
+
+# --- two phases ---
+
+
+def two_phases(path: Path, folder: Path, study: HeavyStudy, seed: int, ending: str = "csv") -> HeavyRelease:
+    invite, reports = folder / f"{seed}.json", folder / f"{seed}.csv"
+    files.write_invitation(path, study, COLUMNS, invite, rng=seeded(2 * seed))
+    files.write_record_reports(path, invite, COLUMNS, reports, rng=seeded(2 * seed + 1))
+    if ending == "parquet":
+        duckdb.read_csv(str(reports)).write_parquet(str(reports.with_suffix(".parquet")))
+    return files.combine_reports(reports.with_suffix(f".{ending}"), invite)
+
+
+@pytest.mark.parametrize("local", ["two-stage", "grr"])
+def test_two_phases_have_the_law_of_one_go(log: Path, tmp_path: Path, local: LocalHeavy) -> None:
+    """Estimates of three records over 25 seeds each way, Kolmogorov-Smirnov; shifted ones are told apart."""
+    study = replace(STUDY, local=local, head=6)
+    records = [("q0", "u0"), ("q0", "u1"), ("q1", "u0")]
+
+    def estimates(found: list[HeavyRelease]) -> np.ndarray:
+        return np.array([[r.estimate for name in records for r in f.records if r.record == name] for f in found])
+
+    once = estimates([release(log, study, seed) for seed in range(25)])
+    twice = estimates([two_phases(log, tmp_path, study, seed) for seed in range(25)])
+    for i in range(3):
+        assert stats.ks_2samp(once[:, i], twice[:, i]).pvalue > 1e-4
+        assert stats.ks_2samp(once[:, i], twice[:, i] + 4 * once[:, i].std()).pvalue < 1e-4
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_two_phases_in_either_format(log: Path, tmp_path: Path, ending: str) -> None:
+    path = log
+    if ending == "parquet":
+        path = tmp_path / "log.parquet"
+        duckdb.read_csv(str(log)).write_parquet(str(path))
+    found = two_phases(path, tmp_path, STUDY, 4, ending)
+    assert found.local_people == PEOPLE - FILE_TRUSTED
+    assert found.simulated
+    assert max(distance(r) for r in found.records[:4]) < 6
+
+
+def test_system_randomness_is_no_simulation(log: Path, tmp_path: Path) -> None:
+    invite, reports = tmp_path / "invite.json", tmp_path / "reports.csv"
+    files.write_invitation(log, STUDY, COLUMNS, invite)
+    files.write_record_reports(log, invite, COLUMNS, reports)
+    assert not files.combine_reports(reports, invite).simulated
+    seeded_reports = tmp_path / "seeded.csv"
+    files.write_record_reports(log, invite, COLUMNS, seeded_reports, rng=seeded(1))
+    assert files.combine_reports(seeded_reports, invite).simulated
+
+
+@pytest.fixture(scope="module")
+def invited(log: Path) -> Path:
+    files.write_invitation(log, STUDY, COLUMNS, log.parent / "invite.json", rng=seeded(1))
+    files.write_record_reports(log, log.parent / "invite.json", COLUMNS, log.parent / "reports.csv", rng=seeded(2))
+    return log.parent
+
+
+def test_reports_say_nothing_but_a_slot_and_the_invitation(invited: Path) -> None:
+    lines = (invited / "reports.csv").read_text().split()
+    assert lines[0] == "report,invitation"
+    assert {line.split(",")[1].removesuffix(" SIMULATED") for line in lines[1:2]} != {""}
+    assert not any("q0" in line or "u1" in line for line in lines)
+
+
+def test_reports_to_another_invitation_are_refused(invited: Path, log: Path, tmp_path: Path) -> None:
+    files.write_invitation(log, STUDY, COLUMNS, tmp_path / "other.json", rng=seeded(9))
+    with pytest.raises(UnusableRows, match="invitation"):
+        files.combine_reports(invited / "reports.csv", tmp_path / "other.json")
+
+
+def test_reports_without_the_invitation_beside_them_are_taken(invited: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_text("report\n0\n0\n1\n")
+    assert files.combine_reports(tmp_path / "plain.csv", invited / "invite.json").local_people == 3
+
+
+def test_another_promise_than_the_invitations_is_refused(invited: Path) -> None:
+    for study, name in [
+        (replace(STUDY, guarantee=ApproxDP(3.0, 1e-5)), "epsilon"),
+        (replace(STUDY, guarantee=ApproxDP(4.0, 1e-6)), "delta"),
+        (replace(STUDY, depth=1), "record"),
+    ]:
+        with pytest.raises(InvalidInput, match=rf"^`{name}` "):
+            files.combine_reports(invited / "reports.csv", invited / "invite.json", asked=study)
+
+
+def spoil(document: dict[str, Any], how: str) -> Any:
+    match how:
+        case "a slot changed":
+            document["slots"][0][0] = SECRET
+        case "a slot dropped":
+            del document["slots"][1]
+        case "slots out of order":
+            document["slots"] = document["slots"][::-1]
+        case "a count dropped":
+            del document["opt_in"]["counted"][0]
+        case "a count that is none":
+            document["opt_in"]["counted"][0] = math.nan
+        case "a count that is text":
+            document["opt_in"]["counted"][0] = SECRET
+        case "people below 0":
+            document["opt_in"]["discovery_people"] = -5
+        case "no opt-in":
+            del document["opt_in"]
+        case "no simulated":
+            del document["simulated"]
+        case "columns":
+            document["columns"] = [1]
+        case "epsilon":
+            document["study"]["guarantee"]["epsilon"] = -1
+        case "epsilon that is text":
+            document["study"]["guarantee"]["epsilon"] = SECRET
+        case "delta too small for a float":
+            document["study"]["guarantee"]["delta"] = 5e-324
+        case "unknown setting":
+            document["study"][SECRET] = 1
+        case "version":
+            document["version"] = 99
+        case "a list":
+            return [document]
+    return document
+
+
+SPOILT = ["a slot changed", "a slot dropped", "slots out of order", "a count dropped", "a count that is none"]
+SPOILT += ["a count that is text", "people below 0", "no opt-in", "no simulated", "columns", "epsilon", "a list"]
+SPOILT += ["epsilon that is text", "delta too small for a float", "unknown setting", "version"]
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_tampered_invitation_is_refused_in_one_sentence(invited: Path, tmp_path: Path, how: str) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps(spoil(json.loads((invited / "invite.json").read_text()), how)))
+    for call in (
+        lambda: files.combine_reports(invited / "reports.csv", bad),
+        lambda: files.write_record_reports(invited / "log.csv", bad, COLUMNS, tmp_path / "out.csv"),
+    ):
+        with pytest.raises(InvalidInput, match=r"^`invite` must name an invitation") as refused:
+            call()
+        assert SECRET not in str(refused.value)
+        assert refused.value.__suppress_context__
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", f'{{"study": "{SECRET}"}}', "\ud800"])
+def test_a_foreign_file_is_no_invitation(invited: Path, tmp_path: Path, text: str) -> None:
+    foreign = tmp_path / "foreign.json"
+    foreign.write_bytes(text.encode(errors="surrogatepass"))
+    with pytest.raises(InvalidInput, match=r"^`invite` ") as refused:
+        files.combine_reports(invited / "reports.csv", foreign)
+    assert SECRET not in str(refused.value)
+    with pytest.raises(InvalidInput, match=r"^`invite` "):
+        files.combine_reports(invited / "reports.csv", tmp_path / "missing.json")
+
+
+def test_existing_files_are_kept(log: Path, invited: Path, tmp_path: Path) -> None:
+    invite, reports = invited / "invite.json", invited / "reports.csv"
+    before = invite.read_bytes(), reports.read_bytes()
+    with pytest.raises(InvalidInput, match=r"^`invite-out` "):
+        files.write_invitation(log, STUDY, COLUMNS, invite)
+    with pytest.raises(InvalidInput, match=r"^`invite-out` "):
+        files.write_invitation(log, STUDY, COLUMNS, tmp_path / "no" / "invite.json")
+    for out in (reports, tmp_path / "reports.txt", tmp_path / "no" / "reports.csv"):
+        with pytest.raises(InvalidInput, match=r"^`out` "):
+            files.write_record_reports(log, invite, COLUMNS, out)
+    assert (invite.read_bytes(), reports.read_bytes()) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reports_of_several_numbers_do_not_fit_a_file(log: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"^`local` "):
+        files.write_invitation(log, replace(STUDY, local="oue"), COLUMNS, tmp_path / "invite.json")
+
+
+def test_who_is_missing_is_said(tmp_path: Path, log: Path, invited: Path) -> None:
+    nobody = write(tmp_path / "local.csv", [(i, SECRET, "u", "local") for i in range(20)])
+    with pytest.raises(InvalidInput, match=r"^`trust` "):
+        release(nobody)
+    with pytest.raises(InvalidInput, match=r"^`simulate-local` "):
+        release(log, simulate_local=False)
+    one = files.RecordColumns("id", ("query",), "trust")
+    with pytest.raises(InvalidInput, match=r"^`record` "):
+        files.write_record_reports(log, invited / "invite.json", one, tmp_path / "reports.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"id,query,url,trust\n1,{SECRET},u,{SECRET}\n",
+        f"id,query,url,trust\n{SECRET},q,u,trusted\n{SECRET},q,u,local\n",
+        f"id,query,url,trust\n1,{SECRET},u\n1,2,3,4,5,6\n",
+        f'id,query,url,trust\n1,"{SECRET},u,trusted\n',
+        f"id,query,url\n1,{SECRET},u\n",
+        f"id,query,query,trust\n1,{SECRET},u,trusted\n",
+        f"{SECRET}",
+        "",
+    ],
+)
+def test_no_message_repeats_a_record(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(HybridpError) as refused:
+        release(path)
+    assert SECRET not in str(refused.value)
+    with pytest.raises(HybridpError) as refused:
+        files.write_invitation(path, STUDY, COLUMNS, tmp_path / "invite.json")
+    assert SECRET not in str(refused.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv"]
