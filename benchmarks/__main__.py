@@ -12,15 +12,14 @@ from collections.abc import Callable
 from importlib import import_module
 
 NAMES = ("samplers", "local_users", "weights", "rows", "coverage", "utility")
-# Only when named: they write pages of results, one of them from data that must be fetched first.
-STUDIES = ("adpm", "mixed_trust")
+# Only when named: they write pages of results, take minutes, or want data or peers that must be fetched first.
+STUDIES = ("adpm", "mixed_trust", "oracles", "blender", "heavy_real", "heavy_rows", "heavy_speed")
 ARGUMENTS: dict[str, list[str]] = {
     "local_users": [],
     "rows": ["--rows", "1e7"],
     "coverage": [],
     "utility": [],
-    "adpm": [],
-    "mixed_trust": [],
+    **{name: [] for name in STUDIES},
 }
 
 

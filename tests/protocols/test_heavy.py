@@ -121,7 +121,7 @@ def opt_in(counted: list[float], discovered: list[float], estimation: int) -> Op
 def test_trimming_keeps_the_most_probable_queries_and_merges_the_rest() -> None:
     """Queries a, b, c with 30, 45 and 15 of the 100: c is dropped, and its two slots' noise joins the wildcard's."""
     found = opt_in([20, 10, 20, 20, 5, 10, 5, 10], [380, 380, 380, 190], 100)
-    for study in (replace(STUDY, head=2), replace(STUDY, head=2, reuse=False)):
+    for study in (replace(STUDY, head=2, spare=1.0), replace(STUDY, head=2, spare=1.0, reuse=False)):
         head, estimates = blender.trim(found, study)
         assert head.queries == ("a", "b", None)
         assert estimates[0].slots[-1] == pytest.approx(0.25)
@@ -129,7 +129,8 @@ def test_trimming_keeps_the_most_probable_queries_and_merges_the_rest() -> None:
         noise = estimates[0].noise * 100**2 / found.noise.variance
         assert noise.tolist() == pytest.approx([1, 1, 1, 1, 1, 3])
         assert len(estimates) == 1 + study.reuse
-    assert blender.trim(found, replace(STUDY, head=1))[0].queries == ("b", None)
+    assert blender.trim(found, replace(STUDY, head=1, spare=1.0))[0].queries == ("b", None)
+    assert blender.trim(found, replace(STUDY, head=1))[0].queries == ("a", "b", None)  # one to spare
     assert blender.trim(found, STUDY)[0] == found.head
 
 
@@ -137,7 +138,7 @@ def test_trimming_keeps_the_most_probable_queries_and_merges_the_rest() -> None:
 def test_nobody_left_to_estimate(reuse: bool) -> None:
     """With one estimation person the discovery counts alone choose what stays."""
     found = opt_in([0.0] * 8, [100, 200, 300, 400], 1)
-    head, estimates = blender.trim(found, replace(STUDY, head=1, reuse=reuse))
+    head, estimates = blender.trim(found, replace(STUDY, head=1, spare=1.0, reuse=reuse))
     assert head.queries == ("b", None)
     assert len(estimates) == int(reuse)
     if reuse:
@@ -145,6 +146,20 @@ def test_nobody_left_to_estimate(reuse: bool) -> None:
         assert blended.slots[:2] == pytest.approx([200 / 1900, 300 / 1900])
         assert np.isinf(blended.errors[-1])
         assert blended.slots.sum() == pytest.approx(1)
+
+
+def test_the_list_is_cut_to_size_when_everyone_has_counted() -> None:
+    """Spare queries join the wildcard with their errors, and nothing is lost or counted twice."""
+    blended = trial(replace(STUDY, head=10, spare=3.0), 9).blended
+    assert len(blended.head.queries) == 11
+    wide = blender.blend_heavy(*blender.trim(opt_in([20, 10, 20, 20, 5, 10, 5, 10], [380, 380, 380, 190], 100), STUDY))
+    small = blender.restrict(wide, blender.keep_best(wide, 1))
+    assert small.head.queries == ("b", None)
+    assert small.slots.sum() == pytest.approx(wide.slots.sum())
+    kept = [wide.head.slots.index(s) for s in small.head.slots[:-1]]
+    assert small.slots[:-1] == pytest.approx(wide.slots[kept])
+    rest = [i for i in range(len(wide.head)) if i not in kept]
+    assert small.errors[-1] == pytest.approx(math.sqrt((wide.errors[rest] ** 2).sum()))
 
 
 def test_nothing_to_blend_is_refused() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend.heavy import Estimate
 from hybridp.curator.heavy import noisy_counts
 from hybridp.protocols import heavy as protocol
 from hybridp.public.heavy import HeadList, counting_noise
@@ -52,12 +53,19 @@ def simulate_heavy(
     local = full.fold(head)[placed[trusted - n_s :]]
     client = protocol.local_estimate(invite, protocol.report(local, invite, rng=rng)) if len(local) else None
     everything = [*opt_in, *([client] if client is not None else [])]
+    blended = protocol.blend_heavy(head, everything, study.order)
+    keep = protocol.keep_best(blended, study.head)
+
+    def alone(estimates: list[Estimate]) -> protocol.HeavyBlend | None:
+        return protocol.restrict(protocol.blend_heavy(head, estimates, study.order), keep) if estimates else None
+
+    final = protocol.restrict(blended, keep)
     return HeavyTrial(
-        head=head,
+        head=final.head,
         discovered=len(records),
-        opt_in=protocol.blend_heavy(head, opt_in, study.order) if opt_in else None,
-        clients=None if client is None else protocol.blend_heavy(head, [client], study.order),
-        blended=protocol.blend_heavy(head, everything, study.order),
+        opt_in=alone(opt_in),
+        clients=alone([] if client is None else [client]),
+        blended=final,
     )
 
 

@@ -31,7 +31,7 @@ __all__ = [
     "simplex",
 ]
 
-BlendName = Literal["query-first", "slots"]
+BlendName = Literal["weighted", "query-first", "slots"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -185,7 +185,19 @@ def better_queries(head: HeadList, found: Estimate) -> Estimate:
 
 
 def project(head: HeadList, found: Estimate, order: BlendName) -> Estimate:
-    """Probabilities that add up: queries first, then the slots of each; or all slots at once (Alg. 2.6)."""
+    """Probabilities that add up: queries first, then the slots of each; or all slots at once.
+
+    "slots" is Alg. 2.6: every slot gives way by the same amount. "weighted" lets the uncertain ones give way, by their
+    variance, after a query's wildcard, which few people are in and the discovery group says nothing of, is shrunk
+    towards 0 where it cannot be told from it (the positive-part rule of James and Stein).
+    """
+    if order == "weighted":
+        wild = ~head.is_record & (np.arange(len(head)) < len(head) - 1)
+        told = (found.slots > 0) & (found.slots**2 > found.variances)
+        kept = 1 - np.divide(found.variances, found.slots**2, out=np.ones(len(head)), where=told)
+        shrunk = np.where(wild, found.slots * kept, found.slots)
+        slots = simplex(shrunk, weights=found.variances)
+        return Estimate(slots, found.variances, _by_query(head, slots), found.query_variances)
     if order == "slots":
         slots = simplex(found.slots)
         return Estimate(slots, found.variances, _by_query(head, slots), found.query_variances)
@@ -196,18 +208,26 @@ def project(head: HeadList, found: Estimate, order: BlendName) -> Estimate:
     return Estimate(slots, found.variances, queries, found.query_variances)
 
 
-def simplex(values: Floats, total: float = 1.0) -> Floats:
+def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None) -> Floats:
     """The nearest point with non-negative entries that add up to `total` (Wang and Carreira-Perpiñán 2013).
+
+    With weights, the nearest when each squared distance is divided by its weight: ``max(v - lambda w, 0)``.
 
     >>> simplex(np.array([0.7, 0.5, -0.1])).round(3).tolist()
     [0.6, 0.4, 0.0]
     """
     if total <= 0:
         return np.zeros(len(values))
-    ordered = np.sort(values)[::-1]
-    excess = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
-    last = int(np.flatnonzero(ordered > excess)[-1])
-    return np.asarray(np.maximum(values - excess[last], 0.0))
+    if weights is None:
+        w = np.ones(len(values))
+    else:
+        most = float(np.max(weights[np.isfinite(weights)], initial=1e-12))
+        w = np.clip(weights, 1e-12 * most, 1e6 * most)  # an unknown slot gives way before all others
+    order = np.argsort(-values / w, kind="stable")
+    ratio = (values / w)[order]
+    excess = (np.cumsum(values[order]) - total) / np.cumsum(w[order])
+    last = int(np.flatnonzero(ratio > excess)[-1])
+    return np.asarray(np.maximum(values - excess[last] * w, 0.0))
 
 
 def rank_ranges(values: Floats, errors: Floats, level: float = 0.95) -> tuple[Ints, Ints]:

@@ -150,8 +150,8 @@ def _draw_plan(ax: Any, found: Any) -> None:
 )
 @click.option(
     "--blend",
-    type=click.Choice(["query-first", "slots"]),
-    help="Queries first, then their urls; or all slots at once. Default: what suits the report.",
+    type=click.Choice(["weighted", "query-first", "slots"]),
+    help="All slots by their variance; queries first; or all slots alike (the paper). Default: what suits the report.",
 )
 @click.option("--record-key", help="A random key stored per record, which chooses one record a person.")
 @click.option("--record-id", help="A stable record id, whose hash chooses one record a person.")

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -37,9 +38,11 @@ __all__ = [
     "blend_heavy",
     "discover_head",
     "invitation",
+    "keep_best",
     "local_estimate",
     "opt_in_counts",
     "report",
+    "restrict",
     "trim",
 ]
 
@@ -56,7 +59,8 @@ class HeavyStudy:
     `local` chooses the report: the paper's "two-stage", a flat frequency oracle over all slots, or the best of them by
     predicted variance. `reuse` also blends the noisy counts of the discovery group, which are already paid for. `blend`
     makes probabilities of queries and then of their urls, or of all slots at once (Alg. 2.6 as printed); without a
-    choice, what suits the report: two-stage reports know queries best, flat ones all slots alike.
+    choice, what suits the report: two-stage reports know queries best, flat ones all slots alike. Up to `spare` times M
+    queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
     """
 
     guarantee: ApproxDP
@@ -68,6 +72,7 @@ class HeavyStudy:
     reuse: bool = True
     level: float = 0.95
     blend: BlendName | None = None
+    spare: float = 1.5
 
     def __post_init__(self) -> None:
         must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
@@ -80,13 +85,14 @@ class HeavyStudy:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
         if self.local not in LOCAL_HEAVY:
             raise InvalidInput(f"`local` must be one of {', '.join(LOCAL_HEAVY)}. Got {self.local}.")
+        must(1 <= self.spare <= 100, "spare", "must be at least 1 and at most 100", self.spare)
         named = self.blend is None or self.blend in get_args(BlendName)
-        must(named, "blend", "must be query-first or slots", self.blend)
+        must(named, "blend", "must be weighted, query-first or slots", self.blend)
 
     @property
     def order(self) -> BlendName:
         """How the estimates are projected."""
-        return self.blend or ("query-first" if self.local == "two-stage" else "slots")
+        return self.blend or ("query-first" if self.local == "two-stage" else "weighted")
 
     @property
     def local_guarantee(self) -> ApproxDP | PureDP:
@@ -96,7 +102,7 @@ class HeavyStudy:
     @classmethod
     def as_in_the_paper(cls, guarantee: ApproxDP, head: int = 50, depth: int = 2) -> HeavyStudy:
         """The dissertation's mechanism: two-stage reports, no reuse, slots blended one by one."""
-        return cls(guarantee, depth=depth, head=head, local="two-stage", reuse=False, blend="slots")
+        return cls(guarantee, depth=depth, head=head, local="two-stage", reuse=False, blend="slots", spare=1.0)
 
 
 @dataclass(frozen=True)
@@ -140,11 +146,11 @@ def opt_in_counts(
 
 
 def trim(found: OptInCounts, study: HeavyStudy) -> tuple[HeadList, list[blending.Estimate]]:
-    """Keep the M most probable queries; what is dropped is added to the wildcard, noise and all (errata 19)."""
+    """Keep the most probable queries, M or some to spare; what is dropped joins the wildcard, with its noise."""
     full = found.head
     noise_t = np.full(len(full), found.noise.variance)
     before = _opt_in(full, found.counted, found.estimation_people, noise_t, found, study)
-    keep = {q for q in _top(full, before, study.head) if q is not None}
+    keep = _top(full, before, math.ceil(study.head * study.spare), wildcards=not study.reuse)
     head = full.trimmed(keep)
     slots = full.fold(head)
     counted = blending.fold(found.counted, slots, len(head))
@@ -173,11 +179,20 @@ def _opt_in(
     return blending.combine(parts)
 
 
-def _top(head: HeadList, estimate: blending.Estimate, most: int) -> list[str | None]:
-    """The most probable queries by the sum of their records; alphabetical order breaks ties."""
-    sums = np.bincount(head.query_of, weights=estimate.slots, minlength=len(head.queries))
-    order = np.argsort(-sums[:-1], kind="stable")[:most]
-    return [head.queries[i] for i in order.tolist()]
+def _top(head: HeadList, estimate: blending.Estimate, most: int, *, wildcards: bool) -> set[str]:
+    """The most probable queries by the sum of their slots; alphabetical order breaks ties.
+
+    The discovery group says nothing of wildcards: where its counts are used, a query's wildcard would only add the
+    noise of the few others, and its records alone rank it.
+    """
+    values = estimate.slots if wildcards else np.where(head.is_record, estimate.slots, 0.0)
+    sums = blending.fold(values, head.query_of, len(head.queries))
+    return _first(head, sums, most)
+
+
+def _first(head: HeadList, shares: Floats, most: int) -> set[str]:
+    order = np.argsort(-shares[:-1], kind="stable")[:most]
+    return {str(head.queries[i]) for i in order.tolist()}
 
 
 def _from_discovery(head: HeadList, shown: Floats, found: OptInCounts) -> blending.Estimate:
@@ -261,4 +276,33 @@ def blend_heavy(head: HeadList, estimates: list[blending.Estimate], blend: Blend
         found.queries,
         np.sqrt(found.query_variances),
         raw.queries,
+    )
+
+
+def keep_best(blended: HeavyBlend, most: int) -> set[str]:
+    """The queries that stay at the end: the M largest of what everyone counted."""
+    return _first(blended.head, blended.queries, most)
+
+
+def restrict(blended: HeavyBlend, keep: set[str]) -> HeavyBlend:
+    """The same with only these queries; the others join the wildcard, and so do their errors."""
+    head = blended.head.trimmed(keep)
+    if len(head) == len(blended.head):
+        return blended
+    slots = blended.head.fold(head)
+    number = {q: i for i, q in enumerate(head.queries)}
+    queries = np.array([number.get(q, len(number) - 1) for q in blended.head.queries], dtype=np.int64)
+
+    def add(values: Floats, into: Ints, size: int) -> Floats:
+        return blending.fold(values, into, size)
+
+    k = len(head.queries)
+    return HeavyBlend(
+        head,
+        add(blended.slots, slots, len(head)),
+        np.sqrt(add(blended.errors**2, slots, len(head))),
+        add(blended.centres, slots, len(head)),
+        add(blended.queries, queries, k),
+        np.sqrt(add(blended.query_errors**2, queries, k)),
+        add(blended.query_centres, queries, k),
     )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import json
 import math
+import operator
 import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -68,6 +72,14 @@ def _discover(path: str | PathLike[str], study: HeavyStudy, columns: RecordColum
         return found, people.local_people, local(people, found)
 
 
+def _report_all(chunks: Iterator[Any], invite: Invitation, rng: Randomness) -> SlotReports | None:
+    """Every chunk's reports, drawn on all cores while the next chunk is read; each has randomness of its own."""
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+        parts = [pool.submit(blender.report, chunk, invite, rng=own) for chunk in chunks for own in rng.spawn(1)]
+        found = [part.result() for part in parts]
+    return functools.reduce(operator.add, found) if found else None
+
+
 def release_heavy_hitters(
     path: str | PathLike[str],
     study: HeavyStudy,
@@ -92,10 +104,7 @@ def release_heavy_hitters(
             )
         head, estimates = blender.trim(found, study)
         invite = blender.invitation(head, study)
-        told: SlotReports | None = None
-        for chunk in curating.local_slots(people, head):
-            part = blender.report(chunk, invite, rng=rng)
-            told = part if told is None else told + part
+        told = _report_all(curating.local_slots(people, head), invite, rng)
         return invite, estimates, told
 
     # No collection: every trial draws new reports, so each is charged.
@@ -298,7 +307,8 @@ def _publish(
     level: float | None = None,
 ) -> HeavyRelease:
     everything = [*estimates, *([blender.local_estimate(invite, told)] if told is not None and told.people else [])]
-    blended = blender.blend_heavy(invite.head, everything, study.order)
+    counted = blender.blend_heavy(invite.head, everything, study.order)
+    blended = blender.restrict(counted, blender.keep_best(counted, study.head))
     level = study.level if level is None else level
     simulated = simulated_local or (rng is not None and rng.simulated)
     records, wildcards = _records(blended, level)
