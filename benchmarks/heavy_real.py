@@ -52,7 +52,7 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 6.0)
 OPT_INS = (0.001, 0.003, 0.01, 0.03, 0.1)
 EPSILON, OPT_IN, DELTA, HEAD = 4.0, 0.05, 1e-6, 50
 BIRTHS = 500_000
-TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 METHODS = ("ours", "single", "paper", "tcm", "histogram", "two-phase", "pem")
 TITLES = {
     "ours": "blended (ours)",
@@ -327,7 +327,7 @@ def picture(results: list[tuple[str, int, Found, float]], over: str, path: Path)
         axes[0, j].set(title=f"{title}\n{people:,} people", yscale="log")
         axes[0, j].title.set_fontsize(9.5)
         axes[0, j].set_yticks(TICKS, [f"{y:g}" for y in TICKS])
-        axes[0, j].set_ylim(0.009, 0.9)
+        axes[0, j].set_ylim(0.003, 0.9)
         axes[1, j].set(ylim=(-0.03, 1.03), xscale="log", xticks=shown)
         axes[1, j].set_xlabel("ε" if over == "epsilon" else "opt-in rate (%)")
         axes[1, j].set_xticks(shown, [f"{x:g}" for x in shown])
