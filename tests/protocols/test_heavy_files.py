@@ -286,6 +286,27 @@ def test_system_randomness_is_no_simulation(log: Path, tmp_path: Path) -> None:
     assert files.combine_reports(seeded_reports, invite).simulated
 
 
+def test_a_seed_in_phase_one_is_on_the_receipt_of_phase_two(log: Path, tmp_path: Path) -> None:
+    invite, reports = tmp_path / "invite.json", tmp_path / "reports.csv"
+    files.write_invitation(log, replace(STUDY, level=0.8), COLUMNS, invite, rng=seeded(1))
+    files.write_record_reports(log, invite, COLUMNS, reports)
+    found = files.combine_reports(reports, invite)
+    assert found.level == 0.8
+    assert found.receipt.randomness == "seeded generator, simulation only"
+    assert any(line.startswith("SIMULATION: the noise") for line in found.receipt.assumes)
+    assert not any("local reports were drawn" in line for line in found.receipt.assumes)
+
+
+def test_the_order_of_reports_tells_nothing(invited: Path, tmp_path: Path) -> None:
+    """One person with two rows would otherwise bring everybody's reports out of the order of the rows."""
+    people = [(i, f"q{i % 3}", "u0", "local") for i in range(300)]
+    for name, rows in (("one.csv", people), ("two.csv", [*people, people[0]])):
+        out = tmp_path / f"reports-{name}"
+        assert files.write_record_reports(write(tmp_path / name, rows), invited / "invite.json", COLUMNS, out) == 300
+        slots = [int(line.split(",")[0]) for line in out.read_text().split()[1:]]
+        assert slots == sorted(slots)
+
+
 @pytest.fixture(scope="module")
 def invited(log: Path) -> Path:
     files.write_invitation(log, STUDY, COLUMNS, log.parent / "invite.json", rng=seeded(1))

@@ -67,7 +67,7 @@ def shown_probability(shares: ArrayLike, people: int, mechanism: Discovery) -> F
 
 @dataclass(frozen=True)
 class HeavyPlan:
-    """Expected numbers: records shown, the top-M's recall, standard errors, and the l1 error over the head."""
+    """Expected numbers: records shown, the share of the true top M among them, standard errors, l1 over the head."""
 
     people: int
     opt_in: float

@@ -26,6 +26,8 @@ from hybridp.errors import InvalidInput
 
 __all__ = ["plan", "release", "respond"]
 
+# What phase one decides for phase two.
+SETTLED = ("head", "discovery_share", "query_share", "local", "reuse", "blend", "record_key", "record_id")
 LOCAL = ["best", "two-stage", "grr", "oue", "subset", "hashing"]
 
 
@@ -95,7 +97,7 @@ def plan(
         ["expected", "value"],
         [
             ("records discovered", number(found.expected_records)),
-            (f"recall of the top {head}", f"{found.expected_recall:.1%}"),
+            (f"of the true top {head}, discovered", f"{found.expected_recall:.1%}"),
             ("l1 error over the head", number(found.expected_l1)),
             ("standard error of the most frequent", number(float(found.errors[0]))),
             ("reports of local people", found.oracle),
@@ -222,12 +224,17 @@ def release(
     )
     if invite is not None and invite_out is not None:
         raise InvalidInput("`invite` must not join `invite-out`: they are two phases. Got both.")
+    if invite is not None:
+        _settled("invite", *SETTLED, "simulate_local", "seed")
+    if invite_out is not None:
+        _settled("invite-out", "simulate_local", "plot_file")
     rng = randomness(seed)
     ledger = _ledger(ledger_file, study)
     with progress() as bar:
         bar.add_task("sampling, discovering, counting", total=None)
         if invite is not None:
-            found = protocol.combine_reports(file, invite, table=table_name, ledger=ledger, level=level, asked=study)
+            shown = level if _given("level") else None
+            found = protocol.combine_reports(file, invite, table=table_name, ledger=ledger, level=shown, asked=study)
         else:
             columns = protocol.RecordColumns(person, record, trust, record_key, record_id)
             if invite_out is not None:
@@ -240,6 +247,18 @@ def release(
                 file, study, columns, simulate_local=simulate_local, table=table_name, ledger=ledger, rng=rng
             )
     finish(found, _print, ledger_file=ledger_file, plot_file=plot_file, size=(7, 6), as_json=as_json)
+
+
+def _given(name: str) -> bool:
+    """Whether an option stands on the command line."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _settled(phase: str, *names: str) -> None:
+    """Refuse options that this phase would pass over in silence."""
+    for name in filter(_given, names):
+        option = name.removesuffix("_file").replace("_", "-")
+        raise InvalidInput(f"`{option}` must not join `{phase}`, which has no use for it. Got both.")
 
 
 def _ledger(file: Path | None, study: Any) -> Any:
@@ -293,6 +312,8 @@ def _print(found: Any) -> None:
 @click.option("--person", required=True, help="The column that identifies a person.")
 @click.option("--record", "record", multiple=True, required=True, help="The record's column, or two: query and url.")
 @click.option("--trust", required=True, help="The column that says trusted or local; only local rows report.")
+@click.option("--record-key", help="A random key stored per record, which chooses one record a person.")
+@click.option("--record-id", help="A stable record id, whose hash chooses one record a person.")
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where to write the reports (.csv)."
 )
@@ -305,6 +326,8 @@ def respond(
     person: str,
     record: tuple[str, ...],
     trust: str,
+    record_key: str | None,
+    record_id: str | None,
     out: Path,
     table_name: str | None,
     seed: int | None,
@@ -314,7 +337,7 @@ def respond(
     from hybridp.protocols import heavy_files as protocol
 
     rng = randomness(seed)
-    columns = protocol.RecordColumns(person, record, trust)
+    columns = protocol.RecordColumns(person, record, trust, record_key, record_id)
     people = protocol.write_record_reports(file, invite, columns, out, table=table_name, rng=rng)
     if as_json:
         emit({"out": str(out), "reports": people, "simulated": rng.simulated})

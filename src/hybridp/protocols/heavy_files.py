@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
+import itertools
 import json
 import math
 import operator
@@ -35,7 +36,7 @@ from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import Randomness, secure
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
 
 __all__ = ["RecordColumns", "combine_reports", "release_heavy_hitters", "write_invitation", "write_record_reports"]
 
@@ -54,7 +55,7 @@ def _charges(study: HeavyStudy, *, trusted: bool, local: bool, collection: str |
 
 
 def _discover(path: str | PathLike[str], study: HeavyStudy, columns: RecordColumns, table: str | None, rng: Randomness,
-              local: Any) -> tuple[OptInCounts, int, Any]:  # fmt: skip
+              local: Any, *, raw_local: bool) -> tuple[OptInCounts, int, Any]:  # fmt: skip
     """Steps 1 to 3 on a file; `local(sample, opt_in)` then does what is to be done with local rows."""
     with (
         curator.open_rows(path, table=table) as rows,
@@ -62,6 +63,11 @@ def _discover(path: str | PathLike[str], study: HeavyStudy, columns: RecordColum
     ):
         if people.trusted_people == 0:
             raise InvalidInput("`trust` must leave somebody trusted: only they can discover records. Got nobody.")
+        if people.local_people and not raw_local:
+            raise InvalidInput(
+                "`simulate-local` must be given for raw local rows, or the two phases used: --invite-out, then "
+                "--invite. Got local rows and neither."
+            )
         records, noisy = curating.found_records(people, discovery(study.guarantee), rng=rng)
         head = HeadList.of(records, study.depth)
         mechanism = counting_noise(study.guarantee)
@@ -97,11 +103,6 @@ def release_heavy_hitters(
     rng = secure() if rng is None else rng
 
     def report_here(people: Any, found: OptInCounts) -> tuple[Any, Any, SlotReports | None]:
-        if people.local_people and not simulate_local:
-            raise InvalidInput(
-                "`simulate-local` must be given for raw local rows, or the two phases used: --invite-out, then "
-                "--invite. Got local rows and neither."
-            )
         head, estimates = blender.trim(found, study)
         invite = blender.invitation(head, study)
         told = _report_all(curating.local_slots(people, head), invite, rng)
@@ -110,8 +111,12 @@ def release_heavy_hitters(
     # No collection: every trial draws new reports, so each is charged.
     charges = _charges(study, trusted=True, local=simulate_local)
     with spending(ledger, charges) as entries:
-        found, local_people, (invite, estimates, told) = _discover(path, study, columns, table, rng, report_here)
-        return _publish(study, found, invite, estimates, told, local_people, tuple(entries), rng, simulate_local)
+        found, local_people, (invite, estimates, told) = _discover(
+            path, study, columns, table, rng, report_here, raw_local=simulate_local
+        )
+        return _publish(
+            study, found, invite, estimates, told, local_people, tuple(entries), rng.simulated, simulate_local
+        )
 
 
 def write_invitation(
@@ -133,7 +138,7 @@ def write_invitation(
     if not out.parent.is_dir():
         raise InvalidInput(f"`invite-out` must lie in an existing folder. Got {out}.")
     with spending(ledger, _charges(study, trusted=True, local=False)) as entries:
-        found, _, _ = _discover(path, study, columns, table, rng, lambda people, opt_in: None)
+        found, _, _ = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
         head, _ = blender.trim(found, study)
         # An oracle's choice by variance may need several numbers a report; a file has one.
         local = "two-stage" if study.local == "best" else study.local
@@ -154,12 +159,13 @@ def write_invitation(
             "ledger_entries": list(entries),
             "simulated": rng.simulated,
         }  # fmt: skip
-        draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
-        try:
-            draft.write_text(json.dumps(document, indent=1))
-            os.replace(draft, out)
-        finally:
-            draft.unlink(missing_ok=True)
+    # Outside: a failure while the invitation is written may have shown it, so that its charge stands.
+    draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
+    try:
+        draft.write_text(json.dumps(document, indent=1))
+        os.replace(draft, out)
+    finally:
+        draft.unlink(missing_ok=True)
     return _read_invitation(out)[1]
 
 
@@ -218,6 +224,7 @@ def write_record_reports(
 ) -> int:
     """What the devices do: one report for each local person of a file, in a CSV that holds nothing else.
 
+    Reports are written slot by slot, so that their order tells neither who sent which nor who has several records.
     Beside each report stands the invitation that it answers, so that it cannot be taken for an answer to another one.
     """
     rng = secure() if rng is None else rng
@@ -227,23 +234,24 @@ def write_record_reports(
     if out.suffix.lower() != ".csv" or not out.parent.is_dir() or out.exists():
         raise InvalidInput(f"`out` must name a new .csv file in an existing folder. Got {out}.")
     draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
-    people = 0
+    counts = np.zeros(len(invite.head), dtype=np.int64)
     try:
         with (
             curator.open_rows(path, table=table) as rows,
             curating.sample(rows, columns, 0.5, rng=rng) as sampled,
-            draft.open("w", newline="") as file,
         ):
+            for chunk in curating.local_slots(sampled, invite.head):
+                counts += np.bincount(_scalar_reports(chunk, invite, rng), minlength=len(counts))
+        with draft.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["report", "invitation"])
-            for chunk in curating.local_slots(sampled, invite.head):
-                told = _scalar_reports(chunk, invite, rng)
-                writer.writerows([x, answers] for x in told.tolist())
-                people += len(told)
+            # By slot: the sample's order is that of the rows only if nobody has two, which is somebody's secret.
+            for slot, times in enumerate(counts.tolist()):
+                writer.writerows(itertools.repeat((slot, answers), times))
         os.replace(draft, out)
     finally:
         draft.unlink(missing_ok=True)
-    return people
+    return int(counts.sum())
 
 
 def _same_depth(columns: int, depth: int) -> None:
@@ -263,13 +271,14 @@ def combine_reports(
     *,
     table: str | None = None,
     ledger: Ledger | None = None,
-    level: float = 0.95,
+    level: float | None = None,
     asked: HeavyStudy | None = None,
 ) -> HeavyRelease:
     """Phase two: the reports of the devices, blended with what the trusted people said. No noise, no raw rows.
 
     The reports to one invitation are charged once, however often they are combined. Where they name the invitation
     that they answer (a column `invitation`), it must be this one. `asked` is refused when it promises something else.
+    `level` is the invitation's unless given.
     """
     study, invite, found, about = _read_invitation(invite_file)
     if asked is not None:
@@ -286,9 +295,9 @@ def combine_reports(
         counts = curating.reported(rows, "report", len(invite.head))
         told = SlotReports(int(counts.sum()), int(counts.sum()), counts)
         _, estimates = blender.trim(found, study)
-        simulated = about.simulated or about.text + _SIMULATED in answered
+        drawn = about.text + _SIMULATED in answered
         both = (*about.entries, *entries)
-        return _publish(study, found, invite, estimates, told, told.people, both, None, simulated, level)
+        return _publish(study, found, invite, estimates, told, told.people, both, about.simulated, drawn, level)
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
@@ -302,7 +311,7 @@ def _publish(
     told: SlotReports | None,
     local_people: int,
     entries: tuple[int, ...],
-    rng: Randomness | None,
+    seeded: bool,
     simulated_local: bool,
     level: float | None = None,
 ) -> HeavyRelease:
@@ -310,7 +319,6 @@ def _publish(
     counted = blender.blend_heavy(invite.head, everything, study.order)
     blended = blender.restrict(counted, blender.keep_best(counted, study.head))
     level = study.level if level is None else level
-    simulated = simulated_local or (rng is not None and rng.simulated)
     records, wildcards = _records(blended, level)
     discovered = int(np.isfinite(found.discovered).sum())
     return HeavyRelease(
@@ -329,11 +337,11 @@ def _publish(
         level=level,
         receipt=Receipt(
             promises=_promises(study, told is not None and told.people > 0, invite.mechanism.name),
-            randomness=("system randomness" if rng is None else rng.label)
+            randomness=("seeded generator, simulation only" if seeded else "system randomness")
             + ("; local reports simulated" if simulated_local else ""),
-            simulated=simulated,
+            simulated=seeded or simulated_local,
             unit="one person, one record",
-            assumes=_ASSUMES,
+            assumes=_ASSUMES + simulation_notes(seeded=seeded, reports=simulated_local),
             ledger_entries=entries,
         ),
     )
@@ -395,5 +403,5 @@ _ASSUMES = (
     "who is in which group, and how many, is public; a person's records are replaced, not their choice",
     "one record of each person is used, chosen from their own records alone",
     "the trust choice itself is not protected: where it goes with the records, it tells something by itself",
-    "devices report as stated; a dishonest one counts as one report for whatever it likes",
+    "devices report as stated, and answer an invitation once; a dishonest one counts as a report for what it likes",
 )

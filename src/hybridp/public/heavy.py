@@ -206,16 +206,11 @@ class TwoStage:
     name = "two-stage"
 
     def __post_init__(self) -> None:
-        parts = [m for m in (self.query, *self.url.values()) if m is not None]
-        epsilon = (self.query.guarantee.epsilon if self.query else 0.0) + max(
-            (m.guarantee.epsilon for m in self.url.values()), default=0.0
-        )
-        must(
-            not parts or epsilon <= self.guarantee.epsilon * (1 + 1e-12),
-            "epsilon",
-            f"must be at most {self.guarantee.epsilon:g} for both stages together",
-            epsilon,
-        )
+        for name in ("epsilon", "delta"):
+            most: float = getattr(self.guarantee, name)
+            query = getattr(self.query.guarantee, name) if self.query else 0.0
+            both = query + max((getattr(m.guarantee, name) for m in self.url.values()), default=0.0)
+            must(both <= most, name, f"must be at most {most:g} for both stages together", both)
 
     @property
     def keep(self) -> float:
@@ -246,16 +241,22 @@ class TwoStage:
 def two_stage(head: HeadList, guarantee: PureDP | ApproxDP, query_share: float = 0.85) -> TwoStage:
     """The two-stage report for a head list; `query_share` (f_C) of the budget goes to the query; all at depth one."""
     must(0 < query_share < 1, "query-share", "must be strictly between 0 and 1", query_share)
-    epsilon, delta = guarantee.epsilon, guarantee.delta
     share = 1.0 if head.depth == 1 else query_share
+    epsilon, delta = guarantee.epsilon * share, guarantee.delta * share
     k = len(head.queries)
-    query = k_randomised_response(_part(epsilon, delta, share), k) if k > 1 else None
+    query = k_randomised_response(_promise(epsilon, delta), k) if k > 1 else None
     url = {}
     if share < 1:
+        rest = _promise(_rest(guarantee.epsilon, epsilon), _rest(guarantee.delta, delta))
         for width in sorted({int(w) for w in head.width} - {1}):
-            url[width] = k_randomised_response(_part(epsilon, delta, 1 - share), width)
+            url[width] = k_randomised_response(rest, width)
     return TwoStage(head, query, url, guarantee)
 
 
-def _part(epsilon: float, delta: float, share: float) -> PureDP | ApproxDP:
-    return ApproxDP(epsilon * share, delta * share) if delta else PureDP(epsilon * share)
+def _promise(epsilon: float, delta: float) -> PureDP | ApproxDP:
+    return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+
+
+def _rest(whole: float, part: float) -> float:
+    """What is left of a budget, rounded down: both parts together are never more than the whole."""
+    return math.nextafter(whole - part, 0.0)

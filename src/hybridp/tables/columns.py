@@ -22,7 +22,7 @@ def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
 
     from hybridp.tables.sql import column, is_missing, named, number
 
-    rows.need("column", name)
+    rows.need("count-column", name)
     value = number(column(name), is_text=rows.is_text(name))
     query = exp.select(named(value, "value"), named(is_missing(column(name)), "missing")).from_(VIEW)
     found = arrays(rows, written(query))["value"]
