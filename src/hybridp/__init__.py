@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hybridp.bench.heavy_plan import plan_heavy as plan_heavy
     from hybridp.bench.personal import plan_personal as plan_personal
     from hybridp.bench.planning import plan_mean as plan_mean
     from hybridp.blend.mean import Rule as Rule
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from hybridp.errors import HybridpError as HybridpError
     from hybridp.errors import InvalidInput as InvalidInput
     from hybridp.ledger import Ledger as Ledger
+    from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
+    from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
     from hybridp.protocols.mean import MeanStudy as MeanStudy
     from hybridp.protocols.mean import release_mean as release_mean
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
@@ -44,6 +47,7 @@ _PLACES = {
     "Bounds": "public.bounds",
     "BudgetExceeded": "errors",
     "Columns": "curator.mean",
+    "HeavyStudy": "protocols.heavy",
     "HybridpError": "errors",
     "InvalidInput": "errors",
     "Invite": "public.messages",
@@ -56,9 +60,11 @@ _PLACES = {
     "Rule": "blend.mean",
     "ZCDP": "public.budgets",
     "amplify_mean": "public.amplification",
+    "plan_heavy": "bench.heavy_plan",
     "plan_mean": "bench.planning",
     "plan_personal": "bench.personal",
     "randomise": "device.mean",
+    "release_heavy_hitters": "protocols.heavy_files",
     "release_mean": "protocols.mean",
     "release_personal_mean": "protocols.personal",
     "secure": "randomness",

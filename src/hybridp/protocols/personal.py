@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from hybridp import curator
 from hybridp.blend import personal as blending
+from hybridp.blend.mean import Blend
 from hybridp.curator import mean as columns_of
 from hybridp.curator import personal as curating
 from hybridp.device.personal import randomise_own
@@ -206,10 +207,8 @@ def _nobody() -> ReportsByEpsilon:
     return ReportsByEpsilon(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
 
 
-def _alone(bounds: Bounds, people: int, found: object) -> GroupEstimate:
-    from hybridp.blend.mean import Blend
-
-    if not isinstance(found, Blend):
+def _alone(bounds: Bounds, people: int, found: Blend | None) -> GroupEstimate:
+    if found is None:
         return GroupEstimate(people, None, None)
     return GroupEstimate(people, bounds.from_unit(found.estimate), bounds.half * math.sqrt(found.error.variance))
 
