@@ -356,7 +356,7 @@ def test_the_result_says_what_it_assumes() -> None:
         ({"epsilon": math.nan}, "`epsilon` must be a finite number"),
         (
             {"epsilon": 1.5, "calibration": "classic"},
-            "`epsilon` must be at most 1 for the classic calibration. Got 1.5.",
+            "`epsilon` must be at most 1 for the classic Gaussian calibration. Got 1.5.",
         ),
         ({"delta": 0.0}, "`delta` must be between 1e-100 and 0.5 for gaussian noise"),
         ({"delta": 0.9, "noise": "laplace"}, "`delta` must be 0, or between"),

@@ -32,7 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hybridp.errors import finite, must
+from hybridp.public.budgets import ApproxDP
 from hybridp.public.errorlaw import log_upper_tail
+from hybridp.public.mechanisms import classic_gaussian, gaussian, gaussian_profile
 
 __all__ = [
     "NO_AMPLIFICATION_WITH_INTERACTION",
@@ -168,49 +170,21 @@ def _group_sizes(n: int, trusted_share: float) -> tuple[int, int]:
     return k, int(n) - k
 
 
-def _gaussian_delta(mu: float, epsilon: float) -> float:
-    """The exact profile δ(ε) of Gaussian noise with sensitivity/deviation = mu, rounded up.
-
-    With a = ε/μ − μ/2 and b = a + μ, e^ε φ(b) = φ(a): both terms are φ(a) times a Mills ratio, so no tail is lost.
-    Their difference is off by a few units in the last place of the first term, which are added.
-    """
-    from scipy.special import erfcx, ndtr
-
-    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-    second = 0.5 * math.exp(-a * a / 2) * float(erfcx(b * math.sqrt(0.5)))
-    first = float(ndtr(-a)) if a < 0 else 0.5 * math.exp(-a * a / 2) * float(erfcx(a * math.sqrt(0.5)))
-    return first * (1 + 1e-14) - second
-
-
 def _gaussian_factor(epsilon: float, delta: float, calibration: str) -> float:
     """σ / sensitivity of the (epsilon, delta)-DP Gaussian mechanism, rounded up."""
-    if calibration == "classic":
-        must(epsilon <= 1, "epsilon", "must be at most 1 for the classic calibration", epsilon)
-        factor = math.sqrt(2 * math.log(1.25 / delta)) / epsilon
-        # The theorem is stated below 1; the exact profile vouches for 1 itself.
-        must(_gaussian_delta(1 / factor, epsilon) <= delta, "delta", "must let the classic calibration hold", delta)
-        return factor
-
-    def profile(log_factor: float) -> float:
-        return _gaussian_delta(math.exp(-log_factor), epsilon)
-
-    low = top = -0.5 * math.log(2 * epsilon)  # where the profile is a little below 1/2
-    while profile(top) > delta:
-        top += 1
-    while profile(low) <= delta:
-        low -= 1
-    return math.exp(_root_above(profile, delta, low, top))
+    calibrate = classic_gaussian if calibration == "classic" else gaussian
+    return calibrate(ApproxDP(epsilon, delta), 1.0).sigma
 
 
 def _gaussian_epsilon(reach: float, sigma: float, delta: float) -> float:
     """The smallest ε with an exact profile of at most delta, rounded up."""
     mu = reach / sigma if reach else 0.0
-    if mu == 0 or _gaussian_delta(mu, 0.0) <= delta:
+    if mu == 0 or gaussian_profile(mu, 1.0, 0.0) <= delta:
         return 0.0
     top = mu
-    while _gaussian_delta(mu, top) > delta:
+    while gaussian_profile(mu, 1.0, top) > delta:
         top *= 2
-    return _root_above(lambda e: _gaussian_delta(mu, e), delta, 0.0, top)
+    return _root_above(lambda e: gaussian_profile(mu, 1.0, e), delta, 0.0, top)
 
 
 def _root_above(decreasing: Callable[[float], float], target: float, low: float, top: float) -> float:

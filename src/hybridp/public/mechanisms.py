@@ -124,16 +124,19 @@ def laplace_profile(shift: float, scale: float, epsilon: float) -> float:
 
 
 def gaussian_profile(shift: float, sigma: float, epsilon: float) -> float:
-    """delta(epsilon) of Normal(0, sigma^2) noise against a shift (Balle and Wang 2018; dissertation, Thm 1.1.8).
+    """delta(epsilon) of Normal(0, sigma^2) noise against a shift, rounded up (Balle and Wang 2018; D Thm 1.1.8).
 
-    ``Phi(shift/(2 sigma) - epsilon sigma/shift) - e^epsilon Phi(-shift/(2 sigma) - epsilon sigma/shift)``.
+    ``Phi(-a) - e^epsilon Phi(-b)`` with ``mu = shift/sigma``, ``a = epsilon/mu - mu/2`` and ``b = a + mu``. Since
+    ``e^epsilon phi(b) = phi(a)``, both terms are phi(a) times a Mills ratio, so that no tail is lost; their
+    difference is off by a few units in the last place of the first term, which are added.
     """
-    from scipy.special import log_ndtr
+    from scipy.special import erfcx, ndtr
 
-    a = shift / (2 * sigma)
-    b = epsilon * sigma / shift
-    first, second = float(log_ndtr(a - b)), epsilon + float(log_ndtr(-a - b))
-    return math.exp(first) * -math.expm1(min(0.0, second - first))
+    mu = shift / sigma
+    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    second = 0.5 * math.exp(-a * a / 2) * float(erfcx(b * math.sqrt(0.5)))
+    first = float(ndtr(-a)) if a < 0 else 0.5 * math.exp(-a * a / 2) * float(erfcx(a * math.sqrt(0.5)))
+    return max(0.0, first * (1 + 1e-14) - second)
 
 
 def discrete_gaussian_profile(shift: int, sigma: float, epsilon: float) -> float:
@@ -245,7 +248,7 @@ def gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
     must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
 
     def enough(sigma: float) -> bool:
-        return gaussian_profile(sensitivity, sigma, guarantee.epsilon) * (1 + 1e-10) <= guarantee.delta
+        return gaussian_profile(sensitivity, sigma, guarantee.epsilon) <= guarantee.delta
 
     low = high = sensitivity / guarantee.epsilon
     while not enough(high):
