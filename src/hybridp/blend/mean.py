@@ -13,7 +13,7 @@ from typing import Literal
 from hybridp.errors import InvalidInput, must
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.variance import posterior_variance, predicted_se, raw_variance, upper_variance
+from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE, learned_variance, predicted_se, raw_variance
 
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
 
@@ -21,9 +21,6 @@ EstimatorName = Literal["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed"
 ESTIMATORS: tuple[EstimatorName, ...] = (
     "adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
 )  # fmt: skip
-
-_WORST_VARIANCE = 1.0  # of anything on [-1, 1] (Popoviciu)
-_PILOT_VARIANCE = 0.16  # the prior's mean: only the pilot's weight depends on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +135,13 @@ def _learned(trusted: TrustedSummary | None, local: LocalSummary) -> tuple[float
     """
     pilot = local.mean
     if trusted is not None:
-        v_t = _PILOT_VARIANCE / trusted.people + trusted.noise_variance
-        v_l = (_PILOT_VARIANCE + local.randomiser.worst_variance) / local.people
+        v_t = PILOT_VARIANCE / trusted.people + trusted.noise_variance
+        v_l = (PILOT_VARIANCE + local.randomiser.worst_variance) / local.people
         pilot += v_l / (v_t + v_l) * (trusted.mean - local.mean)
     pilot = min(max(pilot, -1.0), 1.0)
     raw = raw_variance(local.second_moment(pilot), pilot, local.randomiser)
     se = predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
-    ceiling = 1 - pilot**2  # of the variance, given the mean
-    learned = min(posterior_variance(raw, se), max(ceiling, 1e-3))
-    return learned, upper_variance(raw, se)
+    return learned_variance(raw, se, pilot)
 
 
 def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> _Spread:
@@ -155,7 +150,7 @@ def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Ru
         var_l = var_t if rule.local_sd is None else rule.local_sd**2
         return _Spread(var_t, var_l, var_t)
     if local is None:
-        return _Spread(_WORST_VARIANCE, _WORST_VARIANCE, _WORST_VARIANCE)
+        return _Spread(WORST_VARIANCE, WORST_VARIANCE, WORST_VARIANCE)
     learned, upper = _learned(trusted, local)
     return _Spread(learned, learned, upper)
 

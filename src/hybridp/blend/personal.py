@@ -18,12 +18,9 @@ from hybridp.errors import InvalidInput
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.heterogeneous import local_terms
 from hybridp.public.messages import ReportsByEpsilon, WeightedSum
-from hybridp.public.variance import posterior_variance, upper_variance
+from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE, learned_variance
 
 __all__ = ["Spread", "combine", "learn_variance", "local_mean"]
-
-_PILOT_VARIANCE = 0.16
-_WORST_VARIANCE = 1.0
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +39,7 @@ class Spread:
 
     @classmethod
     def worst(cls) -> Spread:
-        return cls(_WORST_VARIANCE, _WORST_VARIANCE)
+        return cls(WORST_VARIANCE, WORST_VARIANCE)
 
 
 def _heard(reports: ReportsByEpsilon) -> bool:
@@ -70,19 +67,18 @@ def learn_variance(reports: ReportsByEpsilon) -> Spread:
     """
     if not _heard(reports):
         return Spread.worst()
-    pilot = min(max(local_mean(reports, _PILOT_VARIANCE), -1.0), 1.0)
+    pilot = min(max(local_mean(reports, PILOT_VARIANCE), -1.0), 1.0)
     terms = local_terms(reports.epsilons)
     heard = np.isfinite(terms.constant)
     people = reports.people[heard].astype(np.float64)
     constant, quadratic = terms.constant[heard], terms.quadratic[heard]
     second = (reports.squares[heard] - 2 * pilot * reports.totals[heard]) / people + pilot**2
     raw = (second - constant - quadratic * pilot**2) / (1 + quadratic)
-    deviation = terms.square_deviation(pilot, _PILOT_VARIANCE)[heard] / (1 + quadratic)
+    deviation = terms.square_deviation(pilot, PILOT_VARIANCE)[heard] / (1 + quadratic)
     precision = people / deviation**2
     total = float(precision.sum())
     value, se = float(np.dot(precision, raw)) / total, 1 / math.sqrt(total)
-    ceiling = max(1 - pilot**2, 1e-3)
-    return Spread(min(posterior_variance(value, se), ceiling), upper_variance(value, se), learned=True)
+    return Spread(*learned_variance(value, se, pilot), learned=True)
 
 
 def combine(trusted: WeightedSum | None, trusted_people: Floats, reports: ReportsByEpsilon, spread: Spread) -> Blend:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hybridp.randomness import Randomness
 
 __all__ = [
+    "answered",
     "bounds",
     "bounds_options",
     "check_plot",
@@ -41,6 +42,7 @@ __all__ = [
     "promise_options",
     "progress",
     "randomness",
+    "receipt",
     "save_plot",
     "sd_range",
     "spread",
@@ -263,6 +265,23 @@ def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, floa
         plt.close(figure)
 
 
+def answered(
+    document: dict[str, Any],
+    draw: Callable[[Any], Any],
+    *,
+    plot_file: Path | None,
+    as_json: bool,
+    size: tuple[float, float] = (7.2, 4.2),
+) -> bool:
+    """What every plan and release ends with: the picture, then the JSON object; False when tables are still wanted."""
+    if plot_file is not None:
+        save_plot(plot_file, draw, size=size)
+        document["plot"] = str(plot_file)
+    if as_json:
+        emit(document)
+    return as_json
+
+
 def finish(
     found: Any,
     show: Callable[[Any], None],
@@ -272,14 +291,16 @@ def finish(
     size: tuple[float, float],
     as_json: bool,
 ) -> None:
-    """What every release ends with: the picture, then one JSON object or the tables."""
+    """The end of a release."""
     document = found.to_dict()
     if ledger_file is not None:
         document["ledger"] = str(ledger_file)
-    if plot_file is not None:
-        save_plot(plot_file, found.plot, size=size)
-        document["plot"] = str(plot_file)
-    if as_json:
-        emit(document)
-    else:
+    if not answered(document, found.plot, plot_file=plot_file, as_json=as_json, size=size):
         show(found)
+
+
+def receipt(found: Any) -> None:
+    """A release's receipt, indented under its title."""
+    click.echo("Receipt")
+    for line in str(found.receipt).splitlines():
+        click.echo(f"  {line}")

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import count, emit, json_option, note, number, progress, table
+from hybridp.cli.common import (
+    count,
+    emit,
+    json_option,
+    note,
+    number,
+    progress,
+    receipt,
+    table,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -224,9 +233,7 @@ def _print(
         ],
         caption="tcm-only: only the trusting. full-lm: everybody local. kvh knows the sd; adaptive learns it for free.",
     )
-    click.echo("Receipt")
-    for line in str(release.receipt).splitlines():
-        click.echo(f"  {line}")
+    receipt(release)
     if picture:
         click.echo(f"Picture: {picture}")
     click.echo(

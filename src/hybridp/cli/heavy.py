@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
+    answered,
     check_plot,
     count,
     emit,
@@ -18,7 +19,7 @@ from hybridp.cli.common import (
     plot_option,
     progress,
     randomness,
-    save_plot,
+    receipt,
     spread,
     table,
 )
@@ -85,11 +86,7 @@ def plan(
         discovery_share=discovery_share,
     )
     document = found.to_dict()
-    if plot_file is not None:
-        save_plot(plot_file, lambda ax: _draw_plan(ax, found))
-        document["plot"] = str(plot_file)
-    if as_json:
-        emit(document)
+    if answered(document, lambda ax: _draw_plan(ax, found), plot_file=plot_file, as_json=as_json):
         return
     table(
         f"Heavy hitters of {n:,} people, {opt_in:.3g} of them trusting; a record is shown from a noisy count of "
@@ -299,9 +296,7 @@ def _print(found: Any) -> None:
         caption="a range of ranks: those records cannot be told apart."
         + ("" if len(found.records) <= 30 else f" {len(found.records) - 30} more in --json."),
     )
-    click.echo("Receipt")
-    for line in str(found.receipt).splitlines():
-        click.echo(f"  {line}")
+    receipt(found)
 
 
 @click.command("randomise-records", cls=spread("--record"))

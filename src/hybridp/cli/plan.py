@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import (
+    answered,
     bounds,
     check_plot,
     count,
-    emit,
     guarantee,
     json_option,
     local_option,
@@ -21,7 +21,6 @@ from hybridp.cli.common import (
     number,
     plot_option,
     promise_options,
-    save_plot,
     sd_range,
     table,
 )
@@ -122,11 +121,7 @@ def mean(
         document["opt_ins"]["target_rmse"] = target
     if elasticity is not None:
         document["trust_offer"] = trust_offer(plan, elasticity).to_dict()
-    if plot_file is not None:
-        save_plot(plot_file, lambda ax: draw_plan(ax, plan))
-        document["plot"] = str(plot_file)
-    if as_json:
-        emit(document)
+    if answered(document, lambda ax: draw_plan(ax, plan), plot_file=plot_file, as_json=as_json):
         return
     table(
         f"Mean of {n:,} people, {opt_in:.3g} of them trusting; {plan.noise} noise, {plan.local} reports",
@@ -187,11 +182,7 @@ def _personal(
         sd=sd,
     )
     document = plan.to_dict()
-    if plot_file is not None:
-        save_plot(plot_file, lambda ax: _draw_personal(ax, plan))
-        document["plot"] = str(plot_file)
-    if as_json:
-        emit(document)
+    if answered(document, lambda ax: _draw_personal(ax, plan), plot_file=plot_file, as_json=as_json):
         return
     counted = document["people"]
     table(

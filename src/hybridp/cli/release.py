@@ -24,6 +24,7 @@ from hybridp.cli.common import (
     progress,
     promise_options,
     randomness,
+    receipt,
     seed_option,
     table,
     table_option,
@@ -272,9 +273,7 @@ def _print(found: Any) -> None:
         click.echo(f"{verdict} (difference {number(found.difference)}, p = {found.p_value:.3g}).")
     if found.by_epsilon:
         _print_by_epsilon(found.by_epsilon)
-    click.echo("Receipt")
-    for line in str(found.receipt).splitlines():
-        click.echo(f"  {line}")
+    receipt(found)
 
 
 def _print_by_epsilon(groups: Any) -> None:

@@ -231,8 +231,8 @@ def report(slots: Ints, invite: Invitation, *, rng: Randomness) -> SlotReports:
     """Many devices' reports, added up as they come."""
     if isinstance(invite.mechanism, TwoStage):
         counts = np.bincount(report_slots(slots, invite.mechanism, rng=rng), minlength=len(invite.head))
-        return SlotReports(len(slots), len(slots), counts.astype(np.int64))
-    return SlotReports(len(slots), len(slots), simulate_counts(invite.mechanism, slots, rng=rng))
+        return SlotReports(len(slots), counts.astype(np.int64))
+    return SlotReports(len(slots), simulate_counts(invite.mechanism, slots, rng=rng))
 
 
 def local_estimate(invite: Invitation, reports: SlotReports) -> blending.Estimate:

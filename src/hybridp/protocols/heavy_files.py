@@ -293,7 +293,7 @@ def combine_reports(
     ):
         answered = curating.answered(rows, "invitation", (about.text, about.text + _SIMULATED))
         counts = curating.reported(rows, "report", len(invite.head))
-        told = SlotReports(int(counts.sum()), int(counts.sum()), counts)
+        told = SlotReports(int(counts.sum()), counts)
         _, estimates = blender.trim(found, study)
         drawn = about.text + _SIMULATED in answered
         both = (*about.entries, *entries)

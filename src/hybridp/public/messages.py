@@ -192,8 +192,7 @@ class SlotReports:
     """Sums over local reports on a head list: how many reports support each slot. Mergeable by adding up."""
 
     people: int
-    reports: int
     counts: NDArray[np.int64]
 
     def __add__(self, other: SlotReports) -> SlotReports:
-        return SlotReports(self.people + other.people, self.reports + other.reports, self.counts + other.counts)
+        return SlotReports(self.people + other.people, self.counts + other.counts)

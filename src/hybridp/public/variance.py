@@ -19,7 +19,22 @@ import numpy as np
 
 from hybridp.public.randomisers import Randomiser
 
-__all__ = ["SMALLEST_VARIANCE", "posterior_variance", "predicted_se", "raw_variance", "upper_variance"]
+__all__ = [
+    "PILOT_VARIANCE",
+    "SMALLEST_VARIANCE",
+    "WORST_VARIANCE",
+    "learned_variance",
+    "posterior_variance",
+    "predicted_se",
+    "raw_variance",
+    "upper_variance",
+]
+
+WORST_VARIANCE = 1.0
+"""Of anything on [-1, 1] (Popoviciu)."""
+
+PILOT_VARIANCE = 0.16
+"""The prior's mean, near enough: only the weight of a pilot mean depends on it."""
 
 SMALLEST_VARIANCE = 1 / 400
 """The prior's lower end, 1/1600 of the squared range: below it the weight hardly changes any more."""
@@ -53,3 +68,9 @@ def posterior_variance(raw: float, se: float) -> float:
 def upper_variance(raw: float, se: float) -> float:
     """A 95 % upper limit of the variance, for intervals: never above the largest possible 1."""
     return min(1.0, max(raw, 0.0) + 1.645 * se)
+
+
+def learned_variance(raw: float, se: float, pilot: float) -> tuple[float, float]:
+    """For weights the posterior mean, at most what a mean at `pilot` leaves room for; for intervals the upper limit."""
+    room = max(1 - pilot**2, 1e-3)
+    return min(posterior_variance(raw, se), room), upper_variance(raw, se)
