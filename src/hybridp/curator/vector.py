@@ -1,0 +1,124 @@
+"""The curator's part of the vector mean: one scan of the rows, one draw of noise a coordinate, one charge.
+
+Every trusted vector is clipped and rounded on its own, in integers (`hybridp.public.vector`), so the exact sum has the
+stated sensitivity and discrete noise on it has exactly the stated guarantee. How many people are in each group is
+public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import noise, tables
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.vector import HALF, SHRINK, VectorBounds, VectorInvite, VectorReportSums, VectorSum
+from hybridp.public.vector_randomisers import ScalarReports
+from hybridp.randomness import Randomness
+from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
+
+__all__ = ["MECHANISM", "RawTotals", "VectorColumns", "local_steps", "read", "release_sum", "vector_query"]
+
+MECHANISM = "report_mechanism"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorColumns:
+    """Which columns of the table hold what; the report on column `NAME` is in `NAME_report`."""
+
+    values: tuple[str, ...]
+    trust: str | None
+    person: str | None = None
+    missing: tuple[float, ...] | None = None
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        return tuple(f"{name}_report" for name in self.values)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RawTotals:
+    """RAW: the exact trusted sums. Never leaves this room."""
+
+    trusted_people: int
+    trusted_sums: tuple[int, ...] = field(repr=False)
+    local: VectorReportSums
+    simulated_reports: bool = False
+
+
+def vector_query(columns: VectorColumns, bounds: VectorBounds, *, reads: str = "trusted") -> VectorQuery:
+    """The query for these columns, without reports."""
+    return VectorQuery(
+        values=columns.values,
+        trust=columns.trust,
+        lower=tuple(b.lower for b in bounds.bounds),
+        upper=tuple(b.upper for b in bounds.bounds),
+        half=HALF,
+        norm=bounds.norm,
+        radius=bounds.radius_steps,
+        shrink=SHRINK,
+        missing=columns.missing,
+        person=columns.person,
+        reads=reads,
+    )
+
+
+def _with_reports(rows: tables.Rows, columns: VectorColumns, invite: VectorInvite) -> VectorQuery:
+    """Reports are read where the table has them; without them nobody may be local, which the totals check."""
+    query = vector_query(columns, invite.bounds)
+    if not any(name in rows.columns for name in columns.reports):
+        return query
+    plan = invite.reports
+    if isinstance(plan, ScalarReports):
+        reported, most = plan.reported, plan.randomiser.bound
+    else:
+        reported, most = plan.dimensions, plan.bound
+    reaches = tuple(b.half * invite.bounds.reach for b in invite.bounds.bounds)
+    return replace(
+        query,
+        reports=columns.reports,
+        reported=reported,
+        report_centres=tuple(b.centre for b in invite.bounds.bounds),
+        report_reaches=reaches,
+        report_bounds=tuple(r * most * (1 + 1e-9) for r in reaches),
+    )
+
+
+def read(rows: tables.Rows, columns: VectorColumns, invite: VectorInvite, *, local_raw: bool = False) -> RawTotals:
+    """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn."""
+    if local_raw:
+        query, simulated = vector_query(columns, invite.bounds, reads="all"), True
+    else:
+        query, simulated = _with_reports(rows, columns, invite), False
+        if columns.trust is not None and query.reports is not None:
+            simulated = tables.check_mechanism(rows, columns.trust, MECHANISM, invite.text, invite.simulated_text)
+    found = vector_totals(rows, query)
+    local = VectorReportSums(
+        found.local_people,
+        np.array(found.report_counts, dtype=np.int64),
+        np.array(found.report_sums),
+        np.array(found.report_square_sums),
+        invite.reports,
+    )
+    return RawTotals(found.trusted_people, found.trusted_sums, local, simulated)
+
+
+def release_sum(
+    totals: RawTotals, mechanism: DiscreteLaplace | DiscreteGaussian, bounds: VectorBounds, *, rng: Randomness
+) -> VectorSum:
+    """The trusted sums, each with a draw of the mechanism's noise: this is what its guarantee is about."""
+    d = len(totals.trusted_sums)
+    if isinstance(mechanism, DiscreteLaplace):
+        drawn = noise.discrete_laplace(mechanism.scale, d, rng=rng)
+    else:
+        drawn = noise.discrete_gaussian(mechanism.sigma, d, rng=rng)
+    noisy = tuple(total + int(draw) for total, draw in zip(totals.trusted_sums, drawn, strict=True))
+    return VectorSum(totals.trusted_people, noisy, mechanism, bounds.reach_steps)
+
+
+def local_steps(rows: tables.Rows, columns: VectorColumns, invite: VectorInvite) -> Iterator[NDArray[np.int64]]:
+    """For a trial only: local people's raw vectors, clipped and on the lattice."""
+    return local_vectors(rows, vector_query(columns, invite.bounds, reads="all"))

@@ -1,0 +1,306 @@
+"""The hybrid vector mean, from a collection of rows to a published release.
+
+1. Everyone may know: the box, the clipping norm, the kind of report (chosen here, from public numbers alone), the
+   trusted group's noise, the rule for the weights.
+2. Each local person's device sends one report about the whole vector (`hybridp.device.vector`).
+3. The ledger is charged, before any row is read.
+4. The curator adds up both groups in one scan and adds noise to each coordinate of the trusted sum.
+5. The blend chooses a weight for each coordinate and combines. No further privacy is spent.
+6. The release states the estimates, their intervals and the receipt.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from os import PathLike
+
+import numpy as np
+
+from hybridp import curator
+from hybridp.blend.mean import Rule
+from hybridp.blend.vector import VectorBlend, blend_vectors
+from hybridp.curator import vector as curating
+from hybridp.device.vector import randomise_steps, reach_reports
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import spending
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
+from hybridp.public.vector_noise import VectorNoiseName, vector_noise
+from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
+from hybridp.randomness import Randomness, secure
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+from hybridp.release.vector import VectorGroup, VectorMeanRelease
+from hybridp.tables.vector_reports import write_vector_reports
+
+__all__ = ["VectorStudy", "add_up", "publish_vector_mean", "release_vector_mean", "write_reports"]
+
+Guarantee = PureDP | ApproxDP
+
+
+@dataclass(frozen=True)
+class VectorStudy:
+    """Everything that is decided, and public, before anybody sends anything.
+
+    `guarantee` is promised to every person, for their whole vector. `rules` holds one rule, or one a coordinate, with
+    sizes in unit coordinates. `joint` asks for intervals that cover all together.
+    """
+
+    bounds: VectorBounds
+    guarantee: Guarantee
+    rules: tuple[Rule, ...] = field(default_factory=lambda: (Rule(),))
+    local: VectorLocalName = "best"
+    noise: VectorNoiseName = "best"
+    trusted_guarantee: Guarantee | None = None
+    level: float = 0.95
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        d = self.bounds.dimensions
+        must(len(self.rules) in (1, d), "rules", f"must be one, or one for each of the {d} columns", len(self.rules))
+        must(len({rule.name for rule in self.rules}) == 1, "rules", "must share one estimator", "several")
+        if self.estimator == "full-lm":
+            raise InvalidInput("`estimator` must be another than full-lm for a vector mean. Got full-lm.")
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @property
+    def estimator(self) -> str:
+        return self.rules[0].name
+
+    @property
+    def invite(self) -> VectorInvite:
+        """What goes to every device."""
+        bounds = self.bounds
+        return VectorInvite(bounds, vector_reports(self.local, self.guarantee, bounds.dimensions, bounds.ratio))
+
+    @property
+    def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
+        return vector_noise(self.trusted_guarantee or self.guarantee, self.bounds, self.noise)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for.
+
+        Gaussian noise composes as one draw of its multiplier whatever the dimension. Laplace noise on several
+        coordinates is charged by its guarantee alone.
+        """
+        invite, noise = self.invite, self.sum_noise
+        own = Charge("local", invite.promise, f"{invite.reports.name} report", purpose, collection=collection)
+        if self.estimator == "lm-only":
+            return [own]
+        kind, size = _kind(noise)
+        composes = kind == "gaussian" or self.bounds.dimensions == 1
+        trusted = Charge(
+            "trusted", noise.guarantee, f"{kind} noise on the sums", purpose, noise=(kind, size) if composes else None
+        )
+        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+
+
+def _kind(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
+    if isinstance(noise, DiscreteLaplace):
+        return "laplace", noise.scale / noise.sensitivity
+    return "gaussian", noise.sigma / noise.sensitivity
+
+
+def add_up(sent: np.ndarray[tuple[int, ...], np.dtype[np.float64]], invite: VectorInvite) -> VectorReportSums:
+    """Sums over reports in reach coordinates, NaN where a coordinate was not reported."""
+    told = np.isfinite(sent)
+    filled = np.where(told, sent, 0.0)
+    # Exactly rounded sums do not depend on the order of the people.
+    totals = np.array([math.fsum(column) for column in filled.T])
+    squares = np.array([math.fsum(column * column) for column in filled.T])
+    return VectorReportSums(len(sent), told.sum(axis=0).astype(np.int64), totals, squares, invite.reports)
+
+
+def release_vector_mean(
+    path: str | PathLike[str],
+    study: VectorStudy,
+    columns: curating.VectorColumns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str = "vector mean",
+    collection: str | None = None,
+    rng: Randomness | None = None,
+) -> VectorMeanRelease:
+    """Release the mean vector of a table of trusted values and local reports.
+
+    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's whole
+    vector, one record a person. Local people: the guarantee of their own report, against everyone. With
+    `simulate_local` local rows are raw and randomised here: a trial, and marked as such.
+    """
+    rng = secure() if rng is None else rng
+    d = study.bounds.dimensions
+    must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
+    invite, noise = study.invite, study.sum_noise
+    with spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
+        totals = curating.read(rows, columns, invite, local_raw=simulate_local)
+        local = totals.local
+        if simulate_local:
+            for steps in curating.local_steps(rows, columns, invite):
+                local = _joined(local, add_up(reach_reports(steps, invite, rng=rng), invite))
+        trusted: VectorSum | None = None
+        if totals.trusted_people and study.estimator != "lm-only":
+            trusted = curating.release_sum(totals, noise, study.bounds, rng=rng)
+        return publish_vector_mean(
+            study,
+            columns.values,
+            trusted,
+            None if study.estimator == "tcm-only" else local,
+            trusted_people=totals.trusted_people,
+            entries=tuple(entries),
+            simulated_local=totals.simulated_reports,
+            rng=rng,
+        )
+
+
+def _joined(before: VectorReportSums, part: VectorReportSums) -> VectorReportSums:
+    """A trial's reports in place of the raw people whom the scan counted."""
+    return part if not before.counts.any() else before + part
+
+
+def write_reports(
+    path: str | PathLike[str],
+    invite: VectorInvite,
+    columns: curating.VectorColumns,
+    out: str | PathLike[str],
+    *,
+    table: str | None = None,
+    overwrite: bool = False,
+    rng: Randomness,
+) -> int:
+    """What devices do, for a file: local rows lose their values and get one report; the number of reports."""
+    d = invite.bounds.dimensions
+    must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
+    with curator.open_rows(path, table=table) as rows:
+        return write_vector_reports(
+            rows,
+            curating.vector_query(columns, invite.bounds, reads="local"),
+            columns.reports,
+            mechanism_column=curating.MECHANISM,
+            mechanism_text=invite.simulated_text if rng.simulated else invite.text,
+            randomise=lambda steps: randomise_steps(steps, invite, rng=rng),
+            out=out,
+            overwrite=overwrite,
+        )
+
+
+def publish_vector_mean(
+    study: VectorStudy,
+    names: tuple[str, ...],
+    trusted: VectorSum | None,
+    local: VectorReportSums | None,
+    *,
+    trusted_people: int,
+    entries: tuple[int, ...] = (),
+    simulated_local: bool = False,
+    rng: Randomness,
+) -> VectorMeanRelease:
+    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
+    bounds = study.bounds
+    found = blend_vectors(trusted, local, study.rules, bounds.reach)
+    unit = np.array(found.estimates())
+    wide = np.array(found.half_widths(study.level, joint=study.joint))
+    gaps = [b.disagreement for b in found.coordinates]
+    scales = [b.half * bounds.reach for b in bounds.bounds]
+    return VectorMeanRelease(
+        names=names,
+        bounds=tuple((float(b.lower), float(b.upper)) for b in bounds.bounds),
+        estimator=study.estimator,
+        estimate=_numbers(bounds.from_unit(unit)),
+        projected=_numbers(bounds.from_unit(bounds.project(unit))),
+        low=_numbers(bounds.from_unit(np.clip(unit - wide, -1, 1))),
+        high=_numbers(bounds.from_unit(np.clip(unit + wide, -1, 1))),
+        level=study.level,
+        joint=study.joint,
+        weights=tuple(b.weight for b in found.coordinates),
+        trusted=_trusted_group(bounds, trusted, trusted_people, found),
+        local=_local_group(bounds, local),
+        differences=tuple(
+            None if gap is None else gap.difference * scale for gap, scale in zip(gaps, scales, strict=True)
+        ),
+        p_values=found.p_values(),
+        noise=_kind(trusted.noise)[0] if trusted is not None else "none",
+        reports=study.invite.reports.name,
+        receipt=Receipt(
+            promises=_promises(study, trusted, local),
+            randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
+            simulated=rng.simulated or simulated_local,
+            unit="one person, one record, all of its columns",
+            assumes=_ASSUMES + simulation_notes(seeded=rng.simulated, reports=simulated_local),
+            ledger_entries=entries,
+        ),
+    )
+
+
+def _numbers(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, ...]:
+    return tuple(float(v) for v in x)
+
+
+def _trusted_group(bounds: VectorBounds, trusted: VectorSum | None, people: int, found: VectorBlend) -> VectorGroup:
+    d = bounds.dimensions
+    if trusted is None:
+        return VectorGroup(people, (people,) * d, (None,) * d, (None,) * d)
+    noise = trusted.noise.variance / (trusted.people * trusted.reach_steps) ** 2
+    errors = [
+        b.half * bounds.reach * math.sqrt(one.variance / trusted.people + noise)
+        for b, one in zip(bounds.bounds, found.coordinates, strict=True)
+    ]
+    return VectorGroup(people, (people,) * d, _numbers(bounds.from_unit(trusted.means * bounds.reach)), tuple(errors))
+
+
+def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> VectorGroup:
+    d = bounds.dimensions
+    if local is None:
+        return VectorGroup(0, (0,) * d, (None,) * d, (None,) * d)
+    plan = local.reports
+    worst = (plan.randomiser if isinstance(plan, ScalarReports) else plan).worst_variance
+    means: list[float | None] = []
+    errors: list[float | None] = []
+    for b, n, total, square in zip(bounds.bounds, local.counts, local.totals, local.squares, strict=True):
+        if n == 0:
+            means.append(None)
+            errors.append(None)
+            continue
+        mean = float(total / n)
+        seen = max(float(square / n) - mean**2, 0.0) * n / max(n - 1, 1)
+        few = worst if n < 30 else 0.0  # too few to trust their own spread
+        means.append(b.from_unit(bounds.reach * mean))
+        errors.append(b.half * bounds.reach * math.sqrt(max(seen, few) / n))
+    return VectorGroup(local.people, tuple(int(n) for n in local.counts), tuple(means), tuple(errors))
+
+
+# --- the receipt ------------------------------------------------------------------------------------------------------
+
+_ASSUMES = (
+    "who is in which group, and how many, is public; a person's data is replaced, not their choice",
+    "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
+    "the bounds, and the norm and radius, were chosen without looking at the data",
+    "devices randomise as stated; a dishonest one shifts the local mean by one report's reach over their number",
+)
+
+
+def _promises(study: VectorStudy, trusted: VectorSum | None, local: VectorReportSums | None) -> tuple[Promise, ...]:
+    invite = study.invite
+    found: list[Promise] = []
+    if trusted is not None:
+        kind, size = _kind(trusted.noise)
+        ball = "L2" if kind == "gaussian" else "L1"
+        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
+        found.append(
+            Promise(
+                "trusted",
+                VIEWER,
+                trusted.noise.guarantee,
+                f"discrete {kind} noise on each column's sum of {2 * HALF:,}-step values, {size:.6g} times their "
+                f"{ball} sensitivity",
+            )
+        )
+    if local is not None and local.people:
+        device = f"{invite.reports.name} report on their own device, for all columns together"
+        found.append(Promise("local", CURATOR, invite.promise, device))
+        found.append(Promise("local", VIEWER, invite.promise, device, "no amplification is claimed"))
+    return tuple(found)

@@ -1,0 +1,271 @@
+"""The vector mean: bounds and clipping, the sensitivity of a sum of vectors, and the messages that cross a boundary.
+
+A vector is put on a public lattice: `HALF` steps from the centre to the bound of each coordinate, so that coordinate j
+is a whole number of steps in [-HALF, HALF]. With a `norm` it is then shrunk towards the centre until its L1 or L2 norm,
+computed in integers, is within the radius. Sums of such vectors are exact, and so is their sensitivity.
+
+>>> bounds = VectorBounds((Bounds(0, 10), Bounds(-1, 1)), norm="l2", radius=1.0)
+>>> (bounds.steps([[10.0, 1.0], [5.0, 0.25]]) / HALF).round(6).tolist()
+[[0.707107, 0.707107], [0.0, 0.25]]
+>>> bounds.l2_sensitivity == 2 * HALF
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
+
+__all__ = [
+    "HALF",
+    "SHRINK",
+    "NormName",
+    "VectorBounds",
+    "VectorInvite",
+    "VectorReportSums",
+    "VectorSum",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+NormName = Literal["l1", "l2"]
+
+HALF = 2**24
+"""Lattice steps from the centre to a bound. With at most 1,024 dimensions a squared norm stays below 2^59, so that
+64-bit integers hold it exactly."""
+
+SHRINK = 1 - 2.0**-45
+"""A clipped vector is made this much shorter than its radius: more than six roundings of a double can add to it."""
+
+SMALLEST_RADIUS = 0.001
+
+
+@dataclass(frozen=True)
+class VectorBounds:
+    """A box, and inside it perhaps a ball: what is known of everybody's vector without looking at the data.
+
+    `bounds` holds each coordinate's lower and upper bound. In the unit coordinates [-1, 1] of these bounds, `norm` and
+    `radius` clip a vector further, to an L1 or L2 ball around the centre of the box: longer vectors are scaled down.
+    """
+
+    bounds: tuple[Bounds, ...]
+    norm: NormName | None = None
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        must(1 <= len(self.bounds) <= MOST_DIMENSIONS, "dimensions", f"must be between 1 and {MOST_DIMENSIONS:,}",
+             len(self.bounds))  # fmt: skip
+        must(self.norm in (None, "l1", "l2"), "norm", "must be l1 or l2", self.norm)
+        must((self.norm is None) == (self.radius is None), "radius", "must go together with a norm", self.radius)
+        if self.radius is not None:
+            ok = math.isfinite(self.radius) and self.radius >= SMALLEST_RADIUS
+            must(ok, "radius", f"must be at least {SMALLEST_RADIUS} (in half-ranges of the bounds)", self.radius)
+
+    @staticmethod
+    def of(
+        lower: Sequence[float], upper: Sequence[float], *, norm: NormName | None = None, radius: float | None = None
+    ) -> VectorBounds:
+        """From a list of lower and a list of upper bounds."""
+        must(len(lower) == len(upper), "upper", f"must hold as many bounds as lower ({len(lower)})", len(upper))
+        return VectorBounds(tuple(Bounds(a, b) for a, b in zip(lower, upper, strict=True)), norm, radius)
+
+    @property
+    def dimensions(self) -> int:
+        return len(self.bounds)
+
+    # --- how far a vector reaches -------------------------------------------------------------------------------------
+
+    @cached_property
+    def radius_steps(self) -> int | None:
+        """The radius in lattice steps, rounded down; None where the ball holds the whole box."""
+        if self.radius is None:
+            return None
+        d = self.dimensions
+        within = self.radius >= d if self.norm == "l1" else self.radius**2 >= d
+        return None if within else math.floor(self.radius * HALF)
+
+    @cached_property
+    def _l2_square(self) -> int:
+        """The largest squared L2 norm, in steps: d HALF^2 in the box; R^2 in an L2 ball.
+
+        In an L1 ball the longest vectors have as many coordinates as possible at their bound: for R = q HALF + r steps,
+        ``q HALF^2 + r^2``.
+        """
+        r = self.radius_steps
+        if r is None:
+            return self.dimensions * HALF**2
+        if self.norm == "l2":
+            return r * r
+        whole, rest = divmod(r, HALF)
+        return whole * HALF**2 + rest**2
+
+    @cached_property
+    def l1_sensitivity(self) -> int:
+        """How far the sum may move, in steps, when one person's vector is replaced: L1."""
+        r = self.radius_steps
+        if r is None:
+            return 2 * self.dimensions * HALF
+        return 2 * r if self.norm == "l1" else math.isqrt(4 * self.dimensions * r * r)
+
+    @cached_property
+    def l2_sensitivity(self) -> int:
+        """The same for L2, rounded up to a whole step."""
+        return math.isqrt(4 * self._l2_square - 1) + 1
+
+    @property
+    def reach(self) -> float:
+        """No coordinate is farther from the centre than this, in half-ranges."""
+        return self.reach_steps / HALF
+
+    @property
+    def reach_steps(self) -> int:
+        return min(HALF, self.radius_steps or HALF)
+
+    @property
+    def ratio(self) -> float:
+        """The largest L2 norm, in reaches."""
+        return max(1.0, math.sqrt(self._l2_square) / self.reach_steps)
+
+    # --- values, lattice, estimates -----------------------------------------------------------------------------------
+
+    def steps(self, values: Sequence[Sequence[float]] | Floats) -> Ints:
+        """Everybody's vector (one a row) on the lattice, clipped. What is not a number is refused."""
+        x = np.asarray(values, dtype=np.float64)
+        must(x.ndim == 2 and x.shape[1] == self.dimensions, "values",
+             f"must be rows of {self.dimensions} numbers", f"shape {x.shape}")  # fmt: skip
+        must(not bool(np.isnan(x).any()), "value", "must be a number", "a missing value")
+        out = np.empty(x.shape, dtype=np.int64)
+        for j, b in enumerate(self.bounds):
+            share = np.clip(x[:, j], b.lower, b.upper)
+            share -= b.lower
+            share *= 2 * HALF / b.width
+            out[:, j] = np.minimum(np.floor(share + 0.5), 2 * HALF) - HALF
+        return self.clip(out)
+
+    def clip(self, steps: Ints) -> Ints:
+        """Shrink rows beyond the radius towards the centre; whether a row is beyond is decided in integers.
+
+        Every operation on doubles is off by at most 2^-53 of its result, six of them by less than `SHRINK` takes away,
+        and rounding goes towards 0: the result's norm, in integers, is at most the radius.
+        """
+        radius = self.radius_steps
+        if radius is None:
+            return steps
+        size = np.abs(steps).sum(axis=1) if self.norm == "l1" else (steps * steps).sum(axis=1)
+        far = size > (radius if self.norm == "l1" else radius * radius)
+        length = size[far].astype(np.float64)
+        factor = radius * SHRINK / (length if self.norm == "l1" else np.sqrt(length))
+        out = steps.copy()
+        rows = steps[far]
+        out[far] = np.sign(rows) * np.floor(np.abs(rows) * factor[:, None]).astype(np.int64)
+        return out
+
+    def from_unit(self, z: Floats) -> Floats:
+        """From unit coordinates to the values' own."""
+        return np.array([b.from_unit(float(v)) for b, v in zip(self.bounds, z, strict=True)])
+
+    def project(self, z: Floats) -> Floats:
+        """The estimate (unit coordinates) put back into the box, then the ball: both steps can only come closer."""
+        inside = np.clip(z, -1.0, 1.0)
+        if self.radius_steps is None or self.radius is None:
+            return np.asarray(inside)
+        if self.norm == "l2":
+            return np.asarray(inside * min(1.0, self.radius / max(float(np.linalg.norm(inside)), 1e-300)))
+        size = np.abs(inside)
+        if size.sum() <= self.radius:
+            return np.asarray(inside)
+        # The nearest point of an L1 ball takes the same off every coordinate (Duchi et al. 2008).
+        down = np.sort(size)[::-1]
+        off = (np.cumsum(down) - self.radius) / np.arange(1, len(down) + 1)
+        return np.asarray(np.sign(inside) * np.maximum(size - off[np.flatnonzero(down > off)[-1]], 0.0))
+
+    @property
+    def text(self) -> str:
+        """The bounds in one word: whoever uses other bounds has another one."""
+        listed = ",".join(f"{float(b.lower)!r}:{float(b.upper)!r}" for b in self.bounds)
+        ball = "" if self.norm is None else f",norm={self.norm},radius={float(self.radius or 0)!r}"
+        return f"dimensions={self.dimensions}{ball},bounds={hashlib.sha256(listed.encode()).hexdigest()[:16]}"
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VectorInvite:
+    """What a device must know to take part."""
+
+    bounds: VectorBounds
+    reports: VectorReports
+
+    def __post_init__(self) -> None:
+        must(self.reports.dimensions == self.bounds.dimensions, "dimensions",
+             f"must be those of the bounds ({self.bounds.dimensions})", self.reports.dimensions)  # fmt: skip
+
+    @property
+    def promise(self) -> PureDP:
+        return self.reports.guarantee
+
+    @property
+    def text(self) -> str:
+        """The mechanism in one line, written beside every report."""
+        return f"{self.reports.text},epsilon={self.promise.epsilon!r},{self.bounds.text})"
+
+    @property
+    def simulated_text(self) -> str:
+        return f"{self.text} SIMULATED"
+
+
+@dataclass(frozen=True, eq=False)
+class VectorReportSums:
+    """Sums over local reports, one entry a coordinate, in reach coordinates; mergeable in any order.
+
+    `people` sent a report; `counts[j]` of them said something about coordinate j.
+    """
+
+    people: int
+    counts: Ints
+    totals: Floats
+    squares: Floats
+    reports: VectorReports
+
+    def __add__(self, other: VectorReportSums) -> VectorReportSums:
+        if self.reports != other.reports:
+            raise InvalidInput("`reports` must come from one mechanism to be added up. Got two different ones.")
+        return VectorReportSums(
+            self.people + other.people,
+            self.counts + other.counts,
+            self.totals + other.totals,
+            self.squares + other.squares,
+            self.reports,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSum:
+    """The trusted group's noisy sum, in steps, one entry a coordinate; the noise of each is independent."""
+
+    people: int
+    noisy_totals: tuple[int, ...]
+    noise: DiscreteLaplace | DiscreteGaussian
+    reach_steps: int = field(default=HALF)
+
+    def __post_init__(self) -> None:
+        must(self.people >= 1, "people", "must be at least 1", self.people)
+
+    @property
+    def means(self) -> Floats:
+        """In reach coordinates."""
+        return np.array([total / (self.people * self.reach_steps) for total in self.noisy_totals])

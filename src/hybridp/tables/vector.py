@@ -1,0 +1,215 @@
+"""The totals from which a vector mean is estimated, read from a table under rules that every record must obey."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusableRows, must
+from hybridp.tables.engine import answers, arrays, execute, quoted, written
+from hybridp.tables.lattice import Lattice
+from hybridp.tables.source import Rows
+
+__all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_values", "local_vectors", "stream", "vector_totals"]
+
+CHUNK = 2**16
+_fresh = itertools.count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorQuery:
+    """Which columns hold what, and the public rules that their fields must obey.
+
+    `trust` holds exactly `trusted` or `local` (None: everybody is local). The columns `values` are put on `half` steps
+    from the centre to each bound and, with a `radius` (in steps), shrunk by the factor ``radius shrink/norm`` where
+    their L1 or L2 norm exceeds it. `reads` says whose vectors are read: those of the trusted, the local or both. A
+    local person answers exactly `reported` of the columns `reports`, each within its bounds; other fields are empty.
+    Reports are summed as (report - centre)/reach, and lie within their bound of the centre. A missing value is refused,
+    or replaced by the public `missing` of its column.
+    """
+
+    values: tuple[str, ...]
+    trust: str | None
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    half: int
+    norm: str | None = None
+    radius: int | None = None
+    shrink: float = 1.0
+    missing: tuple[float, ...] | None = None
+    person: str | None = None
+    reads: str = "trusted"
+    reports: tuple[str, ...] | None = None
+    reported: int = 0
+    report_centres: tuple[float, ...] = ()
+    report_reaches: tuple[float, ...] = ()
+    report_bounds: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        d = len(self.values)
+        must(d >= 1, "columns", "must name at least one column", d)
+        must(len(set(self.values)) == d, "columns", "must name each column once", ", ".join(self.values))
+        for name, given in (("lower", self.lower), ("upper", self.upper), ("missing", self.missing or self.lower)):
+            must(len(given) == d, name, f"must hold one number for each of the {d} columns", len(given))
+        for lattice, value in zip(self.lattices, self.missing or (), strict=self.missing is not None):
+            must(lattice.lower <= value <= lattice.upper, "missing", "must lie within the bounds", value)
+        must(self.reads in ("trusted", "local", "all"), "reads", "must be trusted, local or all", self.reads)
+
+    @property
+    def lattices(self) -> tuple[Lattice, ...]:
+        return tuple(Lattice(a, b, 2 * self.half) for a, b in zip(self.lower, self.upper, strict=True))
+
+
+@dataclass(frozen=True)
+class VectorTotals:
+    """Counts and sums of both groups, one entry a column.
+
+    `trusted_sums` is exact, and raw: it needs noise before it may be released. Sums of reports are of already private
+    numbers, less their centres.
+    """
+
+    trusted_people: int
+    trusted_sums: tuple[int, ...]
+    local_people: int
+    report_counts: tuple[int, ...]
+    report_sums: tuple[float, ...]
+    report_square_sums: tuple[float, ...]
+
+
+def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
+    """The totals of `query`, from one scan of the table; a record that breaks a rule is refused.
+
+    >>> import pathlib, tempfile
+    >>> from hybridp.tables import open_rows
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name, "people.csv")
+    >>> _ = file.write_text("a,b,trust\\n10,10,trusted\\n0,5,trusted\\n")
+    >>> query = VectorQuery(values=("a", "b"), trust="trust", lower=(0, 0), upper=(10, 10), half=1000)
+    >>> with open_rows(file) as rows:
+    ...     vector_totals(rows, query).trusted_sums
+    (0, 1000)
+    >>> folder.cleanup()
+    """
+    from hybridp.tables import vector_queries
+
+    check_columns(rows, query)
+    if query.person is not None:
+        (found,) = answers(rows, vector_queries.people(query))
+        if not found["rows"] == found["named"] == found["people"]:
+            raise UnusableRows(f"Column `{query.person}` must name a person in every row, and each person once.")
+    groups = {group["trusted"]: group for group in answers(rows, vector_queries.totals(rows, query))}
+    empty: dict[str, Any] = {"records": 0}
+    trusted, local = groups.get(True, empty), groups.get(False, empty)
+    if None in groups or local.get("local", 0) != local["records"]:
+        raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+    if query.reads in ("trusted", "all"):
+        check_values(trusted, int(trusted["records"]), query)
+    if query.reads in ("local", "all"):
+        check_values(local, int(local["records"]), query)
+    _check_reports(local, query)
+    d = range(len(query.values))
+
+    def reported(name: str) -> list[Any]:
+        return [local.get(f"{name}{j}") or 0 for j in d]
+
+    half = query.report_reaches or (1.0,) * len(query.values)
+    return VectorTotals(
+        trusted_people=int(trusted["records"]),
+        trusted_sums=tuple(int(trusted.get(f"steps{j}") or 0) for j in d),
+        local_people=int(local["records"]),
+        report_counts=tuple(int(n) for n in reported("reported")),
+        report_sums=tuple(float(s) / h for s, h in zip(reported("reports"), half, strict=True)),
+        report_square_sums=tuple(float(s) / h / h for s, h in zip(reported("squares"), half, strict=True)),
+    )
+
+
+def local_vectors(rows: Rows, query: VectorQuery, chunk: int = CHUNK) -> Iterator[NDArray[np.int64]]:
+    """For a trial: the local people's vectors on the lattice, one a row, after the rules of `vector_totals`."""
+    from hybridp.tables import vector_queries
+
+    must(query.reads != "trusted", "reads", "must be local or all to read vectors of local people", query.reads)
+    vector_totals(rows, query)
+    table = f"vectors_{next(_fresh)}"
+    execute(rows, f"CREATE TEMP TABLE {quoted(table)} AS {written(vector_queries.vectors(rows, query))}")
+    names = [f"c{j}" for j in range(len(query.values))]
+    for part in stream(rows, table, names, chunk):
+        yield np.stack([np.asarray(part[name], dtype=np.int64) for name in names], axis=1)
+
+
+def stream(rows: Rows, table: str, names: list[str], chunk: int) -> Iterator[dict[str, Any]]:
+    """The columns of a temporary table, some rows at a time; the table is dropped at the end."""
+    must(chunk >= 1, "chunk", "must be at least 1", chunk)
+    listed = ", ".join(quoted(name) for name in names)
+    try:
+        for start in itertools.count(0, chunk):
+            here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
+            part = arrays(rows, f"SELECT {listed} FROM {quoted(table)} WHERE {here} ORDER BY rowid")
+            if not len(part[names[0]]):
+                return
+            yield part
+    finally:
+        execute(rows, f"DROP TABLE {quoted(table)}")
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def check_columns(rows: Rows, query: VectorQuery) -> None:
+    for name in query.values:
+        rows.need("columns", name)
+    for parameter, column in (("trust", query.trust), ("person", query.person)):
+        if column is not None:
+            rows.need(parameter, column)
+    for name in query.reports or ():
+        rows.need("report", name)
+    for name in (*query.values, *(query.reports or ())):
+        if not (rows.is_number(name) or rows.is_text(name)):
+            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+    if query.trust is not None and not rows.is_text(query.trust):
+        raise UnusableRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+
+
+def check_values(group: dict[str, Any], people: int, query: VectorQuery) -> None:
+    for j, name in enumerate(query.values):
+        if group.get(f"text{j}"):
+            raise UnusableRows(f"Column `{name}` must hold numbers.")
+    for j, name in enumerate(query.values):
+        if group.get(f"valued{j}", 0) != people:
+            raise UnusableRows(
+                f"Column `{name}` must have a value where it is read; "
+                "public values for missing ones may be given as `missing`."
+            )
+
+
+def _check_reports(group: dict[str, Any], query: VectorQuery) -> None:
+    if not group["records"] or query.reads in ("local", "all"):
+        return
+    if query.reports is None:
+        raise UnusableRows(
+            f"Column `{query.trust}` labels records `local`: the columns of their reports must be there."
+        )
+    for j, name in enumerate(query.reports):
+        if group[f"wordy{j}"]:
+            raise UnusableRows(f"Column `{name}` must hold numbers.")
+        least, most, squares = (group[f"{what}{j}"] for what in ("least", "most", "squares"))
+        if least is None:
+            continue
+        if not all(map(math.isfinite, (least, most, squares))):
+            raise UnusableRows(f"Column `{name}` must hold finite reports.")
+        centre, reach = query.report_centres[j], query.report_bounds[j]
+        if least < centre - reach or most > centre + reach:
+            raise UnusableRows(
+                f"Column `{name}` has a report that this mechanism cannot produce: "
+                f"reports lie between {centre - reach} and {centre + reach}."
+            )
+    if group["uneven"]:
+        raise UnusableRows(
+            f"Columns `{query.reports[0]}` and following must hold {query.reported} of {len(query.reports)} reports "
+            "in every local row."
+        )

@@ -1,0 +1,159 @@
+"""The queries of the vector mean: records, their vectors on the lattice, and the totals.
+
+Coordinates are integers from the lattice on, and a squared norm fits 64 bits (`hybridp.public.vector.HALF`), so that
+whether a vector is clipped is decided exactly; a clipped one is shrunk and rounded towards the centre.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.sql import both, cast, column, count_if, double, is_missing, labelled, level, named, whole
+from hybridp.tables.sql import not_a_number as not_number
+from hybridp.tables.sql import number as as_number
+
+if TYPE_CHECKING:
+    from hybridp.tables.vector import VectorQuery
+
+__all__ = ["clipped", "copied", "draw_problems", "people", "totals", "vectors"]
+
+
+def _added(terms: list[Any]) -> Any:
+    total = terms[0]
+    for term in terms[1:]:
+        total = exp.Add(this=total, expression=term)
+    return total
+
+
+def _flags(query: VectorQuery) -> tuple[Any, Any]:
+    """Whether a record is trusted, and whether it is local; without a column of labels everybody is local."""
+    if query.trust is None:
+        return exp.false(), exp.true()
+    return labelled(column(query.trust), "trusted"), labelled(column(query.trust), "local")
+
+
+def clipped(rows: Rows, query: VectorQuery) -> exp.Select:
+    """Every record with its labels, the coordinates `c0`, `c1`, ... of the vectors that are read here, and reports."""
+    trusted, local = _flags(query)
+    fields = [named(trusted, "trusted"), named(local, "local")]
+    read = column(query.reads) if query.reads != "all" else exp.or_(column("trusted"), column("local"))
+    steps: list[Any] = [column("trusted"), column("local")]
+    for j, (name, lattice) in enumerate(zip(query.values, query.lattices, strict=True)):
+        raw, value = f"raw{j}", f"value{j}"
+        fields += [named(column(name), raw), named(as_number(column(name), is_text=rows.is_text(name)), value)]
+        here: Any = level(column(value), lattice, None if query.missing is None else query.missing[j])
+        centred = exp.Sub(this=exp.paren(here), expression=whole(query.half))
+        steps.append(named(exp.Case().when(read.copy(), centred), f"s{j}"))
+        steps.append(named(both(read.copy(), not_number(column(raw), column(value))), f"text{j}"))
+    for j, name in enumerate(query.reports or ()):
+        sent = as_number(column(name), is_text=rows.is_text(name))
+        fields += [named(column(name), f"told{j}"), named(sent, f"sent{j}")]
+        steps += [column(f"sent{j}"), named(not_number(column(f"told{j}"), column(f"sent{j}")), f"wordy{j}")]
+    base = exp.select(*fields).from_(VIEW)
+    on_lattice = exp.select(*steps).from_(base.subquery("fields"))
+    return _shrunk(on_lattice, query)
+
+
+def _shrunk(on_lattice: exp.Select, query: VectorQuery) -> exp.Select:
+    d = len(query.values)
+    kept = [column("trusted"), column("local"), *(column(f"text{j}") for j in range(d))]
+    for j in range(len(query.reports or ())):
+        kept += [column(f"sent{j}"), column(f"wordy{j}")]
+    if query.radius is None:
+        outputs = [*kept, *(named(column(f"s{j}"), f"c{j}") for j in range(d))]
+        return exp.select(*outputs).from_(on_lattice.subquery("steps"))
+    s = [column(f"s{j}") for j in range(d)]
+    square = query.norm == "l2"
+    size = _added([exp.Mul(this=c, expression=c.copy()) if square else exp.Abs(this=c) for c in s])
+    sized = exp.select(*kept, *(c.copy() for c in s), named(size, "size")).from_(on_lattice.subquery("steps"))
+    limit = whole(query.radius**2 if square else query.radius)
+    length: Any = cast(column("size"), "double")
+    factor = exp.Div(this=double(query.radius * query.shrink), expression=exp.Sqrt(this=length) if square else length)
+    far = named(exp.Case().when(exp.GT(this=column("size"), expression=limit), factor), "factor")
+    factored = exp.select(*kept, *(c.copy() for c in s), far).from_(sized.subquery("sized"))
+    outputs = list(kept)
+    for j, c in enumerate(s):
+        scaled = exp.Mul(this=cast(exp.Abs(this=c.copy()), "double"), expression=column("factor"))
+        shrunk = exp.Mul(
+            this=cast(exp.Sign(this=c.copy()), "bigint"), expression=cast(exp.Floor(this=scaled), "bigint")
+        )
+        case = exp.Case().when(is_missing(column("factor")), c.copy()).else_(shrunk)
+        outputs.append(named(case, f"c{j}"))
+    return exp.select(*outputs).from_(factored.subquery("factored"))
+
+
+def totals(rows: Rows, query: VectorQuery) -> exp.Select:
+    """The totals of each group (trusted: true, false, or NULL without a label), with a count of every problem."""
+    asked: dict[str, Any] = {"records": exp.Count(this=exp.Star()), "local": count_if(column("local"))}
+    for j in range(len(query.values)):
+        asked |= {f"steps{j}": exp.Sum(this=column(f"c{j}")), f"valued{j}": exp.Count(this=column(f"c{j}"))}
+        asked[f"text{j}"] = count_if(column(f"text{j}"))
+    answered = []
+    for j, centre in enumerate(query.report_centres if query.reports else ()):
+        sent = column(f"sent{j}")
+        moved = exp.paren(exp.Sub(this=sent, expression=double(centre)))
+        asked |= {
+            f"reports{j}": exp.Sum(this=moved),
+            f"squares{j}": exp.Sum(this=exp.Mul(this=moved.copy(), expression=moved.copy())),
+            f"reported{j}": exp.Count(this=sent.copy()),
+            f"least{j}": exp.Min(this=sent.copy()),
+            f"most{j}": exp.Max(this=sent.copy()),
+            f"wordy{j}": count_if(column(f"wordy{j}")),
+        }
+        answered.append(cast(exp.not_(is_missing(sent.copy())), "int"))
+    if answered:
+        asked["uneven"] = count_if(exp.NEQ(this=exp.paren(_added(answered)), expression=whole(query.reported)))
+    outputs = [column("trusted"), *(named(this, name) for name, this in asked.items())]
+    return exp.select(*outputs).from_(clipped(rows, query).subquery("vectors")).group_by(column("trusted"))
+
+
+def vectors(rows: Rows, query: VectorQuery) -> exp.Select:
+    """The vectors of the local people of a trial, in ascending order: a seeded simulation repeats itself."""
+    c = [column(f"c{j}") for j in range(len(query.values))]
+    found = exp.select(*c).from_(clipped(rows, query).subquery("vectors")).where(column("local"))
+    return found.order_by(*(each.copy() for each in c))
+
+
+def people(query: VectorQuery) -> exp.Select:
+    """How many rows there are, how many name a person, and how many people they name."""
+    who = column(query.person or "")
+    asked = {
+        "rows": exp.Count(this=exp.Star()),
+        "named": exp.Count(this=who),
+        "people": exp.Count(this=exp.Distinct(expressions=[who.copy()])),
+    }
+    return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
+
+
+def draw_problems(table: str, dimensions: int) -> exp.Select:
+    """The counts that tell whether every row of a file to randomise obeys the rules."""
+    asked: dict[str, Any] = {
+        "records": exp.Count(this=exp.Star()),
+        "known": count_if(exp.or_(column("trusted"), column("local"))),
+        "local": count_if(column("local")),
+    }
+    for j in range(dimensions):
+        asked |= {f"valued{j}": exp.Count(this=column(f"c{j}")), f"text{j}": count_if(column(f"text{j}"))}
+    return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
+
+
+def copied(
+    rows: Rows, query: VectorQuery, names: tuple[str, ...], mechanism_column: str, mechanism_text: str, drawn: str
+) -> exp.Select:
+    """The rows in their order beside their reports; raw values are copied only where the row itself says `trusted`."""
+
+    def of(name: str) -> Any:
+        return exp.column(name, table=VIEW, quoted=True)
+
+    trusted = exp.false() if query.trust is None else labelled(of(query.trust), "trusted")
+    local = exp.true() if query.trust is None else labelled(of(query.trust), "local")
+    kept: dict[str, Any] = {name: of(name) for name in rows.columns}
+    kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in query.values}
+    kept |= {name: exp.column(f"y{j}", table=drawn, quoted=True) for j, name in enumerate(names)}
+    kept[mechanism_column] = exp.Case().when(local, exp.Literal.string(mechanism_text))
+    # DuckDB alone pairs rows by position, which is how a file's order is kept.
+    beside = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")
+    return exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW).join(beside)

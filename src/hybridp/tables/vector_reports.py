@@ -1,0 +1,102 @@
+"""Randomising a file of vectors: each local row's values become one report, in a copy of the file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusableRows, must
+from hybridp.tables.engine import answers, execute, quoted, written
+from hybridp.tables.reports import _write
+from hybridp.tables.source import Rows
+from hybridp.tables.vector import CHUNK, VectorQuery, check_columns, check_values, stream
+
+__all__ = ["write_vector_reports"]
+
+RandomiseVectors = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+_fresh = itertools.count()
+
+
+def write_vector_reports(
+    rows: Rows,
+    query: VectorQuery,
+    names: tuple[str, ...],
+    *,
+    mechanism_column: str,
+    mechanism_text: str,
+    randomise: RandomiseVectors,
+    out: str | os.PathLike[str],
+    overwrite: bool = False,
+    chunk: int = CHUNK,
+) -> int:
+    """Copy the rows to `out` (CSV or Parquet) with reports in place of local values; return how many rows report.
+
+    Rows labelled `local` (all rows when the query has no trust column) lose the values of the query's columns and get
+    `randomise(vector)` in the columns `names`, empty where it is NaN; trusted rows keep theirs and get none. The order
+    of the rows is kept, and the copy appears under its name only when it is complete.
+    """
+    from hybridp.tables import vector_queries
+
+    query = replace(query, reads="local", reports=None)
+    target = Path(out)
+    check_columns(rows, query)
+    _check_target(rows, target, (*names, mechanism_column), overwrite=overwrite)
+    if query.person is not None:
+        (found,) = answers(rows, vector_queries.people(query))
+        if not found["rows"] == found["named"] == found["people"]:
+            raise UnusableRows(f"Column `{query.person}` must name a person in every row, and each person once.")
+    serial = next(_fresh)
+    levelled, drawn = f"vector_levels_{serial}", f"vector_draws_{serial}"
+    d = len(query.values)
+    try:
+        execute(rows, f"CREATE TEMP TABLE {levelled} AS {written(vector_queries.clipped(rows, query))}")
+        (found,) = answers(rows, vector_queries.draw_problems(levelled, d))
+        local = int(found["local"] or 0)
+        if (found["known"] or 0) != found["records"]:
+            raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+        check_values(found, local, query)
+        _draw(rows, levelled, drawn, d, randomise, chunk)
+        copy = vector_queries.copied(rows, query, names, mechanism_column, mechanism_text, drawn)
+        _write(rows, written(copy), target)
+    finally:
+        for table in (levelled, drawn):
+            execute(rows, f"DROP TABLE IF EXISTS {table}")
+    return local
+
+
+def _check_target(rows: Rows, target: Path, added: tuple[str, ...], *, overwrite: bool) -> None:
+    taken = {name.lower() for name in rows.columns}
+    for name in added:
+        must(name.lower() not in taken, "columns", "must not have a column for reports yet", f"`{name}`")
+        taken.add(name.lower())
+    writable = target.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
+    must(writable, "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
+    must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
+    must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
+
+
+def _draw(rows: Rows, levelled: str, drawn: str, d: int, randomise: RandomiseVectors, chunk: int) -> None:
+    """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local or says nothing."""
+    execute(rows, f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} DOUBLE' for j in range(d))})")
+    name = f"{drawn}_chunk"
+    for part in stream(rows, levelled, ["local", *(f"c{j}" for j in range(d))], chunk):
+        local = np.asarray(part["local"], dtype=np.bool_)
+        sent = np.full((len(local), d), np.nan)
+        if local.any():
+            steps = [np.asarray(np.ma.filled(part[f"c{j}"], 0), dtype=np.int64)[local] for j in range(d)]
+            told = np.asarray(randomise(np.stack(steps, axis=1)), dtype=np.float64)
+            must(told.shape == (int(local.sum()), d), "randomise", "must return one report for each vector",
+                 f"shape {told.shape}")  # fmt: skip
+            sent[local] = told
+        rows.connection.register(name, {f"y{j}": np.ascontiguousarray(sent[:, j]) for j in range(d)})
+        try:
+            listed = ", ".join(f"CASE WHEN isnan(y{j}) THEN NULL ELSE y{j} END" for j in range(d))
+            execute(rows, f"INSERT INTO {drawn} SELECT {listed} FROM {quoted(name)}")
+        finally:
+            rows.connection.unregister(name)

@@ -1,0 +1,174 @@
+"""Blending vectors: every coordinate as the mean's own blend, intervals that cover, p-values that are adjusted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.blend.mean import Rule, blend
+from hybridp.blend.vector import blend_vectors, holm
+from hybridp.device.vector import reach_reports
+from hybridp.errors import InvalidInput
+from hybridp.noise import discrete_gaussian, discrete_laplace
+from hybridp.protocols.vector import add_up
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.mechanisms import discrete_laplace as laplace_noise
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.randomisers import LEVELS
+from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
+from hybridp.public.vector_noise import vector_noise
+from hybridp.public.vector_randomisers import scalar_reports, vector_reports
+from hybridp.randomness import seeded
+
+PLAN = scalar_reports(PureDP(1.0), 3, 1)
+RULES = [
+    Rule(),
+    Rule("kvh", sd=0.4),
+    Rule("pwh"),
+    Rule("naive"),
+    Rule("fixed", weight=0.3),
+    Rule("tcm-only"),
+    Rule("lm-only"),
+    Rule("skew-aware"),
+]
+
+
+def local_sums(people: int = 3000) -> VectorReportSums:
+    counts = np.array([people // 3, people // 2, people // 6])
+    return VectorReportSums(people, counts, counts * np.array([0.1, -0.2, 0.3]), counts * 5.2, PLAN)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_a_coordinate_is_blended_like_a_mean_of_its_own(rule: Rule) -> None:
+    """The same figures as messages of the mean, on the mean's own lattice, give the same estimate and weight."""
+    bounds = VectorBounds.of([0] * 3, [1] * 3)
+    noise = vector_noise(PureDP(1.0), bounds)
+    assert isinstance(noise, DiscreteLaplace)
+    trusted = VectorSum(200, (20 * HALF, -30 * HALF, 0), noise)
+    local = local_sums()
+    found = blend_vectors(trusted, local, [rule], 1.0)
+    finer = LEVELS // (2 * HALF)
+    same = laplace_noise(PureDP(1.0), noise.sensitivity * finer)
+    for j, one in enumerate(found.coordinates):
+        alone = blend(
+            TrustedSummary(200, (trusted.noisy_totals[j] + 200 * HALF) * finer, same),
+            LocalSummary(int(local.counts[j]), float(local.totals[j]), float(local.squares[j]), PLAN.randomiser),
+            rule,
+        )
+        assert one.estimate == pytest.approx(alone.estimate, rel=1e-9)
+        assert one.weight == pytest.approx(alone.weight, rel=1e-9)
+        assert one.half_width(0.9) == pytest.approx(alone.half_width(0.9), rel=1e-6)
+        assert found.half_widths(0.9, joint=True)[j] == pytest.approx(one.half_width(1 - 0.1 / 3))
+
+
+def test_rules_may_differ_between_coordinates() -> None:
+    bounds = VectorBounds.of([0] * 3, [1] * 3)
+    trusted = VectorSum(200, (0, 0, 0), vector_noise(PureDP(1.0), bounds))
+    found = blend_vectors(trusted, local_sums(), [Rule("fixed", weight=w) for w in (0.1, 0.5, 0.9)], 1.0)
+    assert [b.weight for b in found.coordinates] == [0.1, 0.5, 0.9]
+    with pytest.raises(InvalidInput, match="`rules` must be one, or one for each of the 3 coordinates"):
+        blend_vectors(trusted, local_sums(), [Rule(), Rule()], 1.0)
+
+
+def test_one_group_alone_is_the_estimate_and_none_is_refused() -> None:
+    trusted = VectorSum(200, (HALF, 0, 0), vector_noise(PureDP(1.0), VectorBounds.of([0] * 3, [1] * 3)))
+    alone = blend_vectors(trusted, None, [Rule()], 1.0)
+    assert [b.weight for b in alone.coordinates] == [1, 1, 1]
+    assert alone.p_values() == (None, None, None)
+    local = blend_vectors(None, local_sums(), [Rule()], 1.0)
+    assert local.estimates() == pytest.approx([0.1, -0.2, 0.3])
+    with pytest.raises(InvalidInput, match="`people` must be at least 1 in one of the groups"):
+        blend_vectors(None, None, [Rule()], 1.0)
+    silent = VectorReportSums(2, np.array([1, 1, 0]), np.zeros(3), np.ones(3), PLAN)
+    with pytest.raises(InvalidInput, match=r"report on every coordinate, or trust the curator\. Got 2 of 3"):
+        blend_vectors(None, silent, [Rule()], 1.0)
+    mixed = blend_vectors(trusted, silent, [Rule()], 1.0)
+    assert mixed.coordinates[2].weight == 1
+    assert mixed.p_values()[2] is None
+
+
+def test_holm_is_the_textbook_procedure() -> None:
+    """Reject in order while p <= level/(m - rank): the adjusted values reject the same hypotheses at every level."""
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        p = rng.random(6) ** 3
+        adjusted = holm(p.tolist())
+        for level in (0.01, 0.05, 0.2):
+            rejected = set()
+            for rank, j in enumerate(np.argsort(p)):
+                if p[j] > level / (len(p) - rank):
+                    break
+                rejected.add(int(j))
+            assert {j for j, q in enumerate(adjusted) if q <= level} == rejected
+
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+CELLS = [
+    (4, None, None, 1.0, 0.0, "sampling", 200, 2000),
+    (4, None, None, 4.0, 1e-6, "unit-vector", 200, 1000),
+    (6, "l2", 0.8, 2.0, 1e-6, "unit-vector", 300, 2500),
+    (3, "l1", 0.9, 2.0, 0.0, "sampling", 50, 600),
+    (4, None, None, 1.0, 0.0, "per-coordinate", 0, 3000),
+]
+RUNS = 200
+
+
+@pytest.mark.parametrize(("d", "norm", "radius", "epsilon", "delta", "name", "k", "n_l"), CELLS)
+def test_intervals_cover_as_often_as_they_say(
+    d: int, norm: Any, radius: float | None, epsilon: float, delta: float, name: Any, k: int, n_l: int
+) -> None:
+    """Each coordinate and all together, over fresh crowds; the mean of the clipped vectors is the truth."""
+    bounds = VectorBounds.of([-1] * d, [1] * d, norm=norm, radius=radius)
+    promise = ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+    invite = VectorInvite(bounds, vector_reports(name, promise, d, bounds.ratio))
+    noise = vector_noise(promise, bounds)
+    draw = np.random.default_rng(d)
+
+    def crowd(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        return bounds.steps(2 * draw.beta(2, 3, size=(n, d)) - 1)
+
+    truth = crowd(400_000).mean(axis=0) / HALF
+    each, together, too_short = [], [], []
+    for run in range(RUNS):
+        rng = seeded(run)
+        trusted = None
+        if k:
+            total = crowd(k).sum(axis=0)
+            if isinstance(noise, DiscreteLaplace):
+                total += discrete_laplace(noise.scale, d, rng=rng)
+            else:
+                total += discrete_gaussian(noise.sigma, d, rng=rng)
+            trusted = VectorSum(k, tuple(int(t) for t in total), noise, bounds.reach_steps)
+        local = add_up(reach_reports(crowd(n_l), invite, rng=rng), invite)
+        found = blend_vectors(trusted, local, [Rule()], bounds.reach)
+        error = np.abs(np.array(found.estimates()) - truth)
+        wide = np.array(found.half_widths(0.95, joint=False))
+        each += (error <= wide).tolist()
+        too_short += (error <= 0.5 * wide).tolist()
+        together.append(bool((error <= found.half_widths(0.95, joint=True)).all()))
+    assert 0.93 <= np.mean(each) <= 0.995
+    assert stats.binomtest(sum(each), len(each), 0.95, alternative="less").pvalue > 1e-6
+    assert stats.binomtest(sum(together), RUNS, 0.95, alternative="less").pvalue > 1e-4
+    # The control: half the width does not cover.
+    assert stats.binomtest(sum(too_short), len(too_short), 0.95, alternative="less").pvalue < 1e-6
+
+
+def test_groups_that_differ_in_one_coordinate_are_told_so() -> None:
+    bounds = VectorBounds.of([-1] * 5, [1] * 5)
+    noise = vector_noise(PureDP(2.0), bounds)
+    plan = vector_reports("sampling", PureDP(2.0), 5, bounds.ratio)
+    counts = np.full(5, 4000)
+    local = VectorReportSums(20_000, counts, counts * 0.1, counts * (plan.cost(0.0) / 5 + 0.2), plan)
+    total = [round(5000 * HALF * m) for m in (0.1, 0.1, 0.6, 0.1, 0.1)]
+    found = blend_vectors(VectorSum(5000, tuple(total), noise), local, [Rule()], 1.0)
+    p = found.p_values()
+    assert p[2] is not None
+    assert p[2] < 1e-4
+    assert all(q is not None and q > 0.5 for j, q in enumerate(p) if j != 2)
+    assert math.isclose(found.coordinates[2].disagreement.difference, 0.5, rel_tol=1e-6)  # type: ignore[union-attr]

@@ -1,0 +1,124 @@
+"""The two commands about vectors, run as commands of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from hybridp.blend.mean import ESTIMATORS
+from hybridp.cli import vector
+from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES
+
+X = np.random.default_rng(3).beta(2, 4, size=(900, 3)) * [10, 20, 30]
+SHAPE = "--columns a b c --lower 0 0 0 --upper 10 20 30 --trust trust"
+
+
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{i},{a:.4f},{b:.4f},{c:.4f},{'trusted' if i % 3 == 0 else 'local'}" for i, (a, b, c) in enumerate(X)]
+    file = tmp_path / "people.csv"
+    file.write_text("\n".join(["id,a,b,c,trust", *lines]) + "\n")
+    return file
+
+
+def run(command: click.Command, line: str) -> Result:
+    return CliRunner().invoke(command, line.split())
+
+
+def done(command: click.Command, line: str) -> dict[str, Any]:
+    result = run(command, f"{line} --json")
+    assert result.exit_code == 0, result.exception
+    assert result.stdout.count("\n") == 1
+    document = json.loads(result.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.mark.parametrize("how", ["", "--local unit-vector", "--norm l2 --radius 0.9", "--local per-coordinate"])
+def test_randomise_then_release(people: Path, how: str) -> None:
+    sent = done(vector.randomise, f"people.csv {SHAPE} --epsilon 4 --out sent.csv --person id {how}")
+    assert sent["randomised"] == 600
+    assert sent["simulated"] is False
+    assert Path("sent.csv").read_text().startswith("id,a,b,c,trust,a_report,b_report,c_report,report_mechanism\n")
+    found = done(vector.release, f"sent.csv {SHAPE} --epsilon 4 --person id {how}")
+    assert found["mechanisms"]["local"] == sent["local"]
+    assert found["simulated"] is False
+    assert found["groups"]["trusted"]["people"] == 300
+    for j, name in enumerate("abc"):
+        assert abs(found["estimate"][name] - X[:, j].mean()) < (12 if "norm" in how else 8) * (j + 1)
+
+
+def test_the_rows_of_a_trial(people: Path) -> None:
+    line = f"people.csv {SHAPE} --epsilon 1 --delta 1e-6 --simulate-local --seed 3 --joint --plot p.png"
+    found = done(vector.release, line)
+    assert found["simulated"] is True
+    assert found["interval"]["joint"] is True
+    assert found["plot"] == "p.png"
+    assert Path("p.png").stat().st_size > 1000
+    shown = run(vector.release, line)
+    assert shown.exit_code == 0
+    assert "Receipt" in shown.stdout
+    assert "SIMULATED" in shown.stderr
+
+
+def test_one_bound_may_stand_for_all(people: Path) -> None:
+    line = "people.csv --columns a b c --lower -30 --upper 30 --trust trust --epsilon 4 --simulate-local --seed 1"
+    assert done(vector.release, line)["task"] == "vector-mean"
+
+
+def test_known_sizes_make_kvh(people: Path) -> None:
+    line = f"people.csv {SHAPE} --epsilon 4 --simulate-local --seed 1 --estimator kvh"
+    assert done(vector.release, f"{line} --sd 1.8 3.6 5.4")["estimator"] == "kvh"
+    fixed = done(vector.release, f"people.csv {SHAPE} --epsilon 4 --simulate-local --estimator fixed --weight 0.25")
+    assert set(fixed["weight"].values()) == {0.25}
+
+
+def test_a_ledger_is_made_charged_and_kept_to(people: Path) -> None:
+    line = f"people.csv {SHAPE} --epsilon 1 --simulate-local --ledger l.ledger"
+    assert done(vector.release, line)["receipt"]["ledger_entries"] == [1, 2]
+    assert isinstance(run(vector.release, line).exception, BudgetExceeded)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"people.csv {SHAPE} --epsilon 0", "`epsilon` must be positive and finite"),
+        (
+            "people.csv --columns a b c --lower 0 0 --upper 1 --trust trust --epsilon 1",
+            "`lower` must hold one number, or",
+        ),
+        (
+            "people.csv --columns a b --lower 2 --upper 1 --trust trust --epsilon 1",
+            "`upper` must be greater than lower",
+        ),
+        (f"people.csv {SHAPE} --epsilon 1 --norm l2 --radius -2", "`radius` must be at least 0.001"),
+        (f"people.csv {SHAPE} --epsilon 1 --radius 2", "`radius` must go together with a norm"),
+        (f"people.csv {SHAPE} --epsilon 1 --noise gaussian", "`delta` must be positive for Gaussian noise"),
+        (f"people.csv {SHAPE} --epsilon 1 --estimator kvh", "`sd` must be given for the known-variance"),
+        (f"people.csv {SHAPE} --epsilon 1 --estimator kvh --sd 99", "`sd` must be positive and at most 5"),
+        (f"people.csv {SHAPE} --epsilon 1 --plot p.doc", "`--plot` must end in"),
+        (f"people.csv {SHAPE} --epsilon 1", "Column `trust` labels records `local`"),
+        ("people.csv --columns a z --lower 0 --upper 1 --trust trust --epsilon 1", "`columns` must be a column of"),
+        (
+            "people.csv --columns a a --lower 0 --upper 1 --trust trust --epsilon 1",
+            "`columns` must name each column once",
+        ),
+    ],
+)
+def test_refusals_are_one_sentence(people: Path, line: str, sentence: str) -> None:
+    found = run(vector.release, line).exception
+    assert isinstance(found, InvalidInput)
+    assert str(found).startswith(sentence)
+
+
+def test_the_choices_are_the_library_s() -> None:
+    assert tuple(vector.LOCAL) == VECTOR_LOCAL_NAMES
+    assert [*vector.ESTIMATORS, "full-lm"] == list(ESTIMATORS)

@@ -1,0 +1,234 @@
+"""The whole conversation about vectors on files: near the truth, private as stated, the ledger first."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp.blend.mean import Rule
+from hybridp.curator.vector import VectorColumns
+from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
+from hybridp.ledger import Ledger
+from hybridp.protocols.vector import VectorStudy, release_vector_mean, write_reports
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.vector import VectorBounds
+from hybridp.randomness import secure, seeded
+from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.release.vector import VectorMeanRelease
+
+NAMES = ("age", "pay", "score")
+BOUNDS = VectorBounds.of([0, 0, -5], [100, 200, 5])
+STUDY = VectorStudy(BOUNDS, PureDP(2.0))
+COLUMNS = VectorColumns(NAMES, "trust")
+SIZE, TRUSTED = 6_000, 1_200
+_draw = np.random.default_rng(12)
+X = np.round(_draw.beta([2, 2, 5], [3, 5, 2], size=(SIZE, 3)) * [100, 200, 10] - [0, 0, 5], 3)
+
+
+def write(path: Path, trusted: int = TRUSTED, size: int = SIZE) -> Path:
+    lines = [f"{a},{b},{c},{'trusted' if i < trusted else 'local'}" for i, (a, b, c) in enumerate(X[:size].tolist())]
+    path.write_text("\n".join(["age,pay,score,trust", *lines]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("people") / "people.csv")
+
+
+def near(found: VectorMeanRelease, truth: Any = None, widths: float = 2.5) -> bool:
+    truth = X.mean(axis=0) if truth is None else truth
+    half = (np.array(found.high) - np.array(found.low)) / 2
+    return bool((np.abs(np.array(found.estimate) - truth) <= widths * half).all())
+
+
+@pytest.mark.parametrize("local", ["per-coordinate", "sampling", "unit-vector", "best"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_devices_then_release(people: Path, tmp_path: Path, local: Any, ending: str) -> None:
+    study = replace(STUDY, local=local)
+    out = tmp_path / f"collected.{ending}"
+    assert write_reports(people, study.invite, COLUMNS, out, rng=secure()) == SIZE - TRUSTED
+    found = release_vector_mean(out, study, COLUMNS)
+    assert near(found)
+    assert not found.simulated
+    assert (found.trusted.people, found.local.people) == (TRUSTED, SIZE - TRUSTED)
+    assert all(0 < w < 1 for w in found.weights)
+    assert found.reports == study.invite.reports.name
+    told = {(p.people, p.against): p.budget for p in found.receipt.promises}
+    assert told == {
+        ("trusted", CURATOR): None,
+        ("trusted", VIEWER): PureDP(2.0),
+        ("local", CURATOR): PureDP(2.0),
+        ("local", VIEWER): PureDP(2.0),
+    }
+
+
+def test_a_trial_is_marked_and_repeats_itself(people: Path) -> None:
+    one, two = (release_vector_mean(people, STUDY, COLUMNS, simulate_local=True, rng=seeded(4)) for _ in range(2))
+    assert one.estimate == two.estimate
+    assert one.simulated
+    assert "SIMULATED" in str(one)
+    assert any("SIMULATION" in line for line in one.receipt.assumes)
+    assert near(one)
+    assert one.disagreeing == ()
+    other = release_vector_mean(people, STUDY, COLUMNS, simulate_local=True)
+    assert other.simulated
+    assert other.estimate != one.estimate
+
+
+def test_seeded_reports_make_a_simulated_release(people: Path, tmp_path: Path) -> None:
+    out = tmp_path / "collected.csv"
+    write_reports(people, STUDY.invite, COLUMNS, out, rng=seeded(1))
+    assert release_vector_mean(out, STUDY, COLUMNS).simulated
+
+
+@pytest.mark.parametrize(("norm", "radius"), [("l2", 0.5), ("l1", 0.6)])
+def test_a_ball_is_respected(people: Path, norm: Any, radius: float) -> None:
+    study = VectorStudy(
+        VectorBounds.of([0, 0, -5], [100, 200, 5], norm=norm, radius=radius), ApproxDP(4.0, 1e-6), joint=True
+    )
+    found = release_vector_mean(people, study, COLUMNS, simulate_local=True, rng=seeded(2))
+    truth = study.bounds.from_unit(study.bounds.steps(X).mean(axis=0) / 2**24)
+    assert near(found, truth)
+    unit = [(x - b.centre) / b.half for x, b in zip(found.projected, study.bounds.bounds, strict=True)]
+    assert (np.abs(unit).sum() if norm == "l1" else np.linalg.norm(unit)) <= radius + 1e-9
+
+
+def test_one_group_alone(people: Path, tmp_path: Path) -> None:
+    everyone = write(tmp_path / "all.csv", trusted=SIZE)
+    alone = release_vector_mean(everyone, STUDY, COLUMNS)
+    assert near(alone)
+    assert alone.weights == (1, 1, 1)
+    assert alone.p_values == (None, None, None)
+    nobody = write(tmp_path / "none.csv", trusted=0)
+    local = release_vector_mean(nobody, STUDY, COLUMNS, simulate_local=True)
+    assert near(local)
+    assert local.noise == "none"
+    assert local.trusted.means == (None, None, None)
+    empty = write(tmp_path / "empty.csv", size=0)
+    with pytest.raises(InvalidInput, match="`people` must be at least 1 in one of the groups"):
+        release_vector_mean(empty, STUDY, COLUMNS, simulate_local=True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "groups"),
+    [(Rule("tcm-only"), {"trusted"}), (Rule("lm-only"), {"local"}), (Rule("naive"), {"trusted", "local"})],
+)
+def test_only_who_is_used_is_charged(people: Path, rule: Rule, groups: set[str], tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(5.0), "local": PureDP(5.0)})
+    study = replace(STUDY, rules=(rule,))
+    found = release_vector_mean(people, study, COLUMNS, simulate_local=True, ledger=ledger)
+    assert near(found)
+    spent = {e.people: (e.budget.epsilon, e.budget.delta) for e in ledger.history()}
+    assert spent == dict.fromkeys(groups, (2.0, 0.0))
+    assert len(found.receipt.ledger_entries) == len(groups)
+
+
+def test_an_overdraft_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(1.0), "local": PureDP(5.0)})
+    with pytest.raises(BudgetExceeded):
+        release_vector_mean(tmp_path / "not there.csv", STUDY, COLUMNS, ledger=ledger)
+    assert ledger.history() == []
+
+
+def test_refused_rows_cost_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "gap.csv"
+    file.write_text("age,pay,score,trust\n1,,3,trusted\n")
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
+    with pytest.raises(UnusableRows, match="Column `pay` must have a value"):
+        release_vector_mean(file, STUDY, COLUMNS, ledger=ledger)
+    assert all(e.state == "void" for e in ledger.history())
+    public = replace(COLUMNS, missing=(50.0, 100.0, 0.0))
+    assert release_vector_mean(file, STUDY, public, ledger=ledger).trusted.people == 1
+
+
+def test_charges_compose_as_what_they_are() -> None:
+    """Laplace noise on several sums is charged by its guarantee; Gaussian noise by its multiplier, whatever d is."""
+    laplace = VectorStudy(BOUNDS, PureDP(1.0)).charges("", None)[0]
+    assert laplace.noise is None
+    gaussian = VectorStudy(BOUNDS, ApproxDP(1.0, 1e-6), noise="gaussian")
+    charge = gaussian.charges("", None)[0]
+    assert charge.noise is not None
+    assert charge.noise[0] == "gaussian"
+    assert charge.noise[1] == pytest.approx(4.2247, abs=1e-4)  # the analytic calibration of (1, 1e-6)
+    assert charge.budget == ApproxDP(1.0, 1e-6)
+
+
+def test_another_promise_for_the_trusted(people: Path) -> None:
+    study = replace(STUDY, trusted_guarantee=PureDP(4.0))
+    found = release_vector_mean(people, study, COLUMNS, simulate_local=True, rng=seeded(3))
+    told = {(p.people, p.against): p.budget for p in found.receipt.promises}
+    assert told["trusted", VIEWER] == PureDP(4.0)
+    assert told["local", VIEWER] == PureDP(2.0)
+
+
+def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
+    wide, each = (
+        release_vector_mean(
+            people, replace(STUDY, joint=joint, level=level), COLUMNS, simulate_local=True, rng=seeded(5)
+        )
+        for joint, level in ((True, 0.94), (False, 0.98))
+    )
+    assert wide.low == pytest.approx(each.low)
+    assert wide.high == pytest.approx(each.high)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda: VectorStudy(BOUNDS, PureDP(1.0), rules=(Rule("full-lm"),)),
+            "`estimator` must be another than full-lm",
+        ),
+        (lambda: VectorStudy(BOUNDS, PureDP(1.0), rules=(Rule(), Rule())), "`rules` must be one, or one for each"),
+        (lambda: VectorStudy(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
+        (lambda: VectorStudy(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
+        (lambda: VectorStudy(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
+        (lambda: release_vector_mean("x.csv", STUDY, VectorColumns(("a",), "t")), "`columns` must be as many as the"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(make: Any, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        make()
+    assert str(refusal.value).startswith(sentence)
+
+
+# --- the release ------------------------------------------------------------------------------------------------------
+
+
+def test_a_release_is_plain_data_a_frame_and_a_picture(people: Path) -> None:
+    found = release_vector_mean(people, STUDY, COLUMNS, simulate_local=True, rng=seeded(6))
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["task"] == "vector-mean"
+    assert list(document["estimate"]) == list(NAMES)
+    assert document["interval"]["low"]["pay"] < document["projected"]["pay"] < document["interval"]["high"]["pay"]
+    assert document["groups"]["local"]["counts"].keys() == set(NAMES)
+    assert document["simulated"] is True
+    pd = pytest.importorskip("pandas")
+    frame = found.to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert frame.index.tolist() == list(NAMES)
+    assert frame.loc["pay", "mean"] == found.projected[1]
+    plt = pytest.importorskip("matplotlib.pyplot")
+    figure, axes = plt.subplots()
+    assert found.plot(axes) is axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(NAMES)
+    assert "simulated" in axes.get_xlabel()
+    drawn = axes.lines[0].get_xdata()
+    assert drawn[1] == pytest.approx(found.projected[1] / 200)  # bounds differ: shares of each column's own range
+    plt.close(figure)
+    many = replace(
+        found,
+        names=tuple(f"c{j}" for j in range(99)),
+        bounds=((0.0, 200.0),) * 99,
+        projected=found.projected * 33,
+        low=found.low * 33,
+        high=found.high * 33,
+    )
+    many.plot()
+    plt.close("all")

@@ -1,0 +1,163 @@
+"""Clipping, sensitivity and projection of vectors: laws in exact integers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridp.errors import InvalidInput
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums
+from hybridp.public.vector_randomisers import scalar_reports
+
+Geometry = tuple[int, str | None, float | None]
+
+
+@st.composite
+def geometries(draw: st.DrawFn) -> VectorBounds:
+    d = draw(st.integers(1, 6))
+    norm: Any = draw(st.sampled_from([None, "l1", "l2"]))
+    radius = None if norm is None else draw(st.floats(0.001, 3.0))
+    return VectorBounds.of([-1.0] * d, [1.0] * d, norm=norm, radius=radius)
+
+
+def vectors(d: int) -> st.SearchStrategy[list[float]]:
+    edge = st.sampled_from([-1.0, 1.0, 0.0, 1e9, -1e9, 1 / 3, math.inf, -math.inf])
+    return st.lists(st.one_of(edge, st.floats(-1.2, 1.2)), min_size=d, max_size=d)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_replacing_one_person_moves_the_sum_by_no_more_than_the_sensitivity(data: st.DataObject) -> None:
+    bounds = data.draw(geometries())
+    a, b = (data.draw(vectors(bounds.dimensions)) for _ in range(2))
+    x, y = ([int(v) for v in row] for row in bounds.steps([a, b]))
+    move = [p - q for p, q in zip(x, y, strict=True)]
+    assert sum(map(abs, move)) <= bounds.l1_sensitivity
+    assert sum(m * m for m in move) <= bounds.l2_sensitivity**2
+    for row in (x, y):
+        assert max(map(abs, row)) <= bounds.reach_steps
+        assert math.sqrt(sum(v * v for v in row)) <= bounds.ratio * bounds.reach_steps * (1 + 1e-12)
+        if bounds.radius_steps is not None:
+            within = bounds.radius_steps
+            if bounds.norm == "l1":
+                assert sum(map(abs, row)) <= within
+            else:
+                assert sum(v * v for v in row) <= within**2
+
+
+@pytest.mark.parametrize(
+    ("geometry", "far", "l1", "l2"),
+    [
+        ((4, None, None), [1, 1, 1, 1], 8.0, 4.0),
+        ((4, "l2", 1.0), [0.5, 0.5, 0.5, 0.5], 4.0, 2.0),
+        ((9, "l2", 0.3), [0.1] * 9, 1.8, 0.6),
+        ((4, "l1", 0.5), [0.5, 0, 0, 0], 1.0, 1.0),
+        ((4, "l1", 2.5), [1, 1, 0.5, 0], 5.0, 3.0),  # 2 sqrt(1 + 1 + 1/4)
+        ((4, "l2", 2.0), [1, 1, 1, 1], 8.0, 4.0),  # a ball around the whole box
+        ((4, "l1", 7.0), [1, 1, 1, 1], 8.0, 4.0),
+    ],
+)
+def test_the_sensitivity_is_attained(geometry: Geometry, far: list[float], l1: float, l2: float) -> None:
+    """A vector at the edge and its opposite are as far apart as stated, to a few steps of 2^-24."""
+    d, norm, radius = geometry
+    bounds = VectorBounds.of([-1.0] * d, [1.0] * d, norm=norm, radius=radius)  # type: ignore[arg-type]
+    assert bounds.l1_sensitivity == pytest.approx(l1 * HALF, abs=2 * d)
+    assert bounds.l2_sensitivity == pytest.approx(l2 * HALF, abs=2 * d)
+    x = bounds.steps([far, [-v for v in far]])
+    move = np.abs(x[0] - x[1])
+    assert move.max() <= 2 * HALF
+    assert max(bounds.l2_sensitivity - math.sqrt(float((move**2).sum())), 0) <= 4 * d
+    # One vector cannot attain both norms of an L1 ball wider than the box's half.
+    assert bounds.l1_sensitivity - move.sum() <= 4 * d
+
+
+def test_clipping_keeps_the_direction_and_leaves_short_vectors_alone() -> None:
+    bounds = VectorBounds.of([0, 0, 0], [2, 4, 8], norm="l2", radius=0.5)
+    short = bounds.steps([[1.2, 2.4, 4.0]])
+    assert (short[0] / HALF).tolist() == pytest.approx([0.2, 0.2, 0.0], abs=1e-7)
+    long = bounds.steps([[2.0, 4.0, 4.0]])[0] / HALF
+    assert long.tolist() == pytest.approx([0.5 / math.sqrt(2)] * 2 + [0.0], abs=1e-6)
+
+
+def test_the_lattice_is_that_of_the_bounds() -> None:
+    rng = np.random.default_rng(5)
+    bounds = VectorBounds((Bounds(-3, 17), Bounds(0.1, 0.2)))
+    x = np.column_stack([rng.uniform(-5, 20, 1000), rng.uniform(0.05, 0.25, 1000)])
+    unit = bounds.steps(x) / HALF
+    for j, b in enumerate(bounds.bounds):
+        exact = (np.clip(x[:, j], b.lower, b.upper) - b.centre) / b.half
+        assert np.abs(unit[:, j] - exact).max() <= 0.51 / HALF
+    assert bounds.from_unit(np.array([1.0, -1.0])).tolist() == pytest.approx([17, 0.1])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_projected_estimate_is_no_farther_from_any_possible_mean(data: st.DataObject) -> None:
+    bounds = data.draw(geometries())
+    d = bounds.dimensions
+    wild = np.array(data.draw(st.lists(st.floats(-4, 4), min_size=d, max_size=d)))
+    truth = bounds.steps([data.draw(vectors(d))])[0] / HALF
+    found = bounds.project(wild)
+    assert np.linalg.norm(found - truth) <= np.linalg.norm(wild - truth) + 1e-9
+    assert np.abs(found).max() <= 1 + 1e-12
+    if bounds.radius is not None:
+        size = np.abs(found).sum() if bounds.norm == "l1" else np.linalg.norm(found)
+        assert size <= bounds.radius + 1e-9
+    assert bounds.project(found).tolist() == pytest.approx(found.tolist(), abs=1e-9)
+
+
+def test_l1_projection_is_the_nearest_point() -> None:
+    bounds = VectorBounds.of([-1] * 3, [1] * 3, norm="l1", radius=0.75)
+    for z in ([0.9, -0.5, 0.1], [1.0, 1.0, 1.0], [0.8, 0.0, 0.0]):
+        grid = np.arange(-1, 1.0001, 0.05)
+        points = np.array([p for p in itertools.product(grid, repeat=3) if sum(map(abs, p)) <= 0.75 + 1e-9])
+        nearest = np.linalg.norm(points - np.array(z), axis=1).min()
+        assert np.linalg.norm(bounds.project(np.array(z)) - np.array(z)) <= nearest + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: VectorBounds.of([0, 0], [1]), "`upper` must hold as many bounds as lower"),
+        (lambda: VectorBounds.of([], []), "`dimensions` must be between 1 and 1,024"),
+        (lambda: VectorBounds.of([0], [0]), "`upper` must be greater than lower"),
+        (lambda: VectorBounds.of([0], [1], norm="l2"), "`radius` must go together with a norm"),
+        (lambda: VectorBounds.of([0], [1], radius=1.0), "`radius` must go together with a norm"),
+        (lambda: VectorBounds.of([0], [1], norm="l2", radius=-1.0), "`radius` must be at least 0.001"),
+        (lambda: VectorBounds.of([0], [1], norm="l2", radius=math.nan), "`radius` must be at least 0.001"),
+        (lambda: VectorBounds.of([0], [1]).steps([[math.nan]]), "`value` must be a number"),
+        (lambda: VectorBounds.of([0], [1]).steps([[1.0, 2.0]]), "`values` must be rows of 1 numbers"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(make: Any, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        make()
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_mechanism_texts_tell_mechanisms_apart() -> None:
+    texts = set()
+    for upper, norm, radius, k in ((1, None, None, 1), (2, None, None, 1), (1, "l2", 1.0, 1), (1, "l1", 1.0, 1),
+                                   (1, "l2", 0.9, 1), (1, None, None, 2)):  # fmt: skip
+        bounds = VectorBounds.of([0, 0], [upper, 1], norm=norm, radius=radius)  # type: ignore[arg-type]
+        texts.add(VectorInvite(bounds, scalar_reports(PureDP(1.0), 2, k)).text)
+    assert len(texts) == 6
+    with pytest.raises(InvalidInput, match="`dimensions` must be those of the bounds"):
+        VectorInvite(VectorBounds.of([0], [1]), scalar_reports(PureDP(1.0), 2, 1))
+
+
+def test_sums_of_reports_are_mergeable_and_never_mixed() -> None:
+    one, two = (scalar_reports(PureDP(1.0), 2, k) for k in (1, 2))
+    part = VectorReportSums(3, np.array([1, 2]), np.array([0.5, 1.0]), np.array([1.0, 4.0]), one)
+    both = part + part
+    assert (both.people, both.counts.tolist(), both.totals.tolist()) == (6, [2, 4], [1.0, 2.0])
+    with pytest.raises(InvalidInput, match="one mechanism"):
+        part + VectorReportSums(1, np.array([1, 1]), np.zeros(2), np.zeros(2), two)

@@ -1,0 +1,201 @@
+"""Totals of vectors in SQL equal NumPy's, whatever the file; rows that break a rule are refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hybridp.curator.vector import VectorColumns, vector_query
+from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.public.vector import VectorBounds
+from hybridp.tables import open_rows
+from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
+from hybridp.tables.vector_reports import write_vector_reports
+
+NAMES = ("a", "b", "c")
+SIZE = 3_000
+_draw = np.random.default_rng(8)
+X = _draw.normal(0, 1, (SIZE, 3)) * [1.0, 30.0, 0.01] + [0.0, 100.0, 0.5]
+TRUSTED = _draw.random(SIZE) < 0.4
+GEOMETRIES = [(None, None), ("l2", 0.7), ("l1", 0.9), ("l1", 1.8), ("l2", 5.0)]
+
+
+def bounds(norm: Any = None, radius: float | None = None) -> VectorBounds:
+    return VectorBounds.of([-2, 0, 0.48], [2, 200, 0.52], norm=norm, radius=radius)
+
+
+def column(values: NDArray[np.float64], keep: NDArray[np.bool_]) -> list[str]:
+    return [repr(float(v)) if k else "" for v, k in zip(values, keep, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same rows as CSV, Parquet and DuckDB: everybody's values, and reports that are 10 j + i."""
+    folder = tmp_path_factory.mktemp("vectors")
+    everyone = np.ones(SIZE, dtype=bool)
+    parts = [column(X[:, j], everyone) for j in range(3)]
+    parts += [column(10.0 * j + np.arange(SIZE) % 7, ~TRUSTED & (np.arange(SIZE) % 3 == j)) for j in range(3)]
+    labels = np.where(TRUSTED, "trusted", "local").tolist()
+    lines = [",".join(row) for row in zip(*parts, labels, strict=True)]
+    csv = folder / "rows.csv"
+    csv.write_text("\n".join(["a,b,c,a_report,b_report,c_report,trust", *lines]) + "\n")
+    found = {"csv": csv, "parquet": folder / "rows.parquet", "duckdb": folder / "rows.duckdb"}
+    numbers = ", ".join(f"'{n}': 'DOUBLE'" for n in ("a", "b", "c", "a_report", "b_report", "c_report"))
+    read = f"read_csv('{csv}', columns = {{{numbers}, 'trust': 'VARCHAR'}})"
+    with duckdb.connect(str(found["duckdb"])) as db:
+        db.execute(f"CREATE TABLE people AS FROM {read}")
+        db.execute(f"COPY people TO '{found['parquet']}' (FORMAT parquet)")
+    return found
+
+
+def query(limits: VectorBounds, **other: Any) -> VectorQuery:
+    made = vector_query(VectorColumns(NAMES, "trust"), limits)
+    reports: dict[str, Any] = {
+        "reports": ("a_report", "b_report", "c_report"),
+        "reported": 1,
+        "report_centres": (0.0, 10.0, 20.0),
+        "report_reaches": (2.0, 2.0, 2.0),
+        "report_bounds": (7.0, 7.0, 7.0),
+    }
+    return replace(made, **(reports | other))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "duckdb"])
+@pytest.mark.parametrize(("norm", "radius"), GEOMETRIES)
+def test_totals_equal_numpy_s(files: dict[str, Path], kind: str, norm: Any, radius: float | None) -> None:
+    limits = bounds(norm, radius)
+    with open_rows(files[kind]) as rows:
+        found = vector_totals(rows, query(limits))
+    exact = limits.steps(X[TRUSTED]).sum(axis=0)
+    assert found.trusted_sums == tuple(exact.tolist())
+    assert (found.trusted_people, found.local_people) == (int(TRUSTED.sum()), int((~TRUSTED).sum()))
+    for j in range(3):
+        mine = ~TRUSTED & (np.arange(SIZE) % 3 == j)
+        sent = (np.arange(SIZE) % 7)[mine] / 2
+        assert found.report_counts[j] == mine.sum()
+        assert found.report_sums[j] == pytest.approx(sent.sum())
+        assert found.report_square_sums[j] == pytest.approx((sent**2).sum())
+
+
+@pytest.mark.parametrize(("norm", "radius"), GEOMETRIES)
+def test_the_vectors_of_a_trial_are_numpy_s_in_no_order_that_tells(
+    files: dict[str, Path], norm: Any, radius: float | None
+) -> None:
+    limits = bounds(norm, radius)
+    with open_rows(files["parquet"]) as rows:
+        parts = list(local_vectors(rows, query(limits, reads="all", reports=None), chunk=500))
+        left = rows.connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'vectors%'")
+        assert left.fetchone() == (0,)
+    found = np.concatenate(parts)
+    exact = limits.steps(X[~TRUSTED])
+    assert len(parts) == math.ceil(len(exact) / 500)
+    assert found.tolist() == sorted(exact.tolist())
+    with open_rows(files["parquet"]) as rows, pytest.raises(InvalidInput, match="must be local or all"):
+        next(local_vectors(rows, query(limits)))
+
+
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
+def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(
+    files: dict[str, Path], out: str, tmp_path: Path
+) -> None:
+    limits = bounds("l2", 0.7)
+    plain = tmp_path / "plain.parquet"
+    with duckdb.connect() as db:
+        db.execute(f"COPY (SELECT a, b, c, trust FROM '{files['parquet']}') TO '{plain}' (FORMAT parquet)")
+
+    def odd_ones(steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.where(steps % 2 == 1, steps.astype(float), np.nan)
+
+    names = ("a_report", "b_report", "c_report")
+    with open_rows(plain) as rows:
+        people = write_vector_reports(
+            rows, query(limits), names, mechanism_column="how", mechanism_text="odd", randomise=odd_ones,
+            out=tmp_path / out, chunk=700,
+        )  # fmt: skip
+    assert people == (~TRUSTED).sum()
+    with duckdb.connect() as db:
+        got = db.execute(f"SELECT a, b, c, a_report, b_report, c_report, trust, how FROM '{tmp_path / out}'").fetchall()
+    steps = limits.steps(X)
+    for i, row in enumerate(got):
+        if TRUSTED[i]:
+            assert row[:3] == tuple(X[i].tolist())
+            assert row[3:6] == (None, None, None)
+            assert row[7] is None
+        else:
+            assert row[:3] == (None, None, None)
+            assert row[3:6] == tuple(float(s) if s % 2 else None for s in steps[i])
+            assert row[7] == "odd"
+    with open_rows(plain) as rows, pytest.raises(InvalidInput, match="`out` must not exist yet"):
+        write_vector_reports(
+            rows, query(limits), names, mechanism_column="how", mechanism_text="odd", randomise=odd_ones,
+            out=tmp_path / out,
+        )  # fmt: skip
+    with open_rows(plain) as rows, pytest.raises(InvalidInput, match="must not have a column for reports yet"):
+        write_vector_reports(
+            rows, query(limits), ("a", "y", "z"), mechanism_column="how", mechanism_text="odd", randomise=odd_ones,
+            out=tmp_path / "new.csv",
+        )  # fmt: skip
+
+
+SECRET = "1.98765"
+HEAD = "a,b,c,a_report,b_report,c_report,trust,id"
+BAD = [
+    (f"{SECRET},1,,,,,trusted,1", "Column `c` must have a value where it is read"),
+    (f"{SECRET},nan,1,,,,trusted,1", "Column `b` must have a value where it is read"),
+    (f"{SECRET}x,1,1,,,,trusted,1", "Column `a` must hold numbers"),
+    (f"{SECRET},1,1,,,,perhaps,1", "Column `trust` must hold `trusted` or `local`"),
+    (f"{SECRET},1,1,,,,,1", "Column `trust` must hold `trusted` or `local`"),
+    (",,,1,,twenty,local,1", "Column `c_report` must hold numbers"),
+    (",,,inf,,,local,1", "Column `a_report` must hold finite reports"),
+    (f",,,{SECRET}e5,,,local,1", "Column `a_report` has a report that this mechanism cannot produce"),
+    (",,,1,10,,local,1", "Columns `a_report` and following must hold 1 of 3 reports"),
+    (",,,,,,local,1", "Columns `a_report` and following must hold 1 of 3 reports"),
+    (f"{SECRET},1,1,,,,trusted,1\n1,1,1,,,,trusted,1", "Column `id` must name a person in every row"),
+    (f"{SECRET},1,1,,,,trusted,", "Column `id` must name a person in every row"),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), BAD)
+@pytest.mark.parametrize("norm", [None, "l2"])
+def test_rows_that_break_a_rule_are_refused(line: str, sentence: str, norm: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(f"{HEAD}\n{line}\n")
+    with open_rows(file) as rows, pytest.raises(UnusableRows) as refusal:
+        vector_totals(rows, query(bounds(norm, None if norm is None else 0.5), person="id"))
+    assert str(refusal.value).startswith(sentence)
+    assert SECRET not in str(refusal.value)
+
+
+def test_missing_values_may_have_public_ones(tmp_path: Path) -> None:
+    file = tmp_path / "gaps.csv"
+    file.write_text(f"{HEAD}\n,,0.5,,,,trusted,1\n")
+    with open_rows(file) as rows:
+        found = vector_totals(rows, query(bounds(), missing=(0.0, 150.0, 0.5)))
+    assert found.trusted_sums == tuple(bounds().steps([[0.0, 150.0, 0.5]])[0].tolist())
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"values": ("a", "b", "b")}, "`columns` must name each column once"),
+        ({"lower": (0.0,)}, "`lower` must hold one number for each of the 3 columns"),
+        ({"missing": (0.0, 1.0, 9.0)}, "`missing` must lie within the bounds"),
+        ({"reads": "some"}, "`reads` must be trusted, local or all"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        query(bounds(), **change)
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_unknown_columns_are_named(files: dict[str, Path]) -> None:
+    with open_rows(files["csv"]) as rows, pytest.raises(InvalidInput, match="`columns` must be a column of"):
+        vector_totals(rows, query(bounds(), values=("a", "b", "nowhere")))
