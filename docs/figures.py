@@ -16,14 +16,17 @@ from hybridp.bench.planning import error_curves, plan_mean
 from hybridp.bench.simulate import salary_like
 from hybridp.curator.mean import Totals, release_sum
 from hybridp.noise import reports
+from hybridp.protocols.kmeans import KMeansStudy
+from hybridp.protocols.kmeans_publish import release_points
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.kmeans import Box
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LocalName, randomiser
-from hybridp.randomness import seeded
+from hybridp.randomness import seeded, synthetic_data_generator
 
-__all__ = ["flow", "main", "plan", "reach", "release"]
+__all__ = ["flow", "kmeans", "main", "plan", "reach", "release"]
 
 IMAGES = Path(__file__).resolve().parent / "images"
 BOUNDS = Bounds(0.0, 250_000.0)
@@ -127,9 +130,19 @@ def reach() -> None:
     _save("reach.png")
 
 
+def kmeans() -> None:
+    """`KMeansRelease.plot()` of one simulated collection: what `hybridp release kmeans --plot` draws."""
+    draw = synthetic_data_generator(seeded(1))
+    true = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
+    points = true[draw.integers(0, 3, 20_000)] + 0.04 * draw.standard_normal((20_000, 2))
+    study = KMeansStudy(Box((0.0, 0.0), (1.0, 1.0)), clusters=3, guarantee=PureDP(3.0))
+    release_points(study, points[:1000], points[1000:], columns=("x", "y"), rng=seeded(2)).plot()
+    _save("kmeans.png")
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
-    for draw in (flow, plan, release, reach):
+    for draw in (flow, plan, release, reach, kmeans):
         draw()
 
 

@@ -25,10 +25,15 @@ if TYPE_CHECKING:
     from hybridp.ledger import Ledger as Ledger
     from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
     from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
+    from hybridp.protocols.kmeans import KMeansStudy as KMeansStudy
+    from hybridp.protocols.kmeans_estimator import HybridKMeans as HybridKMeans
+    from hybridp.protocols.kmeans_files import release_kmeans as release_kmeans
     from hybridp.protocols.mean import MeanStudy as MeanStudy
     from hybridp.protocols.mean import release_mean as release_mean
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
     from hybridp.protocols.personal import release_personal_mean as release_personal_mean
+    from hybridp.protocols.vector import VectorStudy as VectorStudy
+    from hybridp.protocols.vector import release_vector_mean as release_vector_mean
     from hybridp.public.amplification import amplify_mean as amplify_mean
     from hybridp.public.bounds import Bounds as Bounds
     from hybridp.public.budgets import ZCDP as ZCDP
@@ -36,7 +41,9 @@ if TYPE_CHECKING:
     from hybridp.public.budgets import Neighbours as Neighbours
     from hybridp.public.budgets import PureDP as PureDP
     from hybridp.public.heterogeneous import PersonalDP as PersonalDP
+    from hybridp.public.kmeans import Box as Box
     from hybridp.public.messages import Invite as Invite
+    from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
 
@@ -44,13 +51,16 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "ApproxDP": "public.budgets",
+    "Box": "public.kmeans",
     "Bounds": "public.bounds",
     "BudgetExceeded": "errors",
     "Columns": "curator.mean",
     "HeavyStudy": "protocols.heavy",
+    "HybridKMeans": "protocols.kmeans_estimator",
     "HybridpError": "errors",
     "InvalidInput": "errors",
     "Invite": "public.messages",
+    "KMeansStudy": "protocols.kmeans",
     "Ledger": "ledger",
     "MeanStudy": "protocols.mean",
     "Neighbours": "public.budgets",
@@ -58,6 +68,8 @@ _PLACES = {
     "PersonalStudy": "protocols.personal",
     "PureDP": "public.budgets",
     "Rule": "blend.mean",
+    "VectorBounds": "public.vector",
+    "VectorStudy": "protocols.vector",
     "ZCDP": "public.budgets",
     "amplify_mean": "public.amplification",
     "plan_heavy": "bench.heavy_plan",
@@ -65,8 +77,10 @@ _PLACES = {
     "plan_personal": "bench.personal",
     "randomise": "device.mean",
     "release_heavy_hitters": "protocols.heavy_files",
+    "release_kmeans": "protocols.kmeans_files",
     "release_mean": "protocols.mean",
     "release_personal_mean": "protocols.personal",
+    "release_vector_mean": "protocols.vector",
     "secure": "randomness",
     "seeded": "randomness",
 }

@@ -46,6 +46,7 @@ plan = _group(
     {
         "mean": ("hybridp.cli.plan:mean", "Predicted errors of every estimator of a mean."),
         "heavy-hitters": ("hybridp.cli.heavy:plan", "Expected head list and its errors."),
+        "kmeans": ("hybridp.cli.kmeans:plan", "Questions, groups and noise of a clustering; writes its invitation."),
     },
 )
 release = _group(
@@ -53,7 +54,9 @@ release = _group(
     "Publish an estimate from a table of trusted values and local reports.",
     {
         "mean": ("hybridp.cli.release:mean", "The mean of a column, with interval and receipt."),
+        "vector-mean": ("hybridp.cli.vector:release", "The means of many columns at once, with intervals."),
         "heavy-hitters": ("hybridp.cli.heavy:release", "The most frequent records, with intervals and receipt."),
+        "kmeans": ("hybridp.cli.kmeans:release", "The centres of K clusters, with a picture and receipt."),
     },
 )
 amplify = _group(
@@ -78,6 +81,8 @@ cli = LazyGroup(
         "plan": ("hybridp.cli.app:plan", "How good will it be, before anyone is asked?"),
         "randomise": ("hybridp.cli.randomise:randomise", "What a device does: values in, reports out."),
         "randomise-records": ("hybridp.cli.heavy:respond", "The same for records, answering an invitation."),
+        "randomise-vector": ("hybridp.cli.vector:randomise", "The same for vectors: one row a person."),
+        "randomise-points": ("hybridp.cli.kmeans:respond", "The same for points to be clustered."),
         "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),
         "amplify": ("hybridp.cli.app:amplify", "Privacy against someone who sees only the output."),
         "ledger": ("hybridp.cli.app:ledger", "Who was charged what."),

@@ -1,0 +1,270 @@
+"""Maps and rounds of both groups become centres: post-processing of what is already private.
+
+A round updates each centre by the blended deviation: trusted and local estimates are weighted by the inverse of their
+predicted variances, cluster by cluster, and the move is shrunk by what noise alone would have made of it. A group with
+nothing to add gets weight 0; a cluster whose noisy size cannot be told from nothing stays where it is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.public.kmeans import Box, Grid, nearest, separation
+from hybridp.public.kmeans_rounds import LocalMap, LocalRound, RoundReports, TrustedMap, TrustedRound
+
+__all__ = [
+    "Clusters",
+    "blend_map",
+    "blend_round",
+    "centres_of_map",
+    "collect_round",
+    "debiased_local",
+    "on_simplex",
+    "radius_for",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_CANDIDATES = 1024
+_SPREAD = 1 / 3  # of the radius: the standard deviation of one coordinate that predictions assume
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Clusters:
+    """Centres in steps (not rounded), each cluster's share of the people, and the standard errors of both.
+
+    `spread` is the typical distance from the centre (None when nothing tells), in steps.
+    """
+
+    centres: Floats
+    shares: Floats
+    centre_errors: Floats
+    share_errors: Floats
+    spread: float | None = None
+
+
+# --- the map ----------------------------------------------------------------------------------------------------------
+
+
+def on_simplex(shares: Floats) -> Floats:
+    """The nearest vector of shares: none negative, their sum 1 (Duchi et al. 2008). Small noise goes to zero."""
+    ordered = np.sort(shares)[::-1]
+    excess = (np.cumsum(ordered) - 1) / np.arange(1, len(shares) + 1)
+    last = int(np.flatnonzero(ordered > excess)[-1])
+    return np.asarray(np.maximum(shares - excess[last], 0.0))
+
+
+def blend_map(trusted: TrustedMap | None, local: LocalMap | None) -> tuple[Floats, float]:
+    """The share of the people in every cell, and the variance of one share, from whoever answered."""
+    found: list[tuple[Floats, float]] = []
+    if trusted is not None and trusted.people:
+        sampling = 1 / (len(trusted.counts) * trusted.people)
+        found.append((trusted.counts / trusted.people, trusted.noise.variance / trusted.people**2 + sampling))
+    if local is not None and local.told.sum():
+        n, response = int(local.told.sum()), local.invite.response
+        shares = (local.told / n - response.other) / (response.truth - response.other)
+        found.append((shares, (local.invite.noise_variance + 1 / len(local.told)) / n))
+    weights = np.array([1 / variance for _, variance in found])
+    total = float(weights.sum())
+    return np.asarray(sum(w / total * s for w, (s, _) in zip(weights, found, strict=True))), 1 / total
+
+
+def centres_of_map(grid: Grid, shares: Floats, variance: float, clusters: int) -> Clusters:
+    """Lloyd's algorithm on the cells: started greedily, each new centre where it lowers the sum of squares the most."""
+    weight = on_simplex(shares)
+    middles = grid.middles()
+    held = np.flatnonzero(weight > 0)
+    points, mass = middles[held], weight[held]
+    centres = _best(points, mass, clusters, middles)
+    label = nearest(np.ascontiguousarray(points.T), centres)
+    size = np.asarray(np.bincount(label, weights=mass, minlength=clusters), dtype=np.float64)
+    far = np.linalg.norm(points - centres[label], axis=1)
+    order = np.argsort(far)
+    typical = float(far[order][min(np.searchsorted(np.cumsum(mass[order]), 0.5), len(far) - 1)])
+    cell = max(grid.box.tops) / grid.per_axis
+    # A centre's error: noise in its cells pulls by their distance; the cell hides where inside it people are.
+    cells = np.bincount(label, minlength=clusters)
+    pull = np.bincount(label, weights=far**2, minlength=clusters) * variance / np.maximum(size, 1e-12) ** 2
+    errors = np.sqrt(np.minimum(pull / grid.box.dims, cell**2 * grid.per_axis**2 / 4) + cell**2 / 144)
+    return Clusters(
+        centres,
+        size,
+        np.repeat(errors[:, None], grid.box.dims, axis=1),
+        np.sqrt(np.maximum(cells, 1) * variance),
+        typical + cell / 2,
+    )
+
+
+def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
+    """Centres of weighted points: a greedy start, Lloyd's algorithm, and swaps while they help. No chance is involved.
+
+    A swap takes one centre away and puts it where it lowers the sum of squares the most: this leaves the poor optimum
+    in which two centres share a cluster and two clusters a centre.
+    """
+    if len(points) <= clusters:
+        rest = spare[np.linspace(0, len(spare) - 1, clusters - len(points)).astype(np.int64)]
+        return np.concatenate([points, rest])
+    # A large set is thinned to its heaviest points as candidates.
+    candidates = points if len(points) <= _CANDIDATES else points[np.argsort(-mass)[:_CANDIDATES]]
+    apart = ((candidates[:, None] - points[None]) ** 2).sum(axis=2)
+
+    def added(near: Floats) -> Floats:
+        return np.asarray(candidates[int(np.argmin(np.minimum(near, apart) @ mass))])
+
+    chosen: list[Floats] = []
+    near = np.full(len(points), np.inf)
+    for _ in range(clusters):
+        chosen.append(added(near))
+        near = np.minimum(near, ((points - chosen[-1]) ** 2).sum(axis=1))
+    centres = _settle(points, mass, np.stack(chosen))
+    cost = _cost(points, mass, centres)
+    for _ in range(2):
+        before = cost
+        for k in range(clusters if clusters > 1 else 0):
+            rest = np.delete(centres, k, axis=0)
+            tried = _settle(points, mass, np.concatenate([rest, added(_near(points, rest))[None]]), 10)
+            if (now := _cost(points, mass, tried)) < cost * (1 - 1e-9):
+                centres, cost = tried, now
+        if cost >= before:
+            break
+    return _settle(points, mass, centres)
+
+
+def _near(points: Floats, centres: Floats) -> Floats:
+    """Squared distance to the nearest centre."""
+    label = nearest(np.ascontiguousarray(points.T), centres)
+    return np.asarray(((points - centres[label]) ** 2).sum(axis=1))
+
+
+def _cost(points: Floats, mass: Floats, centres: Floats) -> float:
+    return float(_near(points, centres) @ mass)
+
+
+def _settle(points: Floats, mass: Floats, centres: Floats, steps: int = 50) -> Floats:
+    """Weighted Lloyd steps; an empty cluster stays."""
+    columns = np.ascontiguousarray(points.T)
+    for _ in range(steps):
+        label = nearest(columns, centres)
+        size = np.bincount(label, weights=mass, minlength=len(centres))
+        sums = np.stack([np.bincount(label, weights=mass * c, minlength=len(centres)) for c in columns], axis=1)
+        moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1e-300)[:, None], centres)
+        if np.allclose(moved, centres, rtol=0, atol=1e-3):
+            return np.asarray(moved)
+        centres = moved
+    return centres
+
+
+# --- a round ----------------------------------------------------------------------------------------------------------
+
+
+def radius_for(box: Box, found: Clusters) -> int:
+    """How far a deviation may reach in the next round, from public centres alone (whole steps).
+
+    Twice the typical distance when a map told it; otherwise the widest of the clusters' half-distances to their
+    neighbours, beyond which few points of a cluster lie. Never more than half the diagonal.
+    """
+    half = math.sqrt(sum(t * t for t in box.tops)) / 2
+    gaps = separation(found.centres)
+    reach = float(gaps.max()) if np.isfinite(gaps).all() else half
+    if found.spread is not None:
+        reach = min(reach, 2 * found.spread)
+    return max(1, math.ceil(min(half, max(reach, half / 64))))
+
+
+def collect_round(local: LocalRound, reports: RoundReports) -> LocalRound:
+    """Add reports to the sums: associative, and free of charge."""
+    k, d = len(local.told), local.sums.shape[1]
+    place = (reports.cluster[:, None] * d + reports.coordinate).ravel()
+    sums = np.bincount(place, weights=reports.value.ravel(), minlength=k * d).reshape(k, d)
+    return LocalRound(local.invite, local.told + np.bincount(reports.cluster, minlength=k), local.sums + sums)
+
+
+def debiased_local(local: LocalRound) -> tuple[Floats, Floats, Floats, Floats]:
+    """Unbiased shares and mean deviations times shares (steps), with their variances.
+
+    ``E told_k = n (q + (p-q) f_k)``, and only people who tell the truth tell a deviation, of m out of d coordinates:
+    ``E sum_kj = p (m/d) S_kj/radius``.
+    """
+    invite = local.invite
+    n = max(1, int(local.told.sum()))
+    p, q = invite.truth, invite.other
+    seen = local.told / n
+    shares = (seen - q) / (p - q)
+    share_variance = np.maximum(seen * (1 - seen), 1 / n) / (n * (p - q) ** 2)
+    gain = invite.radius * invite.box.dims / (invite.coordinates * p)
+    constant, quadratic = invite.value.variance_terms
+    square = constant + (1 + quadratic) * _SPREAD**2
+    variance = seen * square * (invite.coordinates / invite.box.dims) * gain**2 / n
+    return shares, share_variance, local.sums * gain / n, np.maximum(variance, gain**2 / n**2)
+
+
+def _combine(values: list[Floats], variances: list[Floats]) -> tuple[Floats, Floats]:
+    weights = [1 / v for v in variances]
+    total = sum(weights)
+    return np.asarray(sum(w * x for w, x in zip(weights, values, strict=True)) / total), np.asarray(1 / total)
+
+
+def blend_round(
+    box: Box, before: Clusters, trusted: TrustedRound | None, local: LocalRound | None, radius: int, *, reseed: bool
+) -> Clusters:
+    """The next centres.
+
+    Shares are blended by inverse variance (with what was known before), then the deviations ``S/f`` of either group,
+    and the move is multiplied by ``max(0, 1 - V/|move|^2)``, V its whole noise variance (the positive part of a
+    James-Stein factor): noise alone hardly moves a centre. With `reseed` a cluster that looks empty is put
+    beside the largest one.
+    """
+    shares, share_variances = [], []
+    if np.isfinite(before.share_errors).all():
+        shares.append(before.shares)
+        share_variances.append(before.share_errors**2)
+    moves, move_variances = [], []
+    if trusted is not None:
+        k = trusted.people
+        found = trusted.counts / k
+        shares.append(found)
+        share_variances.append(trusted.noise.count_variance / k**2 + np.clip(found, 0.5 / k, 0.25) / k)
+        moves.append(trusted.sums / k)
+        sampling = np.clip(found, 1 / k, 1.0) * (_SPREAD * radius) ** 2 / k
+        move_variances.append(np.repeat((trusted.noise.variance / k**2 + sampling)[:, None], box.dims, axis=1))
+    if local is not None and local.told.sum():
+        share, share_variance, sums, variance = debiased_local(local)
+        shares.append(share)
+        share_variances.append(share_variance)
+        moves.append(sums)
+        move_variances.append(np.repeat(variance[:, None], box.dims, axis=1))
+    if not moves:
+        return before
+    share, share_variance = _combine(shares, share_variances)
+    error = np.sqrt(share_variance)
+    solid = share > 2 * error
+    size = np.where(solid, share, 1.0)[:, None]
+    sums, variance = _combine(moves, move_variances)
+    move, noise = sums / size, variance / size**2
+    shrink = np.maximum(0.0, 1 - noise.sum(axis=1) / np.maximum((move**2).sum(axis=1), 1e-300))
+    move *= np.where(solid, shrink, 0.0)[:, None]
+    length = np.linalg.norm(move, axis=1, keepdims=True)
+    move *= np.minimum(1.0, radius / np.maximum(length, 1e-300))
+    centres = box.inside(before.centres + move)
+    if reseed:  # only where the size is known well enough to be called nothing
+        centres = _reseeded(box, centres, share, solid | (error * 4 * len(share) > 1), radius)
+    kept = np.where(solid[:, None], np.sqrt(noise), before.centre_errors)
+    return Clusters(centres, np.maximum(share, 0.0), np.minimum(kept, before.centre_errors), error, before.spread)
+
+
+def _reseeded(box: Box, centres: Floats, share: Floats, solid: NDArray[np.bool_], radius: int) -> Floats:
+    """Empty clusters go beside the largest ones, along one axis after the other: a public rule."""
+    out = centres.copy()
+    room = np.where(solid, share, 0.0)
+    if not room.any():
+        return out
+    for turn, k in enumerate(np.flatnonzero(~solid)):
+        big = int(np.argmax(room))
+        room[big] /= 2
+        out[k] = out[big]
+        out[k, turn % box.dims] += radius / 2 * (1 if turn % 2 == 0 else -1)
+    return box.inside(out)

@@ -1,0 +1,158 @@
+"""The curator's part of K-means: counts in cells, and counts and sums by cluster, with their noise.
+
+Trusted points are whole lattice steps, and so is everything that is added up; replacing one person's point changes two
+clusters (or two cells) by what `hybridp.public.kmeans` states, so that discrete noise has exactly the stated guarantee.
+Assignments of trusted people are never released.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp import noise
+from hybridp.public.kmeans import Box, Grid, TotalsNoise, nearest
+from hybridp.public.kmeans_rounds import TrustedMap, TrustedRound
+from hybridp.randomness import Randomness
+from hybridp.tables.kmeans import PointQuery, check_points, store_points
+
+__all__ = ["PointQuery", "PointRows", "Points", "check_points", "release_map", "release_round", "store_points"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_CHUNK = 1 << 15
+_MANY = 1 << 20  # people from which threads pay
+
+
+class PointRows(Protocol):
+    """RAW: trusted people's points, wherever they live. Its answers never leave this room without noise."""
+
+    @property
+    def people(self) -> int: ...
+
+    def cell_counts(self, grid: Grid) -> Ints:
+        """People in every cell."""
+        ...
+
+    def totals(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
+        """By nearest centre: people, and exact sums of their deviations from whole origins, cut to the radius."""
+        ...
+
+    def parts(self) -> Iterator[Floats]:
+        """Their levels, in bounded pieces (coordinates, people)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Points in memory, as lattice levels (coordinates, people)."""
+
+    levels: Floats
+
+    @classmethod
+    def read(cls, box: Box, points: ArrayLike) -> Points:
+        return cls(box.levels(points))
+
+    @property
+    def people(self) -> int:
+        return int(self.levels.shape[1])
+
+    def cell_counts(self, grid: Grid) -> Ints:
+        counts = np.zeros(grid.cells, dtype=np.int64)
+        for part in self.parts():
+            counts += np.bincount(grid.cell(part), minlength=grid.cells)
+        return counts
+
+    def totals(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
+        workers = (os.cpu_count() or 1) if self.people >= _MANY else 1
+        edges = np.linspace(0, self.people, workers + 1).astype(np.int64)
+        if workers == 1:
+            return self._block(centres, origins, radius)
+        blocks = [Points(self.levels[:, a:b]) for a, b in itertools.pairwise(edges)]
+        with ThreadPoolExecutor(workers) as pool:  # whole numbers: the same totals in any order
+            found = list(pool.map(lambda part: part._block(centres, origins, radius), blocks))
+        return sum((c for c, _ in found), start=found[0][0] * 0), sum((s for _, s in found), start=found[0][1] * 0)
+
+    def _block(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
+        k, d = np.shape(centres)
+        counts = np.zeros(k, dtype=np.int64)
+        sums = np.zeros((d, k), dtype=np.int64)
+        whole = np.rint(origins)
+        # Squared distances come with the labels when deviations are from whole centres: integers below 2^53.
+        known = radius is not None and np.array_equal(whole, centres)
+        for x in self.parts():
+            square = np.empty(x.shape[1]) if known else None
+            label = nearest(x, centres, scores=square)
+            counts += np.bincount(label, minlength=k)
+            # Whole numbers below 2^53 in doubles: these sums are exact in any order.
+            sums += _sums(x, label, k)
+            if radius is None:
+                continue
+            if square is None:
+                square = ((x - whole.T[:, label]) ** 2).sum(axis=0)
+            else:
+                for row in x:
+                    square += row * row
+            far = np.flatnonzero(square > float(radius) ** 2)
+            if len(far):
+                surplus = _surplus(x[:, far] - whole.T[:, label[far]], square[far], radius)
+                sums -= _sums(surplus, label[far], k)
+        return counts, sums.T - counts[:, None] * whole.astype(np.int64)
+
+    def parts(self) -> Iterator[Floats]:
+        for start in range(0, self.people, _CHUNK):
+            yield self.levels[:, start : start + _CHUNK]
+
+
+def _sums(x: Floats, label: Ints, clusters: int) -> Ints:
+    """The sums of whole numbers by label, an array (coordinates, clusters)."""
+    return np.stack([np.bincount(label, weights=row, minlength=clusters).astype(np.int64) for row in x])
+
+
+def _surplus(deviation: Floats, square: Floats, radius: int) -> Floats:
+    """What must be taken off deviations longer than the radius: whole steps, after which no norm exceeds the radius."""
+    return np.asarray(deviation - np.trunc(deviation * (radius * (1 - 1e-9) / np.sqrt(square))))
+
+
+def _draws(mechanism: TotalsNoise, size: int, rng: Randomness) -> Ints:
+    if mechanism.kind == "laplace":
+        return noise.discrete_laplace(mechanism.size, size, rng=rng)
+    return noise.discrete_gaussian(mechanism.size, size, rng=rng)
+
+
+def release_map(rows: PointRows, grid: Grid, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedMap:
+    """Noisy counts in every cell: private as `mechanism.spend` says."""
+    counts = rows.cell_counts(grid) + _draws(mechanism, grid.cells, rng)
+    return TrustedMap(rows.people, counts, mechanism)
+
+
+def release_round(
+    rows: PointRows,
+    centres: Floats,
+    mechanism: TotalsNoise,
+    *,
+    radius: int | None,
+    origins: Floats | None = None,
+    rng: Randomness,
+) -> TrustedRound:
+    """Noisy counts and sums by cluster: private as `mechanism.spend` says.
+
+    `mechanism` must be made for this radius (`round_noise`), or for whole coordinates (`paper_noise`) with no radius
+    and origins at the lower corner.
+    """
+    counts, sums = rows.totals(centres, centres if origins is None else origins, radius)
+    drawn = _draws(mechanism, counts.size + sums.size, rng)
+    noisy = counts * mechanism.weight + drawn[: counts.size]
+    return TrustedRound(
+        rows.people,
+        noisy / mechanism.weight,
+        (sums + drawn[counts.size :].reshape(sums.shape)).astype(np.float64),
+        mechanism,
+    )

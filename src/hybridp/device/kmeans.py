@@ -1,0 +1,72 @@
+"""A person's point becomes one report, on that person's machine: a cell of the map, or a label and a deviation.
+
+Guarantee: each report is epsilon-DP for the epsilon of its invitation, whatever the point; one report a person.
+
+>>> from hybridp.public.kmeans import Box, Grid
+>>> from hybridp.public.kmeans_rounds import map_invite
+>>> from hybridp.randomness import secure
+>>> box = Box((0.0, 0.0), (1.0, 1.0))
+>>> 0 <= int(answer_map(box.levels([[0.2, 0.9]]), map_invite(Grid(box, 4), 1.0), rng=secure())[0]) < 16
+True
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.noise import categories, discrete_laplace, reports, uniform_below
+from hybridp.public.kmeans import Box, nearest
+from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
+from hybridp.public.randomisers import LEVELS, KRandomisedResponse
+from hybridp.randomness import Randomness
+
+__all__ = ["answer_map", "answer_round", "paper_label", "paper_point"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def answer_map(levels: Floats, invite: MapInvite, *, rng: Randomness) -> Ints:
+    """The cell told by each person (levels: coordinates x people), by k-ary randomised response."""
+    return categories(invite.response, invite.grid.cell(levels), rng=rng)
+
+
+def answer_round(levels: Floats, invite: RoundInvite, *, rng: Randomness) -> RoundReports:
+    """The label told and the noisy deviations of each person."""
+    n = levels.shape[1]
+    label = nearest(levels, invite.centres)
+    told = label if invite.response is None else categories(invite.response, label, rng=rng)
+    which = _coordinates(n, invite.box.dims, invite.coordinates, rng)
+    # A deviation d in [-radius, radius] is the level LEVELS (d + radius)/(2 radius); 0 where the label is not true.
+    deviation = levels[which.T, np.arange(n)] - invite.centres[label, which.T]
+    np.clip(deviation, -invite.radius, invite.radius, out=deviation)
+    deviation *= told == label
+    unit = np.rint((deviation / invite.radius + 1) * (LEVELS // 2)).astype(np.int64)
+    value = reports(invite.value, unit.ravel(), rng=rng).reshape(unit.shape)
+    return RoundReports(told, which, np.ascontiguousarray(value.T))
+
+
+def _coordinates(people: int, dims: int, wanted: int, rng: Randomness) -> Ints:
+    """Which coordinates each person tells of: `wanted` of them, every set as likely as another."""
+    if wanted == dims:
+        return np.broadcast_to(np.arange(dims), (people, dims)).copy()
+    if wanted == 1:
+        return uniform_below(dims, people, rng=rng)[:, None]
+    order = np.argsort(rng.words(people * dims).reshape(people, dims), axis=1)
+    return order[:, :wanted]
+
+
+# --- the paper's reports (Algorithm 2.7, corrected) -------------------------------------------------------------------
+
+
+def paper_point(levels: Floats, box: Box, epsilon: float, *, rng: Randomness) -> Ints:
+    """Line 4: the whole point with Laplace noise of scale m d/epsilon in every coordinate, in steps."""
+    noise = discrete_laplace(sum(box.tops) / epsilon * (1 + 1e-12), levels.size, rng=rng)
+    return np.asarray(levels.astype(np.int64) + noise.reshape(levels.shape))
+
+
+def paper_label(levels: Floats, centres: Floats, response: KRandomisedResponse | None, *, rng: Randomness) -> Ints:
+    """Line 7: the cluster nearest to the true point, by randomised response."""
+    label = nearest(levels, centres)
+    return label if response is None else categories(response, label, rng=rng)

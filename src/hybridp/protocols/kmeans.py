@@ -1,0 +1,201 @@
+"""Hybrid K-means as a conversation: a map, a few rounds, and the centres (ours; the paper's is `kmeans_paper`).
+
+1. Everyone may know: the box, the number of clusters, how many people are in each group, the plan made from these.
+2. The *map*, where the budget affords one: trusted people are counted on a public grid, with noise; a part of the local
+   people tell their cell by randomised response, with their whole epsilon. Lloyd's algorithm runs on the blended map.
+   Without a map the centres start packed like spheres in the box.
+3. In every *round* the centres are public. Trusted people's deviations from their nearest centre, no longer than a
+   public radius, are added up with noise; another part of the local people report a label and a deviation, once.
+   The blend moves the centres.
+4. The release states centres, noisy sizes and the receipt. Nobody's label is released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend import kmeans as blending
+from hybridp.blend.kmeans import Clusters
+from hybridp.curator import kmeans as curating
+from hybridp.curator.kmeans import PointRows
+from hybridp.device import kmeans as device
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge
+from hybridp.noise import uniform_below
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.kmeans import Box, Grid, map_noise, packing, round_noise
+from hybridp.public.kmeans_rounds import (
+    LocalMap,
+    LocalRound,
+    MapInvite,
+    Plan,
+    RoundInvite,
+    RoundReports,
+    map_invite,
+    plan_rounds,
+    round_invite,
+)
+from hybridp.randomness import Randomness
+
+__all__ = ["METHODS", "Crowd", "KMeansStudy", "Method", "SimulatedCrowd", "cluster", "start"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Method = Literal["improved", "paper", "tcm", "lm"]
+METHODS: tuple[Method, ...] = ("improved", "paper", "tcm", "lm")
+
+
+@dataclass(frozen=True)
+class KMeansStudy:
+    """Everything that is decided, and public, before anybody sends anything.
+
+    `guarantee` is what every person is promised, under replacement of their point. `iterations` bounds how often anyone
+    is asked; the improved method plans for itself and may need fewer, the paper's methods use exactly that many
+    (5 unless given).
+    """
+
+    box: Box
+    clusters: int
+    guarantee: PureDP | ApproxDP
+    iterations: int | None = None
+    method: Method = "improved"
+
+    def __post_init__(self) -> None:
+        must(self.clusters >= 1, "clusters", "must be at least 1", self.clusters)
+        must(self.iterations is None or self.iterations >= 1, "iterations", "must be at least 1", self.iterations)
+        if self.method not in METHODS:
+            raise InvalidInput(f"`method` must be one of {', '.join(METHODS)}. Got {self.method}.")
+        must(
+            0.02 <= self.guarantee.epsilon <= 30,
+            "epsilon",
+            "must be at least 0.02 and at most 30 for K-means",
+            self.guarantee.epsilon,
+        )
+
+    def charges(self, purpose: str, collection: str | None = None, *, groups: tuple[str, ...]) -> list[Charge]:
+        """What the ledger is asked for, before a row is read; each group's total for the whole conversation."""
+        found = []
+        for group in groups:
+            if group == "trusted" and self.method != "lm":
+                found.append(Charge(group, self.guarantee, "noisy counts and sums by cluster", purpose))
+            elif self.method != "tcm":
+                own = PureDP(self.guarantee.epsilon)
+                kept = collection if group == "local" else None
+                found.append(Charge(group, own, "reports of a point", purpose, collection=kept))
+        return found
+
+
+class Crowd(Protocol):
+    """Local people, behind whatever carries messages to their devices. Every person belongs to one part."""
+
+    @property
+    def people(self) -> int: ...
+
+    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> Ints:
+        """The cells told by the people of one part."""
+        ...
+
+    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
+        """The labels and deviations told by the people of one part."""
+        ...
+
+
+@dataclass(eq=False)
+class SimulatedCrowd:
+    """For a trial: raw points of local people, answered for here by the code that runs on a device."""
+
+    levels: Floats
+    rng: Randomness
+    _part: Ints | None = None
+
+    @property
+    def people(self) -> int:
+        return int(self.levels.shape[1])
+
+    def _of(self, part: int, parts: int) -> Floats:
+        if parts == 1:
+            return self.levels
+        if self._part is None:  # drawn once: the same people never answer twice
+            self._part = uniform_below(parts, self.people, rng=self.rng)
+        return self.levels[:, self._part == part]
+
+    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> Ints:
+        return device.answer_map(self._of(part, parts), invite, rng=self.rng)
+
+    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
+        return device.answer_round(self._of(part, parts), invite, rng=self.rng)
+
+
+def cluster(
+    study: KMeansStudy, trusted: PointRows | None, local: Crowd | None, *, plan: Plan | None = None, rng: Randomness
+) -> tuple[Clusters, Plan]:
+    """Run the improved conversation, by this plan or by the best one known; the centres are in steps of the box.
+
+    Guarantee: `study.guarantee` for trusted people against whoever sees every message of the curator (zCDP or pure
+    composition over map and rounds), epsilon-DP for every local person against everyone (one report each).
+    """
+    people = (0 if trusted is None else trusted.people, 0 if local is None else local.people)
+    plan = plan or plan_rounds(
+        study.guarantee,
+        dims=study.box.dims,
+        clusters=study.clusters,
+        trusted=people[0],
+        local=people[1],
+        iterations=study.iterations,
+    )
+    found = start(study)
+    if plan.per_axis:
+        found = _map(study, plan, trusted, local, rng)
+    for turn in range(plan.rounds):
+        found = _round(study, plan, found, trusted, local, turn, rng)
+    return found, plan
+
+
+def start(study: KMeansStudy) -> Clusters:
+    """Packed centres, and nothing known about sizes."""
+    k, d = study.clusters, study.box.dims
+    nothing = np.full(k, np.inf)
+    return Clusters(packing(study.box, k), np.full(k, 1 / k), np.full((k, d), np.inf), nothing)
+
+
+def _map(study: KMeansStudy, plan: Plan, trusted: PointRows | None, local: Crowd | None, rng: Randomness) -> Clusters:
+    grid = Grid(study.box, plan.per_axis)
+    said = counted = None
+    if trusted is not None and plan.map_spend is not None:
+        counted = curating.release_map(trusted, grid, map_noise(plan.map_spend), rng=rng)
+    if local is not None and plan.local_people:
+        invite = map_invite(grid, study.guarantee.epsilon)
+        told = np.zeros(grid.cells, dtype=np.int64)
+        for part in range(plan.map_parts):
+            told += np.bincount(local.tell_cell(invite, part, plan.parts), minlength=grid.cells)
+        said = LocalMap(invite, told)
+    shares, variance = blending.blend_map(counted, said)
+    return blending.centres_of_map(grid, shares, variance, study.clusters)
+
+
+def _round(
+    study: KMeansStudy,
+    plan: Plan,
+    before: Clusters,
+    trusted: PointRows | None,
+    local: Crowd | None,
+    turn: int,
+    rng: Randomness,
+) -> Clusters:
+    box, k = study.box, study.clusters
+    radius = blending.radius_for(box, before)
+    centres = np.rint(before.centres)
+    added = said = None
+    if trusted is not None and plan.round_spend is not None:
+        noise = round_noise(plan.round_spend, box.dims, radius)
+        added = curating.release_round(trusted, centres, noise, radius=radius, rng=rng)
+    if local is not None and plan.local_people:
+        invite = round_invite(box, centres, radius, study.guarantee.epsilon)
+        said = LocalRound(invite, np.zeros(k, dtype=np.int64), np.zeros((k, box.dims)))
+        said = blending.collect_round(said, local.tell_deviation(invite, plan.map_parts + turn, plan.parts))
+    early = not plan.per_axis and turn + 1 < plan.rounds
+    return blending.blend_round(box, before, added, said, radius, reseed=early)

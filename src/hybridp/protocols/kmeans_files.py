@@ -1,0 +1,239 @@
+"""K-means over files: in one go (a trial for local people), or with an invitation that travels to the devices.
+
+The invitation holds the public map: everybody's device answers with one cell, once. The curator then blends those
+reports with the trusted rows. A conversation of several rounds needs devices that are online; a file holds one answer.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import curator
+from hybridp.curator.kmeans import PointQuery, check_points, store_points
+from hybridp.device.kmeans import answer_map
+from hybridp.errors import InvalidInput, UnusableRows, must
+from hybridp.ledger import Ledger
+from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd
+from hybridp.protocols.kmeans_publish import publish_kmeans, run_kmeans
+from hybridp.protocols.mean import spending
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.kmeans import Box, Grid
+from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_rounds, plan_with_map
+from hybridp.randomness import Randomness, secure
+from hybridp.release.kmeans import KMeansRelease
+from hybridp.tables.columns import only_texts, slot_counts
+
+__all__ = ["PointColumns", "read_invitation", "release_kmeans", "write_invitation", "write_point_reports"]
+
+_VERSION = 1
+_SIMULATED = " SIMULATED"
+
+
+@dataclass(frozen=True, slots=True)
+class PointColumns:
+    """The coordinates' columns, in the order of the bounds, and the one that says `trusted` or `local`."""
+
+    coordinates: tuple[str, ...]
+    trust: str
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Local people who have answered the map already, all of them."""
+
+    counts: NDArray[np.int64]
+
+    @property
+    def people(self) -> int:
+        return int(self.counts.sum())
+
+    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> NDArray[np.int64]:
+        return np.repeat(np.arange(len(self.counts)), self.counts if part == 0 else 0)
+
+    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
+        nobody = np.zeros((0, invite.coordinates), dtype=np.int64)
+        return RoundReports(nobody[:, 0], nobody, nobody.astype(np.float64))
+
+
+def release_kmeans(
+    path: str | PathLike[str],
+    study: KMeansStudy,
+    columns: PointColumns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    reports: Path | None = None,
+    invite: Path | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = "kmeans",
+    collection: str | None = None,
+    rng: Randomness | None = None,
+) -> KMeansRelease:
+    """Release centres from a table of trusted points.
+
+    Local people come in as `reports` that answer the invitation `invite`, or, for a trial, as raw rows that are
+    randomised here (`simulate_local`). The ledger is charged before a row is read. Guarantee: as `study.guarantee`
+    says for trusted people, epsilon-DP for each local report.
+    """
+    rng = secure() if rng is None else rng
+    must((reports is None) == (invite is None), "reports", "must be given together with the invitation", reports)
+    must(not (simulate_local and reports), "reports", "must not go with simulated local people", reports)
+    told = simulated = None
+    if reports is not None and invite is not None:
+        must(study.method == "improved", "method", "must be improved with reports that answer a map", study.method)
+        told, per_axis, simulated = _read_reports(reports, invite, study, columns)
+    uses_local = study.method != "tcm" and (simulate_local or told is not None)
+    groups = ("trusted", "local") if uses_local else ("trusted",)
+    charges = study.charges(purpose, collection, groups=groups)
+    query = PointQuery(columns.coordinates, columns.trust, study.box, simulate_local)
+    with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
+        people = check_points(rows, query)
+        if people[1] and not uses_local and study.method != "tcm":
+            raise UnusableRows(
+                f"Column `{columns.trust}` labels rows `local`: their reports must be given, or a trial asked for."
+            )
+        trusted = store_points(rows, query, "trusted") if people[0] else None
+        local: Any = None
+        plan = None
+        if told is not None:
+            local, people = told, (people[0], told.people)
+            plan = plan_with_map(
+                study.guarantee,
+                per_axis,
+                dims=study.box.dims,
+                trusted=people[0],
+                local=people[1],
+                iterations=study.iterations,
+            )
+        elif uses_local and people[1]:
+            local = SimulatedCrowd(np.concatenate([*store_points(rows, query, "local").parts()], axis=1), rng)
+        must(sum(people) >= study.clusters, "clusters", f"must be at most the {sum(people)} people", study.clusters)
+        found, plan = run_kmeans(study, trusted, local, plan=plan, rng=rng)
+        return publish_kmeans(
+            study,
+            found,
+            plan,
+            columns=columns.coordinates,
+            people=people,
+            entries=tuple(entries),
+            simulated_local=bool(simulated) or (simulate_local and people[1] > 0 and uses_local),
+            rng=rng,
+        )
+
+
+# --- the invitation ---------------------------------------------------------------------------------------------------
+
+
+def write_invitation(study: KMeansStudy, columns: tuple[str, ...], *, trusted: int, local: int, out: Path) -> MapInvite:
+    """The map for these public numbers, as a file for the devices. No data is read, nothing is spent."""
+    must(study.method == "improved", "method", "must be improved for an invitation", study.method)
+    must(len(columns) == study.box.dims, "columns", f"must be {study.box.dims}, as the bounds", columns)
+    plan = plan_rounds(
+        study.guarantee,
+        dims=study.box.dims,
+        clusters=study.clusters,
+        trusted=trusted,
+        local=local,
+        iterations=2,
+    )
+    must(
+        plan.per_axis > 0,
+        "people",
+        "must be more, or epsilon larger, or coordinates and clusters fewer, for a useful map",
+        trusted + local,
+    )
+    document = {
+        "task": "kmeans",
+        "version": _VERSION,
+        "columns": list(columns),
+        "lower": list(study.box.lower),
+        "upper": list(study.box.upper),
+        "clusters": study.clusters,
+        "epsilon": study.guarantee.epsilon,
+        "delta": study.guarantee.delta,
+        "per_axis": plan.per_axis,
+    }
+    must(out.parent.is_dir(), "invite", "must lie in an existing folder", out)
+    draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
+    try:
+        draft.write_text(json.dumps(document, indent=1))
+        os.replace(draft, out)
+    finally:
+        draft.unlink(missing_ok=True)
+    return read_invitation(out)[1]
+
+
+def read_invitation(file: Path) -> tuple[KMeansStudy, MapInvite, tuple[str, ...], str]:
+    """Study, map, columns, and the mechanism's one-line text that stands beside every report."""
+    try:
+        document = json.loads(file.read_text())
+        box = Box(tuple(map(float, document["lower"])), tuple(map(float, document["upper"])))
+        epsilon, delta = float(document["epsilon"]), float(document["delta"])
+        study = KMeansStudy(box, document["clusters"], ApproxDP(epsilon, delta) if delta else PureDP(epsilon))
+        columns = tuple(document["columns"])
+        ok = document["version"] == _VERSION and document["task"] == "kmeans" and isinstance(study.clusters, int)
+        if not (ok and len(columns) == box.dims and all(isinstance(c, str) for c in columns)):
+            raise ValueError
+        grid = Grid(box, document["per_axis"])
+        invite = map_invite(grid, epsilon)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        raise InvalidInput(f"`invite` must name an invitation to a map of K-means. Got {file}.") from None
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+    return study, invite, columns, f"map(cells={grid.cells},epsilon={epsilon!r},invite={digest})"
+
+
+def write_point_reports(
+    path: str | PathLike[str],
+    invite_file: Path,
+    out: Path,
+    *,
+    trust: str | None = None,
+    table: str | None = None,
+    rng: Randomness | None = None,
+) -> int:
+    """What the devices do: one cell for each local row (every row without `trust`), in a CSV that holds nothing else.
+
+    Reports are written cell by cell, so that their order tells nothing.
+    """
+    rng = secure() if rng is None else rng
+    study, invite, columns, text = read_invitation(invite_file)
+    must(out.parent.is_dir() and not out.exists(), "out", "must be a new file in an existing folder", out)
+    query = PointQuery(columns, trust, study.box, local_raw=True)
+    told = np.zeros(invite.grid.cells, dtype=np.int64)
+    with curator.open_rows(path, table=table) as rows:
+        check_points(rows, query)
+        for part in store_points(rows, query, "local").parts():
+            told += np.bincount(answer_map(part, invite, rng=rng), minlength=len(told))
+    mark = text + (_SIMULATED if rng.simulated else "")
+    draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
+    try:
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["report", "report_mechanism"])
+            for cell in np.flatnonzero(told):
+                writer.writerows([(int(cell), mark)] * int(told[cell]))
+        os.replace(draft, out)
+    finally:
+        draft.unlink(missing_ok=True)
+    return int(told.sum())
+
+
+def _read_reports(file: Path, invite_file: Path, study: KMeansStudy, columns: PointColumns) -> tuple[_Told, int, bool]:
+    asked, invite, names, text = read_invitation(invite_file)
+    same = replace(study, iterations=None) == asked and names == columns.coordinates
+    must(same, "invite", "must state this release's columns, bounds, clusters and promise", invite_file)
+    with curator.open_rows(file) as rows:
+        rows.need("reports", "report_mechanism")
+        marks = only_texts(rows, "report_mechanism", (text, text + _SIMULATED))
+        counts = slot_counts(rows, "report", invite.grid.cells)
+    return _Told(counts), invite.grid.per_axis, text + _SIMULATED in marks

@@ -1,0 +1,281 @@
+"""Hybrid K-means: what everyone may know before, between and after the rounds.
+
+Points live in a public box, on a public lattice with one step for all coordinates, so that distances keep their shape:
+every coordinate is a whole number of steps, sums of them are exact, and a person's part in a sum is bounded in
+integers. Centres are public in every round, and `nearest` is the same function on a device and at the curator.
+
+>>> box = Box((0.0, 0.0), (1.0, 2.0))
+>>> box.tops
+(524288, 1048576)
+>>> box.values(packing(box, 2)).shape
+(2, 2)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.errors import must
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ZCDP, PureDP
+from hybridp.public.mechanisms import discrete_laplace
+
+__all__ = [
+    "STEPS",
+    "Box",
+    "Grid",
+    "Spend",
+    "TotalsNoise",
+    "map_noise",
+    "nearest",
+    "packing",
+    "paper_noise",
+    "round_noise",
+    "separation",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Spend = PureDP | ZCDP
+
+STEPS = 2**20
+"""Lattice steps over the widest side of the box."""
+_CHUNK = 1 << 14  # people at a time: the work stays in the cache
+_CANDIDATES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The public bounds of every coordinate. Points outside are clipped by the side that sees them."""
+
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        must(len(self.lower) >= 1, "lower", "must have at least one coordinate", self.lower)
+        must(
+            len(self.lower) == len(self.upper),
+            "upper",
+            "must have as many coordinates as lower",
+            f"{len(self.upper)} and {len(self.lower)}",
+        )
+        for low, high in zip(self.lower, self.upper, strict=True):
+            Bounds(low, high)
+        must(min(self.tops) >= 1, "upper", "must not make one side a millionth of another", self.upper)
+
+    @property
+    def dims(self) -> int:
+        return len(self.lower)
+
+    @property
+    def step(self) -> float:
+        """One step in the data's units: exact on the widest side, within half a step over all of the others."""
+        return max(h - w for w, h in zip(self.lower, self.upper, strict=True)) / STEPS
+
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """The last level of every coordinate."""
+        return tuple(math.floor((h - w) / self.step + 0.5) for w, h in zip(self.lower, self.upper, strict=True))
+
+    def levels(self, points: ArrayLike) -> Floats:
+        """Clip and round people's points (one row each) to whole steps: an array (coordinates, people).
+
+        A point with a missing coordinate is refused; the sentence does not say whose.
+        """
+        x = np.asarray(points, dtype=np.float64)
+        must(x.ndim == 2 and x.shape[1] == self.dims, "points", f"must have {self.dims} columns", x.shape[1:])
+        out = np.empty((self.dims, len(x)))
+        scales = [t / (h - w) for t, w, h in zip(self.tops, self.lower, self.upper, strict=True)]
+        for start in range(0, len(x), _CHUNK):
+            for j, (low, high) in enumerate(zip(self.lower, self.upper, strict=True)):
+                part = np.clip(x[start : start + _CHUNK, j], low, high, out=out[j, start : start + _CHUNK])
+                part -= low
+                part *= scales[j]
+                part += 0.5
+                np.floor(part, out=part)
+                # Clipped values are finite, so the sum is not a number exactly when one of them is not.
+                must(not math.isnan(part.sum()), "points", "must be numbers in every coordinate", "a missing value")
+        return out
+
+    def values(self, levels: ArrayLike) -> Floats:
+        """Points given in steps (last axis: coordinates) in the data's own units."""
+        widths = np.asarray(self.upper) - np.asarray(self.lower)
+        steps: Floats = np.asarray(widths / np.asarray(self.tops), dtype=np.float64)
+        return np.asarray(np.asarray(self.lower) + np.asarray(levels, dtype=np.float64) * steps)
+
+    def inside(self, levels: ArrayLike) -> Floats:
+        """The nearest points of the box (in steps, not rounded)."""
+        return np.clip(np.asarray(levels, dtype=np.float64), 0.0, np.asarray(self.tops, dtype=np.float64))
+
+
+def nearest(levels: Floats, centres: ArrayLike, *, scores: Floats | None = None) -> Ints:
+    """The nearest centre of each point, the first one when two are equally near; levels are (coordinates, people).
+
+    With `scores`, an array for them, the squared distances less ``|x|^2`` are kept there. Elementwise operations only:
+    nobody's label depends on who else is in the array, as it might inside a matrix product, whose rounding depends on
+    the blocks that it is cut into.
+    """
+    c = np.asarray(centres, dtype=np.float64)
+    out = np.empty(levels.shape[1], dtype=np.int64)
+    small = np.dtype(np.uint8 if len(c) <= 256 else np.uint32)
+    for start in range(0, levels.shape[1], _CHUNK):
+        x = levels[:, start : start + _CHUNK]
+        best = np.full(x.shape[1], np.inf)
+        label = np.zeros(x.shape[1], dtype=small)
+        score, term = np.empty_like(best), np.empty_like(best)
+        for k in range(len(c)):
+            # |x - c|^2 less |x|^2, which all centres share.
+            np.multiply(x[0], -2 * c[k, 0], out=score)
+            for j in range(1, len(x)):
+                np.multiply(x[j], -2 * c[k, j], out=term)
+                score += term
+            score += float(c[k] @ c[k])
+            # Later centres have larger numbers, so the largest k that came closer is the nearest.
+            np.maximum(label, np.multiply(score < best, k, dtype=small), out=label)
+            np.minimum(best, score, out=best)
+        out[start : start + _CHUNK] = label
+        if scores is not None:
+            scores[start : start + _CHUNK] = best
+    return out
+
+
+# --- places that depend on no data ------------------------------------------------------------------------------------
+
+
+def packing(box: Box, clusters: int) -> Floats:
+    """Centres packed like spheres in the box (whole steps): far from one another and from the walls.
+
+    Su et al. (2016) search the largest radius for which random spheres fit; here the next centre is the point of a
+    fixed low-discrepancy sequence (Roberts' R_d) whose sphere, kept off the walls and off the others, is the largest.
+    The same box and number always give the same centres, and no data is looked at.
+    """
+    must(clusters >= 1, "clusters", "must be at least 1", clusters)
+    sides = np.asarray(box.tops, dtype=np.float64)
+    g = 2.0
+    for _ in range(60):  # the unique positive root of g^(d+1) = g + 1
+        g = (1 + g) ** (1 / (box.dims + 1))
+    steps = g ** -np.arange(1, box.dims + 1)
+    unit = (0.5 + np.outer(np.arange(max(_CANDIDATES, 4 * clusters)), steps)) % 1.0
+    points = unit * sides
+    room = np.minimum(points, sides - points).min(axis=1)  # the largest sphere that does not leave the box
+    if clusters == 1:
+        return np.floor(sides[None, :] / 2)
+    chosen = [int(np.argmin(np.abs(room - np.quantile(room, 0.6))))]
+    apart = np.full(len(points), np.inf)
+    for _ in range(clusters - 1):
+        apart = np.minimum(apart, np.linalg.norm(points - points[chosen[-1]], axis=1))
+        chosen.append(int(np.argmax(np.minimum(apart / 2, room))))
+    found = points[chosen]
+    for _ in range(20):  # a few steps of Lloyd's algorithm on the sequence itself: even shares of the box
+        label = nearest(np.ascontiguousarray(points.T), found)
+        size = np.bincount(label, minlength=clusters)
+        sums = np.stack([np.bincount(label, weights=points[:, j], minlength=clusters) for j in range(box.dims)], axis=1)
+        found = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], found)
+    return np.floor(found)
+
+
+def separation(centres: ArrayLike) -> Floats:
+    """Half the distance from every centre to the nearest other one; infinity for a single centre."""
+    c = np.asarray(centres, dtype=np.float64)
+    gaps = np.linalg.norm(c[:, None] - c[None], axis=2)
+    np.fill_diagonal(gaps, np.inf)
+    return np.asarray(gaps.min(axis=1) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The box cut into equal cells, `per_axis` along every coordinate."""
+
+    box: Box
+    per_axis: int
+
+    def __post_init__(self) -> None:
+        must(self.per_axis >= 2, "per_axis", "must be at least 2", self.per_axis)
+
+    @property
+    def cells(self) -> int:
+        return int(self.per_axis**self.box.dims)
+
+    def cell(self, levels: Floats) -> Ints:
+        """The cell of every point, numbered with the last coordinate fastest."""
+        out = np.zeros(levels.shape[1], dtype=np.int64)
+        for row, top in zip(levels, self.box.tops, strict=True):
+            part = (row * (self.per_axis / (top + 1))).astype(np.int64)
+            out *= self.per_axis
+            out += np.minimum(part, self.per_axis - 1)
+        return out
+
+    def middles(self) -> Floats:
+        """The middle of every cell, in steps: an array (cells, coordinates)."""
+        axis = (np.arange(self.per_axis) + 0.5) / self.per_axis
+        mesh = np.meshgrid(*[axis * top for top in self.box.tops], indexing="ij")
+        return np.stack([m.ravel() for m in mesh], axis=1)
+
+
+# --- the trusted group's noise ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsNoise:
+    """Noise for the numbers (weight x counts, sums), all of them drawn alike: discrete Laplace or Gaussian.
+
+    `size` is the scale or sigma in steps. Built by `round_noise`, `paper_noise` and `map_noise`, which state the
+    sensitivity; `spend` is what one such answer costs.
+    """
+
+    spend: Spend
+    size: float
+    weight: int
+
+    @property
+    def kind(self) -> str:
+        return "laplace" if isinstance(self.spend, PureDP) else "gaussian"
+
+    @property
+    def variance(self) -> float:
+        """Of every noisy sum; a noisy count has this over weight squared."""
+        return 2 * self.size**2 if self.kind == "laplace" else self.size**2
+
+    @property
+    def count_variance(self) -> float:
+        return self.variance / self.weight**2
+
+
+def _noise(spend: Spend, l1: int, l2: float, weight: int) -> TotalsNoise:
+    if isinstance(spend, PureDP):
+        return TotalsNoise(spend, discrete_laplace(spend, l1).scale, weight)
+    # Canonne, Kamath and Steinke 2020, Thm 4, over several numbers: rho = l2^2/(2 sigma^2).
+    return TotalsNoise(spend, l2 / math.sqrt(2 * spend.rho) * (1 + 1e-12), weight)
+
+
+def round_noise(spend: Spend, dims: int, radius: int) -> TotalsNoise:
+    """Noise for counts and sums of deviations no longer than `radius` steps (Euclidean norm, in integers).
+
+    A person is a count of weight w and a deviation u in one cluster. Replacing the person changes two clusters by at
+    most ``2 (w + floor(sqrt(d) radius))`` in L1 and ``sqrt(2 (w^2 + radius^2))`` in L2, or one cluster by
+    ``2 radius`` in L2. So with Gaussian noise w = radius is free; with Laplace noise counts pay, and w = 0.4 radius is
+    near the best for deviations of a third of the radius.
+    """
+    must(radius >= 1, "radius", "must be at least one step", radius)
+    weight = max(1, math.floor(0.4 * radius)) if isinstance(spend, PureDP) else radius
+    l1 = 2 * (weight + math.isqrt(dims * radius**2))
+    l2 = max(2.0 * radius, math.sqrt(2 * (weight**2 + radius**2)))
+    return _noise(spend, l1, l2, weight)
+
+
+def paper_noise(spend: Spend, tops: Sequence[int]) -> TotalsNoise:
+    """Noise for counts and sums of whole coordinates: b_T = 2 (m d + 1)/epsilon an iteration (errata 3), m = 1.
+
+    Units are the widest side, which is what a count of weight `STEPS` equals.
+    """
+    return _noise(spend, 2 * (STEPS + sum(tops)), math.sqrt(2 * (STEPS**2 + sum(t * t for t in tops))), STEPS)
+
+
+def map_noise(spend: Spend) -> TotalsNoise:
+    """Noise for the counts of a grid: replacing a person moves one count up and one down."""
+    return _noise(spend, 2, math.sqrt(2), 1)

@@ -1,0 +1,332 @@
+"""What travels between the rooms in a round of hybrid K-means, and the plan of all rounds.
+
+Two kinds of invitation go to local people's devices, and every person answers one of them, once, with the whole
+epsilon: the *map* (in which cell of a public grid are you?) and the *round* (which of these centres is nearest, and how
+far off are you?). Trusted people are counted in both, with the budget divided among them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import must
+from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, zcdp_for
+from hybridp.public.kmeans import Box, Grid, Spend, TotalsNoise, map_noise, round_noise
+from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser, k_randomised_response
+
+__all__ = [
+    "LocalMap",
+    "LocalRound",
+    "MapInvite",
+    "Plan",
+    "RoundInvite",
+    "RoundReports",
+    "TrustedMap",
+    "TrustedRound",
+    "map_invite",
+    "plan_rounds",
+    "plan_with_map",
+    "round_invite",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Guarantee = PureDP | ApproxDP
+_MOST_CELLS = 1 << 14
+_EPSILONS = np.linspace(0.05, 0.95, 19)
+
+
+@dataclass(frozen=True, slots=True)
+class MapInvite:
+    """In which cell are you? Answered by k-ary randomised response with the whole epsilon."""
+
+    grid: Grid
+    response: KRandomisedResponse
+
+    @property
+    def noise_variance(self) -> float:
+        """Of one person's debiased indicator of a cell where they are not."""
+        return self.response.variance(0.0)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RoundInvite:
+    """Which centre is nearest, and what is your deviation from it?
+
+    The label goes through k-ary randomised response (`response`, None for one cluster); `coordinates` of the d
+    deviations, drawn at random, go through `value` each, in units of `radius`; when the label told is not the true one,
+    the deviation told is that of a point at the centre. Label and values compose: the whole is epsilon-DP.
+    """
+
+    box: Box
+    centres: Floats
+    radius: int
+    response: KRandomisedResponse | None
+    value: Randomiser
+    coordinates: int
+    promise: PureDP
+
+    @property
+    def truth(self) -> float:
+        return 1.0 if self.response is None else self.response.truth
+
+    @property
+    def other(self) -> float:
+        return 0.0 if self.response is None else self.response.other
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RoundReports:
+    """Answers of several people: the label told, which coordinates, and their noisy values in units of the radius."""
+
+    cluster: Ints
+    coordinate: Ints
+    value: Floats
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LocalMap:
+    """How many reports named each cell."""
+
+    invite: MapInvite
+    told: Ints
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LocalRound:
+    """Sums over reports by the label told: how many, and their values (clusters, coordinates)."""
+
+    invite: RoundInvite
+    told: Ints
+    sums: Floats
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TrustedMap:
+    """Noisy counts of trusted people in each cell."""
+
+    people: int
+    counts: Ints
+    noise: TotalsNoise
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TrustedRound:
+    """Noisy counts and sums of the trusted people's deviations (in steps), by cluster."""
+
+    people: int
+    counts: Floats
+    sums: Floats
+    noise: TotalsNoise
+
+
+# --- invitations ------------------------------------------------------------------------------------------------------
+
+
+def map_invite(grid: Grid, epsilon: float) -> MapInvite:
+    return MapInvite(grid, k_randomised_response(PureDP(epsilon), grid.cells))
+
+
+def _value_variance(epsilon: float, dims: int, coordinates: int) -> float:
+    """Mean square of the debiased deviation in one coordinate, for a person at the centre: (d/m) v(epsilon/m)."""
+    return dims / coordinates * best_randomiser(PureDP(epsilon / coordinates)).variance_terms[0]
+
+
+def round_invite(box: Box, centres: Floats, radius: int, epsilon: float) -> RoundInvite:
+    """The invitation whose predicted error of a centre is the least.
+
+    With p, q the chances of the true and of another label, n/K people a cluster and v the mean square of a value, n/K
+    times the variance of a centre S/f is ``d v/p^2`` from the sums and ``(1 - 1/K) (1/3)^2/(p-q)^2`` from the shares
+    (radius 1, a deviation of a third): the split of epsilon and the number m of coordinates minimise it (m = 1 has the
+    whole rest of epsilon; Wang et al. 2019 take about epsilon/2.5).
+    """
+    k, d = len(centres), box.dims
+    best = (math.inf, 0.0, 1)
+    for share in _EPSILONS if k > 1 else np.zeros(1):
+        label, rest = share * epsilon, (1 - share) * epsilon
+        p = math.exp(label) / (math.exp(label) + k - 1)
+        q = 1 / (math.exp(label) + k - 1)
+        most = min(d, max(1, int(rest / 0.5)))
+        for m in {1, *(min(most, max(1, round(rest / a))) for a in (5.0, 3.5, 2.5, 1.8)), most}:
+            if rest / m < 1e-3 or (k > 1 and label < 1e-3):
+                continue
+            shares = (1 - 1 / k) / (9 * (p - q) ** 2) if k > 1 else 0.0
+            found = d * _value_variance(rest, d, m) / p**2 + shares
+            if found < best[0]:
+                best = (found, float(label), m)
+    must(math.isfinite(best[0]), "epsilon", "must be at least 0.02 for a local report of a point", epsilon)
+    _, label, m = best
+    response = k_randomised_response(PureDP(label), k) if k > 1 else None
+    value = best_randomiser(PureDP((epsilon - label) / m * (1 - 1e-12)))
+    return RoundInvite(box, centres, radius, response, value, m, PureDP(epsilon))
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many rounds, whether a map comes first, and who pays what: all from public numbers.
+
+    `per_axis` is 0 without a map. Local people are divided at random into `parts` equal parts: `map_parts` of them
+    answer the map, each round has one part.
+    """
+
+    guarantee: Guarantee
+    trusted_people: int
+    local_people: int
+    per_axis: int
+    rounds: int
+    map_spend: Spend | None
+    round_spend: Spend | None
+
+    @property
+    def map_parts(self) -> int:
+        return max(1, self.rounds) if self.per_axis else 0
+
+    @property
+    def parts(self) -> int:
+        return self.map_parts + self.rounds
+
+    @property
+    def iterations(self) -> int:
+        return self.rounds + (self.per_axis > 0)
+
+    @property
+    def spent(self) -> Spend | None:
+        """The trusted group's total, composed."""
+        spends = [s for s in (self.map_spend, *[self.round_spend] * self.rounds) if s is not None]
+        if not spends:
+            return None
+        if isinstance(spends[0], PureDP):
+            return PureDP(math.fsum(s.epsilon for s in spends if isinstance(s, PureDP)))
+        return ZCDP(math.fsum(s.rho for s in spends if isinstance(s, ZCDP)))
+
+
+def _split(guarantee: Guarantee, gaussian: bool, share: float) -> Spend:
+    """A share of the trusted budget, rounded down."""
+    if not gaussian:
+        return PureDP(guarantee.epsilon * share * (1 - 1e-12))
+    return ZCDP(_rho(guarantee.epsilon, guarantee.delta) * share * (1 - 1e-12))
+
+
+@functools.cache
+def _rho(epsilon: float, delta: float) -> float:
+    return zcdp_for(epsilon, delta).rho
+
+
+def _cell_variance(trusted: int, local: int, epsilon: float, noise: TotalsNoise | None, cells: int) -> float:
+    """Noise variance of the blended share of one cell, without sampling error."""
+    weight = 0.0
+    if trusted and noise is not None:
+        weight += trusted**2 / noise.variance
+    if local:
+        e = math.exp(min(epsilon, 30.0))
+        weight += local * (e - 1) ** 2 / (cells - 2 + e)
+    return 1 / weight if weight else math.inf
+
+
+def _axis(dims: int, clusters: int, variance_at: dict[int, float]) -> int:
+    """The finest useful grid: Su et al. (2016) take ``M = (n epsilon/10)^(2d/(d+2))`` cells for Laplace noise.
+
+    Noise of variance V on a share is what Laplace noise with n epsilon = sqrt(2/V) would be. A map with fewer than four
+    cells a cluster says too little.
+    """
+    best = 0
+    for per_axis, variance in variance_at.items():
+        cells = per_axis**dims
+        if cells >= 4 * clusters and cells <= (math.sqrt(2 / variance) / 10) ** (2 * dims / (dims + 2)):
+            best = per_axis
+    return best
+
+
+def plan_rounds(
+    guarantee: Guarantee,
+    *,
+    dims: int,
+    clusters: int,
+    trusted: int,
+    local: int,
+    iterations: int | None = None,
+) -> Plan:
+    """Map and rounds for these public numbers, with at most `iterations` questions to anyone.
+
+    With delta > 0 the trusted group's budget is split as zCDP and spent on Gaussian noise, or as pure epsilon on
+    Laplace noise, whichever noise is smaller in a round.
+    """
+    people = trusted + local
+    must(people >= clusters, "people", f"must be at least the number of clusters ({clusters})", people)
+    must(iterations is None or iterations >= 1, "iterations", "must be at least 1", iterations)
+    gaussian = guarantee.delta > 0 and _gaussian_wins(guarantee, dims)
+    most = 10 if iterations is None else iterations
+    sizes = [g for g in range(2, 129) if g**dims <= _MOST_CELLS]
+    half = map_noise(_split(guarantee, gaussian, 0.5 if most > 1 else 1.0))
+    per_axis = _axis(
+        dims,
+        clusters,
+        {g: _cell_variance(trusted, local // 2, guarantee.epsilon, half, g**dims) for g in sizes},
+    )
+    if per_axis:
+        # A coarse map leaves more to do; more rounds than that only spread the budget thinner (measured).
+        rounds = min(most - 1, 1 if per_axis > 3 else 2)
+    else:
+        rounds = min(most, _rounds_for(guarantee, gaussian, dims, clusters, trusted, local))
+    return Plan(
+        guarantee,
+        trusted,
+        local,
+        per_axis,
+        rounds,
+        _split(guarantee, gaussian, 0.5 if rounds else 1.0) if trusted and per_axis else None,
+        _split(guarantee, gaussian, (0.5 if per_axis else 1.0) / rounds) if trusted and rounds else None,
+    )
+
+
+def plan_with_map(
+    guarantee: Guarantee, per_axis: int, *, dims: int, trusted: int, local: int, iterations: int | None = None
+) -> Plan:
+    """The plan when every local person answers the map, and the trusted group alone goes on: one message a person.
+
+    Trusted people are also counted on the map. Local people have no part in the rounds.
+    """
+    gaussian = guarantee.delta > 0 and _gaussian_wins(guarantee, dims)
+    rounds = min(1 if iterations is None else iterations - 1, 1) if trusted else 0
+    share = 0.5 if rounds else 1.0
+    return Plan(
+        guarantee,
+        trusted,
+        local,
+        per_axis,
+        rounds,
+        _split(guarantee, gaussian, share) if trusted else None,
+        _split(guarantee, gaussian, share) if rounds else None,
+    )
+
+
+def _gaussian_wins(guarantee: Guarantee, dims: int) -> bool:
+    pure = round_noise(_split(guarantee, False, 0.25), dims, 1000)
+    return round_noise(_split(guarantee, True, 0.25), dims, 1000).variance < pure.variance
+
+
+def _rounds_for(guarantee: Guarantee, gaussian: bool, dims: int, clusters: int, trusted: int, local: int) -> int:
+    """The most rounds (2 to 8) that leave a centre's error in a round below a tenth of the radius, by coordinate."""
+    rounds = 2
+    for t in range(3, 9):
+        weight = 0.0
+        if trusted:
+            noise = round_noise(_split(guarantee, gaussian, 1 / t), dims, 1000)
+            weight += (trusted / clusters) ** 2 / noise.variance * 1e6
+        if local:
+            epsilon = min(guarantee.epsilon, 30.0)
+            invite = round_invite(Box((0.0,) * dims, (1.0,) * dims), np.zeros((clusters, dims)), 1, epsilon)
+            value = invite.value.variance_terms[0] * dims / invite.coordinates
+            seen = invite.truth + (clusters - 1) * invite.other
+            weight += local / t / clusters * invite.truth**2 / (seen * value)
+        if weight and 1 / weight <= 0.1**2:
+            rounds = t
+    return rounds

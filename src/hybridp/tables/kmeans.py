@@ -1,0 +1,119 @@
+"""Points in a table: read once under rules that every record must obey, then counted and summed by the engine.
+
+The rows of one group become a temporary table of lattice levels inside the engine (in its memory limit, then on disk);
+the counts of a grid's cells and the sums by cluster are one query each. Everything that is summed is a whole number.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusableRows, must
+from hybridp.public.kmeans import Box, Grid
+from hybridp.tables.engine import answers, arrays, execute, quoted, written
+from hybridp.tables.source import Rows
+
+__all__ = ["PointQuery", "StoredPoints", "check_points", "store_points"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+CHUNK = 2**18
+_fresh = itertools.count()
+
+
+@dataclass(frozen=True)
+class PointQuery:
+    """Which columns hold the coordinates, in the order of the box, and which one says `trusted` or `local`.
+
+    Coordinates outside the box are clipped, and nobody is told how many. With `local_raw` (a trial) the local rows hold
+    points too; otherwise their coordinates are not read. Without `trust` every row is local (a file on the
+    devices' side).
+    """
+
+    columns: tuple[str, ...]
+    trust: str | None
+    box: Box
+    local_raw: bool = False
+
+    def __post_init__(self) -> None:
+        must(len(set(self.columns)) == len(self.columns), "columns", "must be different columns", self.columns)
+        must(self.trust is not None or self.local_raw, "trust", "must be given unless all rows are local", None)
+        must(len(self.columns) == self.box.dims, "columns", f"must be {self.box.dims}, as the bounds", self.columns)
+
+
+def check_points(rows: Rows, query: PointQuery) -> tuple[int, int]:
+    """How many people are trusted and local; refuses rows that break a rule, naming a column and nothing else."""
+    from hybridp.tables import kmeans_queries as queries
+
+    for name in query.columns:
+        rows.need("columns", name)
+        if not (rows.is_number(name) or rows.is_text(name)):
+            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+    if query.trust is not None:
+        rows.need("trust", query.trust)
+        if not rows.is_text(query.trust):
+            raise UnusableRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+    (found,) = answers(rows, queries.problems(rows, query))
+    people = int(found["trusted"] or 0), int(found["local"] or 0)
+    if sum(people) != found["records"]:
+        raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+    for j, name in enumerate(query.columns):
+        if found[f"missing{j}"]:
+            raise UnusableRows(f"Column `{name}` must have a number in every row that is read.")
+    return people
+
+
+def store_points(rows: Rows, query: PointQuery, label: str) -> StoredPoints:
+    """The points of one group as levels, kept by the engine. Call `check_points` first."""
+    from hybridp.tables import kmeans_queries as queries
+
+    must(label == "trusted" or query.local_raw, "local_raw", "must be true to read points of local people", False)
+    table = f"points_{next(_fresh)}"
+    execute(rows, f"CREATE TEMP TABLE {quoted(table)} AS {written(queries.levels(rows, query, label))}")
+    (count,) = execute(rows, f"SELECT count(*) FROM {quoted(table)}").fetchone()
+    return StoredPoints(rows, table, query.box, int(count))
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPoints:
+    """RAW: exact counts and sums of one group's points; they need noise before they may be released."""
+
+    rows: Rows
+    table: str
+    box: Box
+    people: int
+
+    def cell_counts(self, grid: Grid) -> Ints:
+        """People in every cell of the grid: one query."""
+        from hybridp.tables import kmeans_queries as queries
+
+        out = np.zeros(grid.cells, dtype=np.int64)
+        for row in answers(self.rows, queries.cells(self.table, grid)):
+            out[int(row["cell"])] = int(row["people"])
+        return out
+
+    def totals(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
+        """By nearest centre: people, and sums of deviations from whole origins cut to the radius: one query."""
+        from hybridp.tables import kmeans_queries as queries
+
+        k, d = np.shape(centres)
+        counts, sums = np.zeros(k, dtype=np.int64), np.zeros((k, d), dtype=np.int64)
+        for row in answers(self.rows, queries.totals(self.table, centres, np.rint(origins), radius)):
+            place = int(row["label"])
+            counts[place] = int(row["people"])
+            sums[place] = [int(row[f"sum{j}"]) for j in range(d)]
+        return counts, sums
+
+    def parts(self) -> Iterator[Floats]:
+        """Levels in chunks (coordinates, people)."""
+        wanted = ", ".join(quoted(f"c{j}") for j in range(self.box.dims))
+        for start in range(0, self.people, CHUNK):
+            where = f"rowid >= {start:d} AND rowid < {start + CHUNK:d}"
+            found: dict[str, Any] = arrays(self.rows, f"SELECT {wanted} FROM {quoted(self.table)} WHERE {where}")
+            yield np.stack([np.asarray(found[f"c{j}"], dtype=np.float64) for j in range(self.box.dims)])

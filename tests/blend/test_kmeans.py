@@ -1,0 +1,184 @@
+"""Blending maps and rounds: unbiased, robust to empty clusters, and never worse for a useless group."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hybridp.blend.kmeans import (
+    Clusters,
+    blend_map,
+    blend_round,
+    centres_of_map,
+    collect_round,
+    debiased_local,
+    on_simplex,
+    radius_for,
+)
+from hybridp.blend.kmeans_paper import PaperLocal, debiased_totals, paper_update
+from hybridp.device.kmeans import answer_map, answer_round
+from hybridp.public.budgets import PureDP
+from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, round_noise
+from hybridp.public.kmeans_rounds import (
+    LocalMap,
+    LocalRound,
+    RoundInvite,
+    TrustedMap,
+    TrustedRound,
+    map_invite,
+    round_invite,
+)
+from hybridp.public.randomisers import k_randomised_response
+from hybridp.randomness import seeded
+
+BOX = Box((0.0, 0.0), (1.0, 1.0))
+CENTRES = np.floor(np.array([[0.25, 0.3], [0.7, 0.75], [0.8, 0.2]]) * STEPS)
+TRUE = CENTRES + np.array([[0.05, -0.03], [-0.04, 0.0], [0.0, 0.06]]) * STEPS
+SHARES = np.array([0.5, 0.3, 0.2])
+N = 200_000
+
+
+def _crowd(n: int, seed: int) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    label = draw.choice(3, n, p=SHARES)
+    return np.ascontiguousarray(np.clip(np.rint(TRUE[label] + 0.02 * STEPS * draw.standard_normal((n, 2))), 0, STEPS).T)
+
+
+def _reported(invite: RoundInvite, levels: np.ndarray, seed: int) -> LocalRound:
+    none = LocalRound(invite, np.zeros(3, dtype=np.int64), np.zeros((3, 2)))
+    return collect_round(none, answer_round(levels, invite, rng=seeded(seed)))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_local_sums_and_counts_are_unbiased(epsilon: float) -> None:
+    levels = _crowd(N, 1)
+    invite = round_invite(BOX, CENTRES, STEPS // 4, epsilon)
+    shares, share_variance, sums, variance = debiased_local(_reported(invite, levels, 2))
+    label = nearest(levels, CENTRES)
+    true_share = np.bincount(label, minlength=3) / N
+    deviation = levels.T - CENTRES[label]
+    true_sums = np.stack([np.bincount(label, weights=deviation[:, j], minlength=3) for j in range(2)], axis=1) / N
+    assert (np.abs(shares - true_share) < 5 * np.sqrt(share_variance)).all()
+    assert (np.abs(sums - true_sums) < 5 * np.sqrt(variance)[:, None]).all()
+    # The control: without debiasing, shares are far off.
+    told = _reported(invite, levels, 2).told / N
+    assert (np.abs(told - true_share) > 5 * np.sqrt(share_variance)).any()
+
+
+def test_the_stated_variance_of_local_sums_is_met() -> None:
+    levels = _crowd(4000, 3)
+    invite = round_invite(BOX, CENTRES, STEPS // 4, 2.0)
+    found = [debiased_local(_reported(invite, levels, seed)) for seed in range(150)]
+    spread = np.array([f[2] for f in found]).var(axis=0)
+    stated = np.mean([f[3] for f in found], axis=0)[:, None]
+    assert (spread < 1.5 * stated).all()
+    assert (spread > 0.4 * stated).all()
+
+
+def test_the_papers_totals_are_debiased() -> None:
+    levels = _crowd(N, 4)
+    response = k_randomised_response(PureDP(1.0), 3)
+    label = nearest(levels, CENTRES)
+    draw = np.random.default_rng(5)
+    lies = draw.random(N) >= response.truth
+    told = np.where(lies, (label + draw.integers(1, 3, N)) % 3, label)
+    sums = np.stack([np.bincount(told, weights=x, minlength=3) for x in levels], axis=1)
+    counts, debiased = debiased_totals(PaperLocal(np.bincount(told, minlength=3), sums, response, 1.0))
+    true = np.stack([np.bincount(label, weights=x, minlength=3) for x in levels], axis=1)
+    assert np.abs(counts - np.bincount(label, minlength=3)).max() / N < 0.01
+    assert np.abs(debiased - true).max() / (N * STEPS) < 0.01
+    assert np.abs(sums - true).max() / (N * STEPS) > 0.05
+
+
+def test_the_papers_weight_is_pwh() -> None:
+    """w = (s_L^2/N_L)/(s_L^2/N_L + 2 b_T^2/N_T^2), by hand for one cluster."""
+    noise = round_noise(PureDP(1.0), 1, 100)
+    trusted = TrustedRound(50, np.array([50.0]), np.array([[5000.0]]), noise)
+    local = PaperLocal(np.array([400]), np.array([[80_000.0]]), None, 30.0)
+    moved, sizes = paper_update(np.zeros((1, 1)), trusted, local)
+    v_l, v_t = 2 * 30.0**2 / 400, 2 * noise.size**2 / 50**2
+    w = v_l / (v_l + v_t)
+    assert moved[0, 0] == pytest.approx(w * 100 + (1 - w) * 200)
+    assert sizes[0] == 450
+    empty = TrustedRound(50, np.array([-3.0]), np.array([[5000.0]]), noise)
+    assert paper_update(np.full((1, 1), 7.0), empty, None)[0][0, 0] == 7.0
+
+
+def test_projection_on_shares() -> None:
+    draw = np.random.default_rng(1)
+    for _ in range(50):
+        x = draw.normal(0, 1, 6)
+        p = on_simplex(x)
+        assert p.min() >= 0
+        assert p.sum() == pytest.approx(1)
+        # No point of a fine random cloud of shares is nearer.
+        others = draw.dirichlet(np.ones(6), 2000)
+        assert ((others - x) ** 2).sum(axis=1).min() >= ((p - x) ** 2).sum() - 1e-12
+
+
+@pytest.mark.parametrize("who", ["trusted", "local", "both"])
+def test_a_map_finds_the_centres(who: str) -> None:
+    levels, grid = _crowd(N, 6), Grid(BOX, 16)
+    counts = np.bincount(grid.cell(levels), minlength=grid.cells)
+    draw = np.random.default_rng(7)
+    noise = map_noise(PureDP(1.0))
+    noisy = np.rint(counts + draw.laplace(0, noise.size, grid.cells)).astype(np.int64)
+    trusted = TrustedMap(N, noisy, noise) if who != "local" else None
+    invite = map_invite(grid, 6.0)
+    told = np.bincount(answer_map(levels, invite, rng=seeded(8)), minlength=grid.cells)
+    local = LocalMap(invite, told) if who != "trusted" else None
+    found = centres_of_map(grid, *blend_map(trusted, local), 3)
+    order = [int(((found.centres - t) ** 2).sum(axis=1).argmin()) for t in TRUE]
+    assert sorted(order) == [0, 1, 2]
+    assert np.abs(found.centres[order] - TRUE).max() < 0.01 * STEPS
+    assert np.abs(found.shares[order] - SHARES).max() < 0.02
+    assert found.spread is not None
+    assert 0.01 < found.spread / STEPS < 0.12
+
+
+def _start() -> Clusters:
+    return Clusters(CENTRES, np.full(3, 1 / 3), np.full((3, 2), math.inf), np.full(3, math.inf))
+
+
+def test_a_useless_group_changes_nothing_much() -> None:
+    levels = _crowd(N, 9)
+    label = nearest(levels, CENTRES)
+    noise = round_noise(PureDP(1.0), 2, STEPS // 4)
+    counts = np.bincount(label, minlength=3).astype(float)
+    sums = np.stack([np.bincount(label, weights=x, minlength=3) for x in levels], axis=1) - counts[:, None] * CENTRES
+    exact = TrustedRound(N, counts, sums, noise)
+    few = _reported(round_invite(BOX, CENTRES, STEPS // 4, 0.1), levels[:, :200], 10)
+    alone = blend_round(BOX, _start(), exact, None, STEPS // 4, reseed=False)
+    both = blend_round(BOX, _start(), exact, few, STEPS // 4, reseed=False)
+    assert np.abs(alone.centres - TRUE).max() < 0.002 * STEPS
+    assert np.abs(both.centres - alone.centres).max() < 0.002 * STEPS
+
+
+def test_empty_and_negative_counts_keep_a_centre_or_reseed_it() -> None:
+    noise = round_noise(PureDP(5.0), 2, STEPS // 4)
+    counts = np.array([900.0, 100.0, -2.0])
+    sums = np.array([[1e6, 0.0], [0.0, 1e6], [9e9, -9e9]])
+    trusted = TrustedRound(1000, counts, sums, noise)
+    kept = blend_round(BOX, _start(), trusted, None, STEPS // 4, reseed=False)
+    assert np.array_equal(kept.centres[2], CENTRES[2])
+    assert (kept.shares >= 0).all()
+    moved = blend_round(BOX, _start(), trusted, None, STEPS // 4, reseed=True)
+    apart = np.linalg.norm(moved.centres[2] - moved.centres[0])
+    assert 0 < apart <= STEPS // 4
+    assert (moved.centres >= 0).all()
+    assert (moved.centres <= STEPS).all()
+
+
+def test_nobody_moves_nothing() -> None:
+    assert blend_round(BOX, _start(), None, None, 1000, reseed=True).centres is CENTRES
+
+
+def test_the_radius_shrinks_with_what_the_map_told() -> None:
+    wide = radius_for(BOX, _start())
+    told = Clusters(CENTRES, SHARES, np.ones((3, 2)), np.ones(3), 0.05 * STEPS)
+    assert radius_for(BOX, told) == pytest.approx(0.1 * STEPS, abs=1)
+    assert radius_for(BOX, told) < wide <= math.sqrt(2) * STEPS / 2 + 1
+    one = Clusters(CENTRES[:1], SHARES[:1], np.ones((1, 2)), np.ones(1))
+    assert radius_for(BOX, one) == math.ceil(math.sqrt(2) * STEPS / 2)

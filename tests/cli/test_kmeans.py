@@ -1,0 +1,125 @@
+"""K-means on the command line: one object, one sentence, one picture, and nothing un-noised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Runner = Callable[..., Any]
+SECRET = "0.98765432"
+READ = "--columns a b --trust trust --lower 0 --upper 1 --clusters 3 --epsilon 4"
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> str:
+    """600 trusted and 6,000 local people around three places; one trusted person sits at a place of their own."""
+    draw = np.random.default_rng(3)
+    true = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
+    found = true[draw.integers(0, 3, 6600)] + 0.03 * draw.standard_normal((6600, 2))
+    found[0] = float(SECRET), 0.01234567
+    lines = [f"{float(a)!r},{float(b)!r},{'trusted' if i < 600 else 'local'}" for i, (a, b) in enumerate(found)]
+    (tmp_path / "points.csv").write_text("\n".join(["a,b,trust", *lines]) + "\n")
+    return "points.csv"
+
+
+def test_a_trial_prints_one_object_and_draws(run: Runner, points: str) -> None:
+    told = run(f"release kmeans {points} {READ} --simulate-local --seed 1 --plot p.png --json").document
+    assert told["task"] == "kmeans"
+    assert len(told["clusters"]) == 3
+    assert told["simulated"] is True
+    assert told["groups"] == {"trusted": {"people": 600}, "local": {"people": 6000}}
+    assert sorted(round(c["centre"][0], 1) for c in told["clusters"]) == pytest.approx([0.2, 0.5, 0.8], abs=0.11)
+    assert Path("p.png").stat().st_size > 5_000
+    assert SECRET[:6] not in json.dumps(told)
+    assert not {"labels", "labels_", "inertia", "inertia_"} & set(told)
+
+
+def test_a_release_of_trusted_people_is_for_people_too(run: Runner, tmp_path: Path, points: str) -> None:
+    rows = [line for line in (tmp_path / points).read_text().splitlines() if not line.endswith("local")]
+    (tmp_path / "trusted.csv").write_text("\n".join(rows) + "\n")
+    said = run(f"release kmeans trusted.csv {READ} --delta 1e-6")
+    assert (said.code, said.err) == (0, "")
+    assert "3 centres (improved" in said.out
+    assert "Receipt" in said.out
+    one, two = (run(f"release kmeans trusted.csv {READ} --json").document for _ in range(2))
+    assert one["simulated"] is False
+    assert one["clusters"] != two["clusters"]
+
+
+@pytest.mark.parametrize("method", ["paper", "tcm", "lm"])
+def test_the_papers_methods(run: Runner, points: str, method: str) -> None:
+    told = run(
+        f"release kmeans {points} {READ} --simulate-local --method {method} --iterations 2 --seed 2 --json"
+    ).document
+    assert told["method"] == method
+    assert told["iterations"] == 2
+
+
+def test_an_invitation_and_its_reports(run: Runner, points: str) -> None:
+    plan = "plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909"
+    told = run(f"{plan} --invite invite.json --json").document
+    assert told["trusted_people"] == 600
+    assert told["invite_cells"] == told["map_cells"] > 12
+    assert run("randomise-points points.csv --invite invite.json --trust trust --out r.csv --json").document == {
+        "out": "r.csv",
+        "reports": 6000,
+        "simulated": False,
+    }
+    told = run(f"release kmeans {points} {READ} --invite invite.json --reports r.csv --json").document
+    assert told["simulated"] is False
+    assert told["groups"]["local"]["people"] == 6000
+    promises = {(p["group"], p["against"]): p["epsilon"] for p in told["receipt"]["promises"]}
+    assert promises["local", "the curator"] == 4.0
+    assert "no map" in run(f"{plan.replace('--epsilon 4', '--epsilon 0.05')}").out
+
+
+def test_the_ledger_is_charged_once_and_then_refuses(run: Runner, points: str) -> None:
+    line = f"release kmeans {points} {READ} --simulate-local --ledger study.ledger --json"
+    assert run(line).document["receipt"]["ledger_entries"]
+    again = run(line)
+    assert again.code == 3
+    assert again.document["error"]["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (f"release kmeans points.csv {READ}", "trust"),
+        (f"release kmeans nowhere.csv {READ}", "path"),
+        (f"release kmeans points.csv {READ} --simulate-local --clusters 0", "clusters"),
+        (f"release kmeans points.csv {READ} --simulate-local --clusters 10000", "clusters"),
+        (f"release kmeans points.csv {READ} --simulate-local --epsilon 0", "epsilon"),
+        (f"release kmeans points.csv {READ} --simulate-local --iterations 0", "iterations"),
+        (f"release kmeans points.csv {READ} --simulate-local --upper 1 1 1", "upper"),
+        (f"release kmeans points.csv {READ} --simulate-local --plot p.txt", "--plot"),
+        (f"release kmeans points.csv {READ} --reports r.csv", "reports"),
+        (f"release kmeans nan.csv {READ}", "`b`"),
+        (f"release kmeans text.csv {READ}", "`a`"),
+        (f"release kmeans labels.csv {READ}", "`trust`"),
+        (f"release kmeans few.csv {READ}", "clusters"),
+        (f"release kmeans few.csv {READ.replace('a b', 'a c')}", "columns"),
+        ("randomise-points points.csv --invite points.csv --out r.csv", "invite"),
+        ("plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 1 --n 50 --opt-in 2", "opt-in"),
+    ],
+)
+def test_bad_input_is_one_sentence(run: Runner, points: str, tmp_path: Path, line: str, name: str) -> None:
+    (tmp_path / "nan.csv").write_text(f"a,b,trust\n{SECRET},nan,trusted\n")
+    (tmp_path / "text.csv").write_text(f"a,b,trust\nx{SECRET},1,trusted\n")
+    (tmp_path / "labels.csv").write_text(f"a,b,trust\n{SECRET},1,sometimes\n")
+    (tmp_path / "few.csv").write_text(f"a,b,trust\n{SECRET},1,trusted\n")
+    said = run(f"{line} --json")
+    assert said.code == 2
+    assert name in said.document["error"]["message"]
+    assert SECRET not in said.out + said.err
+
+
+def test_points_outside_the_bounds_are_clipped_in_silence(run: Runner, tmp_path: Path) -> None:
+    (tmp_path / "far.csv").write_text("a,b,trust\n" + "5,-7,trusted\n" * 400 + "-3,9,trusted\n" * 400)
+    told = run(f"release kmeans far.csv {READ.replace('--clusters 3', '--clusters 2')} --json").document
+    assert sorted([round(v) for v in c["centre"]] for c in told["clusters"]) == [[0, 1], [1, 0]]
+    assert "clipped" not in json.dumps(told["groups"])

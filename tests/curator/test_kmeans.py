@@ -1,0 +1,116 @@
+"""What the curator adds up, against a plain computation, and that it is noise that it adds to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.curator.kmeans import Points, release_map, release_round
+from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.public.budgets import ZCDP, PureDP
+from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, packing, round_noise
+from hybridp.randomness import seeded
+from hybridp.tables import open_rows
+from hybridp.tables.kmeans import PointQuery, check_points, store_points
+
+BOX = Box((0.0, -1.0), (1.0, 2.0))
+
+
+def _plain(box: Box, points: np.ndarray, centres: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
+    counts, sums = np.zeros(len(centres)), np.zeros(centres.shape)
+    for x in box.levels(points).T:
+        k = int(((x - centres) ** 2).sum(axis=1).argmin())
+        u = x - centres[k]
+        if (u @ u) > radius**2:
+            u = np.trunc(u * (radius * (1 - 1e-9) / np.sqrt(u @ u)))
+        assert np.sqrt(u @ u) <= radius
+        counts[k] += 1
+        sums[k] += u
+    return counts, sums
+
+
+@pytest.mark.parametrize("radius", [50_000, 400_000])
+def test_totals_in_memory_and_in_a_table_are_the_plain_ones(tmp_path: Path, radius: int) -> None:
+    points = np.random.default_rng(3).normal(0.4, 0.6, (400, 2))
+    lines = [f"{float(a)!r},{float(b)!r},trusted" for a, b in points] + ["0.5,0.5,local"] * 7
+    (tmp_path / "points.csv").write_text("\n".join(["a,b,trust", *lines]))
+    centres = packing(BOX, 3)
+    counts, sums = _plain(BOX, points, centres, radius)
+    memory = Points.read(BOX, points)
+    query = PointQuery(("a", "b"), "trust", BOX)
+    with open_rows(tmp_path / "points.csv") as rows:
+        assert check_points(rows, query) == (400, 7)
+        stored = store_points(rows, query, "trusted")
+        assert stored.people == 400
+        for source in (memory, stored):
+            n, s = source.totals(centres, centres, radius)
+            assert n.tolist() == counts.tolist()
+            assert s.tolist() == sums.tolist()
+        assert np.array_equal(stored.cell_counts(Grid(BOX, 6)), memory.cell_counts(Grid(BOX, 6)))
+        whole = [p.totals(centres, np.zeros((3, 2)), None)[1].tolist() for p in (memory, stored)]
+        assert whole[0] == whole[1]
+        assert sorted(map(tuple, np.concatenate([*stored.parts()], axis=1).T)) == sorted(map(tuple, memory.levels.T))
+
+
+@pytest.mark.parametrize("spend", [PureDP(0.5), ZCDP(0.1)])
+def test_the_noise_is_the_stated_one(spend: PureDP | ZCDP) -> None:
+    rows = Points.read(BOX, [[0.5, 0.5]] * 10)
+    centres, radius = packing(BOX, 2), 1000
+    noise = round_noise(spend, 2, radius)
+    rng = seeded(8)
+    counts, sums = rows.totals(centres, centres, radius)
+    drawn = []
+    for _ in range(800):
+        found = release_round(rows, centres, noise, radius=radius, rng=rng)
+        drawn += [*((found.counts - counts) * noise.weight), *(found.sums - sums).ravel()]
+    law = stats.laplace(scale=noise.size) if isinstance(spend, PureDP) else stats.norm(scale=noise.size)
+    assert stats.kstest(drawn, law.cdf).pvalue > 1e-6
+    assert stats.kstest(np.array(drawn) * 1.25, law.cdf).pvalue < 1e-6
+
+
+def test_the_map_has_noise_in_every_cell() -> None:
+    rows = Points.read(BOX, [[0.5, 0.5]] * 50)
+    noise = map_noise(PureDP(0.4))
+    found = release_map(rows, Grid(BOX, 30), noise, rng=seeded(9))
+    assert found.counts.std() == pytest.approx(np.sqrt(noise.variance), rel=0.15)
+    assert np.count_nonzero(found.counts) > 800
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("a,b,trust\n,987654.321,trusted\n", "a"),
+        ("a,b,trust\n987654.321,nan,trusted\n", "b"),
+        ("a,b,trust\n987654.321,plenty,trusted\n", "b"),
+        ("a,b,trust\n1,987654.321,maybe\n", "trust"),
+        ("a,b,trust\n1,987654.321,\n", "trust"),
+    ],
+)
+def test_bad_rows_are_refused_without_a_value(tmp_path: Path, text: str, column: str) -> None:
+    (tmp_path / "bad.csv").write_text(text)
+    with open_rows(tmp_path / "bad.csv") as rows, pytest.raises(UnusableRows, match=f"`{column}`") as said:
+        check_points(rows, PointQuery(("a", "b"), "trust", BOX))
+    assert "987654" not in str(said.value)
+
+
+def test_local_points_are_not_read_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("a,b,trust\n1,1,trusted\n,,local\n")
+    with open_rows(tmp_path / "p.csv") as rows:
+        query = PointQuery(("a", "b"), "trust", BOX)
+        assert check_points(rows, query) == (1, 1)
+        with pytest.raises(InvalidInput, match="local_raw"):
+            store_points(rows, query, "local")
+        with pytest.raises(UnusableRows, match="`a`"):
+            check_points(rows, PointQuery(("a", "b"), "trust", BOX, local_raw=True))
+
+
+def test_many_people_are_added_up_in_threads_to_the_same_totals() -> None:
+    levels = np.floor(np.random.default_rng(1).random((2, (1 << 20) + 7)) * STEPS)
+    rows, centres = Points(levels), packing(Box((0.0, 0.0), (1.0, 1.0)), 3)
+    n, s = rows.totals(centres, centres, 300_000)
+    m, t = rows._block(centres, centres, 300_000)
+    assert n.tolist() == m.tolist()
+    assert s.tolist() == t.tolist()

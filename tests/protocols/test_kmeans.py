@@ -1,0 +1,196 @@
+"""The conversation: who is asked how often, what is charged, and that the figure's claims hold on a small scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridp.curator.kmeans import Points
+from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
+from hybridp.ledger import Ledger
+from hybridp.protocols.kmeans import KMeansStudy, Method, SimulatedCrowd, cluster
+from hybridp.protocols.kmeans_files import (
+    PointColumns,
+    read_invitation,
+    release_kmeans,
+    write_invitation,
+    write_point_reports,
+)
+from hybridp.protocols.kmeans_publish import release_points
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.kmeans import Box
+from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
+from hybridp.randomness import seeded
+
+UNIT = Box((0.0, 0.0), (1.0, 1.0))
+TRUE = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
+
+
+def _points(n: int, seed: int = 1) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    return TRUE[draw.integers(0, 3, n)] + 0.03 * draw.standard_normal((n, 2))
+
+
+def _off(centres: np.ndarray) -> float:
+    """The farthest true centre from its nearest found one."""
+    return float(np.sqrt(((TRUE[:, None] - centres[None]) ** 2).sum(axis=2).min(axis=1)).max())
+
+
+@pytest.mark.parametrize("promise", [PureDP(2.0), ApproxDP(2.0, 1e-6)])
+@pytest.mark.parametrize(("trusted", "local"), [(3000, 0), (0, 60_000), (600, 40_000)])
+def test_the_centres_are_found_by_either_group_and_both(trusted: int, local: int, promise: PureDP | ApproxDP) -> None:
+    study = KMeansStudy(UNIT, 3, promise)
+    found = release_points(study, _points(trusted), _points(local, 2), rng=seeded(5))
+    assert _off(np.array([c.centre for c in found.clusters])) < 0.04
+    assert sum(c.size for c in found.clusters) == pytest.approx(trusted + local, rel=0.2)
+    assert found.simulated
+
+
+class _Watched(SimulatedCrowd):
+    """Counts how many answers it gives."""
+
+    answers = 0
+
+    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> np.ndarray:
+        found = super().tell_cell(invite, part, parts)
+        self.answers += len(found)
+        return found
+
+    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
+        found = super().tell_deviation(invite, part, parts)
+        self.answers += len(found.cluster)
+        return found
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+def test_every_local_person_answers_once(epsilon: float) -> None:
+    rng = seeded(2)
+    crowd = _Watched(UNIT.levels(_points(5000)), rng)
+    _, plan = cluster(KMeansStudy(UNIT, 3, PureDP(epsilon)), Points.read(UNIT, _points(500)), crowd, rng=rng)
+    assert crowd.answers == 5000
+    assert plan.iterations >= 2
+
+
+@pytest.mark.parametrize("method", ["paper", "tcm", "lm"])
+def test_the_papers_methods_find_easy_clusters(method: Method) -> None:
+    study = KMeansStudy(UNIT, 3, PureDP(20.0), 3, method)
+    found = release_points(study, _points(4000), _points(30_000, 3), rng=seeded(6))
+    assert _off(np.array([c.centre for c in found.clusters])) < 0.1
+    assert found.iterations == 3
+
+
+@pytest.mark.parametrize(
+    ("study", "name"),
+    [
+        ({"clusters": 0}, "clusters"),
+        ({"iterations": 0}, "iterations"),
+        ({"method": "magic"}, "method"),
+        ({"guarantee": PureDP(0.001)}, "epsilon"),
+        ({"guarantee": PureDP(100.0)}, "epsilon"),
+    ],
+)
+def test_bad_studies_are_refused(study: dict[str, object], name: str) -> None:
+    given = {"box": UNIT, "clusters": 3, "guarantee": PureDP(1.0), **study}
+    with pytest.raises(InvalidInput, match=f"`{name}`"):
+        KMeansStudy(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["improved", "paper", "tcm", "lm"])
+def test_too_few_people_are_refused(method: Method) -> None:
+    study = KMeansStudy(UNIT, 5, PureDP(1.0), 2, method)
+    for trusted, local in ((_points(2), _points(1)), (None, None)):
+        with pytest.raises(InvalidInput, match="people"):
+            release_points(study, trusted, local, rng=seeded(1))
+
+
+def test_the_release_shows_itself() -> None:
+    study = KMeansStudy(UNIT, 3, ApproxDP(3.0, 1e-6))
+    found = release_points(study, _points(3000), None, columns=("a", "b"), rng=seeded(4))
+    frame = found.to_frame()
+    assert list(frame.columns) == ["a", "b", "size", "standard_error", "size_error"]
+    assert list(frame["size"]) == sorted(frame["size"], reverse=True)
+    assert "3 centres" in str(found)
+    assert "SIMULATED" in str(found)
+    for dims in (1, 2, 3):
+        box = Box((0.0,) * dims, (1.0,) * dims)
+        made = np.repeat(_points(500)[:, :1], dims, axis=1)
+        shown = release_points(KMeansStudy(box, 2, PureDP(3.0)), made, None, rng=seeded(1)).plot()
+        assert len(shown.texts) == 2
+        # Centres, discs and the bounds: no artist holds as many points as there are people.
+        assert all(len(line.get_xdata()) == 2 for line in shown.lines)
+        assert all(len(c.get_offsets()) == 2 for c in shown.collections)
+        shown.figure.clear()
+
+
+# --- files ---
+
+
+def _write(folder: Path, trusted: int, local: int) -> Path:
+    points = _points(trusted + local, 4)
+    labels = ["trusted"] * trusted + ["local"] * local
+    lines = [f"{float(a)!r},{float(b)!r},{t}" for (a, b), t in zip(points, labels, strict=True)]
+    file = folder / "points.csv"
+    file.write_text("\n".join(["a,b,trust", *lines]) + "\n")
+    return file
+
+
+COLUMNS = PointColumns(("a", "b"), "trust")
+
+
+def test_a_file_in_one_go_charges_the_ledger_first(tmp_path: Path) -> None:
+    file, study = _write(tmp_path, 800, 6000), KMeansStudy(UNIT, 3, PureDP(3.0))
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(3.0), "local": PureDP(3.0)})
+    found = release_kmeans(file, study, COLUMNS, simulate_local=True, ledger=ledger, rng=seeded(3))
+    assert _off(np.array([c.centre for c in found.clusters])) < 0.05
+    assert (found.trusted_people, found.local_people) == (800, 6000)
+    assert [ledger.remaining(p).epsilon for p in ("trusted", "local")] == [0.0, 0.0]
+    assert len(found.receipt.ledger_entries) == 2
+    with pytest.raises(BudgetExceeded):
+        release_kmeans(tmp_path / "nowhere.csv", study, COLUMNS, simulate_local=True, ledger=ledger)
+
+
+def test_bad_rows_give_the_charge_back(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("a,b,trust\n0.5,nan,trusted\n")
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(3.0), "local": PureDP(3.0)})
+    with pytest.raises(UnusableRows):
+        release_kmeans(tmp_path / "bad.csv", KMeansStudy(UNIT, 1, PureDP(3.0)), COLUMNS, ledger=ledger)
+    assert ledger.remaining("trusted").epsilon == 3.0
+
+
+def test_an_invitation_goes_out_and_reports_come_back(tmp_path: Path) -> None:
+    file, study = _write(tmp_path, 800, 20_000), KMeansStudy(UNIT, 3, PureDP(3.0))
+    invite, reports = tmp_path / "invite.json", tmp_path / "reports.csv"
+    sent = write_invitation(study, ("a", "b"), trusted=800, local=20_000, out=invite)
+    assert read_invitation(invite)[0] == study
+    assert write_point_reports(file, invite, reports, trust="trust", rng=seeded(1)) == 20_000
+    lines = reports.read_text().splitlines()
+    assert lines[0] == "report,report_mechanism"
+    cells = [int(line.split(",")[0]) for line in lines[1:]]
+    assert cells == sorted(cells)
+    assert max(cells) < sent.grid.cells
+    found = release_kmeans(file, study, COLUMNS, reports=reports, invite=invite, rng=seeded(2))
+    assert _off(np.array([c.centre for c in found.clusters])) < 0.05
+    assert found.local_people == 20_000
+    assert "SIMULATED" in lines[1]
+    assert found.simulated
+
+
+def test_reports_to_another_invitation_are_refused(tmp_path: Path) -> None:
+    file, study = _write(tmp_path, 800, 5000), KMeansStudy(UNIT, 3, PureDP(3.0))
+    one, two, reports = tmp_path / "1.json", tmp_path / "2.json", tmp_path / "reports.csv"
+    write_invitation(study, ("a", "b"), trusted=800, local=5000, out=one)
+    write_invitation(study, ("a", "b"), trusted=90_000, local=500_000, out=two)
+    write_point_reports(file, one, reports, trust="trust")
+    with pytest.raises(UnusableRows, match="report_mechanism"):
+        release_kmeans(file, study, COLUMNS, reports=reports, invite=two)
+    other = KMeansStudy(UNIT, 3, PureDP(2.0))
+    with pytest.raises(InvalidInput, match="invite"):
+        release_kmeans(file, other, COLUMNS, reports=reports, invite=one)
+    with pytest.raises(InvalidInput, match="invite"):
+        read_invitation(file)
+    with pytest.raises(UnusableRows, match="local"):
+        release_kmeans(file, study, COLUMNS)
+    with pytest.raises(InvalidInput, match="people"):
+        write_invitation(KMeansStudy(UNIT, 50, PureDP(0.1)), ("a", "b"), trusted=50, local=50, out=tmp_path / "3.json")

@@ -1,0 +1,162 @@
+"""Boxes, packings, noise and plans of K-means: integers brute-forced, formulas from the papers, budgets added up."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
+from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, paper_noise, round_noise, separation
+from hybridp.public.kmeans_rounds import map_invite, plan_rounds, plan_with_map, round_invite
+
+UNIT = Box((0.0, 0.0), (1.0, 1.0))
+
+
+# --- the lattice ---
+
+
+def test_levels_clip_round_and_come_back() -> None:
+    box = Box((-1.0, 0.0), (1.0, 0.5))
+    assert box.tops == (STEPS, STEPS // 4)
+    levels = box.levels([[-9.0, 9.0], [0.0, 0.25], [math.inf, -math.inf]])
+    assert levels.T.tolist() == [[0, STEPS // 4], [STEPS // 2, STEPS // 8], [STEPS, 0]]
+    x = np.random.default_rng(1).uniform([-1, 0], [1, 0.5], (1000, 2))
+    assert np.abs(box.values(box.levels(x).T) - x).max() <= box.step / 2 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("bad", [[[math.nan, 0.0]], [[0.0, 1.0], [0.5, math.nan]]])
+def test_a_missing_coordinate_is_refused(bad: list[list[float]]) -> None:
+    with pytest.raises(InvalidInput, match="points"):
+        UNIT.levels(bad)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [((0.0,), (0.0,)), ((0.0,), (1.0, 2.0)), ((), ()), ((0.0, 0.0), (1.0, 1e-9)), ((math.nan,), (1.0,))],
+)
+def test_bad_boxes_are_refused(lower: tuple[float, ...], upper: tuple[float, ...]) -> None:
+    with pytest.raises(InvalidInput):
+        Box(lower, upper)
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 5, 300])
+def test_nearest_is_the_first_of_the_least_distances(clusters: int) -> None:
+    draw = np.random.default_rng(clusters)
+    x, c = draw.integers(0, 40, (3, 5000)).astype(float), draw.integers(0, 40, (clusters, 3)).astype(float)
+    apart = ((x.T[:, None] - c[None]) ** 2).sum(axis=2)
+    scores = np.empty(5000)
+    assert np.array_equal(nearest(x, c, scores=scores), apart.argmin(axis=1))
+    assert np.array_equal(scores + (x**2).sum(axis=0), apart.min(axis=1))
+
+
+@pytest.mark.parametrize(("dims", "clusters"), [(1, 3), (2, 4), (2, 9), (5, 8), (10, 10)])
+def test_packed_centres_keep_apart_and_off_the_walls(dims: int, clusters: int) -> None:
+    box = Box((0.0,) * dims, (1.0,) * dims)
+    centres = packing(box, clusters)
+    assert np.array_equal(centres, packing(box, clusters))
+    assert np.array_equal(centres, np.floor(centres))
+    # Spheres of an equal share of the volume, a quarter of that radius at the least.
+    share = (math.gamma(dims / 2 + 1) / clusters) ** (1 / dims) / math.sqrt(math.pi)
+    assert separation(centres).min() / STEPS >= share / 4
+    assert min(centres.min(), (STEPS - centres).min()) / STEPS >= share / 8
+
+
+def test_cells_and_their_middles_agree() -> None:
+    grid = Grid(Box((0.0, 0.0), (1.0, 2.0)), 5)
+    assert np.array_equal(grid.cell(np.floor(grid.middles().T)), np.arange(25))
+    corners = np.array(list(itertools.product((0, grid.box.tops[0]), (0, grid.box.tops[1])))).T.astype(float)
+    assert grid.cell(corners).tolist() == [0, 4, 20, 24]
+
+
+# --- sensitivity ---
+
+
+def _contributions(radius: int, weight: int, clusters: int) -> list[np.ndarray]:
+    """Everything one person can add: a count of this weight and a deviation within the radius, in one cluster."""
+    span = range(-radius, radius + 1)
+    found = []
+    for k, a, b in itertools.product(range(clusters), span, span):
+        if a * a + b * b <= radius * radius:
+            one = np.zeros((clusters, 3))
+            one[k] = weight, a, b
+            found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("radius", [1, 3, 5])
+def test_the_stated_sensitivity_is_that_of_all_replacements(radius: int) -> None:
+    pure, rho = round_noise(PureDP(1.0), 2, radius), round_noise(ZCDP(0.5), 2, radius)
+    pairs = list(itertools.combinations(_contributions(radius, pure.weight, 2), 2))
+    l1 = max(np.abs(a - b).sum() for a, b in pairs)
+    assert l1 <= pure.size * 1.0 <= l1 * 1.25  # scale = sensitivity at epsilon 1
+    pairs = list(itertools.combinations(_contributions(radius, rho.weight, 2), 2))
+    l2 = max(math.sqrt(((a - b) ** 2).sum()) for a, b in pairs)
+    assert l2 <= rho.size <= l2 * 1.001  # sigma = sensitivity at rho 1/2
+    # A person moves two clusters: noise for one of them would be too small.
+    assert l1 > pure.weight + radius
+
+
+def test_the_papers_noise_is_the_corrected_one() -> None:
+    """b_T = 2(md+1) tau/eps in units of the range (errata 3), m = 1."""
+    for dims, tau, epsilon in ((2, 5, 7.0), (1, 1, 1.0), (10, 3, 2.0)):
+        noise = paper_noise(PureDP(epsilon / tau), (STEPS,) * dims)
+        assert noise.size / STEPS == pytest.approx(2 * (dims + 1) * tau / epsilon, rel=1e-9)
+    assert map_noise(PureDP(0.5)).size == pytest.approx(4.0)
+    assert map_noise(ZCDP(0.25)).size == pytest.approx(2.0)
+
+
+# --- plans ---
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.0])
+@pytest.mark.parametrize(
+    ("dims", "clusters", "trusted", "local"),
+    [(2, 4, 160, 159_840), (2, 4, 1600, 0), (10, 10, 1797, 0), (4, 8, 2000, 98_000), (2, 3, 0, 5000)],
+)
+def test_the_trusted_budget_is_never_exceeded(
+    dims: int, clusters: int, trusted: int, local: int, epsilon: float, delta: float
+) -> None:
+    promise = ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+    for iterations in (None, 1, 2, 7):
+        plans = [
+            plan_rounds(promise, dims=dims, clusters=clusters, trusted=trusted, local=local, iterations=iterations)
+        ]
+        plans.append(plan_with_map(promise, 4, dims=dims, trusted=trusted, local=local, iterations=iterations))
+        for plan in plans:
+            assert 1 <= plan.iterations <= (iterations or 10)
+            spent = plan.spent
+            assert (spent is None) == (trusted == 0)
+            if isinstance(spent, PureDP):
+                assert epsilon * 0.999 <= spent.epsilon <= epsilon
+            elif isinstance(spent, ZCDP):
+                assert epsilon * 0.99 <= as_approx(spent, delta).epsilon <= epsilon
+
+
+def test_more_people_afford_a_finer_map() -> None:
+    sizes = [
+        plan_rounds(PureDP(1.0), dims=2, clusters=4, trusted=n, local=0).per_axis for n in (100, 2000, 20_000, 200_000)
+    ]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 0
+    assert sizes[-1] >= 16
+
+
+def test_fewer_people_than_clusters_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="people"):
+        plan_rounds(PureDP(1.0), dims=2, clusters=8, trusted=3, local=4)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.0])
+@pytest.mark.parametrize(("dims", "clusters"), [(1, 1), (2, 4), (10, 8)])
+def test_a_local_reports_parts_add_up_to_epsilon(dims: int, clusters: int, epsilon: float) -> None:
+    box = Box((0.0,) * dims, (1.0,) * dims)
+    invite = round_invite(box, packing(box, clusters), 1000, epsilon)
+    label = 0.0 if invite.response is None else invite.response.guarantee.epsilon
+    assert label + invite.coordinates * invite.value.guarantee.epsilon <= epsilon
+    assert 1 <= invite.coordinates <= dims
+    assert map_invite(Grid(box, 2), epsilon).response.guarantee.epsilon == epsilon
