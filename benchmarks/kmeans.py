@@ -101,7 +101,7 @@ def draw(cells: list[Cell], path: str) -> None:
         ax.grid(alpha=0.3, which="both")
     (axes if len(shares) == 1 else axes[0]).set_ylabel("within-cluster sum of squares")
     (axes if len(shares) == 1 else axes[-1]).legend(fontsize=8)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=100)
 
 
 def main(arguments: list[str] | None = None) -> None:

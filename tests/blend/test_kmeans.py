@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hybridp.blend.kmeans import (
 )
 from hybridp.blend.kmeans_paper import PaperLocal, debiased_totals, paper_update
 from hybridp.device.kmeans import answer_map, answer_round
+from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, round_noise
 from hybridp.public.kmeans_rounds import (
@@ -129,7 +131,7 @@ def test_a_map_finds_the_centres(who: str) -> None:
     invite = map_invite(grid, 6.0)
     told = np.bincount(answer_map(levels, invite, rng=seeded(8)), minlength=grid.cells)
     local = LocalMap(invite, told) if who != "trusted" else None
-    found = centres_of_map(grid, *blend_map(trusted, local), 3)
+    found = centres_of_map(grid, blend_map(trusted, local), 3)
     order = [int(((found.centres - t) ** 2).sum(axis=1).argmin()) for t in TRUE]
     assert sorted(order) == [0, 1, 2]
     assert np.abs(found.centres[order] - TRUE).max() < 0.01 * STEPS
@@ -182,3 +184,44 @@ def test_the_radius_shrinks_with_what_the_map_told() -> None:
     assert radius_for(BOX, told) < wide <= math.sqrt(2) * STEPS / 2 + 1
     one = Clusters(CENTRES[:1], SHARES[:1], np.ones((1, 2)), np.ones(1))
     assert radius_for(BOX, one) == math.ceil(math.sqrt(2) * STEPS / 2)
+
+
+@pytest.mark.parametrize(("who", "epsilon"), [("trusted", 0.2), ("local", 3.0), ("both", 3.0)])
+def test_sizes_read_off_a_map_are_as_far_off_as_stated(who: str, epsilon: float) -> None:
+    """Noise counts, and so does who was asked. Noise alone would state too little."""
+    n, grid, z = 4000, Grid(BOX, 12), []
+    noise, invite, rng, draw = (
+        map_noise(PureDP(epsilon)),
+        map_invite(grid, epsilon),
+        seeded(15),
+        np.random.default_rng(16),
+    )
+    for seed in range(60):
+        levels = _crowd(n, 1000 + seed)
+        counts = np.bincount(grid.cell(levels), minlength=grid.cells)
+        noisy = np.rint(counts + draw.laplace(0, noise.size, grid.cells)).astype(np.int64)
+        trusted = TrustedMap(n, noisy, noise) if who != "local" else None
+        told = np.bincount(answer_map(_crowd(n, 2000 + seed), invite, rng=rng), minlength=grid.cells)
+        found = centres_of_map(grid, blend_map(trusted, LocalMap(invite, told) if who != "trusted" else None), 3)
+        order = [int(((found.centres - t) ** 2).sum(axis=1).argmin()) for t in TRUE]
+        z += ((found.shares[order] - SHARES) / found.share_errors[order]).tolist()
+    assert 0.6 < np.sqrt(np.mean(np.square(z))) < 1.2
+    assert np.mean(np.abs(z) < 1.96) > 0.9
+
+
+def test_a_map_in_many_dimensions_needs_little_memory() -> None:
+    """16,384 cells of 14 coordinates: one array of distances, and not one for each coordinate as well."""
+    grid = Grid(Box((0.0,) * 14, (1.0,) * 14), 2)
+    told = np.random.default_rng(1).integers(50, 100, grid.cells)
+    blended = blend_map(TrustedMap(int(told.sum()), told, map_noise(PureDP(4.0))), None)
+    tracemalloc.start()
+    centres_of_map(grid, blended, 2)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 600e6
+
+
+def test_a_map_of_nobody_is_refused() -> None:
+    invite = map_invite(Grid(BOX, 4), 1.0)
+    with pytest.raises(InvalidInput, match="`people` must be at least 1 on the map"):
+        blend_map(None, LocalMap(invite, np.zeros(16, dtype=np.int64)))

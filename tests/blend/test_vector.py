@@ -60,10 +60,28 @@ def test_a_coordinate_is_blended_like_a_mean_of_its_own(rule: Rule) -> None:
             LocalSummary(int(local.counts[j]), float(local.totals[j]), float(local.squares[j]), PLAN.randomiser),
             rule,
         )
+        if rule.name in ("naive", "skew-aware"):
+            continue  # their weight is about everybody, not about those who reported this coordinate: see below
         assert one.estimate == pytest.approx(alone.estimate, rel=1e-9)
         assert one.weight == pytest.approx(alone.weight, rel=1e-9)
         assert one.half_width(0.9) == pytest.approx(alone.half_width(0.9), rel=1e-6)
         assert found.half_widths(0.9, joint=True)[j] == pytest.approx(one.half_width(1 - 0.1 / 3))
+
+
+def test_people_who_were_not_asked_about_a_coordinate_still_count() -> None:
+    """The mean of 1,000 trusted people at -.5 and 9,000 local ones at .5 is .4, however few report a coordinate."""
+    noise = vector_noise(PureDP(30.0), VectorBounds.of([0] * 3, [1] * 3))
+    trusted = VectorSum(1000, (-500 * HALF,) * 3, noise)
+    counts = np.array([3000, 2900, 3100])
+    local = VectorReportSums(9000, counts, counts * 0.5, counts * 5.0, PLAN)
+    assert blend_vectors(trusted, local, [Rule("naive")], 1.0).estimates() == pytest.approx([0.4] * 3)
+    for rule in (Rule("skew-aware"), Rule(gap=1.0)):
+        for one in blend_vectors(trusted, local, [rule], 1.0).coordinates:
+            assert one.weight == pytest.approx(0.1, abs=0.002)  # the gap's square is far above both variances
+            assert abs(one.estimate - 0.4) <= one.half_width(0.95)
+    for rule in (Rule(), Rule("kvh", sd=0.4), Rule("pwh")):  # without a gap only those who reported weigh
+        weights = [one.weight for one in blend_vectors(trusted, local, [rule], 1.0).coordinates]
+        assert weights[1] > weights[0] > weights[2] > 0.5
 
 
 def test_rules_may_differ_between_coordinates() -> None:

@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hybridp.ledger import Ledger
+from hybridp.public.budgets import PureDP
+
 Runner = Callable[..., Any]
 SECRET = "0.98765432"
+PLAN = "plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909"
 READ = "--columns a b --trust trust --lower 0 --upper 1 --clusters 3 --epsilon 4"
 
 
@@ -61,8 +65,7 @@ def test_the_papers_methods(run: Runner, points: str, method: str) -> None:
 
 
 def test_an_invitation_and_its_reports(run: Runner, points: str) -> None:
-    plan = "plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909"
-    told = run(f"{plan} --invite invite.json --json").document
+    told = run(f"{PLAN} --invite invite.json --json").document
     assert told["trusted_people"] == 600
     assert told["invite_cells"] == told["map_cells"] > 12
     assert run("randomise-points points.csv --invite invite.json --trust trust --out r.csv --json").document == {
@@ -75,7 +78,7 @@ def test_an_invitation_and_its_reports(run: Runner, points: str) -> None:
     assert told["groups"]["local"]["people"] == 6000
     promises = {(p["group"], p["against"]): p["epsilon"] for p in told["receipt"]["promises"]}
     assert promises["local", "the curator"] == 4.0
-    assert "no map" in run(f"{plan.replace('--epsilon 4', '--epsilon 0.05')}").out
+    assert "no map" in run(f"{PLAN.replace('--epsilon 4', '--epsilon 0.05')}").out
 
 
 def test_the_ledger_is_charged_once_and_then_refuses(run: Runner, points: str) -> None:
@@ -104,6 +107,7 @@ def test_the_ledger_is_charged_once_and_then_refuses(run: Runner, points: str) -
         (f"release kmeans few.csv {READ}", "clusters"),
         (f"release kmeans few.csv {READ.replace('a b', 'a c')}", "columns"),
         ("randomise-points points.csv --invite points.csv --out r.csv", "invite"),
+        ("randomise-points points.csv --invite invite.json --trust trust --out r.xlsx", "out"),
         ("plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 1 --n 50 --opt-in 2", "opt-in"),
     ],
 )
@@ -112,6 +116,7 @@ def test_bad_input_is_one_sentence(run: Runner, points: str, tmp_path: Path, lin
     (tmp_path / "text.csv").write_text(f"a,b,trust\nx{SECRET},1,trusted\n")
     (tmp_path / "labels.csv").write_text(f"a,b,trust\n{SECRET},1,sometimes\n")
     (tmp_path / "few.csv").write_text(f"a,b,trust\n{SECRET},1,trusted\n")
+    run(f"{PLAN} --invite invite.json")
     said = run(f"{line} --json")
     assert said.code == 2
     assert name in said.document["error"]["message"]
@@ -123,3 +128,49 @@ def test_points_outside_the_bounds_are_clipped_in_silence(run: Runner, tmp_path:
     told = run(f"release kmeans far.csv {READ.replace('--clusters 3', '--clusters 2')} --json").document
     assert sorted([round(v) for v in c["centre"]] for c in told["clusters"]) == [[0, 1], [1, 0]]
     assert "clipped" not in json.dumps(told["groups"])
+
+
+@pytest.mark.parametrize("per_axis", [2.5, 1_000_000, 1, "8"])
+def test_an_invitation_with_no_such_map_is_refused(run: Runner, points: str, per_axis: Any) -> None:
+    run(f"{PLAN} --invite invite.json --json")
+    asked = json.loads(Path("invite.json").read_text()) | {"per_axis": per_axis}
+    Path("invite.json").write_text(json.dumps(asked))
+    said = run(f"randomise-points {points} --invite invite.json --trust trust --out r.csv --json")
+    assert said.code == 2
+    assert "`invite`" in said.document["error"]["message"]
+    assert not Path("r.csv").exists()
+
+
+def test_an_overdraft_is_refused_before_reports_are_read(run: Runner, points: str) -> None:
+    run(f"{PLAN} --invite invite.json --json")
+    run(f"release kmeans {points} {READ} --simulate-local --ledger study.ledger --json")
+    said = run(f"release kmeans {points} {READ} --invite invite.json --reports gone.csv --ledger study.ledger --json")
+    assert said.code == 3
+
+
+def test_a_delta_that_buys_nothing_is_not_charged(run: Runner, points: str) -> None:
+    for method in ("paper", "tcm", "improved"):
+        ledger = f"{method}.ledger"
+        told = run(
+            f"release kmeans {points} {READ} --delta 1e-9 --simulate-local --method {method} --ledger {ledger} --json"
+        ).document
+        (promised,) = [p for p in told["receipt"]["promises"] if p["group"] == "trusted" and p["epsilon"] is not None]
+        charged = Ledger.open(ledger).history()[0].budget
+        assert (charged.epsilon, charged.delta) == (promised["epsilon"], promised["delta"])
+        assert told["noise"] == "laplace"
+        assert charged.delta == 0
+
+
+def test_a_collection_holds_the_reports_to_one_invitation(run: Runner, points: str) -> None:
+    """Reports that answer another map are other reports: the name of a collection does not make them free."""
+    run(f"{PLAN} --invite one.json --json")
+    run(f"{PLAN.replace('--n 6600', '--n 66000')} --invite two.json --json")
+    Ledger.create("l.ledger", {"trusted": PureDP(100.0), "local": PureDP(4.0)})
+    for name in ("one", "two"):
+        assert run(f"randomise-points {points} --invite {name}.json --trust trust --out {name}.csv --json").code == 0
+    line = f"release kmeans {points} {READ} --ledger l.ledger --collection autumn --json"
+    assert run(f"{line} --invite one.json --reports one.csv").code == 0
+    assert run(f"{line} --invite one.json --reports one.csv").code == 0
+    again = run(f"{line} --invite two.json --reports two.csv")
+    assert again.code == 2
+    assert "`collection` must name one set of reports" in again.document["error"]["message"]

@@ -104,6 +104,10 @@ def test_a_ledger_is_made_charged_and_kept_to(people: Path) -> None:
         (f"people.csv {SHAPE} --epsilon 1 --noise gaussian", "`delta` must be positive for Gaussian noise"),
         (f"people.csv {SHAPE} --epsilon 1 --estimator kvh", "`sd` must be given for the known-variance"),
         (f"people.csv {SHAPE} --epsilon 1 --estimator kvh --sd 99", "`sd` must be positive and at most 5"),
+        *(
+            (f"people.csv {SHAPE} --epsilon 1 --gap {gap}", "`gap` must lie between 0 and 2")
+            for gap in ("nan", "-1", "9")
+        ),
         (f"people.csv {SHAPE} --epsilon 1 --plot p.doc", "`--plot` must end in"),
         (f"people.csv {SHAPE} --epsilon 1", "Column `trust` labels records `local`"),
         ("people.csv --columns a z --lower 0 --upper 1 --trust trust --epsilon 1", "`columns` must be a column of"),

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
+from hybridp.public import kmeans_rounds as rounds
 from hybridp.public import mechanisms as m
 from hybridp.public import randomisers as r
+from hybridp.public import vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.kmeans import Box, Grid
 
 from . import laws
 from .laws import Law
 
 __all__ = ["ANYTHING_GOES", "MECHANISMS", "Case", "every"]
 
-Kind = Literal["continuous", "lattice", "local", "categories"]
+Kind = Literal["continuous", "lattice", "local", "categories", "names", "several"]
 
 ANYTHING_GOES = ApproxDP(25.0, 0.9)
 """A promise so weak that a description with too little noise for its own can be built, and sampled as a control."""
@@ -30,7 +34,7 @@ class Case:
 
     mechanism: Any
     law_of: Callable[..., Law]
-    weaken: Callable[[Any], dict[str, float]]
+    weaken: Callable[[Any], dict[str, Any]]
     kind: Kind
     waste: float = 1e-6
     """How far, relatively, the true delta (or e^loss) may stay below the stated one; 1 for a rule that is not tight."""
@@ -42,7 +46,7 @@ class Case:
 
     @property
     def guarantee(self) -> PureDP | ApproxDP:
-        promise: PureDP | ApproxDP = self.mechanism.guarantee
+        promise: PureDP | ApproxDP = getattr(self.mechanism, "guarantee", None) or self.mechanism.promise
         return promise
 
     @property
@@ -64,9 +68,12 @@ class Case:
 
     def __str__(self) -> str:
         kinds = dict.fromkeys(type(part).__name__ for part in (self.mechanism, self.core))
-        sizes = [f"{k}={v}" for k, v in self.parameters.items() if k in ("sensitivity", "categories")]
+        sizes = [f"{k}={v}" for k, v in self.parameters.items() if k in _SHOWN]
         rule = ["classic"] if self.waste == 1 else []
         return " ".join([*kinds, *rule, f"({self.guarantee.epsilon:.3g},{self.guarantee.delta:g})", *sizes])
+
+
+_SHOWN = ("sensitivity", "categories", "dimensions", "reported", "pairs", "coordinates", "rounds")
 
 
 def less_scale(core: Any) -> dict[str, float]:
@@ -87,6 +94,34 @@ def more_inside(core: Any) -> dict[str, float]:
 
 def more_truth(core: Any) -> dict[str, float]:
     return {"keep": laws.WORD - (laws.WORD - core.keep) * 9 // 10}
+
+
+def louder_values(name: str) -> Callable[[Any], dict[str, Any]]:
+    """The same scalar report with 10 % more epsilon, honest by itself and too much beside the others."""
+    return lambda core: {name: r.best_randomiser(PureDP(getattr(core, name).guarantee.epsilon * 1.1))}
+
+
+def costlier_rounds(core: Any) -> dict[str, Any]:
+    return {"round_spend": replace(core.round_spend, **{_size(core): getattr(core.round_spend, _size(core)) * 1.1})}
+
+
+def _size(plan: Any) -> str:
+    return "epsilon" if isinstance(plan.round_spend, PureDP) else "rho"
+
+
+def coordinates_law(reported: int, randomiser: Any, **_: Any) -> Law:
+    return laws.side_by_side(*[randomiser] * reported)
+
+
+def point_law(response: Any, value: Any, coordinates: int, **_: Any) -> Law:
+    return laws.side_by_side(*([] if response is None else [response]), *[value] * coordinates)
+
+
+def plan_law(map_spend: Any, round_spend: Any, rounds: int, **_: Any) -> Law:
+    spends = [*([] if map_spend is None else [map_spend]), *[round_spend] * rounds]
+    if isinstance(round_spend, PureDP):
+        return laws.added_up(*[s.epsilon for s in spends])
+    return laws.zcdp(*[s.rho for s in spends])
 
 
 def on_levels(noise: Callable[..., Law]) -> Callable[..., Law]:
@@ -110,6 +145,7 @@ def _mechanisms() -> Iterator[Case]:
         yield Case(r.local_additive(pure), on_levels(laws.discrete_laplace), less_scale, "local")
         for k in (2, 3, 20):
             yield Case(r.k_randomised_response(pure, k), laws.k_response, more_truth, "categories")
+    yield from _whole_points()
     for approx in APPROX:
         yield Case(m.laplace(approx, 1), laws.laplace, less_scale, "continuous")
         for width in (1.0, 1234.5):
@@ -128,18 +164,49 @@ def _mechanisms() -> Iterator[Case]:
         yield Case(m.classic_gaussian(approx, 1), laws.gaussian, less_sigma, "continuous", waste=1)
 
 
+def _whole_points() -> Iterator[Case]:
+    """Reports about several numbers of one person, and the trusted group's several answers."""
+    for pure in PURE:
+        for d, ratio in ((1, 1.0), (30, 5.0)):
+            yield Case(v.unit_vector(pure, d, ratio), laws.directions, more_inside, "names")
+        for d, reported in ((1, 1), (30, 1), (4, 4)):
+            made = v.scalar_reports(pure, d, reported)
+            yield Case(made, coordinates_law, louder_values("randomiser"), "several")
+        for d, clusters in ((1, 1), (2, 4), (3, 2)):
+            box, centres = Box((0.0,) * d, (1.0,) * d), np.zeros((clusters, d))
+            asked = rounds.round_invite(box, centres, 1000, pure.epsilon)
+            yield Case(asked, point_law, louder_values("value"), "several")
+        cells = rounds.map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), pure.epsilon)
+        yield Case(cells.response, laws.k_response, more_truth, "categories")
+    promises: list[PureDP | ApproxDP] = [PureDP(0.1), PureDP(4.0), ApproxDP(0.1, 1e-5), ApproxDP(4.0, 1e-9)]
+    for promise in promises:
+        for d, trusted in ((2, 100_000), (10, 300)):
+            plan = rounds.plan_rounds(promise, dims=d, clusters=4, trusted=trusted, local=0)
+            # Conversion from zCDP to a delta is not tight.
+            waste = 1e-6 if isinstance(plan.round_spend, PureDP) and promise.delta == 0 else 1
+            yield Case(plan, plan_law, costlier_rounds, "several", waste=waste)
+
+
 MECHANISMS: list[Case] = list(_mechanisms())
 
 
 def every(
-    *kinds: Kind, tight: bool = False, epsilon: float = math.inf, sensitivity: float = math.inf
+    *kinds: Kind,
+    tight: bool = False,
+    profiled: bool = False,
+    epsilon: float = math.inf,
+    sensitivity: float = math.inf,
 ) -> pytest.MarkDecorator:
-    """Parametrise a test over all cases of these kinds (all of them when none is named), up to the given sizes."""
+    """Parametrise a test over all cases of these kinds (all of them when none is named), up to the given sizes.
+
+    `tight` leaves out rules that are not, `profiled` descriptions that state an epsilon and no curve.
+    """
     chosen = [
         case
         for case in MECHANISMS
         if (not kinds or case.kind in kinds)
         and not (tight and case.waste == 1)
+        and not (profiled and not hasattr(case.mechanism, "profile"))
         and case.guarantee.epsilon <= epsilon
         and case.parameters.get("sensitivity", 0) <= sensitivity
     ]

@@ -8,6 +8,8 @@ by a series whose remainder is known, and probabilities that are multiples of 2^
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +20,9 @@ import mpmath as mp
 
 __all__ = [
     "Law",
+    "added_up",
     "additive_level",
+    "directions",
     "discrete_gaussian",
     "discrete_laplace",
     "dithered_bit",
@@ -26,6 +30,8 @@ __all__ = [
     "k_response",
     "laplace",
     "piecewise",
+    "side_by_side",
+    "zcdp",
 ]
 
 DIGITS = 40
@@ -334,3 +340,86 @@ def k_response(categories: int, keep: int, **_: object) -> Law:
         return real((seen - seen**2) / (truth - other) ** 2)
 
     return Law(delta, mp.log(real(truth / other)), variance)
+
+
+@precise
+def directions(pairs: int, top: int, inside: int, **_: object) -> Law:
+    """One of 2 `pairs` names: `top` near ones share inside/2^64, the others the rest.
+
+    Name by name for the two vectors that share no near one, x and -x: for any other pair some names are near for both,
+    or far for both, and say nothing. Moments depend on the codebook's law and are not stated here.
+    """
+    p = Fraction(inside, WORD)
+    near, far = p / top, (1 - p) / (2 * pairs - top)
+    first = [near] * top + [far] * (2 * pairs - top)
+    second = [far] * (2 * pairs - top) + [near] * top
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        return mp.fsum(_clipped(a, b, epsilon) for a, b in zip(first, second, strict=True))
+
+    return Law(delta, mp.log(real(near / far)), _unstated)
+
+
+# --- several answers of one person ------------------------------------------------------------------------------------
+
+
+def _unstated(_: float) -> mp.mpf:
+    raise NotImplementedError("these laws are about privacy alone")
+
+
+def three_outcomes(mechanism: object) -> tuple[Fraction, Fraction, Fraction]:
+    """A part's two extreme values, as (a, b, c): outcomes of probability a and b, b and a, and c and c."""
+    found = vars_of(mechanism)
+    if "flips" in found:
+        q = Fraction(found["flips"], WORD)
+        return 1 - q, q, Fraction(0)
+    if "keep" in found:
+        truth = Fraction(found["keep"], WORD)
+        other = (1 - truth) / (found["categories"] - 1)
+        return truth, other, 1 - truth - other
+    p = Fraction(found["inside"], WORD)  # piecewise, two windows that do not meet
+    other = (1 - p) / LEVELS * found["width"]
+    return p, other, 1 - p - other
+
+
+def vars_of(mechanism: object) -> dict[str, int]:
+    names = ("flips", "keep", "categories", "inside", "width")
+    return {name: getattr(mechanism, name) for name in names if hasattr(mechanism, name)}
+
+
+@precise
+def side_by_side(*parts: object) -> Law:
+    """Independent answers about values that all differ as much as they can: every combination of outcomes in turn.
+
+    Where one part is told only when another is true, this dominates what is told, and has the same largest loss.
+    """
+    triples = [three_outcomes(part) for part in parts]
+    rows = [
+        (math.prod(x for x, _ in chosen), math.prod(y for _, y in chosen))
+        for chosen in itertools.product(*[((a, b), (b, a), (c, c)) for a, b, c in triples])
+    ]
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        return mp.fsum(_clipped(Fraction(p), Fraction(q), epsilon) for p, q in rows)
+
+    return Law(delta, mp.fsum(mp.log(real(a / b)) for a, b, _ in triples), _unstated)
+
+
+@precise
+def added_up(*epsilons: float) -> Law:
+    """Pure answers composed: nothing is known but that their losses add up."""
+    loss = mp.fsum(real(e) for e in epsilons)
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        return max(mp.mpf(0), 1 - mp.exp(real(epsilon) - loss))
+
+    return Law(delta, loss, _unstated)
+
+
+@precise
+def zcdp(*rhos: float) -> Law:
+    """Gaussian answers composed: one draw of sensitivity 1 and ``sigma = 1/sqrt(2 rho)``, rho their sum."""
+    return gaussian(1.0, float(1 / mp.sqrt(2 * mp.fsum(real(r) for r in rhos))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +12,7 @@ import mpmath as mp
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public import mechanisms, randomisers
+from hybridp.public import kmeans_rounds, mechanisms, randomisers, vector_randomisers
 from hybridp.public.budgets import ApproxDP
 
 from .catalogue import MECHANISMS, Case, every
@@ -51,7 +52,7 @@ def test_no_privacy_is_left_unused(case: Case) -> None:
         assert law.delta(g.epsilon) >= g.delta * (1 - case.waste)
 
 
-@every()
+@every(profiled=True)
 @pytest.mark.parametrize("factor", [0.0, 0.3, 0.9, 1.0, 1.1, 2.0])
 def test_the_profile_is_the_exact_one(case: Case, factor: float) -> None:
     epsilon = case.guarantee.epsilon * factor
@@ -115,7 +116,7 @@ def test_pure_scales_are_the_least_floats_in_exact_arithmetic(case: Case) -> Non
         assert Fraction(core.sensitivity) > Fraction(g.epsilon) * Fraction(below)
 
 
-@every("local", "categories")
+@every("local", "categories", "names")
 def test_multiples_of_2_to_the_minus_64_are_the_nearest_on_the_safe_side(case: Case) -> None:
     """Two units more of information, out of 2^64, and the promise is broken: checked with 40 digits."""
     units = {"flips": -2, "inside": 2, "keep": 3}
@@ -150,8 +151,14 @@ def test_every_mechanism_of_the_library_is_on_the_list() -> None:
     on_list = {type(part).__name__ for case in MECHANISMS for part in (case.mechanism, case.core)}
     described = {
         name
-        for module in (mechanisms, randomisers)
+        for module in (mechanisms, randomisers, vector_randomisers, kmeans_rounds)
         for name in module.__all__
-        if isinstance(found := getattr(module, name), type) and hasattr(found, "profile")
+        if isinstance(found := getattr(module, name), type) and (hasattr(found, "profile") or promises(found))
     }
     assert described == on_list
+    assert {"UnitVector", "ScalarReports", "RoundInvite", "Plan"} <= described
+
+
+def promises(found: type) -> bool:
+    """Whether a description holds a promise of its own, and not only parts that make theirs."""
+    return is_dataclass(found) and bool({"guarantee", "promise"} & {f.name for f in fields(found)})

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp import noise
+from hybridp.device.vector import choose_names
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
@@ -30,6 +31,7 @@ from hybridp.public.randomisers import (
     randomised_response,
     randomiser,
 )
+from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness, seeded
 
 from .catalogue import ANYTHING_GOES, Case, every
@@ -172,6 +174,28 @@ def category_p(sampled: KRandomisedResponse, stated: KRandomisedResponse, value:
     expected = np.full(k, (1 - truth) / (k - 1))
     expected[value] = truth
     return float(stats.chisquare(np.bincount(seen, minlength=k), N * expected).pvalue)
+
+
+@every("names", epsilon=4)
+def test_directions_are_named_as_often_as_stated(case: Case) -> None:
+    assert names_p(case.mechanism, case.mechanism) > TINY_P
+
+
+@every("names", epsilon=1)
+def test_control_a_nearer_direction_is_noticed(case: Case) -> None:
+    assert names_p(case.weaker(guarantee=PureDP(25.0)), case.mechanism) < TINY_P
+
+
+def names_p(sampled: UnitVector, stated: UnitVector) -> float:
+    """The same inner products for everybody, the names in order of nearness: `top` near ones, and the rest alike."""
+    near = stated.inside / 2**64
+    inner = np.linspace(1.0, -0.5, stated.pairs)
+    by_distance = np.argsort(-np.concatenate([inner, -inner]), kind="stable")[: stated.top]
+    index, sign = choose_names(np.broadcast_to(inner, (N, stated.pairs)), sampled, rng=seeded(41))
+    seen = np.bincount(index + stated.pairs * (sign < 0), minlength=2 * stated.pairs)
+    expected = np.full(2 * stated.pairs, (1 - near) / (2 * stated.pairs - stated.top))
+    expected[by_distance] = near / stated.top
+    return float(stats.chisquare(seen, N * expected).pvalue)
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------

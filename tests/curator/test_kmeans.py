@@ -11,7 +11,7 @@ from scipy import stats
 from hybridp.curator.kmeans import Points, release_map, release_round
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.budgets import ZCDP, PureDP
-from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, packing, round_noise
+from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, packing, paper_noise, round_noise
 from hybridp.randomness import seeded
 from hybridp.tables import open_rows
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
@@ -114,3 +114,17 @@ def test_many_people_are_added_up_in_threads_to_the_same_totals() -> None:
     m, t = rows._block(centres, centres, 300_000)
     assert n.tolist() == m.tolist()
     assert s.tolist() == t.tolist()
+
+
+def test_noise_made_for_something_else_is_refused() -> None:
+    rows, centres = Points.read(BOX, [[0.5, 0.5]] * 10), packing(BOX, 2)
+    small, whole, counts = round_noise(PureDP(1.0), 2, 1000), paper_noise(PureDP(1.0), BOX.tops), map_noise(PureDP(1.0))
+    corner = np.zeros_like(centres)
+    for noise, radius, origins in ((small, 1001, None), (small, None, corner), (counts, 1000, None)):
+        with pytest.raises(InvalidInput, match="`mechanism` must be made for the radius"):
+            release_round(rows, centres, noise, radius=radius, origins=origins, rng=seeded(1))
+    with pytest.raises(InvalidInput, match="`origins` must be the lower corner"):
+        release_round(rows, centres, whole, radius=None, origins=centres - STEPS, rng=seeded(1))
+    for noise in (small, whole):
+        with pytest.raises(InvalidInput, match="`mechanism` must be made for counts"):
+            release_map(rows, Grid(BOX, 3), noise, rng=seeded(1))

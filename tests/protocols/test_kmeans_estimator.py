@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from hybridp.errors import InvalidInput
@@ -62,6 +66,10 @@ def test_nothing_of_single_people_is_kept() -> None:
         ({"bounds": (1.0, 0.0)}, None, "upper"),
         ({"bounds": ([0.0, 0.0, 0.0], 1.0)}, None, "bounds"),
         ({"n_clusters": 101}, None, "n_clusters"),
+        ({"n_clusters": 2.5}, None, "n_clusters"),
+        ({"n_clusters": "2"}, None, "n_clusters"),
+        ({"iterations": 1.5}, None, "iterations"),
+        ({"random_state": "one"}, None, "random_state"),
         ({"epsilon": 0.0}, None, "epsilon"),
         ({"method": "other"}, None, "method"),
         ({}, ["trusted"] * 99, "trust"),
@@ -71,3 +79,16 @@ def test_nothing_of_single_people_is_kept() -> None:
 def test_bad_input_is_refused(given: dict[str, Any], trust: Any, name: str) -> None:
     with pytest.raises(InvalidInput, match=f"`{name}`"):
         HybridKMeans(**{"n_clusters": 2, **given}).fit(_blobs(100), trust=trust)
+
+
+def test_frames_go_in_and_come_out() -> None:
+    frame = pd.DataFrame(_blobs(500), columns=["east", "north"])
+    trust = pd.Series([True, False] * 250, dtype=object)
+    model = clone(HybridKMeans(2, epsilon=4.0)).set_output(transform="pandas").fit(frame, trust=trust)
+    assert model.release_.trusted_people == 250
+    assert model.feature_names_in_.tolist() == ["east", "north"]
+    assert model.transform(frame).columns.tolist() == model.get_feature_names_out().tolist()
+    assert model.get_feature_names_out().tolist() == ["hybridkmeans0", "hybridkmeans1"]
+    steps = make_pipeline(FunctionTransformer(), HybridKMeans(2, epsilon=4.0))
+    assert steps.fit(frame, hybridkmeans__trust=trust).predict(frame).shape == (500,)
+    assert HybridKMeans(np.int64(2), random_state=np.random.default_rng(1)).fit(frame).receipt_.simulated

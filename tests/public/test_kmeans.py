@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, paper_noise, round_noise, separation
-from hybridp.public.kmeans_rounds import map_invite, plan_rounds, plan_with_map, round_invite
+from hybridp.public.kmeans_rounds import MapInvite, map_invite, plan_rounds, plan_with_map, round_invite
+from hybridp.public.randomisers import k_randomised_response
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 
@@ -36,7 +38,14 @@ def test_a_missing_coordinate_is_refused(bad: list[list[float]]) -> None:
 
 @pytest.mark.parametrize(
     ("lower", "upper"),
-    [((0.0,), (0.0,)), ((0.0,), (1.0, 2.0)), ((), ()), ((0.0, 0.0), (1.0, 1e-9)), ((math.nan,), (1.0,))],
+    [
+        ((0.0,), (0.0,)),
+        ((0.0,), (1.0, 2.0)),
+        ((), ()),
+        ((0.0, 0.0), (1.0, 1e-9)),
+        ((math.nan,), (1.0,)),
+        ((0.0,) * 1025, (1.0,) * 1025),
+    ],
 )
 def test_bad_boxes_are_refused(lower: tuple[float, ...], upper: tuple[float, ...]) -> None:
     with pytest.raises(InvalidInput):
@@ -160,3 +169,24 @@ def test_a_local_reports_parts_add_up_to_epsilon(dims: int, clusters: int, epsil
     assert label + invite.coordinates * invite.value.guarantee.epsilon <= epsilon
     assert 1 <= invite.coordinates <= dims
     assert map_invite(Grid(box, 2), epsilon).response.guarantee.epsilon == epsilon
+
+
+@pytest.mark.parametrize("per_axis", [1, -3, 2.5, "4", 129, 10**6])
+def test_a_grid_has_whole_cells_and_not_too_many(per_axis: int) -> None:
+    with pytest.raises(InvalidInput, match="per_axis"):
+        Grid(UNIT, per_axis)
+
+
+def test_descriptions_that_would_spend_more_than_promised_are_refused() -> None:
+    invite = round_invite(UNIT, packing(UNIT, 4), 1000, 2.0)
+    with pytest.raises(InvalidInput, match="`value` must be small enough"):
+        replace(invite, promise=PureDP(1.99))
+    with pytest.raises(InvalidInput, match="`response` must have one category"):
+        replace(invite, centres=packing(UNIT, 3))  # the fourth label would be no randomised response at all
+    with pytest.raises(InvalidInput, match="`response` must have one category"):
+        MapInvite(Grid(UNIT, 4), k_randomised_response(PureDP(1.0), 15))
+    for promise, more in ((PureDP(1.0), PureDP(0.51)), (ApproxDP(1.0, 1e-6), ZCDP(0.1))):
+        plan = plan_rounds(promise, dims=4, clusters=4, trusted=100_000, local=0)
+        assert type(plan.round_spend) is type(more)
+        with pytest.raises(InvalidInput, match="`round_spend` must be small enough"):
+            replace(plan, round_spend=more)

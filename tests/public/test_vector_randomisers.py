@@ -58,7 +58,7 @@ def test_shares_of_the_budget_never_add_up_to_more(epsilon: float, d: int, k: in
 
 
 def test_a_randomiser_with_a_larger_share_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="`randomiser` must leave 2 reports within 1-DP"):
+    with pytest.raises(InvalidInput, match=r"`randomiser` must be small enough for 1-DP .* with 2 reports"):
         ScalarReports(PureDP(1.0), 5, 2, dithered_bit(PureDP(0.51)))
 
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.errors import InvalidInput
 from hybridp.public.kmeans import Box, Grid, nearest, separation
 from hybridp.public.kmeans_rounds import LocalMap, LocalRound, RoundReports, TrustedMap, TrustedRound
 
 __all__ = [
     "Clusters",
+    "MapShares",
     "blend_map",
     "blend_round",
     "centres_of_map",
@@ -58,24 +60,57 @@ def on_simplex(shares: Floats) -> Floats:
     return np.asarray(np.maximum(shares - excess[last], 0.0))
 
 
-def blend_map(trusted: TrustedMap | None, local: LocalMap | None) -> tuple[Floats, float]:
-    """The share of the people in every cell, and the variance of one share, from whoever answered."""
+@dataclass(frozen=True, eq=False, slots=True)
+class MapShares:
+    """The share of the people in every cell, the variance of one share, and the trusted group's weight."""
+
+    shares: Floats
+    variance: float
+    weight: float
+    trusted: TrustedMap | None
+    local: LocalMap | None
+
+    def variance_of(self, cells: Floats, share: Floats) -> Floats:
+        """Of the summed share f of so many cells c, sampling included.
+
+        Trusted: c draws of noise, and ``f (1-f)/n``. Local: a report names one of these cells with probability
+        ``P = q c + (p-q) f``, so that the debiased share has variance ``P (1-P)/(n (p-q)^2)``.
+        """
+        out = np.zeros(len(cells))
+        f = np.clip(share, 0.0, 1.0)
+        if self.trusted is not None and self.weight > 0:
+            n = self.trusted.people
+            out += self.weight**2 * (cells * self.trusted.noise.variance / n**2 + f * (1 - f) / n)
+        if self.local is not None and self.weight < 1:
+            n, response = int(self.local.told.sum()), self.local.invite.response
+            lift = response.truth - response.other
+            named = response.other * cells + lift * f
+            out += (1 - self.weight) ** 2 * named * (1 - named) / (n * lift**2)
+        return out
+
+
+def blend_map(trusted: TrustedMap | None, local: LocalMap | None) -> MapShares:
+    """The share of the people in every cell, by inverse variance from whoever answered."""
     found: list[tuple[Floats, float]] = []
-    if trusted is not None and trusted.people:
+    known = trusted is not None and trusted.people > 0
+    if trusted is not None and known:
         sampling = 1 / (len(trusted.counts) * trusted.people)
         found.append((trusted.counts / trusted.people, trusted.noise.variance / trusted.people**2 + sampling))
     if local is not None and local.told.sum():
         n, response = int(local.told.sum()), local.invite.response
         shares = (local.told / n - response.other) / (response.truth - response.other)
         found.append((shares, (local.invite.noise_variance + 1 / len(local.told)) / n))
+    if not found:
+        raise InvalidInput("`people` must be at least 1 on the map. Got 0.")
     weights = np.array([1 / variance for _, variance in found])
     total = float(weights.sum())
-    return np.asarray(sum(w / total * s for w, (s, _) in zip(weights, found, strict=True))), 1 / total
+    shares = np.asarray(sum(w / total * s for w, (s, _) in zip(weights, found, strict=True)))
+    return MapShares(shares, 1 / total, float(weights[0] / total) if known else 0.0, trusted, local)
 
 
-def centres_of_map(grid: Grid, shares: Floats, variance: float, clusters: int) -> Clusters:
+def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
     """Lloyd's algorithm on the cells: started greedily, each new centre where it lowers the sum of squares the most."""
-    weight = on_simplex(shares)
+    weight, variance = on_simplex(found.shares), found.variance
     middles = grid.middles()
     held = np.flatnonzero(weight > 0)
     points, mass = middles[held], weight[held]
@@ -86,15 +121,16 @@ def centres_of_map(grid: Grid, shares: Floats, variance: float, clusters: int) -
     order = np.argsort(far)
     typical = float(far[order][min(np.searchsorted(np.cumsum(mass[order]), 0.5), len(far) - 1)])
     cell = max(grid.box.tops) / grid.per_axis
+    # A share's error: the noise of the cells that are left (the others were cut to nothing) and who was asked.
+    cells = np.asarray(np.bincount(label, minlength=clusters), dtype=np.float64)
     # A centre's error: noise in its cells pulls by their distance; the cell hides where inside it people are.
-    cells = np.bincount(label, minlength=clusters)
     pull = np.bincount(label, weights=far**2, minlength=clusters) * variance / np.maximum(size, 1e-12) ** 2
     errors = np.sqrt(np.minimum(pull / grid.box.dims, cell**2 * grid.per_axis**2 / 4) + cell**2 / 144)
     return Clusters(
         centres,
         size,
         np.repeat(errors[:, None], grid.box.dims, axis=1),
-        np.sqrt(np.maximum(cells, 1) * variance),
+        np.sqrt(found.variance_of(np.maximum(cells, 1.0), size)),
         typical + cell / 2,
     )
 
@@ -110,7 +146,9 @@ def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
         return np.concatenate([points, rest])
     # A large set is thinned to its heaviest points as candidates.
     candidates = points if len(points) <= _CANDIDATES else points[np.argsort(-mass)[:_CANDIDATES]]
-    apart = ((candidates[:, None] - points[None]) ** 2).sum(axis=2)
+    apart = np.zeros((len(candidates), len(points)))
+    for of, to in zip(candidates.T, points.T, strict=True):  # one coordinate at a time: no array larger than the result
+        apart += (of[:, None] - to[None]) ** 2
 
     def added(near: Floats) -> Floats:
         return np.asarray(candidates[int(np.argmin(np.minimum(near, apart) @ mass))])

@@ -95,8 +95,14 @@ class _Spread:
     upper: float
 
 
-def blend(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> Blend:
-    """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule."""
+def blend(
+    trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule, *, trusted_share: float | None = None
+) -> Blend:
+    """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule.
+
+    `trusted_share` is the trusted share of the people whom the estimate is about, where not all of the local ones
+    reported; without it, of those who sent something.
+    """
     if local is not None and local.people == 0:
         local = None
     if trusted is None and local is None:
@@ -105,8 +111,9 @@ def blend(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule
     if trusted is None or local is None:
         weight, slack = float(local is None), 0.0
     else:
-        weight, gap = _weight(trusted, local, rule, spread)
-        slack = abs(weight - trusted.people / (trusted.people + local.people)) * gap
+        share = trusted.people / (trusted.people + local.people) if trusted_share is None else trusted_share
+        weight, gap = _weight(trusted, local, rule, spread, share)
+        slack = abs(weight - share) * gap
     mean_t = trusted.mean if trusted else 0.0
     mean_l = local.mean if local else 0.0
     return Blend(
@@ -158,10 +165,11 @@ def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Ru
 # --- the weight -------------------------------------------------------------------------------------------------------
 
 
-def _weight(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread) -> tuple[float, float]:
-    """The weight of the trusted estimate, and the |gap| whose bias it tolerates."""
+def _weight(
+    trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread, share: float
+) -> tuple[float, float]:
+    """The weight of the trusted estimate, and the |gap| whose bias it tolerates; without bias it would be `share`."""
     k, n_l = trusted.people, local.people
-    c = k / (k + n_l)
     report = (
         _noise_l(local, spread.local, min(max(local.mean, -1.0), 1.0))
         if rule.sd is None
@@ -180,7 +188,7 @@ def _weight(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _S
         case "lm-only" | "full-lm":
             return 0.0, gap
         case "naive":
-            return c, gap
+            return share, gap
         case "pwh":
             noise_l = local.randomiser.worst_variance / n_l
             return noise_l / (noise_l + trusted.noise_variance), gap
@@ -190,7 +198,7 @@ def _weight(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _S
         case _:
             pass
     # P Def. 6.1; with equal variances (V_L + c D^2)/(V_T + V_L + D^2).
-    return (c * (sampling + gap**2) + report / n_l) / (v_t + v_l + gap**2), gap
+    return (k / (k + n_l) * sampling + share * gap**2 + report / n_l) / (v_t + v_l + gap**2), gap
 
 
 # --- the error --------------------------------------------------------------------------------------------------------

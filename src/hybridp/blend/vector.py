@@ -1,8 +1,10 @@
 """Two groups' vector means become one, coordinate by coordinate: post-processing, so it costs nothing.
 
 Each coordinate is blended as a mean of its own (`hybridp.blend.mean`), in reach coordinates: where the noise of the
-reports differs, or fewer people reported a coordinate, its weight differs. Joint intervals widen each coordinate's
-(Bonferroni), and the p-values of the groups' disagreement are Holm's, valid whatever the dependence.
+reports differs, or fewer people reported a coordinate, its weight differs. Those who did not report it are still among
+the people whose mean it is: rules that mind a gap between the groups aim at the share of everybody. Joint intervals
+widen each coordinate's (Bonferroni), and the p-values of the groups' disagreement are Holm's, valid whatever the
+dependence.
 
 >>> holm([0.01, 0.04, 0.5])
 (0.03, 0.08, 0.5)
@@ -97,11 +99,13 @@ def blend_vectors(
             "`people` must be enough for a report on every coordinate, or trust the curator. "
             f"Got {int((local.counts > 0).sum())} of {d} coordinates."
         )
+    share = None if trusted is None or local is None else trusted.people / (trusted.people + local.people)
     found = []
     for j in range(d):
         rule = _scaled(rules[j if len(rules) > 1 else 0], reach)
         # The blend of a mean reads the figures that these two have; their types are those of the mean's own messages.
-        found.append(blend(cast("TrustedSummary | None", _trusted(trusted, j)), _local(local, j), rule))
+        own = cast("TrustedSummary | None", _trusted(trusted, j))
+        found.append(blend(own, _local(local, j), rule, trusted_share=share))
     return VectorBlend(tuple(found), reach)
 
 

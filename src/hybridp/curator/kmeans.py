@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp import noise
+from hybridp.errors import must
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, nearest
 from hybridp.public.kmeans_rounds import TrustedMap, TrustedRound
 from hybridp.randomness import Randomness
@@ -129,6 +130,7 @@ def _draws(mechanism: TotalsNoise, size: int, rng: Randomness) -> Ints:
 
 def release_map(rows: PointRows, grid: Grid, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedMap:
     """Noisy counts in every cell: private as `mechanism.spend` says."""
+    must(mechanism.radius == 0, "mechanism", "must be made for counts alone", mechanism.radius)
     counts = rows.cell_counts(grid) + _draws(mechanism, grid.cells, rng)
     return TrustedMap(rows.people, counts, mechanism)
 
@@ -147,6 +149,9 @@ def release_round(
     `mechanism` must be made for this radius (`round_noise`), or for whole coordinates (`paper_noise`) with no radius
     and origins at the lower corner.
     """
+    must(mechanism.radius == radius, "mechanism", f"must be made for the radius {radius}", mechanism.radius)
+    ok = radius is not None or (origins is not None and not np.any(origins))
+    must(ok, "origins", "must be the lower corner for sums of whole coordinates", "another place")
     counts, sums = rows.totals(centres, centres if origins is None else origins, radius)
     drawn = _draws(mechanism, counts.size + sums.size, rng)
     noisy = counts * mechanism.weight + drawn[: counts.size]

@@ -38,6 +38,7 @@ from hybridp.public.kmeans_rounds import (
     map_invite,
     plan_rounds,
     round_invite,
+    spends_gaussian,
 )
 from hybridp.randomness import Randomness
 
@@ -65,8 +66,12 @@ class KMeansStudy:
     method: Method = "improved"
 
     def __post_init__(self) -> None:
-        must(self.clusters >= 1, "clusters", "must be at least 1", self.clusters)
-        must(self.iterations is None or self.iterations >= 1, "iterations", "must be at least 1", self.iterations)
+        for name, value in (
+            ("clusters", self.clusters),
+            ("iterations", 1 if self.iterations is None else self.iterations),
+        ):
+            must(isinstance(value, int), name, "must be a whole number", value)
+            must(value >= 1, name, "must be at least 1", value)
         if self.method not in METHODS:
             raise InvalidInput(f"`method` must be one of {', '.join(METHODS)}. Got {self.method}.")
         must(
@@ -76,16 +81,32 @@ class KMeansStudy:
             self.guarantee.epsilon,
         )
 
-    def charges(self, purpose: str, collection: str | None = None, *, groups: tuple[str, ...]) -> list[Charge]:
-        """What the ledger is asked for, before a row is read; each group's total for the whole conversation."""
+    @property
+    def trusted_promise(self) -> PureDP | ApproxDP:
+        """What the trusted group pays: a delta only where Gaussian noise is used."""
+        gaussian = self.method == "improved" and spends_gaussian(self.guarantee, self.box.dims)
+        return self.guarantee if gaussian else PureDP(self.guarantee.epsilon)
+
+    def charges(
+        self,
+        purpose: str,
+        collection: str | None = None,
+        *,
+        groups: tuple[str, ...],
+        reports: str = "reports of a point",
+    ) -> list[Charge]:
+        """What the ledger is asked for, before a row is read; each group's total for the whole conversation.
+
+        `reports` says which reports the local people's are: a collection of that name holds no others.
+        """
         found = []
         for group in groups:
             if group == "trusted" and self.method != "lm":
-                found.append(Charge(group, self.guarantee, "noisy counts and sums by cluster", purpose))
+                found.append(Charge(group, self.trusted_promise, "noisy counts and sums by cluster", purpose))
             elif self.method != "tcm":
                 own = PureDP(self.guarantee.epsilon)
                 kept = collection if group == "local" else None
-                found.append(Charge(group, own, "reports of a point", purpose, collection=kept))
+                found.append(Charge(group, own, reports, purpose, collection=kept))
         return found
 
 
@@ -137,6 +158,9 @@ def cluster(
 
     Guarantee: `study.guarantee` for trusted people against whoever sees every message of the curator (zCDP or pure
     composition over map and rounds), epsilon-DP for every local person against everyone (one report each).
+
+    No ledger is charged here. A crowd that is online learns noisy centres with every round: charge `study.charges`
+    before the first one, and keep the charge when the conversation breaks off.
     """
     people = (0 if trusted is None else trusted.people, 0 if local is None else local.people)
     plan = plan or plan_rounds(
@@ -173,8 +197,7 @@ def _map(study: KMeansStudy, plan: Plan, trusted: PointRows | None, local: Crowd
         for part in range(plan.map_parts):
             told += np.bincount(local.tell_cell(invite, part, plan.parts), minlength=grid.cells)
         said = LocalMap(invite, told)
-    shares, variance = blending.blend_map(counted, said)
-    return blending.centres_of_map(grid, shares, variance, study.clusters)
+    return blending.centres_of_map(grid, blending.blend_map(counted, said), study.clusters)
 
 
 def _round(

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.metrics import pairwise_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -29,7 +29,7 @@ __all__ = ["HybridKMeans"]
 Floats = NDArray[np.float64]
 
 
-class HybridKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Centres of people who trust the curator and of people who do not.
 
     `bounds` is (lower, upper), each a number or one number a column, chosen without looking at the data; points outside
@@ -65,14 +65,15 @@ class HybridKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: igno
     def fit(self, X: ArrayLike, y: object = None, trust: ArrayLike | None = None) -> Self:
         """Learn the centres. `y` is ignored."""
         points: Floats = validate_data(self, X, dtype=np.float64)
-        must(len(points) >= self.n_clusters, "n_clusters", f"must be at most n_samples={len(points)}", self.n_clusters)
+        clusters = _whole("n_clusters", self.n_clusters)
+        must(len(points) >= clusters, "n_clusters", f"must be at most n_samples={len(points)}", clusters)
         trusted = _trusted(trust, len(points))
         promise = ApproxDP(self.epsilon, self.delta) if self.delta else PureDP(self.epsilon)
         study = KMeansStudy(
             _box(self.bounds, points.shape[1]),
-            self.n_clusters,
+            clusters,
             promise,
-            self.iterations,
+            None if self.iterations is None else _whole("iterations", self.iterations),
             self.method,  # type: ignore[arg-type]
         )
         found = release_points(study, points[trusted], points[~trusted], rng=_randomness(self.random_state))
@@ -81,7 +82,7 @@ class HybridKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: igno
         self.n_iter_ = found.iterations
         self.release_ = found
         self.receipt_ = found.receipt
-        self._n_features_out = self.n_clusters
+        self._n_features_out = clusters
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.int32]:
@@ -110,11 +111,21 @@ def _box(bounds: tuple[ArrayLike, ArrayLike], dims: int) -> Box:
     return Box(tuple(lower), tuple(upper))
 
 
+def _whole(name: str, value: Any) -> int:
+    """A whole number, NumPy's included, from 1 on."""
+    ok = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    must(ok, name, "must be a whole number", repr(value))
+    must(value >= 1, name, "must be at least 1", value)
+    return int(value)
+
+
 def _trusted(trust: ArrayLike | None, people: int) -> NDArray[np.bool_]:
     if trust is None:
         return np.ones(people, dtype=np.bool_)
     given = np.asarray(trust)
     must(given.shape == (people,), "trust", f"must have one entry for each of the {people} rows", given.shape)
+    if given.dtype == np.object_ and all(isinstance(entry, bool | np.bool_) for entry in given):
+        given = given.astype(np.bool_)  # pandas may keep them as objects
     if given.dtype == np.bool_:
         return given
     known = np.isin(given, ("trusted", "local"))
@@ -127,4 +138,8 @@ def _randomness(random_state: Any) -> Randomness:
         return secure()
     if isinstance(random_state, np.random.RandomState):
         return seeded(int(random_state.randint(2**31 - 1)))
+    if isinstance(random_state, np.random.Generator):
+        return seeded(int(random_state.integers(2**31 - 1)))
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    must(whole, "random_state", "must be None, a whole number or a NumPy generator", repr(random_state))
     return seeded(int(random_state))

@@ -88,13 +88,15 @@ def release_kmeans(
     rng = secure() if rng is None else rng
     must((reports is None) == (invite is None), "reports", "must be given together with the invitation", reports)
     must(not (simulate_local and reports), "reports", "must not go with simulated local people", reports)
-    told = simulated = None
-    if reports is not None and invite is not None:
+    asked = None
+    if invite is not None:
         must(study.method == "improved", "method", "must be improved with reports that answer a map", study.method)
-        told, per_axis, simulated = _read_reports(reports, invite, study, columns)
-    uses_local = study.method != "tcm" and (simulate_local or told is not None)
+        asked = _same_study(invite, study, columns)
+    uses_local = study.method != "tcm" and (simulate_local or asked is not None)
     groups = ("trusted", "local") if uses_local else ("trusted",)
-    charges = study.charges(purpose, collection, groups=groups)
+    which = {} if asked is None else {"reports": asked[1]}
+    charges = study.charges(purpose, collection, groups=groups, **which)
+    simulated = False
     query = PointQuery(columns.coordinates, columns.trust, study.box, simulate_local)
     with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
         people = check_points(rows, query)
@@ -105,11 +107,13 @@ def release_kmeans(
         trusted = store_points(rows, query, "trusted") if people[0] else None
         local: Any = None
         plan = None
-        if told is not None:
-            local, people = told, (people[0], told.people)
+        if asked is not None and reports is not None:
+            grid, text = asked[0].grid, asked[1]
+            local, simulated = _read_reports(reports, grid.cells, text)
+            people = people[0], local.people
             plan = plan_with_map(
                 study.guarantee,
-                per_axis,
+                grid.per_axis,
                 dims=study.box.dims,
                 trusted=people[0],
                 local=people[1],
@@ -126,7 +130,7 @@ def release_kmeans(
             columns=columns.coordinates,
             people=people,
             entries=tuple(entries),
-            simulated_local=bool(simulated) or (simulate_local and people[1] > 0 and uses_local),
+            simulated_local=simulated or (simulate_local and people[1] > 0 and uses_local),
             rng=rng,
         )
 
@@ -207,6 +211,7 @@ def write_point_reports(
     """
     rng = secure() if rng is None else rng
     study, invite, columns, text = read_invitation(invite_file)
+    must(out.name.lower().endswith(".csv"), "out", "must end in .csv", out)
     must(out.parent.is_dir() and not out.exists(), "out", "must be a new file in an existing folder", out)
     query = PointQuery(columns, trust, study.box, local_raw=True)
     told = np.zeros(invite.grid.cells, dtype=np.int64)
@@ -228,12 +233,15 @@ def write_point_reports(
     return int(told.sum())
 
 
-def _read_reports(file: Path, invite_file: Path, study: KMeansStudy, columns: PointColumns) -> tuple[_Told, int, bool]:
+def _same_study(invite_file: Path, study: KMeansStudy, columns: PointColumns) -> tuple[MapInvite, str]:
     asked, invite, names, text = read_invitation(invite_file)
     same = replace(study, iterations=None) == asked and names == columns.coordinates
     must(same, "invite", "must state this release's columns, bounds, clusters and promise", invite_file)
+    return invite, text
+
+
+def _read_reports(file: Path, cells: int, text: str) -> tuple[_Told, bool]:
     with curator.open_rows(file) as rows:
         rows.need("reports", "report_mechanism")
         marks = only_texts(rows, "report_mechanism", (text, text + _SIMULATED))
-        counts = slot_counts(rows, "report", invite.grid.cells)
-    return _Told(counts), invite.grid.per_axis, text + _SIMULATED in marks
+        return _Told(slot_counts(rows, "report", cells)), text + _SIMULATED in marks

@@ -62,6 +62,9 @@ class VectorStudy:
         d = self.bounds.dimensions
         must(len(self.rules) in (1, d), "rules", f"must be one, or one for each of the {d} columns", len(self.rules))
         must(len({rule.name for rule in self.rules}) == 1, "rules", "must share one estimator", "several")
+        for rule in self.rules:
+            ok = rule.gap is None or 0 <= rule.gap <= 2
+            must(ok, "gap", "must lie between 0 and 2 (in half-ranges of the bounds)", rule.gap)
         if self.estimator == "full-lm":
             raise InvalidInput("`estimator` must be another than full-lm for a vector mean. Got full-lm.")
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it

@@ -26,6 +26,7 @@ from hybridp.public.budgets import ZCDP, PureDP
 from hybridp.public.mechanisms import discrete_laplace
 
 __all__ = [
+    "MOST_CELLS",
     "STEPS",
     "Box",
     "Grid",
@@ -47,6 +48,9 @@ STEPS = 2**20
 """Lattice steps over the widest side of the box."""
 _CHUNK = 1 << 14  # people at a time: the work stays in the cache
 _CANDIDATES = 4096
+MOST_DIMENSIONS = 1024
+"""So that squared distances in steps stay below 2^53, where doubles hold every whole number."""
+MOST_CELLS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,13 @@ class Box:
     upper: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        must(len(self.lower) >= 1, "lower", "must have at least one coordinate", self.lower)
+        d = len(self.lower)
+        must(1 <= d <= MOST_DIMENSIONS, "lower", f"must have 1 to {MOST_DIMENSIONS:,} coordinates", d)
         must(
             len(self.lower) == len(self.upper),
             "upper",
             "must have as many coordinates as lower",
-            f"{len(self.upper)} and {len(self.lower)}",
+            f"{len(self.upper)} and {d}",
         )
         for low, high in zip(self.lower, self.upper, strict=True):
             Bounds(low, high)
@@ -189,13 +194,14 @@ def separation(centres: ArrayLike) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The box cut into equal cells, `per_axis` along every coordinate."""
+    """The box cut into equal cells, `per_axis` along every coordinate; at most 2^14 of them."""
 
     box: Box
     per_axis: int
 
     def __post_init__(self) -> None:
-        must(self.per_axis >= 2, "per_axis", "must be at least 2", self.per_axis)
+        ok = isinstance(self.per_axis, int) and self.per_axis >= 2 and self.cells <= MOST_CELLS
+        must(ok, "per_axis", f"must be a whole number from 2 on, for at most {MOST_CELLS:,} cells", self.per_axis)
 
     @property
     def cells(self) -> int:
@@ -225,12 +231,14 @@ class TotalsNoise:
     """Noise for the numbers (weight x counts, sums), all of them drawn alike: discrete Laplace or Gaussian.
 
     `size` is the scale or sigma in steps. Built by `round_noise`, `paper_noise` and `map_noise`, which state the
-    sensitivity; `spend` is what one such answer costs.
+    sensitivity; `spend` is what one such answer costs. `radius` is the longest deviation that it protects (None: whole
+    coordinates, 0: counts alone), and the curator refuses to add it to anything longer.
     """
 
     spend: Spend
     size: float
     weight: int
+    radius: int | None
 
     @property
     def kind(self) -> str:
@@ -246,11 +254,11 @@ class TotalsNoise:
         return self.variance / self.weight**2
 
 
-def _noise(spend: Spend, l1: int, l2: float, weight: int) -> TotalsNoise:
+def _noise(spend: Spend, l1: int, l2: float, weight: int, radius: int | None) -> TotalsNoise:
     if isinstance(spend, PureDP):
-        return TotalsNoise(spend, discrete_laplace(spend, l1).scale, weight)
+        return TotalsNoise(spend, discrete_laplace(spend, l1).scale, weight, radius)
     # Canonne, Kamath and Steinke 2020, Thm 4, over several numbers: rho = l2^2/(2 sigma^2).
-    return TotalsNoise(spend, l2 / math.sqrt(2 * spend.rho) * (1 + 1e-12), weight)
+    return TotalsNoise(spend, l2 / math.sqrt(2 * spend.rho) * (1 + 1e-12), weight, radius)
 
 
 def round_noise(spend: Spend, dims: int, radius: int) -> TotalsNoise:
@@ -265,7 +273,7 @@ def round_noise(spend: Spend, dims: int, radius: int) -> TotalsNoise:
     weight = max(1, math.floor(0.4 * radius)) if isinstance(spend, PureDP) else radius
     l1 = 2 * (weight + math.isqrt(dims * radius**2))
     l2 = max(2.0 * radius, math.sqrt(2 * (weight**2 + radius**2)))
-    return _noise(spend, l1, l2, weight)
+    return _noise(spend, l1, l2, weight, radius)
 
 
 def paper_noise(spend: Spend, tops: Sequence[int]) -> TotalsNoise:
@@ -273,9 +281,9 @@ def paper_noise(spend: Spend, tops: Sequence[int]) -> TotalsNoise:
 
     Units are the widest side, which is what a count of weight `STEPS` equals.
     """
-    return _noise(spend, 2 * (STEPS + sum(tops)), math.sqrt(2 * (STEPS**2 + sum(t * t for t in tops))), STEPS)
+    return _noise(spend, 2 * (STEPS + sum(tops)), math.sqrt(2 * (STEPS**2 + sum(t * t for t in tops))), STEPS, None)
 
 
 def map_noise(spend: Spend) -> TotalsNoise:
     """Noise for the counts of a grid: replacing a person moves one count up and one down."""
-    return _noise(spend, 2, math.sqrt(2), 1)
+    return _noise(spend, 2, math.sqrt(2), 1, 0)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, zcdp_for
-from hybridp.public.kmeans import Box, Grid, Spend, TotalsNoise, map_noise, round_noise
+from hybridp.public.kmeans import MOST_CELLS, Box, Grid, Spend, TotalsNoise, map_noise, round_noise
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser, k_randomised_response
 
 __all__ = [
@@ -32,12 +33,12 @@ __all__ = [
     "plan_rounds",
     "plan_with_map",
     "round_invite",
+    "spends_gaussian",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Guarantee = PureDP | ApproxDP
-_MOST_CELLS = 1 << 14
 _EPSILONS = np.linspace(0.05, 0.95, 19)
 
 
@@ -47,6 +48,14 @@ class MapInvite:
 
     grid: Grid
     response: KRandomisedResponse
+
+    def __post_init__(self) -> None:
+        cells, told = self.grid.cells, self.response.categories
+        must(told == cells, "response", f"must have one category for each of the {cells:,} cells", told)
+
+    @property
+    def promise(self) -> PureDP | ApproxDP:
+        return self.response.guarantee
 
     @property
     def noise_variance(self) -> float:
@@ -60,7 +69,8 @@ class RoundInvite:
 
     The label goes through k-ary randomised response (`response`, None for one cluster); `coordinates` of the d
     deviations, drawn at random, go through `value` each, in units of `radius`; when the label told is not the true one,
-    the deviation told is that of a point at the centre. Label and values compose: the whole is epsilon-DP.
+    the deviation told is that of a point at the centre. Label and values compose: the whole is epsilon-DP, which is
+    checked in exact arithmetic when the invitation is made.
     """
 
     box: Box
@@ -70,6 +80,19 @@ class RoundInvite:
     value: Randomiser
     coordinates: int
     promise: PureDP
+
+    def __post_init__(self) -> None:
+        k, d = self.centres.shape
+        must(d == self.box.dims, "centres", f"must have {self.box.dims} coordinates", d)
+        must(1 <= self.coordinates <= d, "coordinates", f"must be 1 to {d}", self.coordinates)
+        must(self.radius >= 1, "radius", "must be at least one step", self.radius)
+        told = 1 if self.response is None else self.response.categories
+        must(told == k, "response", f"must have one category for each of the {k} centres", told)
+        parts = [self.value.guarantee] * self.coordinates
+        parts += [] if self.response is None else [self.response.guarantee]
+        within = sum(Fraction(part.epsilon) for part in parts) <= Fraction(self.promise.epsilon)
+        ok = within and all(part.delta == 0 for part in parts)
+        must(ok, "value", f"must be small enough for {self.promise} with the label", self.value.guarantee)
 
     @property
     def truth(self) -> float:
@@ -185,6 +208,21 @@ class Plan:
     map_spend: Spend | None
     round_spend: Spend | None
 
+    def __post_init__(self) -> None:
+        g, spends = self.guarantee, self._spends
+        if any(isinstance(s, ZCDP) for s in spends):
+            total = sum(Fraction(s.rho) for s in spends if isinstance(s, ZCDP))
+            ok = (
+                all(isinstance(s, ZCDP) for s in spends) and g.delta > 0 and total <= Fraction(_rho(g.epsilon, g.delta))
+            )
+        else:
+            ok = sum(Fraction(s.epsilon) for s in spends if isinstance(s, PureDP)) <= Fraction(g.epsilon)
+        must(ok, "round_spend", f"must be small enough for {g} with the map's", self.round_spend)
+
+    @property
+    def _spends(self) -> list[Spend]:
+        return [s for s in (self.map_spend, *[self.round_spend] * self.rounds) if s is not None]
+
     @property
     def map_parts(self) -> int:
         return max(1, self.rounds) if self.per_axis else 0
@@ -200,7 +238,7 @@ class Plan:
     @property
     def spent(self) -> Spend | None:
         """The trusted group's total, composed."""
-        spends = [s for s in (self.map_spend, *[self.round_spend] * self.rounds) if s is not None]
+        spends = self._spends
         if not spends:
             return None
         if isinstance(spends[0], PureDP):
@@ -262,9 +300,9 @@ def plan_rounds(
     people = trusted + local
     must(people >= clusters, "people", f"must be at least the number of clusters ({clusters})", people)
     must(iterations is None or iterations >= 1, "iterations", "must be at least 1", iterations)
-    gaussian = guarantee.delta > 0 and _gaussian_wins(guarantee, dims)
+    gaussian = spends_gaussian(guarantee, dims)
     most = 10 if iterations is None else iterations
-    sizes = [g for g in range(2, 129) if g**dims <= _MOST_CELLS]
+    sizes = [g for g in range(2, 129) if g**dims <= MOST_CELLS]
     half = map_noise(_split(guarantee, gaussian, 0.5 if most > 1 else 1.0))
     per_axis = _axis(
         dims,
@@ -294,7 +332,7 @@ def plan_with_map(
 
     Trusted people are also counted on the map. Local people have no part in the rounds.
     """
-    gaussian = guarantee.delta > 0 and _gaussian_wins(guarantee, dims)
+    gaussian = spends_gaussian(guarantee, dims)
     rounds = min(1 if iterations is None else iterations - 1, 1) if trusted else 0
     share = 0.5 if rounds else 1.0
     return Plan(
@@ -308,7 +346,10 @@ def plan_with_map(
     )
 
 
-def _gaussian_wins(guarantee: Guarantee, dims: int) -> bool:
+def spends_gaussian(guarantee: Guarantee, dims: int) -> bool:
+    """Whether the trusted group's budget goes into Gaussian noise; otherwise a delta is left unspent."""
+    if guarantee.delta == 0:
+        return False
     pure = round_noise(_split(guarantee, False, 0.25), dims, 1000)
     return round_noise(_split(guarantee, True, 0.25), dims, 1000).variance < pure.variance
 

@@ -86,7 +86,8 @@ class ScalarReports:
         must(ok, "reported", "must be at least 1 and at most the number of dimensions", self.reported)
         spent = self.reported * Fraction(self.randomiser.guarantee.epsilon)
         ok = self.randomiser.guarantee.delta == 0 and spent <= Fraction(self.guarantee.epsilon)
-        must(ok, "randomiser", f"must leave {self.reported} reports within {self.guarantee}", self.randomiser.guarantee)
+        rule = f"must be small enough for {self.guarantee} with {self.reported} reports"
+        must(ok, "randomiser", rule, self.randomiser.guarantee)
 
     @property
     def name(self) -> str:
