@@ -1,0 +1,407 @@
+"""`hybridp pareto`: the front of a mechanism with knobs, found, shown, asked and compared."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hybridp.cli.common import answered, check_plot, count, json_option, note, number, plot_option, progress, table
+from hybridp.errors import InvalidInput
+
+__all__ = ["compare", "front", "run", "suggest"]
+
+store_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+# Fewer evaluations than this are no data for a model.
+_MODELLED = 3
+problem_option = click.option("--problem", help="The problem, where the file does not say it or it has moved.")
+
+
+@contextlib.contextmanager
+def _aside() -> Iterator[None]:
+    """What an oracle prints goes to stderr, in worker processes too: stdout is for the answer."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # no such streams: then nothing can be printed there either
+        kept = None
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def load_problem(source: str) -> Any:
+    """A problem by its name in the library, or as FILE.py:name."""
+    path, colon, name = source.rpartition(":")
+    if source.endswith(".py"):
+        raise InvalidInput(f"`problem` must say which problem of the file: FILE.py:name. Got {source}.")
+    if not colon or not path.endswith(".py"):
+        from hybridp.bench import problems
+
+        if source not in problems.names():
+            known = ", ".join(problems.names())
+            raise InvalidInput(f"`problem` must be one of {known}, or FILE.py:name. Got {source}.")
+        try:
+            return problems.load(source)
+        except ImportError as error:
+            raise InvalidInput(f"`problem` must have the extra `pareto` installed. Got no {error.name}.") from None
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidInput(f"`problem` must be a name or an existing FILE.py:name. Got {source}.")
+    import importlib.util
+    import sys
+
+    from cloudpickle import register_pickle_by_value  # type: ignore[import-untyped]
+
+    from hybridp.bench.pareto import Problem
+
+    spec = importlib.util.spec_from_file_location(f"hybridp_problem_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"`problem` must be a Python file. Got {source}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        what = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}{_line(error, file)}"
+        raise InvalidInput(f"`problem` must be a file that runs. Got {source}, which raised: {what}") from None
+    # Worker processes cannot import this file by name, so its functions travel by value.
+    register_pickle_by_value(module)
+    found = getattr(module, name, None)
+    if not isinstance(found, Problem):
+        raise InvalidInput(f"`problem` must name a Problem in its file. Got {source}.")
+    return found
+
+
+def _line(error: Exception, file: Path) -> str:
+    """Where in the user's file it happened; the message itself might hold data."""
+    if isinstance(error, SyntaxError):
+        return f" at line {error.lineno}"
+    place, lines = error.__traceback__, []
+    while place is not None:
+        if Path(place.tb_frame.f_code.co_filename).resolve() == file.resolve():
+            lines.append(place.tb_lineno)
+        place = place.tb_next
+    return f" at line {lines[-1]}" if lines else ""
+
+
+@click.command("run")
+@click.argument("problem")
+@click.option("--init", type=count, default=16, show_default=True, help="Settings spread over the space first.")
+@click.option("--steps", type=count, default=256, show_default=True, help="Settings chosen after that.")
+@click.option("--batch", type=count, default=1, show_default=True, help="Settings chosen at a time.")
+@click.option("--jobs", type=count, default=1, show_default=True, help="Evaluations at a time.")
+@click.option("--backend", default="loky", show_default=True, help="joblib's backend: loky, threading, dask, ray.")
+@click.option(
+    "--acquisition", type=click.Choice(["exact", "hvpoi", "nehvi"]), default="exact", show_default=True,
+    help="exact: epsilon exact, expected gain in the plain error; hvpoi: the dissertation's; nehvi: botorch's.",
+)  # fmt: skip
+@click.option(
+    "--search", type=click.Choice(["dpareto", "random", "grid"]), default="dpareto", show_default=True,
+    help="random tries init + steps settings; grid about as many.",
+)  # fmt: skip
+@click.option("--handmade", is_flag=True, help="Draw random settings by the problem's own laws.")
+@click.option("--store", "store_file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the run; resumes.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the search and the oracle.")
+@plot_option
+@json_option
+def run(
+    problem: str,
+    init: int,
+    steps: int,
+    batch: int,
+    jobs: int,
+    backend: str,
+    acquisition: str,
+    search: str,
+    handmade: bool,
+    store_file: Path | None,
+    seed: int,
+    plot_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Find the front of PROBLEM: a name (svt, logreg, dpsgd-adult, ...) or FILE.py:name.
+
+    Every evaluation is written to --store as it ends; the same command goes on where it stopped, and several can
+    share one file.
+    """
+    check_plot(plot_file)
+    from hybridp.bench.pareto import Store, dpareto, final_front, grid_search, random_search
+
+    with _aside():
+        asked = load_problem(problem)
+    source = str(Path(problem.rpartition(":")[0]).resolve()) + ":" + problem.rpartition(":")[2]
+    place = Store.open(store_file, asked, source=source if ".py:" in problem else problem)
+    with place as store, progress() as bar, _aside(), _kept(store_file):
+        task = bar.add_task("evaluating", total=init + steps)
+
+        def told(done: int, total: int, volume: float, last: Any) -> None:
+            bar.update(task, completed=done, total=total, description=f"hypervolume {volume:.4f}")
+            if not last.ok:
+                bar.console.print(f"recorded as failed: {last.failure}", soft_wrap=True, markup=False, highlight=False)
+
+        every: dict[str, Any] = {"jobs": jobs, "backend": backend, "store": store, "seed": seed, "progress": told}
+        if search == "random":
+            found = random_search(asked, n=init + steps, handmade=handmade, **every)
+        elif search == "grid":
+            found = grid_search(asked, per_axis=_per_axis(asked, init + steps), **every)
+        else:
+            found = dpareto(
+                asked, init=init, steps=steps, batch=batch, acquisition=acquisition, handmade=handmade, **every
+            )
+    if not found.evaluations:
+        failures = found.failures
+        raise InvalidInput(
+            f"`problem` must have a setting that its oracles can evaluate. Got {len(failures)} failures,"
+            f" the last: {failures[-1].failure}"
+        )
+    document = _document(found, asked)
+    document["store"] = None if store_file is None else str(store_file)
+    if search == "dpareto" and len(found.evaluations) >= _MODELLED:
+        document["chosen"] = [c.to_dict() for c in final_front(asked, found.evaluations)]
+    if not answered(
+        document, lambda ax: _draw(ax, {asked.name: found.evaluations}), plot_file=plot_file, as_json=as_json
+    ):
+        _show(document, asked)
+
+
+@contextlib.contextmanager
+def _kept(store_file: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if store_file is not None:
+            note(f"What was evaluated is in {store_file}; the same command goes on from there.")
+        raise
+
+
+def _per_axis(problem: Any, wanted: int) -> int:
+    per_axis = 1
+    while len(problem.space.grid(per_axis + 1)) <= wanted:
+        per_axis += 1
+        if len(problem.space.grid(per_axis + 1)) == len(problem.space.grid(per_axis)):
+            break
+    return per_axis
+
+
+def _document(found: Any, problem: Any) -> dict[str, Any]:
+    """A run as one JSON object; its `front` is as observed."""
+    document: dict[str, Any] = {
+        "problem": problem.name,
+        "evaluations": len(found.evaluations),
+        "failures": [e.failure for e in found.failures],
+        "observed_hypervolume": found.hypervolume,
+        "anti_ideal": list(problem.anti_ideal),
+        "delta": problem.delta,
+        "private_data": problem.private_data,
+    }
+    document["front"] = [
+        {"setting": dict(e.setting), "epsilon": e.epsilon, "error": e.values[0], "others": list(e.values[1:])}
+        for e in found.front
+    ]
+    return document
+
+
+def _show(document: dict[str, Any], problem: Any) -> None:
+    rows = [
+        (_text(p["setting"]), number(p["epsilon"]), number(p["error"]),
+         *[number(v) for v in p["others"]])
+        for p in document["front"]
+    ]  # fmt: skip
+    note_below = "as observed: the noise of the utility oracle flatters a front; `pareto suggest` sees through it."
+    columns = ["setting", "epsilon", *[m.name for m in problem.measures]]
+    if "chosen" in document:
+        rows = [
+            (_text(p["setting"]), number(p["epsilon"]), number(p["predicted"]), f"{p['low']:.4g} to {p['high']:.4g}",
+             number(p["measured"]))
+            for p in document["chosen"]
+        ]  # fmt: skip
+        columns = ["setting", "epsilon", f"expected {problem.measure.name}", "95% interval", "measured"]
+        note_below = "chosen by the models' expectation, not by lucky measurements."
+    failed = len(document["failures"])
+    table(
+        f"{document['problem']}: {document['evaluations']} evaluations"
+        + (f", {failed} failed" if failed else "")
+        + f"; observed hypervolume {document['observed_hypervolume']:.4f}",
+        columns,
+        rows,
+        caption=note_below,
+    )
+    if problem.private_data:
+        note("The front was made from people's rows and is not itself private: publishing it has a cost.")
+
+
+def _text(setting: dict[str, Any]) -> str:
+    return " ".join(f"{k}={_short(v)}" for k, v in setting.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _draw(ax: Any, runs: dict[str, Any]) -> None:
+    """Bands best-mean-worst of each run, as staircases over a logarithmic epsilon."""
+    import numpy as np
+
+    from hybridp.bench.pareto import band
+
+    for i, (name, evaluations) in enumerate(runs.items()):
+        if not evaluations:
+            continue
+        found = band(evaluations)
+        epsilons = [e.epsilon for e in evaluations]
+        grid = np.geomspace(min(epsilons), max(max(epsilons), min(epsilons) * 1.01), 400)
+        best, mean, worst = found.at(grid)
+        ax.fill_between(grid, best, worst, step="post", alpha=0.2, color=f"C{i}", lw=0)
+        ax.step(grid, mean, where="post", color=f"C{i}", lw=2, label=name)
+        ax.plot(epsilons, [e.values[0] for e in evaluations], ".", color=f"C{i}", ms=3, alpha=0.5)
+    ax.set_xscale("log")
+    ax.set_xlabel("epsilon")
+    ax.set_ylabel("error; band: best to worst run")
+    ax.grid(alpha=0.3)
+    ax.legend()
+
+
+def _read(file: Path) -> tuple[Any, Any]:
+    from hybridp.bench.pareto import Run, Store
+
+    with Store.read(file) as store:
+        declared = store.declared
+        found = Run(declared.reading(), tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
+    if not found.evaluations:
+        raise InvalidInput(f"`file` must hold at least one evaluation that succeeded. Got none in {file}.")
+    return found, declared
+
+
+@click.command("front")
+@store_argument
+@plot_option
+@json_option
+def front(file: Path, plot_file: Path | None, as_json: bool) -> None:
+    """The front that a run has measured, with bands over its repeats, and what publishing it would cost."""
+    check_plot(plot_file)
+    from hybridp.bench.pareto import publishing_cost
+
+    found, _ = _read(file)
+    document = _document(found, found.problem)
+    # The plain sum: a search picks its epsilons as it goes, and advanced composition read off afterwards is no bound.
+    cost = publishing_cost(found.problem, [*found.evaluations, *found.failures])
+    document["publishing_cost"] = {
+        "answers": cost.answers,
+        "trained_epsilon": cost.trained.epsilon,
+        "trained_delta": cost.trained.delta,
+        "evaluated_epsilon": None,
+    }
+    name = f"{found.problem.name}"
+    if answered(document, lambda ax: _draw(ax, {name: found.evaluations}), plot_file=plot_file, as_json=as_json):
+        return
+    _show(document, found.problem)
+    if found.problem.private_data:
+        click.echo(f"Publishing: {cost}.")
+
+
+@click.command("suggest")
+@store_argument
+@click.option("--epsilon", type=float, required=True, help="The most that may be spent.")
+@problem_option
+@json_option
+def suggest(file: Path, epsilon: float, problem: str | None, as_json: bool) -> None:
+    """The best measured setting within an epsilon, and a new one that the models expect to be better."""
+    from hybridp.bench.pareto import Store
+    from hybridp.bench.pareto import suggest as advise
+
+    _, declared = _read(file)
+    source = problem or declared.source
+    if source is None:
+        raise InvalidInput("`problem` must be given: this file does not say where its problem is. Got none.")
+    with _aside():
+        asked = load_problem(source)
+    with Store.open(file, asked) as store:
+        evaluations = store.evaluations()
+    advice = advise(asked, evaluations, epsilon=epsilon)
+    document = {
+        "epsilon": epsilon,
+        "level": advice.level,
+        "measured": None if advice.measured is None else advice.measured.to_dict(),
+        "suggested": advice.suggested.to_dict(),
+    }
+    if answered(document, lambda ax: None, plot_file=None, as_json=as_json):
+        return
+    rows = []
+    for label, choice in (("best measured", advice.measured), ("suggested, new", advice.suggested)):
+        if choice is not None:
+            text = _text(dict(choice.setting))
+            interval = f"{choice.low:.4g} to {choice.high:.4g}"
+            rows.append(
+                (label, text, number(choice.epsilon), number(choice.predicted), interval, number(choice.measured))
+            )
+    table(
+        f"{asked.name} within epsilon {epsilon:g}",
+        ["", "setting", "epsilon", "expected error", f"{advice.level:.0%} interval", "measured"],
+        rows,
+        caption="intervals are the model's, of the expected error."
+        if advice.measured
+        else "nothing was measured there.",
+    )
+
+
+@click.command("compare")
+@click.argument("first", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("second", type=click.Path(dir_okay=False, path_type=Path))
+@plot_option
+@json_option
+def compare(first: Path, second: Path, plot_file: Path | None, as_json: bool) -> None:
+    """Two runs on common axes: hypervolumes, where each is better, and errors at round epsilons."""
+    check_plot(plot_file)
+    import numpy as np
+
+    from hybridp.bench.pareto import band, wins
+
+    (a, da), (b, db) = _read(first), _read(second)
+    if da.anti_ideal != db.anti_ideal or da.measures != db.measures or da.delta != db.delta:
+        raise InvalidInput(
+            "`second` must have the anti-ideal point, objectives and delta of `first`."
+            f" Got {list(db.anti_ideal)} at delta {db.delta:g} and {list(da.anti_ideal)} at {da.delta:g}."
+        )
+    found = wins(a.problem, a.evaluations, b.evaluations)
+    names = [f"{d.name} ({p.name})" for d, p in ((da, first), (db, second))]
+    bands = [band(r.evaluations) for r in (a, b)]
+    low = min(e.epsilon for r in (a, b) for e in r.evaluations)
+    grid = [e for e in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0) if low <= e <= da.anti_ideal[0]]
+    rows: list[dict[str, Any]] = [
+        {
+            "epsilon": e,
+            "first": [float(v[0]) for v in bands[0].at([e])],
+            "second": [float(v[0]) for v in bands[1].at([e])],
+        }
+        for e in grid
+    ]
+    document = {
+        "first": {"name": names[0], "observed_hypervolume": found.first, "lower_share": found.first_share},
+        "second": {"name": names[1], "observed_hypervolume": found.second, "lower_share": found.second_share},
+        "errors": rows,
+    }
+    runs = dict(zip(names, (a.evaluations, b.evaluations), strict=True))
+    if answered(document, lambda ax: _draw(ax, runs), plot_file=plot_file, as_json=as_json):
+        return
+
+    def cell(values: list[float]) -> str:
+        return f"{values[1]:.4f} ({values[0]:.3f}-{values[2]:.3f})" if np.isfinite(values[1]) else "-"
+
+    table(
+        f"observed hypervolume {found.first:.4f} and {found.second:.4f}",
+        ["epsilon", *names],
+        [(number(r["epsilon"]), cell(r["first"]), cell(r["second"])) for r in rows],
+        caption="mean error (best-worst run); lower on"
+        f" {found.first_share:.0%} and {found.second_share:.0%} of ln epsilon.",
+    )
