@@ -1,0 +1,120 @@
+"""The relaxed data set D': n' rows in which every feature is a point of the simplex in place of one value.
+
+A relaxed row is a product distribution over records, and the answer of a query on D' is the mean over its rows of the
+probability that the query's predicate holds. On one-hot rows that is the query itself (Avent 2023, Definition 4.2.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hybridp.errors import InvalidInput, must
+
+__all__ = ["Relaxed", "one_hot", "sparsemax", "sparsemax_blocks", "start"]
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """n' relaxed rows: `values` has one column for every value of every feature, in the order of the schema."""
+
+    values: Tensor
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        must(self.values.ndim == 2, "values", "must be a matrix of rows", tuple(self.values.shape))
+        width = sum(self.sizes)
+        must(self.values.shape[1] == width, "values", f"must have {width} columns", self.values.shape[1])
+
+    @property
+    def rows(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        return (0, *accumulate(self.sizes[:-1]))
+
+    def block(self, feature: int, low: int = 0, high: int | None = None) -> Tensor:
+        """The columns of one feature, or those of its codes from `low` to `high - 1`; a view."""
+        begin = sum(self.sizes[:feature])
+        return self.values[:, begin + low : begin + (self.sizes[feature] if high is None else high)]
+
+    def to(self, device: str) -> Relaxed:
+        """The same rows on another device."""
+        return Relaxed(self.values.to(usable(device)), self.sizes)
+
+    def numpy(self) -> NDArray[np.float32]:
+        return self.values.detach().cpu().numpy().astype(np.float32, copy=False)
+
+
+def usable(device: str) -> torch.device:
+    """The device by its name; one that is not there is refused."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        problem = InvalidInput(f"`device` must be one that torch finds here. Got {device!r}.")
+    else:
+        return torch.device(device)
+    raise problem
+
+
+def start(rows: int, sizes: Sequence[int], *, seed: int, device: str = "cpu") -> Relaxed:
+    """The published start: independent uniform numbers, then Sparsemax on every feature. The seed decides all of it.
+
+    >>> data = start(3, (2, 5), seed=1)
+    >>> bool(torch.allclose(data.block(1).sum(1), torch.ones(3)))
+    True
+    """
+    must(rows >= 1, "rows", "must be at least 1", rows)
+    # Always drawn on the CPU: a seed means the same rows on every device.
+    numbers = torch.rand((rows, sum(sizes)), generator=torch.Generator().manual_seed(seed))
+    return Relaxed(sparsemax_blocks(numbers.to(usable(device)), tuple(sizes)), tuple(sizes))
+
+
+def one_hot(codes: NDArray[np.integer], sizes: Sequence[int]) -> Relaxed:
+    """Records given by their codes, one record a row, as a D' of one-hot rows."""
+    shape = np.shape(codes)
+    must(len(shape) == 2 and shape[1] == len(sizes), "codes", f"must have {len(sizes)} columns", shape)
+    moved = np.asarray(codes, dtype=np.int64) + np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    values = torch.zeros((shape[0], sum(sizes)))
+    return Relaxed(values.scatter_(1, torch.from_numpy(moved), 1.0), tuple(sizes))
+
+
+def sparsemax(numbers: Tensor, *, guess: Tensor | None = None) -> Tensor:
+    """The closest point of the simplex to each vector of the last axis (Martins and Astudillo 2016).
+
+    It is max(x - tau, 0) with the tau that makes it sum to one. The sum is convex, piecewise linear and falling in tau,
+    so that Newton's method from any tau below max(x) comes to the root from the left after its first step and stops
+    after finitely many: three passes, against a sort, where the vectors were on the simplex one small step ago
+    (`guess` = 0).
+
+    >>> sparsemax(torch.tensor([0.75, 0.5, -1.0])).tolist()
+    [0.625, 0.375, 0.0]
+    """
+    top = numbers.amax(-1, keepdim=True)
+    tau = top - 1 if guess is None else torch.minimum(guess, top - 1e-3)
+    ones = torch.ones(numbers.shape[-1], 1, dtype=numbers.dtype, device=numbers.device)
+    kept, sign = torch.empty_like(numbers), torch.empty_like(numbers)
+    support: Tensor | None = None
+    while True:
+        torch.sub(numbers, tau, out=kept).clamp_(min=0)
+        count = torch.sign(kept, out=sign) @ ones
+        # A tau that was computed for this very support is the root.
+        if support is not None and torch.equal(count, support):
+            return kept
+        step = (kept.sum(-1, keepdim=True) - 1) / count
+        # After the first step tau only rises; held to that against rounding, the support only shrinks, and this ends.
+        tau = tau + (step if support is None else step.clamp_(min=0))
+        support = count
+
+
+def sparsemax_blocks(numbers: Tensor, sizes: Sequence[int], *, near: bool = False) -> Tensor:
+    """Sparsemax of every feature's block; `near` where they were on the simplex before a small step."""
+    guess = torch.zeros((), dtype=numbers.dtype, device=numbers.device) if near else None
+    return torch.cat([sparsemax(block, guess=guess) for block in torch.split(numbers, list(sizes), dim=1)], dim=1)

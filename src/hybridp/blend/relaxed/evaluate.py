@@ -1,0 +1,134 @@
+"""Answers of a relaxed data set to whole workloads: tables by contraction, thresholds by sums over the tables' axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from hybridp.blend.relaxed.contract import (
+    Dense,
+    Scratch,
+    Support,
+    may_pay,
+    sparse_table,
+    sparse_table_pays,
+    support,
+)
+from hybridp.blend.relaxed.data import Relaxed
+from hybridp.errors import must
+from hybridp.public import queries
+from hybridp.public.formulas import Polynomial
+from hybridp.public.queries import MOST_CELLS, Piece, Workload, pieces, subsets
+
+__all__ = ["answers", "at_least", "polynomial_answer", "table"]
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+def table(data: Relaxed, features: Sequence[int]) -> Tensor:
+    """The k-way table of D' over these features, in their order: the mean over rows of the outer products.
+
+    >>> from hybridp.blend.relaxed.data import one_hot
+    >>> import numpy as np
+    >>> table(one_hot(np.array([[0, 2], [0, 1]]), (2, 3)), (0, 1)).tolist()
+    [[0.0, 0.5, 0.5], [0.0, 0.0, 0.0]]
+    """
+    return _Slices(data).table(features, [(0, data.sizes[f]) for f in features])
+
+
+def at_least(marginal: Tensor, r: int) -> Tensor:
+    """Every consistent r-of-k answer from the k-way table (see `hybridp.public.queries.at_least`)."""
+    return queries.at_least(marginal, r)
+
+
+def answers(data: Relaxed, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Piece, Tensor]]:
+    """The answers of D' to all consistent queries, piece by piece in the order of their numbers.
+
+    A threshold that fits in one piece is its table, summed over axes. A larger one is cut: the slab of its k-way table
+    is contracted from slices of the blocks, and the marginals of Definition 4.4.4 that fit are kept for its next slabs.
+    Memory is a few times `most_cells` numbers, and the pieces' size changes no answer beyond rounding.
+    """
+    must(data.sizes == workload.schema.sizes, "workload", f"must be over features of sizes {data.sizes}", "others")
+    source = _Slices(data, most_cells)
+    lower: dict[tuple[int, ...], Tensor] = {}
+    owner = -1
+    for piece in pieces(workload, most_cells=most_cells):
+        if piece.index != owner:
+            owner, lower = piece.index, {}
+        features, r, k = piece.threshold.features, piece.threshold.r, piece.threshold.k
+        slab = source.table(features, piece.ranges)
+        if r < k:
+            whole = all(span == (0, data.sizes[f]) for f, span in zip(features, piece.ranges, strict=True))
+            slab = at_least(slab, r) if whole else _slab(source, piece, slab, lower, most_cells)
+        yield piece, slab.reshape(-1)
+
+
+def _slab(source: _Slices, piece: Piece, slab: Tensor, lower: dict[tuple[int, ...], Tensor], most: int) -> Tensor:
+    sizes = source.data.sizes
+    features = piece.threshold.features
+    out: Tensor | None = None
+    for coefficient, axes in subsets(piece.threshold.r, piece.threshold.k):
+        if out is None:
+            out = slab * coefficient
+            continue
+        some, spans = [features[a] for a in axes], tuple(piece.ranges[a] for a in axes)
+        full = tuple((0, sizes[f]) for f in some)
+        if axes not in lower and math.prod(sizes[f] for f in some) <= most:
+            lower[axes] = source.table(some, full)
+        term = lower[axes][tuple(slice(*s) for s in spans)] if axes in lower else source.table(some, spans)
+        shape = [high - low if a in axes else 1 for a, (low, high) in enumerate(piece.ranges)]
+        out += coefficient * term.reshape(shape)
+    assert out is not None
+    return out
+
+
+class _Slices:
+    """Blocks of D' with their non-zeros, found once for every whole block. On the CPU only: scattering to a GPU's
+    memory adds in no fixed order, and matrix products are what it is good at."""
+
+    def __init__(self, data: Relaxed, most: int = MOST_CELLS) -> None:
+        self.data = Relaxed(data.values.detach(), data.sizes)
+        self.most = most
+        self.scratch = Scratch()
+        self._kept: dict[int, Support] = {}
+
+    def table(self, features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Tensor:
+        blocks = [self.data.block(f, *span) for f, span in zip(features, spans, strict=True)]
+        cells = math.prod(high - low for low, high in spans)
+        if not self.data.values.is_cuda and may_pay(self.data.rows, cells):
+            found = [self._support(f, span, b) for f, span, b in zip(features, spans, blocks, strict=True)]
+            if sparse_table_pays(found):
+                return sparse_table(found, self.most)
+        return Dense(blocks, self.scratch, self.most).table()
+
+    def _support(self, feature: int, span: tuple[int, int], block: Tensor) -> Support:
+        if span != (0, self.data.sizes[feature]):
+            return support(block)
+        if feature not in self._kept:
+            self._kept[feature] = support(block)
+        return self._kept[feature]
+
+
+def polynomial_answer(data: Relaxed, polynomial: Polynomial) -> Tensor:
+    """The mean over rows of a formula's surrogate: a sum of products of the masses of groups of values.
+
+    Differentiable with respect to `data.values`.
+    """
+    must(polynomial.width == sum(data.sizes), "formula", "must be over the features of this data set", "others")
+    x = data.values
+    # One more group of mass one fills up the terms with fewer factors.
+    mass = [x[:, list(columns)].sum(1) for columns in polynomial.groups]
+    groups = torch.stack([*mass, torch.ones_like(x[:, 0])])
+    most = max((len(factors) for _, factors in polynomial.terms), default=0)
+    filled = [[*factors, *[len(mass)] * (most - len(factors))] for _, factors in polynomial.terms]
+    index = torch.tensor(filled, dtype=torch.int64, device=x.device).reshape(len(filled), most)
+    coefficients = torch.tensor([c for c, _ in polynomial.terms], dtype=x.dtype, device=x.device)
+    out = torch.zeros_like(x[:, 0])
+    step = max(1, MOST_CELLS // (data.rows * max(1, most)))
+    for low in range(0, len(filled), step):
+        products = groups[index[low : low + step]].prod(1)
+        out = out + coefficients[low : low + step] @ products
+    return out.mean()

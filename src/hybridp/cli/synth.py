@@ -1,0 +1,495 @@
+"""`hybridp synth`: fit a private synthetic data set, ask it, sample it, and say how good it is."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hybridp.cli.common import (
+    answered,
+    check_plot,
+    count,
+    emit,
+    json_option,
+    note,
+    number,
+    plot_option,
+    progress,
+    randomness,
+    receipt,
+    seed_option,
+    spread,
+    table,
+    table_option,
+)
+from hybridp.errors import HybridpError, InvalidInput
+
+__all__ = ["answer", "evaluate", "fit", "report", "sample"]
+
+_DOMAIN = "domain.json"
+_METHODS = {"tables": "tables", "rap": "queries"}
+model_argument = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
+other_option = click.option(
+    "--other",
+    type=click.Choice(["refuse", "missing"]),
+    default="refuse",
+    show_default=True,
+    help="Values outside the public schema: refuse the file, or count them as missing.",
+)
+
+
+class Interrupted(HybridpError):
+    """A fit was stopped between its rounds, or in one; its folder goes on from there."""
+
+    exit_code = 130
+
+
+def _torch() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        raise InvalidInput("`synth` must have torch installed (the extra `synth`). Got no torch.")
+
+
+# --- fit --------------------------------------------------------------------------------------------------------------
+
+
+@click.command("fit", cls=spread("--columns", "--bins", "--marginals"))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--columns", multiple=True, help="The columns of the data set; all of the schema's unless given.")
+@click.option(
+    "--schema", "--categories", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
+    help="JSON with the public values or edges of the columns.",
+)  # fmt: skip
+@click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".')
+@click.option(
+    "--domain-from-file", is_flag=True,
+    help="Read the values of other columns from FILE. They are then NOT protected: for public domains and rehearsals.",
+)  # fmt: skip
+@other_option
+@click.option("--thresholds", help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
+@click.option("--marginals", multiple=True, help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
+@click.option(
+    "--law", default="uniform", show_default=True,
+    help="How --thresholds picks columns: uniform, or zipf[:s] or geometric[:p], the first column the most often.",
+)  # fmt: skip
+@click.option("--most-queries", type=count, help="Leave out sets of columns with more consistent queries than this.")
+@click.option(
+    "--workload-seed", type=int, default=0, show_default=True, help="Public: decides what --thresholds picks."
+)
+@click.option("--epsilon", type=float, required=True, help="What every person is promised.")
+@click.option(
+    "--delta", type=float, required=True, help="Must be positive, and well below one in the number of people."
+)
+@click.option(
+    "--method", type=click.Choice(list(_METHODS)),
+    help="tables: whole marginals, the default; rap: the dissertation's, the default with an option of its own.",
+)  # fmt: skip
+@click.option("--rounds", type=count, help="rap: how often the worst queries are looked for (T).  [default: 16]")
+@click.option("--per-round", type=count, help="rap: how many queries are answered each time (K).  [default: 2]")
+@click.option("--select-share", type=float, help="rap: of each round's budget, to find the queries.  [default: 0.75]")
+@click.option("--rows", type=count, default=1000, show_default=True, help="Rows of the relaxed data set (n').")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
+@click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
+@click.option("--ledger", "ledger_file", type=click.Path(dir_okay=False, path_type=Path), help="Charge this ledger.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True,
+    help="The model's folder; one with an interrupted fit of the same settings is gone on with.",
+)  # fmt: skip
+@seed_option
+@table_option
+@json_option
+def fit(
+    file: Path,
+    columns: tuple[str, ...],
+    schema_file: Path | None,
+    bins: tuple[str, ...],
+    domain_from_file: bool,
+    other: Any,
+    thresholds: str | None,
+    marginals: tuple[str, ...],
+    law: str,
+    most_queries: int | None,
+    workload_seed: int,
+    epsilon: float,
+    delta: float,
+    method: str | None,
+    rounds: int | None,
+    per_round: int | None,
+    select_share: float | None,
+    rows: int,
+    device: str,
+    memory: str | None,
+    ledger_file: Path | None,
+    out: Path,
+    seed: int | None,
+    table_name: str | None,
+    as_json: bool,
+) -> None:
+    """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
+
+    The ledger is charged round by round. An interrupted fit goes on when the same command is given again, and pays
+    only for what is missing.
+    """
+    _torch()
+    from hybridp.blend.relaxed.data import usable
+    from hybridp.cli.synth_study import public_schema, workload_of
+    from hybridp.curator.marginals import read_codes
+    from hybridp.protocols.synth import fit_synth
+
+    usable(device)
+    schema, read = public_schema(
+        file, columns, schema_file=schema_file, bins=bins, domain_from_file=domain_from_file, other=other,
+        table=table_name,
+    )  # fmt: skip
+    workload = workload_of(schema, thresholds, marginals, law=law, most_queries=most_queries, seed=workload_seed)
+    study = _study(workload, epsilon, delta, method, rounds, per_round, select_share, rows, memory)
+    if read:
+        note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
+    rng = randomness(seed)
+    with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
+        task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
+        codes = read_codes(file, schema, other=other, table=table_name)
+        ledger = _ledger(ledger_file, study, out)
+        purpose = f"synthetic data of {', '.join(schema.names)}"
+        found = fit_synth(
+            codes,
+            study,
+            folder=out,
+            ledger=ledger,
+            purpose=purpose,
+            device=device,
+            progress=lambda done, _: bar.update(task, completed=done),
+            rng=rng,
+        )
+    found = _with_domain(found, out)
+    document = _document(found, out) | {"warnings": told}
+    if ledger_file is not None:
+        document["ledger"] = str(ledger_file)
+    if as_json:
+        emit(document)
+        return
+    _simulated(found)
+    click.echo(f"{found}, fitted to {found.people:,} people; the model is in {out}.")
+    _classes(document["utility"])
+    receipt(found)
+
+
+def _study(
+    workload: Any,
+    epsilon: float,
+    delta: float,
+    method: str | None,
+    rounds: int | None,
+    per_round: int | None,
+    select_share: float | None,
+    rows: int,
+    memory: str | None,
+) -> Any:
+    from hybridp.cli.common import guarantee
+    from hybridp.cli.synth_study import cells_within
+    from hybridp.protocols.synth import SynthStudy
+
+    given = {"rounds": rounds, "per_round": per_round, "select_share": select_share}
+    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen = method or ("rap" if asked else "tables")
+    if chosen == "tables" and asked:
+        name, value = next(iter(asked.items()))
+        raise InvalidInput(f"`{name.replace('_', '-')}` must go with --method rap. Got {value} with tables.")
+    promise = guarantee(epsilon, delta)
+    if not promise.delta > 0:
+        raise InvalidInput(f"`delta` must be positive. Got {delta}.")
+    if memory is not None:
+        if chosen == "rap":
+            raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with rap.")
+        asked["most_cells"] = cells_within(workload, memory)
+    return SynthStudy(workload, promise, method=_METHODS[chosen], rows=rows, **asked)  # type: ignore[arg-type]
+
+
+def _ledger(file: Path | None, study: Any, out: Path) -> Any:
+    """The ledger, once it is known that it can pay; of a fit that goes on, the one that was charged before."""
+    from hybridp.cli.release import open_or_create
+    from hybridp.protocols.synth_files import Folder
+
+    kept = Folder.load(out) if (out / "model.json").is_file() else None
+    saved = len(list(out.glob("round-*.npz"))) if kept else 0
+    if kept is not None and kept.study != json.loads(json.dumps(study.to_dict())):
+        raise InvalidInput(f"`out` must be a new folder, or hold an interrupted fit of the same settings. Got {out}.")
+    problem = f"`ledger` must be the one that paid for the {saved} rounds in {out}. Got {file or 'none'}."
+    if file is None:
+        if kept is not None and kept.entries:
+            raise InvalidInput(problem)
+        return None
+    if saved and not file.exists():
+        raise InvalidInput(problem)
+    ledger = open_or_create(file, {"trusted": study.guarantee})
+    charges = study.charges("a new fit" if kept is None else kept.name, "")
+    paid = {entry.collection for entry in ledger.history()}
+    if any(charge.collection not in paid for charge in charges[:saved]):
+        raise InvalidInput(problem)
+    ledger.check(charges)
+    return ledger
+
+
+@contextmanager
+def _warned() -> Iterator[list[str]]:
+    """Warnings become remarks on stderr at once, and a list for programs."""
+    from hybridp.protocols.synth import NoSignalWarning
+
+    told: list[str] = []
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        told.append(str(message))
+        note(f"hybridp: warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", NoSignalWarning)
+        warnings.showwarning = show
+        yield told
+
+
+@contextmanager
+def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
+    """However a fit ends: its folder says what is known of the domain, and a sentence says how to go on."""
+    mine = not (out / "model.json").is_file()
+    try:
+        yield
+        mine = True  # the folder was of this very study
+    except KeyboardInterrupt:
+        raise Interrupted(f"The fit was interrupted with {_how_to_go_on(out, rounds)}.") from None
+    except RuntimeError as error:
+        if not any(sign in str(error).lower() for sign in ("out of memory", "can't allocate")):
+            raise
+        raise InvalidInput(
+            f"`rows` and the tables must fit in the device's memory. Got {_how_to_go_on(out, rounds)}."
+        ) from None
+    finally:
+        if read and mine and (out / "model.json").is_file():
+            (out / _DOMAIN).write_text(json.dumps({"read_from_rows": list(read)}), "utf-8")
+
+
+def _how_to_go_on(out: Path, rounds: int) -> str:
+    saved = len(list(out.glob("round-*.npz")))
+    return f"{saved} of {rounds} rounds saved in {out}; the same command goes on, and nothing is charged twice"
+
+
+# --- a saved model ----------------------------------------------------------------------------------------------------
+
+
+def _load(folder: Path) -> Any:
+    _torch()
+    from hybridp.protocols.synth import load_model
+
+    return _with_domain(load_model(folder), folder)
+
+
+def _with_domain(found: Any, folder: Path) -> Any:
+    """The model; where its domain was read from the rows, the receipt says that instead of what it assumes."""
+    place = folder / _DOMAIN
+    if not place.is_file():
+        return found
+    try:
+        names = ", ".join(json.loads(place.read_text("utf-8"))["read_from_rows"])
+    except (ValueError, KeyError, TypeError):
+        problem = InvalidInput(f"`model` must hold readable files. Got {place}.")
+    else:
+        said = f"NOT PROTECTED: which values occur in {names} was read from the rows"
+        kept = tuple(line for line in found.receipt.assumes if not line.startswith("the schema, its bins"))
+        return replace(found, receipt=replace(found.receipt, assumes=(said, *kept)))
+    raise problem
+
+
+def _document(found: Any, folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = found.to_dict()
+    return document | {"method": _method(found), "model": str(folder)}
+
+
+def _method(found: Any) -> str:
+    return next(name for name, inside in _METHODS.items() if inside == found.method)
+
+
+def _simulated(found: Any) -> None:
+    if found.simulated:
+        note("SIMULATED: this is a trial, not a private release.")
+
+
+def _classes(classes: dict[str, dict[str, float]]) -> None:
+    table(
+        "How the synthetic rows agree with what was measured",
+        ["measured", "answers", "largest difference", "rms difference", "noise (sd)"],
+        [
+            (
+                name,
+                f"{c['queries']:,}",
+                *(f"{c[key]:.5f}" for key in ("largest_difference", "rms_difference", "noise_sd")),
+            )
+            for name, c in classes.items()
+        ],
+        caption="shares of people; a root mean square near the noise's own is agreement.",
+    )
+
+
+@click.command("answer")
+@model_argument
+@click.argument("query")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the interval.")
+@json_option
+def answer(model: Path, query: str, level: float, as_json: bool) -> None:
+    """The share of people for whom QUERY holds, with its uncertainty. Free: nothing is read or spent.
+
+    QUERY is made of atoms (sex=Female, age=30..39, race!=White, education=Masters|Doctorate), `and`, `or`, `not`,
+    parentheses, and "at least 2 of: ...", "at most ...", "exactly ...".
+    """
+    found = _load(model)
+    said = found.answer(query, level=level)
+    if as_json:
+        emit({"task": "synthetic-answer", "query": query, "people": found.people, **said.to_dict(),
+              "simulated": found.simulated})  # fmt: skip
+        return
+    _simulated(found)
+    click.echo(f"{said.estimate:.5f} of the people, {said.low:.5f} to {said.high:.5f} ({level:.0%}).")
+    if said.basis == "measured":
+        click.echo(f"Measured {said.measured:.5f}, synthetic {said.synthetic:.5f}; the interval is the noise's.")
+    else:
+        click.echo(
+            "No measured table covers it: the range is how far the synthetic rows are off elsewhere, no guarantee."
+        )
+
+
+@click.command("sample")
+@model_argument
+@click.option("--rows", type=count, required=True, help="How many records.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="A new .csv or .parquet file."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Public: decides the rounding.")
+@json_option
+def sample(model: Path, rows: int, out: Path, seed: int, as_json: bool) -> None:
+    """Synthetic records with the original columns and values. Free: nothing is read or spent."""
+    if out.suffix not in (".csv", ".parquet") or not out.parent.is_dir() or out.exists():
+        raise InvalidInput(f"`out` must be a new .csv or .parquet file in an existing folder. Got {out}.")
+    found = _load(model)
+    found.write_sample(out, rows, seed=seed)
+    if as_json:
+        emit({"out": str(out), "rows": rows, "columns": list(found.schema.names), "simulated": found.simulated})
+        return
+    _simulated(found)
+    click.echo(f"{rows:,} synthetic records written to {out}.")
+
+
+@click.command("evaluate", cls=spread("--marginals"))
+@model_argument
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--thresholds", help="Other questions than the model's own, as in fit.")
+@click.option("--marginals", multiple=True, help="Other questions than the model's own, as in fit.")
+@click.option("--workload-seed", type=int, default=0, show_default=True, help="Decides what --thresholds picks.")
+@other_option
+@table_option
+@json_option
+def evaluate(
+    model: Path,
+    file: Path,
+    thresholds: str | None,
+    marginals: tuple[str, ...],
+    workload_seed: int,
+    other: Any,
+    table_name: str | None,
+    as_json: bool,
+) -> None:
+    """The true errors of a model against the real FILE. NOT PRIVATE: for data that is public or made up."""
+    found = _load(model)
+    from hybridp.bench import synth as bench
+    from hybridp.cli.synth_study import workload_of
+    from hybridp.curator.marginals import read_codes
+
+    asked = found.workload
+    if thresholds or marginals:
+        asked = workload_of(found.schema, thresholds, marginals, seed=workload_seed)
+    with progress() as bar:
+        bar.add_task("counting and comparing", total=None)
+        codes = read_codes(file, found.schema, other=other, table=table_name)
+        errors = bench.evaluate(found, codes, asked)
+        errors["all_zero"] = bench.all_zero(codes, asked).to_dict()
+    mark = "NOT PRIVATE: the true rows are in these figures; do not publish them."
+    note(mark)
+    if as_json:
+        emit({"task": "synthetic-evaluation", "mark": mark, "model": str(model), **errors})
+        return
+    rows = {"the model's answers": errors["settled"], "synthetic rows alone": errors["synthetic"]}
+    rows |= {f"{name} questions": part for name, part in errors["classes"].items()}
+    rows["answering 0 to everything"] = errors["all_zero"]
+    table(
+        "NOT PRIVATE: true errors, in shares of people",
+        ["answers", "queries", "largest", "mean", "root mean square"],
+        [
+            (name, f"{part['queries']:,}", *(f"{part[k]:.5f}" for k in ("l_inf", "mean_absolute", "root_mean_square")))
+            for name, part in rows.items()
+        ],
+    )
+
+
+@click.command("report")
+@model_argument
+@plot_option
+@json_option
+def report(model: Path, plot_file: Path | None, as_json: bool) -> None:
+    """How good the model is, as far as it can be told from what was paid for. Free: nothing is read or spent."""
+    check_plot(plot_file)
+    found = _load(model)
+    utility = found.utility()
+    document = _document(found, model) | {"utility": utility}
+    if answered(document, lambda ax: _draw(ax, found, utility), plot_file=plot_file, as_json=as_json, size=(5.6, 5.2)):
+        return
+    _simulated(found)
+    click.echo(f"{found}, fitted to {found.people:,} people.")
+    _classes(utility["classes"])
+    for one in utility["marginals"]:
+        if len(one["features"]) == 1:
+            feature = found.schema.features[found.schema.index(one["features"][0])]
+            _marginal(feature, one)
+    receipt(found)
+
+
+def _marginal(feature: Any, one: dict[str, Any], *, most: int = 12) -> None:
+    shares = sorted(zip(feature.values, one["measured"], one["synthetic"], strict=True), key=lambda row: -row[1])
+    left = len(shares) - most
+    table(
+        f"{feature.name} (noise sd {number(one['noise_sd'])})",
+        ["value", "measured", "synthetic"],
+        [(label, f"{measured:.5f}", f"{synthetic:.5f}") for label, measured, synthetic in shares[:most]],
+        caption=f"{left} more in --json." if left > 0 else None,
+    )
+
+
+def _draw(ax: Any, found: Any, utility: dict[str, Any]) -> None:
+    """Synthetic against measured shares: a cell of a one- or two-way table, or a selected query, is a dot."""
+    import numpy as np
+
+    from hybridp.blend.relaxed import selected_answers
+
+    groups: dict[str, list[Any]] = {}
+    for one in utility["marginals"]:
+        kind = f"{len(one['features'])}-way tables"
+        groups.setdefault(kind, []).append((one["measured"], one["synthetic"], one["noise_sd"]))
+    for asked in found.queries:
+        shown = selected_answers(found.data, asked.selection).detach().cpu().numpy()
+        groups.setdefault("selected queries", []).append(
+            (asked.counts / found.people, shown, asked.sigma / found.people)
+        )
+    for colour, (kind, parts) in enumerate(groups.items()):
+        x, y = (np.concatenate([np.ravel(part[i]) for part in parts]) for i in (0, 1))
+        sd = np.concatenate([np.full(np.size(part[0]), part[2]) for part in parts])
+        ax.errorbar(x, y, xerr=1.96 * sd, fmt="o", ms=3, lw=0.6, alpha=0.6, color=f"C{colour}", label=kind)
+    ax.axline((0, 0), slope=1, color="0.5", lw=1)
+    ax.set_xlabel("measured share of people, with 95 % of its noise")
+    ax.set_ylabel("share of the synthetic rows")
+    ax.grid(alpha=0.3)
+    if groups:
+        ax.legend()

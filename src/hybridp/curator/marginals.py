@@ -1,0 +1,178 @@
+"""RAW: exact counts of whole workloads on the people's rows, by one grouped count for each table.
+
+The cell of a row in a k-way table is one number in mixed radix, and the table is how often each number occurs: work in
+rows + cells, whatever the number of queries. Thresholds follow by sums over the table's axes. Nothing here is private;
+what leaves the room is noised elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import tables
+from hybridp.errors import UnusableRows, must
+from hybridp.public.formulas import Formula
+from hybridp.public.queries import MOST_CELLS, Piece, Schema, Selection, Workload, at_least, pieces, subsets
+from hybridp.tables import marginals
+
+__all__ = ["Codes", "codes_of", "counts", "formula_count", "read_codes", "selected_counts", "table_counts"]
+
+Counts = NDArray[np.int64]
+_LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """RAW: the code of every person's value, one array for each feature of the schema. Never leaves this room."""
+
+    schema: Schema
+    values: NDArray[np.uint16]
+
+    @property
+    def people(self) -> int:
+        return int(self.values.shape[1])
+
+
+def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
+    """Rows that are integer codes already: one person a row, one feature a column.
+
+    >>> codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 1]])).people
+    2
+    """
+    wide = len(schema.features)
+    must(
+        np.ndim(records) == 2 and np.shape(records)[1] == wide,
+        "records",
+        f"must have {wide} columns",
+        np.shape(records),
+    )
+    values = np.asarray(records)
+    whole = np.issubdtype(values.dtype, np.integer)
+    must(bool(whole), "records", "must be whole numbers", values.dtype)
+    for i, feature in enumerate(schema.features):
+        column = values[:, i]
+        if column.size and (int(column.min()) < 0 or int(column.max()) >= feature.size):
+            raise UnusableRows(f"Column `{feature.name}` must hold only codes from 0 to {feature.size - 1}.")
+    return Codes(schema, np.ascontiguousarray(values.T, dtype=np.uint16))
+
+
+def read_codes(
+    path: str | os.PathLike[str], schema: Schema, *, other: marginals.Other = "refuse", table: str | None = None
+) -> Codes:
+    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
+    with tables.open_rows(path, table=table) as rows:
+        return Codes(schema, marginals.codes(rows, schema, other=other))
+
+
+def table_counts(codes: Codes, features: Sequence[int]) -> Counts:
+    """The k-way table of counts over these features, in their order.
+
+    >>> people = codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 1], [0, 2]]))
+    >>> table_counts(people, (0, 1)).tolist()
+    [[0, 0, 2], [0, 1, 0]]
+    """
+    sizes = [codes.schema.sizes[f] for f in features]
+    cells = math.prod(sizes)
+    step = max(_LOT, cells)
+    out: Counts | None = None
+    for low in range(0, codes.people, step):
+        part = np.bincount(_cells(codes, features, slice(low, low + step)), minlength=cells)
+        out = part if out is None else np.add(out, part, out=out)
+    found = np.zeros(cells, dtype=np.int64) if out is None else out
+    return found.astype(np.int64, copy=False).reshape(sizes)
+
+
+def _cells(codes: Codes, features: Sequence[int], people: slice = slice(None)) -> Counts:
+    """The number of each person's cell, in C order."""
+    cell = codes.values[features[0], people].astype(np.int64)
+    for f in features[1:]:
+        cell *= codes.schema.sizes[f]
+        cell += codes.values[f, people]
+    return cell
+
+
+def counts(codes: Codes, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Piece, Counts]]:
+    """The exact counts of all consistent queries, piece by piece in the order of their numbers.
+
+    A threshold of several pieces sorts its people's cells once, and then takes each piece from its own stretch of them.
+    """
+    must(codes.schema == workload.schema, "workload", "must be over the schema of the codes", "another")
+    lower: dict[tuple[int, ...], Counts] = {}
+    ordered: Counts | None = None
+    owner = -1
+    for piece in pieces(workload, most_cells=most_cells):
+        features, r, k = piece.threshold.features, piece.threshold.r, piece.threshold.k
+        if piece.index != owner:
+            owner, lower, ordered = piece.index, {}, None
+        if piece.cells == codes.schema.cells(features):
+            yield piece, at_least(table_counts(codes, features), r).reshape(-1)
+            continue
+        if ordered is None:
+            ordered = np.sort(_cells(codes, features))
+        first = piece.start - int(workload.starts[piece.index])
+        low, high = np.searchsorted(ordered, [first, first + piece.cells])
+        slab = np.bincount(ordered[low:high] - first, minlength=piece.cells).astype(np.int64, copy=False)
+        if r < k:
+            slab = _slab(codes, piece, slab.reshape(piece.shape), lower, most_cells)
+        yield piece, slab.reshape(-1)
+
+
+def _slab(codes: Codes, piece: Piece, slab: Counts, lower: dict[tuple[int, ...], Counts], most: int) -> Counts:
+    """The slab's thresholds: Definition 4.4.4 with the slab itself and the marginals below it."""
+    features = piece.threshold.features
+    sizes = codes.schema.sizes
+    out: Counts | None = None
+    for coefficient, axes in subsets(piece.threshold.r, piece.threshold.k):
+        if out is None:
+            out = slab * coefficient
+            continue
+        some, spans = [features[a] for a in axes], [piece.ranges[a] for a in axes]
+        shape = [high - low if a in axes else 1 for a, (low, high) in enumerate(piece.ranges)]
+        if axes not in lower and math.prod(sizes[f] for f in some) <= most:
+            lower[axes] = table_counts(codes, some)
+        cut = tuple(slice(*span) for span in spans)
+        term = lower[axes][cut] if axes in lower else _within(codes, some, spans)
+        out += coefficient * term.reshape(shape)
+    assert out is not None
+    return out
+
+
+def _within(codes: Codes, features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Counts:
+    """The part of a table between these codes, from the people who lie in it."""
+    inside = np.ones(codes.people, dtype=np.bool_)
+    for f, (low, high) in zip(features, spans, strict=True):
+        inside &= (codes.values[f] >= low) & (codes.values[f] < high)
+    shape = [high - low for low, high in spans]
+    found = [codes.values[f, inside].astype(np.int64) - low for f, (low, _) in zip(features, spans, strict=True)]
+    cell = np.ravel_multi_index(tuple(found), tuple(shape))
+    return np.bincount(cell, minlength=math.prod(shape)).astype(np.int64, copy=False)
+
+
+def selected_counts(codes: Codes, selection: Selection) -> Counts:
+    """How many people match each selected query.
+
+    >>> people = codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 1]]))
+    >>> selected_counts(people, Selection(np.array([[0, 4], [1, 4]]), np.array([2, 1]))).tolist()
+    [1, 2]
+    """
+    offsets = np.array(codes.schema.offsets)
+    out = np.zeros(len(selection), dtype=np.int64)
+    for i, row in enumerate(selection.columns):
+        matched = np.zeros(codes.people, dtype=np.uint8)
+        for target in row[row >= 0]:
+            feature = int(np.searchsorted(offsets, target, side="right")) - 1
+            matched += codes.values[feature] == target - offsets[feature]
+        out[i] = np.count_nonzero(matched >= selection.r[i])
+    return out
+
+
+def formula_count(codes: Codes, formula: Formula) -> int:
+    """For how many people the formula holds."""
+    return int(np.count_nonzero(formula.holds(codes.values[list(formula.features)])))

@@ -1,0 +1,217 @@
+"""The curator's part of a synthetic data set: pick the worst queries, measure marginals and answers.
+
+The selection is the exponential mechanism itself, drawn exactly. The errors are whole numbers of lattice steps, so that
+their sensitivity is exact, and "the largest error plus Gumbel noise" is decided from intervals: 64 bits of a uniform
+number settle almost every comparison in float64, and the few that they do not are settled with as many more bits, in
+decimal arithmetic, as it takes. Rounding therefore changes no probability, which plain floating-point Gumbel noise
+cannot promise. It costs about 60 ns a candidate with system randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import noise
+from hybridp.curator import marginals
+from hybridp.curator.marginals import Codes, codes_of, read_codes
+from hybridp.errors import must
+from hybridp.public.queries import MOST_CELLS, Piece, Workload
+from hybridp.public.synth import MeasuredQueries, MeasuredTable, gumbel_scale
+from hybridp.randomness import Randomness
+
+__all__ = [
+    "LATTICE",
+    "Codes",
+    "codes_of",
+    "errors",
+    "measure_queries",
+    "measure_table",
+    "read_codes",
+    "top_errors",
+    "top_errors_one_by_one",
+]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.
+# A float64 key is within _SLACK of the true one for words from _LOW to _HIGH: the unknown bits of V move the key by at
+# most 2^-24, rounding V by 2^-29 where it is near 1, and log1p, log, quotient and sum by a few ulp of a key below 2^30.
+_SLACK = 2.0**-20
+_LOW, _HIGH = np.uint64(1 << 24), np.uint64((1 << 64) - (1 << 40))
+
+
+def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng: Randomness) -> MeasuredTable:
+    """One whole marginal with exact discrete Gaussian noise on every cell: 1/sigma^2-zCDP, sigma in people."""
+    counts = marginals.table_counts(codes, features)
+    drawn = noise.discrete_gaussian(sigma, counts.size, rng=rng).reshape(counts.shape)
+    return MeasuredTable(features, np.asarray(counts + drawn, dtype=np.int64), sigma)
+
+
+def measure_queries(codes: Codes, workload: Workload, flat: Ints, sigma: float, *, rng: Randomness) -> MeasuredQueries:
+    """Single queries with exact discrete Gaussian noise: 1/(2 sigma^2)-zCDP each, sigma in people."""
+    chosen = workload.select(flat)
+    counts = marginals.selected_counts(codes, chosen)
+    drawn = noise.discrete_gaussian(sigma, len(flat), rng=rng)
+    return MeasuredQueries(np.asarray(flat, dtype=np.int64), chosen, counts + drawn, sigma)
+
+
+def errors(
+    codes: Codes,
+    workload: Workload,
+    answers: Iterable[tuple[Piece, NDArray[Any]]],
+    *,
+    most_cells: int = MOST_CELLS,
+) -> Iterator[tuple[int, Ints]]:
+    """RAW: |count - n q(D')| of every consistent query, in lattice steps: replacing a person moves it by LATTICE.
+
+    `answers` are the shares that D' gives, piece by piece as `marginals.counts` yields them for `most_cells`.
+    """
+    scale = float(LATTICE) * codes.people
+    counted = marginals.counts(codes, workload, most_cells=most_cells)
+    for (piece, counts), (other, shares) in zip(counted, answers, strict=True):
+        must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
+        modelled = np.rint(np.asarray(shares, dtype=np.float64) * scale).astype(np.int64)
+        yield piece.start, np.abs(counts * LATTICE - modelled)
+
+
+def top_errors(scores: Iterable[tuple[int, Ints]], picks: int, rho: float, *, without: Ints, rng: Randomness) -> Ints:
+    """The numbers of the `picks` queries with the largest errors, Gumbel noise added to each once: rho-zCDP.
+
+    The same distribution as `picks` exponential mechanisms one after the other without what was picked before
+    (Durfee and Rogers 2019, Lemma 4.2), in one pass. `scores` are `errors`, `without` are left out.
+    """
+    scale = Fraction(gumbel_scale(rho, picks))
+    return _top(scores, picks, scale * LATTICE, without, rng)
+
+
+def top_errors_one_by_one(
+    scores: Iterable[tuple[int, Ints]], picks: int, rho: float, *, without: Ints, rng: Randomness
+) -> Ints:
+    """The iterative form (Algorithm 4.2): `picks` passes with fresh noise, for comparison. The same law, and rho."""
+    kept = list(scores)
+    scale = Fraction(gumbel_scale(rho / picks, 1)) * LATTICE
+    out = np.asarray(without, dtype=np.int64)
+    for _ in range(picks):
+        out = np.concatenate([out, _top(kept, 1, scale, out, rng)])
+    return out[len(without) :]
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A query whose key is known as an interval: its error in lattice steps, and the leading bits of its uniform."""
+
+    flat: int
+    score: int
+    prefix: int
+    bits: int = 64
+
+    def more(self, rng: Randomness) -> None:
+        self.prefix = self.prefix << 64 | int(rng.words(1)[0])
+        self.bits += 64
+
+    def interval(self, scale: Fraction) -> tuple[Fraction, Fraction]:
+        """Around score/scale - ln(-ln(1 - V)), V's leading bits being the prefix; the key falls as V grows."""
+        if self.prefix == 0 or self.prefix + 1 == 1 << self.bits:
+            return Fraction(-(10**9)), Fraction(10**9)
+        context = Context(prec=self.bits // 3 + 30)
+        ends = []
+        for numerator in (self.prefix + 1, self.prefix):
+            left = context.divide(Decimal((1 << self.bits) - numerator), Decimal(1 << self.bits))
+            ends.append(-Fraction(context.ln(-context.ln(left))))
+        # Quotient and logarithms are correctly rounded, and -ln(left) is at least 2^-bits: off by 10^-(30 + bits/32).
+        error = Fraction(1, 10 ** (25 + self.bits // 40))
+        share = self.score / scale
+        return share + ends[0] - error, share + ends[1] + error
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Pool:
+    """Queries that may still be among the largest: numbers, errors, leading words, and keys in float64."""
+
+    flat: Ints
+    score: Ints
+    word: NDArray[np.uint64]
+    key: Floats
+
+    @property
+    def loose(self) -> NDArray[np.bool_]:
+        """Keys that the leading word says too little about."""
+        return np.asarray((self.word < _LOW) | (self.word > _HIGH), dtype=np.bool_)
+
+    def take(self, index: NDArray[Any]) -> _Pool:
+        return _Pool(self.flat[index], self.score[index], self.word[index], self.key[index])
+
+    def join(self, other: _Pool) -> _Pool:
+        return _Pool(
+            np.concatenate([self.flat, other.flat]),
+            np.concatenate([self.score, other.score]),
+            np.concatenate([self.word, other.word]),
+            np.concatenate([self.key, other.key]),
+        )
+
+    def trimmed(self, picks: int) -> _Pool:
+        """Without those that `picks` others surely exceed."""
+        loose = self.loose
+        sure = self.key[~loose]
+        if len(sure) <= picks:
+            return self
+        floor = float(np.partition(sure, len(sure) - picks)[len(sure) - picks])
+        return self.take(np.flatnonzero((self.key >= floor - 2 * _SLACK) | loose))
+
+
+def _top(scores: Iterable[tuple[int, Ints]], picks: int, scale: Fraction, without: Ints, rng: Randomness) -> Ints:
+    """The numbers of the largest `picks` of score/scale + Gumbel, in order. Only those near the top are kept."""
+    gone = np.sort(np.asarray(without, dtype=np.int64))
+    pool: _Pool | None = None
+    for start, values in scores:
+        drawn = rng.words(len(values))
+        low, high = np.searchsorted(gone, [start, start + len(values)])
+        here = _Pool(np.arange(start, start + len(values)), values, drawn, _keys(drawn, values, float(scale)))
+        if high > low:
+            here = here.take(np.delete(np.arange(len(values)), gone[low:high] - start))
+        here = here.trimmed(picks)
+        pool = here if pool is None else pool.join(here).trimmed(picks)
+    left = 0 if pool is None else len(pool.flat)
+    must(left >= picks, "per_round", f"must be at most the {left} queries that are left", picks)
+    assert pool is not None
+    ordered = pool.take(np.argsort(-pool.key, kind="stable"))
+    gaps = -np.diff(ordered.key[: picks + 1])
+    if not ordered.loose.any() and bool((gaps > 2 * _SLACK).all()):
+        return ordered.flat[:picks]
+    rest = zip(ordered.flat.tolist(), ordered.score.tolist(), ordered.word.tolist(), strict=True)
+    return _settled([_Candidate(*one) for one in rest], picks, scale, rng)
+
+
+def _keys(words: NDArray[np.uint64], values: Ints, scale: float) -> Floats:
+    """values/scale - ln(-ln(1 - V)): V small makes the key large, and V's leading bits are the most of a float."""
+    v = words.astype(np.float64)
+    v += 0.5
+    v *= -(2.0**-64)
+    np.maximum(v, -1 + 2.0**-53, out=v)
+    np.log1p(v, out=v)
+    np.negative(v, out=v)
+    np.log(v, out=v)
+    return np.asarray(values / scale - v)
+
+
+def _settled(candidates: list[_Candidate], picks: int, scale: Fraction, rng: Randomness) -> Ints:
+    """The largest in order, drawing more bits of those whose intervals still meet."""
+    while True:
+        known = sorted(((c.interval(scale), c) for c in candidates), key=lambda pair: -pair[0][1])
+        # Sorted by upper ends: the first is certain where its lower end is above every other upper end.
+        unsure: set[int] = set()
+        for i in range(min(picks, len(known) - 1)):
+            if known[i][0][0] <= known[i + 1][0][1]:
+                unsure |= {i, i + 1}
+        if not unsure:
+            return np.array([c.flat for _, c in known[:picks]], dtype=np.int64)
+        for i in unsure:
+            known[i][1].more(rng)

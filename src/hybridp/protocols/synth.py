@@ -1,0 +1,315 @@
+"""Fit a synthetic data set in rounds: charge, measure, save, project. Reads like Algorithm 4.1 of the dissertation.
+
+The ledger is charged for a round before its statistics are computed, and the round's measurements are saved before
+anything is made of them. A fit that was interrupted goes on from its folder: rounds that were saved are not measured
+again, and a round that was charged but not saved is measured under the same charge, because nobody has seen it.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hybridp.curator import synth as curating
+from hybridp.curator.synth import Codes
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import spending
+from hybridp.protocols.synth_files import Folder
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.queries import MOST_CELLS, Workload
+from hybridp.public.synth import (
+    MeasuredQueries,
+    MeasuredTable,
+    Round,
+    cumulative_epsilons,
+    gumbel_scale,
+    query_rounds,
+    significance,
+    table_rounds,
+    total_rho,
+)
+from hybridp.randomness import Randomness, secure
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+from hybridp.release.synth import SyntheticModel
+
+if TYPE_CHECKING:
+    from hybridp.blend.relaxed import Relaxed
+
+__all__ = ["NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
+
+Method = Literal["tables", "queries"]
+Measured = list[MeasuredTable] | list[MeasuredQueries]
+
+
+class NoSignalWarning(UserWarning):
+    """The budget is so small that the noise hides every answer."""
+
+
+@dataclass(frozen=True)
+class SynthStudy:
+    """Everything that is decided, and public, before a row is read.
+
+    `method` "tables" measures whole marginals (our default); "queries" is the dissertation's RAP, with `rounds` = T,
+    `per_round` = K, and `select_share` of every round's budget for the selection (the dissertation's is one half).
+    `rows` is n', and `seed` the public start of D'.
+    """
+
+    workload: Workload
+    guarantee: ApproxDP
+    method: Method = "tables"
+    rounds: int = 16
+    per_round: int = 2
+    select_share: float = 0.75
+    rows: int = 1000
+    seed: int = 0
+    most_cells: int = MOST_CELLS
+
+    def __post_init__(self) -> None:
+        must(self.method in ("tables", "queries"), "method", "must be tables or queries", self.method)
+        must(self.rows >= 1, "rows", "must be at least 1", self.rows)
+        if self.method == "queries":
+            picked, known = self.rounds * self.per_round, self.workload.queries
+            must(picked <= known, "rounds times per_round", f"must be at most the {known} queries", picked)
+        assert self.plan
+
+    @cached_property
+    def plan(self) -> tuple[Round, ...]:
+        """The uses of the rows in their order; their rhos add up to what the guarantee allows."""
+        if self.method == "tables":
+            rho = total_rho(self.guarantee, 2)
+            return tuple(table_rounds(self.workload, rho, most_cells=self.most_cells))
+        rho = total_rho(self.guarantee, self.rounds)
+        return tuple(query_rounds(rho, self.rounds, self.per_round, select_share=self.select_share))
+
+    def charges(self, name: str, purpose: str) -> list[Charge]:
+        """One charge a round: by how much the epsilon of all rounds so far, at the guarantee's delta, grows with it."""
+        plan = self.plan
+        found, before = [], 0.0
+        for i, epsilon in enumerate(cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
+            budget = ApproxDP(max(0.0, epsilon - before), self.guarantee.delta if i == 0 else 0.0)
+            mechanism = f"{_words(plan[i])}, round {i + 1} of {len(plan)}"
+            noise = ("gaussian", plan[i].level)
+            found.append(Charge("trusted", budget, mechanism, purpose, collection=f"{name}/{i + 1}", noise=noise))
+            before = max(before, epsilon)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        thresholds = [{"features": list(t.features), "r": t.r} for t in self.workload.thresholds]
+        return {
+            "schema": self.workload.schema.to_dict(),
+            "thresholds": thresholds,
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+            "method": self.method,
+            "rounds": self.rounds,
+            "per_round": self.per_round,
+            "select_share": self.select_share,
+            "rows": self.rows,
+            "seed": self.seed,
+            "most_cells": self.most_cells,
+        }
+
+    @staticmethod
+    def from_dict(kept: dict[str, Any]) -> SynthStudy:
+        from hybridp.public.queries import Schema, Threshold
+
+        thresholds = tuple(Threshold(tuple(t["features"]), int(t["r"])) for t in kept["thresholds"])
+        names = ("method", "rounds", "per_round", "select_share", "rows", "seed", "most_cells")
+        rest = {name: kept[name] for name in names}
+        workload = Workload(Schema.from_dict(kept["schema"]), thresholds)
+        return SynthStudy(workload, ApproxDP(kept["epsilon"], kept["delta"]), **rest)
+
+
+def _words(use: Round) -> str:
+    if use.tables:
+        return f"discrete Gaussian noise on {len(use.tables)} marginals"
+    return f"top {use.picks} errors by the exponential mechanism, discrete Gaussian answers"
+
+
+def fit_file(
+    path: str | PathLike[str],
+    study: SynthStudy,
+    *,
+    folder: str | PathLike[str] | None = None,
+    table: str | None = None,
+    other: Literal["refuse", "missing"] = "refuse",
+    ledger: Ledger | None = None,
+    purpose: str = "synthetic data",
+    rng: Randomness | None = None,
+) -> SyntheticModel:
+    """`fit_synth` on a file; rows that break the schema are refused before anything is charged."""
+    codes = curating.read_codes(path, study.workload.schema, other=other, table=table)
+    return fit_synth(codes, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
+
+
+def fit_synth(
+    codes: Codes,
+    study: SynthStudy,
+    *,
+    folder: str | PathLike[str] | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = "synthetic data",
+    device: str = "cpu",
+    progress: Callable[[int, int], None] = lambda done, rounds: None,
+    rng: Randomness | None = None,
+) -> SyntheticModel:
+    """Fit a synthetic data set to people's rows, or go on with a fit that was interrupted.
+
+    Everybody in the rows is promised the study's (epsilon, delta) under replacement of their record, one record a
+    person, by zCDP over all rounds; the number of people is public. With `folder`, every round is saved there, and a
+    second call with the same study and folder charges and measures only what is missing; two calls at the same time
+    are refused. `progress(done, rounds)` is called after each round.
+    """
+    rng = secure() if rng is None else rng
+    must(codes.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
+    must(codes.people >= 2, "people", "must be at least 2", codes.people)
+    plan = study.plan
+    notes = _no_signal(study, plan, codes.people)
+    for note in notes:
+        warnings.warn(note, NoSignalWarning, stacklevel=2)
+    with Folder.open(folder, study.to_dict(), people=codes.people, simulated=rng.simulated) as place:
+        return _fit(codes, study, place, notes, ledger, purpose, device, progress, rng)
+
+
+def _fit(
+    codes: Codes,
+    study: SynthStudy,
+    place: Folder,
+    notes: list[str],
+    ledger: Ledger | None,
+    purpose: str,
+    device: str,
+    progress: Callable[[int, int], None],
+    rng: Randomness,
+) -> SyntheticModel:
+    plan = study.plan
+    charges = study.charges(place.name, purpose)
+    if ledger is not None:
+        ledger.check(charges)
+    data, done = place.synthetic(study.workload.schema.sizes)
+    if data is None:
+        from hybridp.blend.relaxed import start
+
+        data = start(study.rows, study.workload.schema.sizes, seed=study.seed)
+    data = data.to(device)
+    sources = rng.spawn(len(plan))
+    measured: list[Any] = []
+    for i, use in enumerate(plan):
+        found = place.measured(i, study.workload)
+        if found is None:
+            with spending(ledger, [charges[i]]) as entries:
+                found = _measure(codes, study, use, data, measured, sources[i])
+                place.save_measured(i, found, entries or _paid_before(ledger, charges[i]))
+        measured += found
+        if i >= done:
+            data = _project(data, study, measured, codes.people, first=i == 0, last=i == len(plan) - 1)
+            place.save_synthetic(data.numpy(), i + 1)
+        progress(i + 1, len(plan))
+    return _model(study, place, data.to("cpu"), measured, tuple(notes))
+
+
+def _paid_before(ledger: Ledger | None, charge: Charge) -> list[int]:
+    """The entries of a round that was charged before an interruption."""
+    if ledger is None:
+        return []
+    return [e.id for e in ledger.history() if e.collection == charge.collection and e.state == "spent"]
+
+
+def load_model(folder: str | PathLike[str]) -> SyntheticModel:
+    """A saved model; a fit that did not come to its end is refused."""
+    place = Folder.load(folder)
+    study = SynthStudy.from_dict(place.study)
+    data, done = place.synthetic(study.workload.schema.sizes)
+    plan = study.plan
+    if data is None or done < len(plan):
+        raise InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {Path(folder)}.")
+    measured: list[Any] = []
+    for i in range(len(plan)):
+        measured += place.measured(i, study.workload) or []
+    return _model(study, place, data, measured, tuple(_no_signal(study, plan, place.people)))
+
+
+# --- one round --------------------------------------------------------------------------------------------------------
+
+
+def _measure(
+    codes: Codes, study: SynthStudy, use: Round, data: Relaxed, before: list[Any], rng: Randomness
+) -> Measured:
+    """The only step that looks at the rows."""
+    if use.tables:
+        return [curating.measure_table(codes, features, use.sigma, rng=rng) for features in use.tables]
+    from hybridp.blend.relaxed import answers
+
+    gone, most = np.concatenate([np.zeros(0, np.int64), *(q.flat for q in before)]), study.most_cells
+    shares = ((piece, found.cpu().numpy()) for piece, found in answers(data, study.workload, most_cells=most))
+    scores = curating.errors(codes, study.workload, shares, most_cells=most)
+    worst = curating.top_errors(scores, use.picks, use.select_rho, without=gone, rng=rng)
+    return [curating.measure_queries(codes, study.workload, worst, use.sigma, rng=rng)]
+
+
+def _project(data: Relaxed, study: SynthStudy, measured: list[Any], people: int, *, first: bool, last: bool) -> Relaxed:
+    """Relaxed projection on everything measured so far. Post-processing.
+
+    Single queries: 20 to 40 steps a round were better on ADULT than longer fits, which follow the noise.
+    """
+    from hybridp.blend.synth import Fit, fit_queries, fit_tables
+
+    if study.method == "tables":
+        fit = Fit(steps=60, learning_rate=0.05) if first and not last else Fit()
+        return fit_tables(data, measured, people, fit)
+    steps = min(40, max(20, 800 // study.rounds)) * (2 if last else 1)
+    return fit_queries(data, measured, people, Fit(steps=steps, floor=1e-2))
+
+
+def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[str]:
+    """What hides every answer: a cell, or an error, that must be more than half of the people to be seen."""
+    found = []
+    for use in plan:
+        if use.tables:
+            cells = min(study.workload.schema.cells(features) for features in use.tables)
+            hidden = significance(cells) * use.sigma
+        else:
+            hidden = gumbel_scale(use.select_rho, use.picks) * math.log(study.workload.queries)
+        if hidden > people / 2:
+            found.append(
+                f"The budget leaves no signal: with {study.guarantee} for {people:,} people, the noise of "
+                f"{_words(use)} hides every share below {hidden / people:.2g}; ask fewer queries, of more people, or "
+                "with a larger epsilon."
+            )
+    return found[:1]
+
+
+def _model(
+    study: SynthStudy, place: Folder, data: Relaxed, measured: list[Any], notes: tuple[str, ...]
+) -> SyntheticModel:
+    plan = study.plan
+    steps = "; then ".join(dict.fromkeys(_words(use) for use in plan))
+    rho = math.fsum(use.rho for use in plan)
+    receipt = Receipt(
+        promises=(
+            Promise("trusted", CURATOR, None, "trust: the curator reads their rows"),
+            Promise("trusted", VIEWER, study.guarantee, steps, f"{rho:.6g}-zCDP over {len(plan)} rounds"),
+        ),
+        randomness=place.randomness,
+        simulated=place.simulated,
+        unit="one person, one record",
+        assumes=(
+            "the schema, its bins and the workload were chosen without looking at the rows",
+            "the number of people is public; a person's record is replaced",
+            *notes,
+            *simulation_notes(seeded=place.simulated, reports=False),
+        ),
+        ledger_entries=place.entries,
+    )
+    tables = tuple(m for m in measured if isinstance(m, MeasuredTable))
+    asked = tuple(m for m in measured if isinstance(m, MeasuredQueries))
+    return SyntheticModel(study.workload, place.people, study.method, data, tables, asked, receipt)

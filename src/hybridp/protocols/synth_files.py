@@ -1,0 +1,199 @@
+"""The folder of a synthetic data set: `model.json`, one `round-001.npz` for each round, and `synthetic.npz`. No pickle.
+
+Every file is written beside its place and renamed into it, so that it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.queries import Workload
+from hybridp.public.synth import MeasuredQueries, MeasuredTable
+from hybridp.randomness import secure, seeded
+
+if TYPE_CHECKING:
+    from hybridp.blend.relaxed import Relaxed
+
+__all__ = ["Folder"]
+
+_VERSION = 1
+
+
+@dataclass(eq=False)
+class Folder:
+    """Where a fit keeps its state; without a path it is kept nowhere, and every fit is a new one."""
+
+    path: Path | None
+    name: str
+    study: dict[str, Any]
+    people: int
+    simulated: bool
+    entries: tuple[int, ...] = field(default=())
+    lock: IO[bytes] | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Folder:
+        """Hold the folder: two fits at once would measure a round twice under one charge.
+
+        The lock goes with the process, so that a killed fit can be resumed at once. (Where the system has no such
+        locks, as on Windows, nothing is held.)
+        """
+        if self.path is not None:
+            try:
+                import fcntl
+            except ImportError:
+                return self
+            self.lock = (self.path / ".lock").open("wb")
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self.lock.close()
+                raise InvalidInput(f"`out` must not be in use by another fit. Got {self.path}.") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
+    @property
+    def randomness(self) -> str:
+        return seeded(0).label if self.simulated else secure().label
+
+    @staticmethod
+    def open(folder: str | PathLike[str] | None, study: dict[str, Any], *, people: int, simulated: bool) -> Folder:
+        """A new folder, or the one of the same study; a folder of another study is refused."""
+        # The name tells fits apart in the ledger: two fits of one study are two uses of the rows.
+        name = f"synth-{os.urandom(8).hex()}"
+        if folder is None:
+            return Folder(None, name, study, people, simulated)
+        path = Path(folder)
+        if (path / "model.json").is_file():
+            kept = Folder.load(path)
+            same = (kept.study, kept.people, kept.simulated) == (json.loads(json.dumps(study)), people, simulated)
+            must(same, "out", "must be a new folder, or hold a fit of the same study and rows", path)
+            return kept
+        path.mkdir(parents=True, exist_ok=True)
+        empty = all(p.name == ".lock" for p in path.iterdir())
+        must(empty, "out", "must be a new or empty folder, or an interrupted fit", path)
+        found = Folder(path, name, study, people, simulated)
+        found._save_json()
+        return found
+
+    @staticmethod
+    def load(folder: str | PathLike[str]) -> Folder:
+        """The folder of a saved fit."""
+        path = Path(folder)
+        problem: Exception | None = None
+        try:
+            kept = json.loads((path / "model.json").read_text("utf-8"))
+            if kept["format"] == "hybridp synthetic data" and kept["version"] == _VERSION:
+                entries = tuple(int(i) for i in kept["ledger_entries"])
+                return Folder(path, kept["name"], kept["study"], int(kept["people"]), bool(kept["simulated"]), entries)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problem = error
+        kind = f" ({type(problem).__name__})" if problem else ""
+        raise InvalidInput(f"`model` must be the folder of a synthetic data set. Got {path}{kind}.")
+
+    def _save_json(self) -> None:
+        if self.path is None:
+            return
+        kept = {
+            "format": "hybridp synthetic data",
+            "version": _VERSION,
+            "name": self.name,
+            "people": self.people,
+            "simulated": self.simulated,
+            "ledger_entries": list(self.entries),
+            "study": self.study,
+        }
+        _write(self.path / "model.json", json.dumps(kept, indent=1).encode())
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    def _round(self, i: int) -> Path | None:
+        return None if self.path is None else self.path / f"round-{i + 1:03d}.npz"
+
+    def save_measured(self, i: int, found: list[Any], entries: list[int]) -> None:
+        """What a round measured, before anything is made of it."""
+        place = self._round(i)
+        arrays: dict[str, NDArray[Any]] = {}
+        for j, one in enumerate(found):
+            arrays[f"sigma{j}"] = np.array(one.sigma)
+            arrays[f"counts{j}"] = one.counts
+            if isinstance(one, MeasuredTable):
+                arrays[f"features{j}"] = np.array(one.features)
+            else:
+                arrays[f"flat{j}"] = one.flat
+        self.entries += tuple(entries)
+        if place is not None:
+            self._save_json()
+            _write(place, _npz(arrays))
+
+    def measured(self, i: int, workload: Workload) -> list[Any] | None:
+        """What a round measured; None where it has not been saved."""
+        place = self._round(i)
+        if place is None or not place.is_file():
+            return None
+        kept = _read(place)
+        found: list[Any] = []
+        for j in range(sum(key.startswith("sigma") for key in kept)):
+            sigma, counts = float(kept[f"sigma{j}"]), kept[f"counts{j}"]
+            if f"features{j}" in kept:
+                features = tuple(int(f) for f in kept[f"features{j}"])
+                found.append(MeasuredTable(features, counts, sigma))
+            else:
+                flat = kept[f"flat{j}"]
+                found.append(MeasuredQueries(flat, workload.select(flat), counts, sigma))
+        return found
+
+    # --- D' -----------------------------------------------------------------------------------------------------------
+
+    def save_synthetic(self, values: NDArray[np.float32], rounds: int) -> None:
+        if self.path is not None:
+            _write(self.path / "synthetic.npz", _npz({"values": values, "rounds": np.array(rounds)}))
+
+    def synthetic(self, sizes: tuple[int, ...]) -> tuple[Relaxed | None, int]:
+        """The relaxed rows, and how many rounds they have seen."""
+        place = None if self.path is None else self.path / "synthetic.npz"
+        if place is None or not place.is_file():
+            return None, 0
+        import torch
+
+        from hybridp.blend.relaxed import Relaxed
+
+        kept = _read(place)
+        return Relaxed(torch.from_numpy(kept["values"].astype(np.float32)), sizes), int(kept["rounds"])
+
+
+def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
+    out = io.BytesIO()
+    np.savez_compressed(out, allow_pickle=False, **arrays)
+    return out.getvalue()
+
+
+def _read(place: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(place, allow_pickle=False) as kept:
+            return {key: kept[key] for key in kept.files}
+    except (OSError, ValueError) as error:
+        problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
+    raise problem
+
+
+def _write(place: Path, content: bytes) -> None:
+    draft = place.with_name(f".{place.name}.new")
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(place)

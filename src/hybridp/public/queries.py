@@ -1,0 +1,377 @@
+"""Counting queries over categorical features, grouped so that tens of millions of them are never listed one by one.
+
+An r-of-k threshold names k features; the queries *consistent* with it give each feature a target value, and ask which
+share of the people match at least r of the k targets (Avent 2023, Definition 4.2.4 and the remark after it). With r = k
+they are the cells of a k-way marginal. A `Workload` holds only the thresholds: its queries are numbered, threshold by
+threshold and cell by cell in C order, and a `Piece` is a slab of consecutive numbers that fits in memory.
+
+>>> schema = Schema.from_domain({"age": 85, "sex": 2, "race": 5})
+>>> Workload(schema, (Threshold((0, 1, 2), 3), Threshold((0, 2), 1))).queries
+1275
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, pairwise, product
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import must
+
+__all__ = [
+    "MISSING",
+    "MOST_CELLS",
+    "MOST_VALUES",
+    "Feature",
+    "Piece",
+    "Schema",
+    "Selection",
+    "Threshold",
+    "Workload",
+    "at_least",
+    "at_least_coefficients",
+    "pieces",
+    "subsets",
+]
+
+MISSING = "(missing)"
+MOST_VALUES = 1 << 16  # Codes are stored in 16 bits.
+MOST_CELLS = 1 << 22  # Cells of one piece by default: 16 MiB in single precision.
+_MOST_QUERIES = 1 << 62  # Query numbers are 64-bit integers.
+Array = TypeVar("Array", bound=Any)
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One categorical column: its value labels in the order of their codes, all of them public.
+
+    A numeric column has `edges`: bin i holds edges[i] <= x < edges[i+1], and the last bin also its upper edge. With
+    `missing`, the last label stands for a missing value (and, where the reader is told so, for a value not listed).
+
+    >>> Feature.binned("age", [30, 40, 50], missing=True).values
+    ('30..39', '40..50', '(missing)')
+    """
+
+    name: str
+    values: tuple[str, ...]
+    edges: tuple[float, ...] = ()
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        label = f"values of {self.name}"
+        must(bool(self.name), "name", "must not be empty", repr(self.name))
+        must(len(self.values) >= 2, label, "must be at least 2: a column with one value tells nothing", self.size)
+        must(self.size <= MOST_VALUES, label, f"must be at most {MOST_VALUES}: bin or group them", self.size)
+        must(
+            len(set(self.values)) == self.size,
+            label,
+            "must all be different",
+            f"{len(set(self.values))} of {self.size}",
+        )
+        if self.edges:
+            ordered = all(a < b for a, b in pairwise(self.edges))
+            known = all(math.isfinite(edge) for edge in self.edges)
+            must(ordered and known, f"edges of {self.name}", "must be finite and ascending", self.edges)
+            bins = self.size - self.missing
+            must(len(self.edges) == bins + 1, f"edges of {self.name}", f"must be {bins + 1}", len(self.edges))
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
+
+    @staticmethod
+    def categorical(name: str, values: Iterable[str], *, missing: bool = False) -> Feature:
+        """A column of labels; `missing` adds the category of missing values after them."""
+        return Feature(name, (*values, *([MISSING] if missing else [])), (), missing)
+
+    @staticmethod
+    def binned(name: str, edges: Iterable[float], *, missing: bool = False) -> Feature:
+        """A numeric column in bins with public edges. Between whole edges, the bin [30, 40) is written 30..39."""
+        cuts = tuple(float(edge) for edge in edges)
+        must(len(cuts) >= 2, f"edges of {name}", "must be at least 2", len(cuts))
+        labels = _bin_labels(cuts) if all(math.isfinite(cut) for cut in cuts) else tuple(map(str, cuts[1:]))
+        return Feature(name, (*labels, *([MISSING] if missing else [])), cuts, missing)
+
+    def code(self, label: str) -> int:
+        """The code of a label."""
+        # The label may come from an analyst's question, so that it may be repeated.
+        must(label in self.values, self.name, "must be one of its public values", repr(label))
+        return self.values.index(label)
+
+
+def _bin_labels(edges: tuple[float, ...]) -> tuple[str, ...]:
+    last = len(edges) - 2
+    if not all(edge == math.floor(edge) for edge in edges):
+        return tuple(f"{low!r}..{high!r}" for low, high in pairwise(edges))
+    ends = [int(high) - (i < last) for i, high in enumerate(edges[1:])]
+    return tuple(
+        str(int(low)) if int(low) == end else f"{int(low)}..{end}" for low, end in zip(edges, ends, strict=False)
+    )
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The features of a table, and where each has its block in the one-hot encoding.
+
+    >>> schema = Schema((Feature.categorical("sex", ["F", "M"]), Feature.binned("age", [0, 30, 60, 120])))
+    >>> schema.sizes, schema.offsets, schema.width
+    ((2, 3), (0, 2), 5)
+    """
+
+    features: tuple[Feature, ...]
+
+    def __post_init__(self) -> None:
+        must(bool(self.features), "features", "must be at least one", 0)
+        names = [feature.name for feature in self.features]
+        must(len(set(names)) == len(names), "features", "must have different names", names)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(feature.name for feature in self.features)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(feature.size for feature in self.features)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        return tuple(sum(self.sizes[:i]) for i in range(len(self.sizes)))
+
+    @property
+    def width(self) -> int:
+        return sum(self.sizes)
+
+    def index(self, name: str) -> int:
+        """The position of a feature by its name."""
+        must(name in self.names, "feature", f"must be one of {', '.join(self.names)}", repr(name))
+        return self.names.index(name)
+
+    def cells(self, features: Iterable[int]) -> int:
+        """How many cells the table over these features has."""
+        return math.prod(self.sizes[i] for i in features)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it; `from_dict` reads it back."""
+        kept = [
+            {"name": f.name, "values": list(f.values), "edges": list(f.edges), "missing": f.missing}
+            for f in self.features
+        ]
+        return {"features": kept}
+
+    @staticmethod
+    def from_dict(kept: Mapping[str, Any]) -> Schema:
+        return Schema(
+            tuple(
+                Feature(str(f["name"]), tuple(f["values"]), tuple(f.get("edges", ())), bool(f.get("missing", False)))
+                for f in kept["features"]
+            )
+        )
+
+    @staticmethod
+    def from_domain(sizes: Mapping[str, int]) -> Schema:
+        """Features that are integer codes already: the labels are "0" to "size - 1"."""
+        for name, size in sizes.items():
+            must(size <= MOST_VALUES, f"values of {name}", f"must be at most {MOST_VALUES}: bin or group them", size)
+        return Schema(tuple(Feature(name, tuple(map(str, range(size)))) for name, size in sizes.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """All consistent r-of-k queries over k different features, given by their positions in the schema."""
+
+    features: tuple[int, ...]
+    r: int
+
+    def __post_init__(self) -> None:
+        must(bool(self.features), "features", "must be at least one", 0)
+        must(len(set(self.features)) == self.k, "features", "must be different", self.features)
+        must(min(self.features) >= 0, "features", "must be positions in the schema", self.features)
+        must(1 <= self.r <= self.k, "r", f"must be between 1 and k = {self.k}", self.r)
+
+    @property
+    def k(self) -> int:
+        return len(self.features)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Chosen single queries: the one-hot columns of the targets of each (-1 fills up a row with fewer), and its r."""
+
+    columns: NDArray[np.int64]
+    r: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.r)
+
+    @property
+    def k(self) -> NDArray[np.int64]:
+        return np.asarray((self.columns >= 0).sum(axis=1), dtype=np.int64)
+
+    def take(self, index: NDArray[Any]) -> Selection:
+        return Selection(self.columns[index], self.r[index])
+
+    def concat(self, other: Selection) -> Selection:
+        wide = max(self.columns.shape[1], other.columns.shape[1])
+        both = [np.pad(s.columns, ((0, 0), (0, wide - s.columns.shape[1])), constant_values=-1) for s in (self, other)]
+        return Selection(np.concatenate(both), np.concatenate([self.r, other.r]))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Thresholds over one schema, of any mixture of r and k. Their queries are implicit.
+
+    >>> work = Workload(Schema.from_domain({"a": 2, "b": 3}), (Threshold((0, 1), 2), Threshold((1,), 1)))
+    >>> work.select(np.array([4, 8])).columns.tolist()
+    [[1, 3], [4, -1]]
+    >>> work.describe(4)
+    'at least 2 of: a=1, b=1'
+    """
+
+    schema: Schema
+    thresholds: tuple[Threshold, ...]
+
+    def __post_init__(self) -> None:
+        must(bool(self.thresholds), "thresholds", "must be at least one", 0)
+        known = len(self.schema.features)
+        for threshold in self.thresholds:
+            must(threshold.k <= known, "k", f"must be at most the number of features ({known})", threshold.k)
+            must(max(threshold.features) < known, "features", f"must be positions below {known}", threshold.features)
+        total = sum(self.schema.cells(t.features) for t in self.thresholds)
+        must(total < _MOST_QUERIES, "workload", "must have fewer than 2^62 consistent queries", total)
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The number of each threshold's first query, and at the end the number of queries."""
+        cells = [self.schema.cells(t.features) for t in self.thresholds]
+        return np.concatenate([[0], np.cumsum(np.array(cells, dtype=np.int64))]).astype(np.int64)
+
+    @property
+    def queries(self) -> int:
+        """How many consistent queries there are in all."""
+        return int(self.starts[-1])
+
+    def threshold_of(self, flat: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which threshold each query number belongs to."""
+        asked = np.asarray(flat, dtype=np.int64)
+        inside = asked.size == 0 or (int(asked.min()) >= 0 and int(asked.max()) < self.queries)
+        must(inside, "query", f"must be a number from 0 to {self.queries - 1}", "one outside")
+        return np.searchsorted(self.starts, asked, side="right") - 1
+
+    def select(self, flat: NDArray[np.int64]) -> Selection:
+        """The queries with these numbers, one by one."""
+        asked = np.asarray(flat, dtype=np.int64)
+        owner = self.threshold_of(asked)
+        used = [int(t) for t in np.unique(owner)]
+        columns = np.full((len(asked), max((self.thresholds[t].k for t in used), default=1)), -1, dtype=np.int64)
+        r = np.zeros(len(asked), dtype=np.int64)
+        for t in used:
+            threshold, rows = self.thresholds[t], np.flatnonzero(owner == t)
+            cells = asked[rows] - self.starts[t]
+            for axis in reversed(range(threshold.k)):
+                feature = threshold.features[axis]
+                cells, code = np.divmod(cells, self.schema.sizes[feature])
+                columns[rows, axis] = code + self.schema.offsets[feature]
+            r[rows] = threshold.r
+        return Selection(columns, r)
+
+    def describe(self, flat: int) -> str:
+        """One query in words that `parse_formula` understands."""
+        threshold = self.thresholds[int(self.threshold_of(np.array([flat]))[0])]
+        columns = self.select(np.array([flat])).columns[0]
+        named = []
+        for feature, column in zip(threshold.features, columns, strict=False):
+            kept = self.schema.features[feature]
+            named.append(f"{kept.name}={kept.values[int(column) - self.schema.offsets[feature]]}")
+        return f"at least {threshold.r} of: {', '.join(named)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive queries of one threshold: the codes from `low` to `high - 1` of every feature.
+
+    Their numbers in the workload are `start` to `start + cells - 1`, in C order.
+    """
+
+    index: int
+    threshold: Threshold
+    start: int
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(high - low for low, high in self.ranges)
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
+
+
+def pieces(workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[Piece]:
+    """The workload cut into slabs of at most `most_cells` queries, in the order of their numbers.
+
+    >>> work = Workload(Schema.from_domain({"a": 4, "b": 3}), (Threshold((0, 1), 2),))
+    >>> [(piece.start, piece.ranges) for piece in pieces(work, most_cells=6)]
+    [(0, ((0, 2), (0, 3))), (6, ((2, 4), (0, 3)))]
+    """
+    must(most_cells >= 1, "most_cells", "must be at least 1", most_cells)
+    for index, threshold in enumerate(workload.thresholds):
+        start = int(workload.starts[index])
+        for ranges in _slabs([workload.schema.sizes[f] for f in threshold.features], most_cells):
+            piece = Piece(index, threshold, start, ranges)
+            yield piece
+            start += piece.cells
+
+
+def _slabs(sizes: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    # The cut axis is the first whose later axes fit whole; those before it are held at one value.
+    cut = next(axis for axis in range(len(sizes)) if math.prod(sizes[axis + 1 :]) <= most)
+    whole = tuple((0, size) for size in sizes[cut + 1 :])
+    step = min(sizes[cut], most // math.prod(sizes[cut + 1 :]))
+    for held in product(*(range(size) for size in sizes[:cut])):
+        for low in range(0, sizes[cut], step):
+            yield (*((v, v + 1) for v in held), (low, min(low + step, sizes[cut])), *whole)
+
+
+def at_least_coefficients(r: int, k: int) -> NDArray[np.int64]:
+    """c_i with P(at least r of k) = sum_i c_i sum_{|S|=i} P(all of S): (-1)^(i-r) C(i-1, i-r) (Definition 4.4.4).
+
+    >>> at_least_coefficients(2, 4).tolist()
+    [0, 0, 1, -2, 3]
+    """
+    must(1 <= r <= k, "r", f"must be between 1 and k = {k}", r)
+    return np.array([0 if i < r else (-1) ** (i - r) * math.comb(i - 1, i - r) for i in range(k + 1)], dtype=np.int64)
+
+
+def subsets(r: int, k: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The terms of `at_least_coefficients`: each coefficient with the axes of its marginal, the whole table first."""
+    coefficients = at_least_coefficients(r, k)
+    for i in range(k, r - 1, -1):
+        for axes in combinations(range(k), i):
+            yield int(coefficients[i]), axes
+
+
+def at_least(table: Array, r: int) -> Array:
+    """Every consistent r-of-k answer from a k-way table, by sums over its axes. For NumPy arrays and torch tensors.
+
+    The answer of cell (v_1..v_k) is the mass of the cells that agree with it on at least r axes. The map is linear and
+    its own adjoint (it sums over axes and spreads the sums over the same axes), so that it also carries gradients back.
+
+    >>> at_least(np.array([[1, 2], [3, 4]]), 1).tolist()
+    [[6, 7], [8, 9]]
+    """
+    k = len(table.shape)
+    must(1 <= r <= k, "r", f"must be between 1 and k = {k}", r)
+    if r == k:
+        return table
+    out: Any = None
+    for coefficient, axes in subsets(r, k):
+        rest = tuple(axis for axis in range(k) if axis not in axes)
+        term = coefficient * (table.sum(rest, keepdims=True) if rest else table)
+        out = term if out is None else out + term
+    return out  # type: ignore[no-any-return]

@@ -1,0 +1,284 @@
+"""What a synthetic data set costs and measures, fixed before any row is read: budgets, scales, sensitivities, rounds.
+
+Everything is accounted in zCDP under the replacement of one person's data, which moves one count up and another down:
+
+* a whole marginal, measured as one vector, has the L2 sensitivity sqrt(2), whatever the number of its cells;
+* a single query has the sensitivity 1, and so have the errors among which the worst query is looked for;
+* all consistent queries of an r-of-k threshold together have the sensitivity of `threshold_sensitivity`.
+
+Noise of standard deviation sigma on counts is D^2/(2 sigma^2)-zCDP (Bun and Steinke 2016, Prop. 1.6; for discrete noise
+Canonne, Kamath and Steinke 2020, Thm 4). The exponential mechanism with epsilon' is epsilon'^2/8-zCDP (Cesar and Rogers
+2021, Lemma 3.2), so that the top K of errors of sensitivity 1 with Gumbel noise of scale g are K/(2 g^2)-zCDP.
+
+>>> table_sigma(0.01), round(answer_sigma(0.01), 6)
+(10.0, 7.071068)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, product
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import must
+from hybridp.public.budgets import ZCDP, ApproxDP, as_approx, zcdp_for
+from hybridp.public.queries import MOST_CELLS, Schema, Selection, Workload
+
+__all__ = [
+    "MeasuredQueries",
+    "MeasuredTable",
+    "Round",
+    "answer_sigma",
+    "cumulative_epsilons",
+    "gaussian_level",
+    "gumbel_scale",
+    "gumbel_scale_as_printed",
+    "query_rounds",
+    "selection_cost",
+    "significance",
+    "table_plan",
+    "table_rounds",
+    "table_sigma",
+    "threshold_sensitivity",
+    "total_rho",
+]
+
+Ints = NDArray[np.int64]
+_SLACK = 1e-11  # The ledger rounds every charge up to 1e-12: a little is kept back for it.
+
+
+def _positive(name: str, value: float) -> None:
+    must(math.isfinite(value) and value > 0, name, "must be positive and finite", value)
+
+
+def _least(rho: float, factor: Fraction) -> float:
+    """The least float x with ``factor x^2 rho >= 1`` in exact arithmetic: calibration errs towards more privacy."""
+    _positive("rho", rho)
+    x = 1 / math.sqrt(factor * Fraction(rho))
+    while factor * Fraction(x) ** 2 * Fraction(rho) < 1:
+        x = math.nextafter(x, math.inf)
+    return x
+
+
+def table_sigma(rho: float) -> float:
+    """The standard deviation, in people, for a whole marginal: 1/sqrt(rho), its sensitivity being sqrt(2)."""
+    return _least(rho, Fraction(1))
+
+
+def answer_sigma(rho: float) -> float:
+    """The standard deviation, in people, for one query: 1/sqrt(2 rho) (dissertation, Def. 4.2.10)."""
+    return _least(rho, Fraction(2))
+
+
+def gumbel_scale(rho: float, picks: int) -> float:
+    """The Gumbel scale, in people, of a selection of the top `picks` that spends rho: sqrt(picks/(2 rho)).
+
+    A round of Algorithm 4.4 that is given rho' spends half of it here, so that the scale is sqrt(K/rho') people, or
+    sqrt(K/(rho' n^2)) as a share. The printed sqrt(K/(2 rho' n^2)) would spend all of rho', and the round 1.5 rho'.
+
+    >>> round(gumbel_scale(0.005, 4), 9), round(gumbel_scale_as_printed(0.01, 4), 9)
+    (20.0, 14.142135624)
+    """
+    must(picks >= 1, "picks", "must be at least 1", picks)
+    return _least(rho, Fraction(2, picks))
+
+
+def gumbel_scale_as_printed(round_rho: float, picks: int) -> float:
+    """The scale printed in Algorithm 4.4, in people, for a round that is given `round_rho`. Unsafe: only to compare."""
+    return math.sqrt(picks / (2 * round_rho))
+
+
+def selection_cost(scale: float, picks: int) -> float:
+    """The zCDP of the top `picks` with this Gumbel scale in people: each is exponential with epsilon' = 2/scale."""
+    return picks * (2 / scale) ** 2 / 8
+
+
+def threshold_sensitivity(sizes: tuple[int, ...], r: int) -> float:
+    """The L2 sensitivity, in people, of all consistent r-of-k queries over features of these sizes together.
+
+    The square is the number of queries that hold for exactly one of two records, for the two records where that is
+    most. Whether a query holds depends on how many of its k targets are the first record's values and how many the
+    second's: a feature on which the records differ has one target for each and m - 2 for neither.
+
+    >>> threshold_sensitivity((5, 7, 9), 3) == math.sqrt(2)
+    True
+    """
+    must(all(m >= 2 for m in sizes), "sizes", "must be at least 2", sizes)
+    must(1 <= r <= len(sizes), "r", f"must be between 1 and {len(sizes)}", r)
+    return math.sqrt(max(_apart(sizes, differ, r) for differ in product((False, True), repeat=len(sizes))))
+
+
+def _apart(sizes: tuple[int, ...], differ: tuple[bool, ...], r: int) -> int:
+    """How many targets match the first record at least r times, or the second, but not both."""
+    ways = {(0, 0): 1}
+    for size, apart in zip(sizes, differ, strict=True):
+        steps = [((1, 0), 1), ((0, 1), 1), ((0, 0), size - 2)] if apart else [((1, 1), 1), ((0, 0), size - 1)]
+        longer: dict[tuple[int, int], int] = {}
+        for (a, b), count in ways.items():
+            for (da, db), more in steps:
+                longer[a + da, b + db] = longer.get((a + da, b + db), 0) + count * more
+        ways = longer
+    return sum(count for (a, b), count in ways.items() if (a >= r) != (b >= r))
+
+
+def total_rho(guarantee: ApproxDP, rounds: int) -> float:
+    """The zCDP that the guarantee allows, less what the rounding of a ledger's charges may need.
+
+    The exact conversion (Canonne, Kamath and Steinke 2020, Prop. 12) allows about a quarter more than the
+    dissertation's line 1 at delta = 1/n^2.
+    """
+    must(guarantee.delta > 0, "delta", "must be positive for zCDP", guarantee.delta)
+    epsilon = guarantee.epsilon - _SLACK * rounds
+    _positive("epsilon", epsilon)
+    return zcdp_for(epsilon, guarantee.delta).rho
+
+
+def cumulative_epsilons(rhos: list[float], delta: float) -> list[float]:
+    """The epsilon at this delta of the first 1, 2, ... rounds together; the ledger is charged the differences.
+
+    >>> [round(e, 3) for e in cumulative_epsilons([0.01, 0.01], 1e-6)]
+    [0.622, 0.9]
+    """
+    spent = [math.fsum(rhos[: i + 1]) for i in range(len(rhos))]
+    return [as_approx(ZCDP(rho), delta).epsilon for rho in spent]
+
+
+def gaussian_level(measured_rho: float, scale: float | None = None, picks: int = 0) -> float:
+    """The noise multiplier of a Gaussian mechanism that is no more private than a round, for tight accounting.
+
+    Gaussian measurements of rho are one with 1/sqrt(2 rho). A selection is epsilon'-DP, which is mu-GDP with
+    mu = 2 Phi^-1(e^epsilon'/(1 + e^epsilon')) (Dong, Roth and Su 2022, Prop. 2.6 with a Gaussian below it); the
+    squares of mu add up.
+    """
+    square = 2 * measured_rho
+    if scale is not None and picks:
+        loss = 2 / scale
+        square += picks * (2 * NormalDist().inv_cdf(1 / (1 + math.exp(-loss)))) ** 2
+    return 1 / math.sqrt(square)
+
+
+def significance(cells: int) -> float:
+    """How many standard deviations a cell must reach to count as more than noise: .8 sqrt(2 ln cells).
+
+    The largest of m normal numbers is about sqrt(2 ln m); of .65, .8 and 1 times that, .8 gave the smallest error on
+    ADULT.
+    """
+    return 0.8 * math.sqrt(2 * math.log(max(cells, 2)))
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+def table_plan(workload: Workload, *, most_cells: int = MOST_CELLS) -> list[tuple[int, ...]]:
+    """The marginals of two or more features to measure for a workload, each once, in the workload's order.
+
+    A k-way marginal is measured itself. Of a threshold with r < k, the marginals of r and of r + 1 features: they carry
+    the first two terms of Definition 4.4.4. A table of more than `most_cells` cells gives way to those below it.
+
+    >>> from hybridp.public.queries import Threshold
+    >>> schema = Schema.from_domain({"a": 2, "b": 3, "c": 4})
+    >>> table_plan(Workload(schema, (Threshold((0, 1, 2), 1),)))
+    [(0, 1), (0, 2), (1, 2)]
+    """
+    found: dict[tuple[int, ...], None] = {}
+    for threshold in workload.thresholds:
+        sizes = [threshold.k] if threshold.r == threshold.k else [threshold.r, threshold.r + 1]
+        for size in sizes:
+            for features in combinations(sorted(threshold.features), size):
+                found.update(dict.fromkeys(_fitting(workload.schema, features, most_cells)))
+    return [features for features in found if len(features) > 1]
+
+
+def _fitting(schema: Schema, features: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
+    if len(features) <= 1 or schema.cells(features) <= most:
+        yield features
+    else:
+        for lower in combinations(features, len(features) - 1):
+            yield from _fitting(schema, lower, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One use of the rows: tables to measure at `measure_rho` in all, or `picks` queries to select and answer."""
+
+    tables: tuple[tuple[int, ...], ...]
+    picks: int
+    select_rho: float
+    measure_rho: float
+
+    @property
+    def rho(self) -> float:
+        return self.select_rho + self.measure_rho
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation in people of every measured cell, or of every answer."""
+        if self.tables:
+            return table_sigma(self.measure_rho / len(self.tables))
+        return answer_sigma(self.measure_rho / self.picks)
+
+    @property
+    def level(self) -> float:
+        """The round as a Gaussian mechanism that is no more private (`gaussian_level`)."""
+        if not self.picks:
+            return gaussian_level(self.measure_rho)
+        return gaussian_level(self.measure_rho, gumbel_scale(self.select_rho, self.picks), self.picks)
+
+
+def table_rounds(
+    workload: Workload, rho: float, *, single_share: float = 0.15, most_cells: int = MOST_CELLS
+) -> list[Round]:
+    """Our default: the one-way marginals of all features asked about, then the tables of `table_plan`, all at once.
+
+    Shares from .1 to .3 for the one-way marginals gave about the same error on ADULT, none at all up to twice as much.
+    """
+    must(0 < single_share < 1, "single_share", "must be strictly between 0 and 1", single_share)
+    singles = tuple((f,) for f in sorted({f for t in workload.thresholds for f in t.features}))
+    tables = tuple(table_plan(workload, most_cells=most_cells))
+    if not tables:
+        return [Round(singles, 0, 0.0, rho)]
+    return [Round(singles, 0, 0.0, rho * single_share), Round(tables, 0, 0.0, rho * (1 - single_share))]
+
+
+def query_rounds(rho: float, rounds: int, per_round: int, *, select_share: float = 0.5) -> list[Round]:
+    """The dissertation's RAP: T rounds of the K worst queries, half of each round's budget to select (Alg. 4.4).
+
+    With m queries the noise of the selection reaches ln m Gumbel scales, that of the K answers about sqrt(2 ln K)
+    standard deviations, so that a larger `select_share` is better spent.
+
+    >>> [r.rho for r in query_rounds(0.5, 2, 3)]
+    [0.25, 0.25]
+    """
+    must(rounds >= 1, "rounds", "must be at least 1", rounds)
+    must(per_round >= 1, "per_round", "must be at least 1", per_round)
+    must(0 < select_share < 1, "select_share", "must be strictly between 0 and 1", select_share)
+    each = rho / rounds
+    return [Round((), per_round, each * select_share, each * (1 - select_share))] * rounds
+
+
+# --- messages: what the curator lets out ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTable:
+    """A marginal with noise: whole numbers of people, and the standard deviation of the noise on every cell."""
+
+    features: tuple[int, ...]
+    counts: Ints
+    sigma: float
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredQueries:
+    """Selected queries by their numbers in the workload, and their noisy counts."""
+
+    flat: Ints
+    selection: Selection
+    counts: Ints
+    sigma: float

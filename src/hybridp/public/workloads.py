@@ -1,0 +1,187 @@
+"""Choosing thresholds: sampled uniformly or by a distribution over features, from a specification, or listed.
+
+None of it reads data: a workload is public, and so is the generator that samples it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.queries import Schema, Threshold, Workload
+
+__all__ = [
+    "FeatureLaw",
+    "Spec",
+    "feature_weights",
+    "listed_workload",
+    "parse_spec",
+    "sample_thresholds",
+    "sample_workload",
+]
+
+FeatureLaw = Literal["uniform", "zipf", "geometric"]
+_LISTED = 1 << 20  # Sets of features that may be listed to draw from; beyond, draws are repeated until they fit.
+_DRAWS = 1000  # Draws for one threshold before it is taken that there is none left.
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """`count` thresholds of r of k features."""
+
+    r: int
+    k: int
+    count: int
+
+
+def feature_weights(count: int, law: FeatureLaw, parameter: float | None = None) -> NDArray[np.float64]:
+    """Probabilities of `count` features in descending order: how often analysts ask about each (Avent 2023, 4.5.3).
+
+    Zipf: p_i proportional to 1/i^s, s = 1 unless given. Geometric: proportional to (1-p)^(i-1), p = 1/3 unless given.
+
+    >>> feature_weights(3, "zipf").round(4).tolist()
+    [0.5455, 0.2727, 0.1818]
+    """
+    must(count >= 1, "count", "must be at least 1", count)
+    must(law in ("uniform", "zipf", "geometric"), "law", "must be uniform, zipf or geometric", law)
+    ranks = np.arange(1, count + 1, dtype=np.float64)
+    if law == "uniform":
+        must(parameter is None, "parameter", "is only for zipf and geometric", parameter)
+        mass = np.ones(count)
+    elif law == "zipf":
+        power = 1.0 if parameter is None else parameter
+        must(power > 0 and math.isfinite(power), "parameter", "must be positive for zipf", power)
+        mass = ranks**-power
+    else:
+        stop = 1 / 3 if parameter is None else parameter
+        must(0 < stop < 1, "parameter", "must be between 0 and 1 for geometric", stop)
+        mass = (1 - stop) ** (ranks - 1)
+    return np.asarray(mass / mass.sum(), dtype=np.float64)
+
+
+def sample_thresholds(
+    schema: Schema,
+    *,
+    k: int,
+    r: int,
+    count: int,
+    rng: np.random.Generator,
+    weights: NDArray[np.float64] | None = None,
+    most_queries: int | None = None,
+    distinct: bool = True,
+) -> tuple[Threshold, ...]:
+    """Draw sets of k features: all alike, or with `weights` feature by feature without replacement.
+
+    `most_queries` leaves out every set with more consistent queries (the published experiments allow as many as there
+    are people). With `distinct` no set comes twice; without it the draws are independent (Definition 4.5.1).
+
+    >>> schema = Schema.from_domain({"a": 2, "b": 3, "c": 50})
+    >>> drawn = sample_thresholds(schema, k=2, r=1, count=1, rng=np.random.default_rng(1), most_queries=90)
+    >>> drawn
+    (Threshold(features=(0, 1), r=1),)
+    """
+    known = len(schema.features)
+    must(1 <= k <= known, "k", f"must be at least 1 and at most the number of features ({known})", k)
+    must(1 <= r <= k, "r", f"must be between 1 and k = {k}", r)
+    must(count >= 1, "count", "must be at least 1", count)
+    must(most_queries is None or most_queries >= 1, "most_queries", "must be at least 1", most_queries)
+    if weights is not None:
+        ok = len(weights) == known and bool((np.asarray(weights) >= 0).all()) and float(np.sum(weights)) > 0
+        must(ok, "weights", f"must be {known} numbers that are not negative and not all zero", len(weights))
+    few = math.comb(known, k) <= _LISTED
+    fitting = [c for c in combinations(range(known), k) if _fits(schema, c, most_queries)] if few else None
+    if fitting is not None:
+        enough = len(fitting) >= (count if distinct else 1)
+        limit = "" if most_queries is None else f" with at most {most_queries} queries"
+        must(enough, "count", f"must be at most the number of sets of {k} features{limit} ({len(fitting)})", count)
+        if weights is None:
+            chosen = rng.choice(len(fitting), size=count, replace=not distinct)
+            return tuple(Threshold(fitting[i], r) for i in chosen.tolist())
+        positive = int(np.count_nonzero(weights))
+        must(positive >= k, "weights", f"must be positive for at least {k} features", positive)
+    found: list[tuple[int, ...]] = []
+    seen: set[tuple[int, ...]] = set()
+    misses = 0
+    share = None if weights is None else np.asarray(weights, dtype=np.float64) / float(np.sum(weights))
+    while len(found) < count:
+        drawn = tuple(sorted(rng.choice(known, size=k, replace=False, p=share).tolist()))
+        if (distinct and drawn in seen) or not _fits(schema, drawn, most_queries):
+            misses += 1
+            must(misses < _DRAWS * count, "count", "must be smaller: too few sets of features fit", count)
+            continue
+        seen.add(drawn)
+        found.append(drawn)
+    return tuple(Threshold(features, r) for features in found)
+
+
+def _fits(schema: Schema, features: tuple[int, ...], most: int | None) -> bool:
+    return most is None or schema.cells(features) <= most
+
+
+def parse_spec(text: str) -> tuple[Spec, ...]:
+    """Read "3-of-3:64, 1-of-4:16": 64 three-way marginals and 16 thresholds of at least 1 of 4.
+
+    >>> parse_spec("3-of-3:64, 1-of-4:16")
+    (Spec(r=3, k=3, count=64), Spec(r=1, k=4, count=16))
+    """
+    out = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)\s*-\s*of\s*-\s*(\d+)\s*:\s*(\d+)\s*", part)
+        if found is None:
+            raise InvalidInput(f"`thresholds` must be written like 3-of-3:64, 1-of-4:16. Got {text!r}.")
+        r, k, count = (int(group) for group in found.groups())
+        must(1 <= r <= k, "thresholds", f"must ask for at least 1 and at most k = {k} matches", part.strip())
+        must(count >= 1, "thresholds", "must ask for at least one of each kind", part.strip())
+        out.append(Spec(r, k, count))
+    return tuple(out)
+
+
+def sample_workload(
+    schema: Schema,
+    spec: str,
+    *,
+    rng: np.random.Generator,
+    weights: NDArray[np.float64] | None = None,
+    most_queries: int | None = None,
+    distinct: bool = True,
+) -> Workload:
+    """A workload from a specification, each of its parts sampled as by `sample_thresholds`."""
+    thresholds: list[Threshold] = []
+    for part in parse_spec(spec):
+        thresholds += sample_thresholds(
+            schema,
+            k=part.k,
+            r=part.r,
+            count=part.count,
+            rng=rng,
+            weights=weights,
+            most_queries=most_queries,
+            distinct=distinct,
+        )
+    return Workload(schema, tuple(thresholds))
+
+
+def listed_workload(schema: Schema, lines: Sequence[str]) -> Workload:
+    """A user's own list: "age,sex,race" is the three-way marginal, "2-of: age,sex,race" the thresholds of two.
+
+    >>> schema = Schema.from_domain({"age": 85, "sex": 2, "race": 5})
+    >>> listed_workload(schema, ["age,sex", "2-of: age,sex,race"]).thresholds
+    (Threshold(features=(0, 1), r=2), Threshold(features=(0, 1, 2), r=2))
+    """
+    thresholds = []
+    for line in lines:
+        counted = re.match(r"\s*(\d+)\s*-\s*of\s*:", line)
+        names = [name.strip() for name in line[counted.end() if counted else 0 :].split(",")]
+        features = tuple(schema.index(name) for name in names)
+        must(len(set(features)) == len(features), "features", "must be different", line.strip())
+        r = int(counted[1]) if counted else len(features)
+        thresholds.append(Threshold(features, r))
+    return Workload(schema, tuple(thresholds))

@@ -1,0 +1,272 @@
+"""A published synthetic data set: the relaxed rows, what was measured, answers with uncertainty, and the receipt.
+
+Everything here is computed from what was paid for. Nothing of it reads the people's rows again.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import must
+from hybridp.public.formulas import Formula, parse_formula
+from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
+from hybridp.public.synth import MeasuredQueries, MeasuredTable, significance
+from hybridp.release.receipt import Receipt
+
+if TYPE_CHECKING:
+    from hybridp.blend.relaxed import Relaxed
+
+__all__ = ["SynthAnswer", "SyntheticModel"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SynthAnswer:
+    """The share of people for whom a query holds.
+
+    Where a measured marginal covers the query, `basis` is "measured", and low to high holds the true share of these
+    people with the stated probability, whatever D' says. Otherwise it is "model": the reach is the error that D' makes
+    on that share of the measured cells that stand out of the noise: a rule of thumb, not a guarantee.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    basis: str
+    synthetic: float
+    measured: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "estimate": self.estimate,
+            "interval": {"low": self.low, "high": self.high, "level": self.level},
+            "basis": self.basis,
+            "synthetic": self.synthetic,
+            "measured": self.measured,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticModel:
+    """D' and the measurements that made it, for one workload."""
+
+    workload: Workload
+    people: int
+    method: str
+    data: Relaxed
+    tables: tuple[MeasuredTable, ...]
+    queries: tuple[MeasuredQueries, ...]
+    receipt: Receipt
+
+    @property
+    def schema(self) -> Schema:
+        return self.workload.schema
+
+    @property
+    def simulated(self) -> bool:
+        return self.receipt.simulated
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def answer(self, query: str | Formula, *, level: float = 0.95) -> SynthAnswer:
+        """The answer to a query in words ("at least 2 of: sex=Female, age=30..39") or a formula, with its uncertainty.
+
+        D' answers; a measured marginal over (at least) the query's features bounds it: sums of its cells are unbiased,
+        with the noise of as many cells. The estimate is D's, moved into that interval where it lies outside.
+        """
+        from hybridp.blend.relaxed import polynomial_answer
+
+        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
+        formula = parse_formula(self.schema, query) if isinstance(query, str) else query
+        synthetic = min(1.0, max(0.0, float(polynomial_answer(self.data, formula.surrogate(self.schema)))))
+        found = self._measured(formula)
+        if found is None:
+            reach = self._model_reach(level)
+            return SynthAnswer(
+                synthetic, max(0.0, synthetic - reach), min(1.0, synthetic + reach), level, "model", synthetic, None
+            )
+        measured, error = found
+        reach = NormalDist().inv_cdf((1 + level) / 2) * error
+        low, high = (min(1.0, max(0.0, measured + side * reach)) for side in (-1, 1))
+        return SynthAnswer(min(max(synthetic, low), high), low, high, level, "measured", synthetic, measured)
+
+    def _measured(self, formula: Formula) -> tuple[float, float] | None:
+        """The least noisy sum of measured cells that is the formula's share, and its standard deviation."""
+        wanted = formula.features
+        mask = formula.mask(self.schema)
+        best: tuple[float, float] | None = None
+        for table in self.tables:
+            if not set(wanted) <= set(table.features):
+                continue
+            own = [table.features.index(f) for f in wanted]
+            rest = tuple(axis for axis in range(len(table.features)) if axis not in own)
+            spread = math.prod(table.counts.shape[axis] for axis in rest)
+            error = table.sigma * math.sqrt(int(mask.sum()) * spread) / self.people
+            if best is None or error < best[1]:
+                counts = np.transpose(table.counts.sum(axis=rest), np.argsort(np.argsort(own)))
+                best = float(counts[mask].sum()) / self.people, error
+        return best
+
+    def _model_reach(self, level: float) -> float:
+        wide = [t for t in self.tables if len(t.features) > 1] or list(self.tables)
+        errors = [np.abs(self._residuals(table)[0]) for table in wide]
+        errors += [np.abs(self._query_residuals(q)) for q in self.queries]
+        kept = np.concatenate(errors) if errors else np.zeros(0)
+        return float(np.quantile(kept, level)) if len(kept) else 1.0
+
+    def answers(
+        self, workload: Workload | None = None, *, most_cells: int = MOST_CELLS
+    ) -> Iterator[tuple[Piece, Floats]]:
+        """The answers to all consistent queries, piece by piece; marginals that were measured settle theirs (free)."""
+        from hybridp.blend import relaxed
+        from hybridp.blend.synth import settle
+
+        asked = self.workload if workload is None else workload
+        must(asked.schema == self.schema, "workload", "must be over the model's schema", "another")
+        known = {frozenset(table.features): table for table in self.tables}
+        for piece, found in relaxed.answers(self.data, asked, most_cells=most_cells):
+            shares = found.cpu().numpy().astype(np.float64)
+            table = known.get(frozenset(piece.threshold.features))
+            if table is not None and piece.threshold.r == piece.threshold.k:
+                order = [table.features.index(f) for f in piece.threshold.features]
+                part = np.transpose(table.counts, order)[tuple(slice(*span) for span in piece.ranges)]
+                reach = math.sqrt(2 * math.log(max(table.counts.size, 2))) * table.sigma / self.people
+                shares = settle(shares, part.reshape(-1) / self.people, reach)
+            yield piece, shares
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def sample(self, rows: int, *, seed: int = 0) -> dict[str, list[Any]]:
+        """Records with the original columns and values, by randomised rounding of D'. The seed is public.
+
+        A binned number is drawn evenly from its bin (a whole one between whole edges); a missing value is None.
+        """
+        from hybridp.blend.relaxed import round_records
+
+        codes = round_records(self.data, rows, seed=seed)
+        rng = np.random.default_rng([seed, 1])
+        return {f.name: _values(f, codes[:, i], rng) for i, f in enumerate(self.schema.features)}
+
+    def write_sample(self, path: str | PathLike[str], rows: int, *, seed: int = 0) -> None:
+        """`sample` as a .csv or .parquet file."""
+        target = Path(path)
+        must(target.suffix in (".csv", ".parquet"), "out", "must end in .csv or .parquet", target.name)
+        columns = self.sample(rows, seed=seed)
+        text = target if target.suffix == ".csv" else target.with_name(f".{target.name}.csv")
+        with text.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+        if text != target:
+            import duckdb
+
+            try:
+                with duckdb.connect() as db:
+                    db.read_csv(str(text), header=True, sample_size=-1).write_parquet(str(target))
+            finally:
+                text.unlink()
+
+    # --- the utility report -------------------------------------------------------------------------------------------
+
+    def _residuals(self, table: MeasuredTable) -> tuple[Floats, Floats]:
+        """D' minus measured, as shares: on the cells that stand out of the noise, and on all."""
+        from hybridp.blend.relaxed import table as synthetic_table
+
+        synthetic = synthetic_table(self.data, table.features).cpu().numpy().astype(np.float64)
+        every = (synthetic - table.counts / self.people).reshape(-1)
+        return every[(table.counts > significance(table.counts.size) * table.sigma).reshape(-1)], every
+
+    def _query_residuals(self, asked: MeasuredQueries) -> Floats:
+        from hybridp.blend.relaxed import selected_answers
+
+        answers = selected_answers(self.data, asked.selection).detach().cpu().numpy().astype(np.float64)
+        return np.asarray(answers - asked.counts / self.people)
+
+    def utility(self) -> dict[str, Any]:
+        """How D' agrees with what was measured: by class of query, and the one- and two-way marginals in full.
+
+        A root mean square near the noise's own is agreement. The rows are not read: the truth is not in it.
+        """
+        classes: dict[str, list[tuple[Floats, float]]] = {}
+        marginals = []
+        for table in self.tables:
+            k = len(table.features)
+            _, every = self._residuals(table)
+            classes.setdefault(f"{k}-of-{k}", []).append((every, table.sigma / self.people))
+            if k <= 2:
+                measured = table.counts / self.people
+                marginals.append(
+                    {
+                        "features": [self.schema.names[f] for f in table.features],
+                        "noise_sd": table.sigma / self.people,
+                        "measured": measured.tolist(),
+                        "synthetic": (every.reshape(measured.shape) + measured).tolist(),
+                    }
+                )
+        for asked in self.queries:
+            classes.setdefault("selected queries", []).append((self._query_residuals(asked), asked.sigma / self.people))
+        return {
+            "against": "noisy measurements, paid for in the fit",
+            "classes": {name: _summary(parts) for name, parts in classes.items()},
+            "marginals": marginals,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        return {
+            "task": "synthetic-data",
+            "method": self.method,
+            "people": self.people,
+            "rows": self.data.rows,
+            "features": list(self.schema.names),
+            "thresholds": len(self.workload.thresholds),
+            "queries": self.workload.queries,
+            "measured": {"tables": len(self.tables), "queries": sum(len(q.flat) for q in self.queries)},
+            "simulated": self.simulated,
+            "utility": self.utility()["classes"],
+            "receipt": self.receipt.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        mark = "  [SIMULATED: not a private release]" if self.simulated else ""
+        return f"{self.data.rows:,} synthetic rows for {self.workload.queries:,} queries ({self.method}){mark}"
+
+
+def _summary(parts: list[tuple[Floats, float]]) -> dict[str, float]:
+    every = np.concatenate([residuals for residuals, _ in parts])
+    noise = math.sqrt(sum(len(r) * s * s for r, s in parts) / len(every))
+    return {
+        "queries": len(every),
+        "largest_difference": float(np.abs(every).max()),
+        "rms_difference": float(np.sqrt(np.mean(every**2))),
+        "noise_sd": noise,
+    }
+
+
+def _values(feature: Feature, codes: NDArray[np.uint16], rng: np.random.Generator) -> list[Any]:
+    if not feature.edges:
+        labels = [None if feature.missing and i == feature.size - 1 else v for i, v in enumerate(feature.values)]
+        return [labels[code] for code in codes.tolist()]
+    edges = np.array(feature.edges)
+    bins = len(edges) - 1
+    low, high = edges[:-1], edges[1:].copy()
+    inside = np.minimum(codes, bins - 1).astype(np.int64)
+    numbers: list[Any]
+    if bool((edges == np.floor(edges)).all()):
+        high[-1] += 1  # the last bin holds its upper edge
+        numbers = np.floor(rng.uniform(low[inside], high[inside])).astype(np.int64).tolist()
+    else:
+        numbers = rng.uniform(low[inside], high[inside]).tolist()
+    return [None if code >= bins else number for code, number in zip(codes.tolist(), numbers, strict=True)]

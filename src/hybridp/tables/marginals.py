@@ -1,0 +1,133 @@
+"""Counts over categorical columns: each column becomes codes by the public schema, each table is one grouped count.
+
+The codes are a function of one row and the schema, never of the other rows. A value that the schema does not list is
+refused, or takes the code of the missing category where `other="missing"`; which value it was is not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusableRows, must
+from hybridp.public.queries import Feature, Schema
+from hybridp.tables.engine import arrays, written
+from hybridp.tables.source import VIEW, Rows
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+__all__ = ["Other", "codes", "table_counts"]
+
+Other = Literal["refuse", "missing"]
+_CODED = "coded"
+
+
+def codes(rows: Rows, schema: Schema, *, other: Other = "refuse") -> NDArray[np.uint16]:
+    """The codes of every row, one array for each feature, in one pass over the table."""
+    _check(rows, schema, other)
+    found = arrays(rows, written(_coded(rows, schema, other)))
+    out = np.empty((len(schema.features), len(found["c0"])), dtype=np.uint16)
+    for i, feature in enumerate(schema.features):
+        column = found[f"c{i}"]
+        if np.ma.is_masked(column):
+            raise _unlisted(feature, other)
+        out[i] = np.asarray(column)
+    return out
+
+
+def table_counts(
+    rows: Rows, schema: Schema, tuples: Sequence[tuple[int, ...]], *, other: Other = "refuse"
+) -> list[NDArray[np.int64]]:
+    """The exact k-way table over each tuple of features: one query, in which every tuple is one grouping set.
+
+    The file is read once. For many tables over rows that fit in memory, counting on `codes` is faster.
+    """
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, named
+
+    _check(rows, schema, other)
+    must(bool(tuples), "tuples", "must be at least one", 0)
+    wanted = list(dict.fromkeys(tuple(sorted(t)) for t in tuples))
+    used = sorted({f for t in wanted for f in t})
+    for t in tuples:
+        must(len(set(t)) == len(t) >= 1, "tuples", "must each have different features", t)
+    sets = [exp.Tuple(expressions=[column(f"c{f}") for f in t]) for t in wanted]
+    # GROUPING tells the rows of one set from those of another, where NULL stands for "not in this set".
+    which = exp.Anonymous(this="grouping_id", expressions=[column(f"c{f}") for f in used])
+    query = exp.select(*(column(f"c{f}") for f in used), named(which, "which"), named(exp.Count(this=exp.Star()), "n"))
+    query = query.from_(_coded(rows, schema, other).subquery(_CODED))
+    query.set("group", exp.Group(grouping_sets=[exp.GroupingSets(expressions=sets)]))
+    found = arrays(rows, written(query))
+    which_array = np.asarray(found["which"], dtype=np.int64)
+    tables: dict[tuple[int, ...], NDArray[np.int64]] = {}
+    for t in wanted:
+        # A bit of the number is set for each used feature that is NOT in the set, the first feature being the highest.
+        number = sum(1 << (len(used) - 1 - i) for i, f in enumerate(used) if f not in t)
+        mine = which_array == number
+        shape = tuple(schema.sizes[f] for f in t)
+        cells = []
+        for f in t:
+            part = np.ma.asarray(found[f"c{f}"])[mine]
+            if np.ma.is_masked(part):
+                raise _unlisted(schema.features[f], other)
+            cells.append(np.asarray(part, dtype=np.int64))
+        table = np.zeros(shape, dtype=np.int64)
+        table[tuple(cells)] = np.asarray(found["n"])[mine]
+        tables[t] = table
+    return [tables[tuple(sorted(t))].transpose(np.argsort(np.argsort(t))) for t in tuples]
+
+
+def _check(rows: Rows, schema: Schema, other: Other) -> None:
+    must(other in ("refuse", "missing"), "other", "must be refuse or missing", other)
+    for feature in schema.features:
+        rows.need("columns", feature.name)
+        if other == "missing":
+            must(feature.missing, "other", "can only be missing where every feature has that category", feature.name)
+
+
+def _unlisted(feature: Feature, other: Other) -> UnusableRows:
+    known = f"{feature.edges[0]:g} to {feature.edges[-1]:g}" if feature.edges else f"its {feature.size} public values"
+    gap = "" if feature.missing else " and none is missing"
+    hint = "" if other == "missing" else "; others can be counted as missing"
+    return UnusableRows(f"Column `{feature.name}` must hold only {known}{gap}{hint}.")
+
+
+def _coded(rows: Rows, schema: Schema, other: Other) -> exp.Select:
+    from sqlglot import exp
+
+    from hybridp.tables.sql import named
+
+    outputs = [named(_code(rows, f, other), f"c{i}") for i, f in enumerate(schema.features)]
+    return exp.select(*outputs).from_(VIEW)
+
+
+def _code(rows: Rows, feature: Feature, other: Other) -> Any:
+    """The code of one field, NULL where it is to be refused."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import both, cast, column, double, is_missing, number, whole
+
+    raw = column(feature.name)
+    # The raw field is named beside its cast: a CSV reader left with the cast alone fails as a whole on one odd field.
+    case: Any = exp.Case().when(is_missing(raw), whole(feature.size - 1) if feature.missing else exp.Null())
+    if feature.edges:
+        value = number(raw, is_text=rows.is_text(feature.name))
+        last = len(feature.edges) - 2
+        for i in range(last + 1):
+            low, high = double(feature.edges[i]), double(feature.edges[i + 1])
+            below = (exp.LTE if i == last else exp.LT)(this=value, expression=high)
+            case = case.when(both(exp.GTE(this=value, expression=low), below), whole(i))
+    else:
+        # A cast to an enumeration is one look-up, against a branch for each of possibly thousands of labels.
+        labels = feature.values[: feature.size - feature.missing]
+        kind = exp.DataType(this=exp.DataType.Type.ENUM, expressions=[exp.Literal.string(label) for label in labels])
+        place = exp.Anonymous(this="enum_code", expressions=[exp.TryCast(this=cast(raw, "text"), to=kind)])
+        case = case.when(exp.not_(is_missing(place)), cast(place.copy(), "bigint"))
+    if other == "missing":
+        case = case.else_(whole(feature.size - 1))
+    return cast(case, "int")

@@ -1,0 +1,106 @@
+"""True errors against a plain computation, baselines, the non-adaptive variant, and the diagonal search."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from hybridp.bench.synth import (
+    all_zero,
+    diagonal_search,
+    evaluate,
+    gaussian_mechanism,
+    non_adaptive,
+    present_error,
+    search_cost,
+)
+from hybridp.blend.relaxed import one_hot
+from hybridp.curator.marginals import Codes, codes_of
+from hybridp.errors import InvalidInput
+from hybridp.protocols.synth import SynthStudy, fit_synth
+from hybridp.public.budgets import ApproxDP, as_zcdp, zcdp_for
+from hybridp.public.queries import Schema, Threshold, Workload, pieces
+from hybridp.randomness import seeded, synthetic_data_generator
+
+SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 2})
+WORK = Workload(SCHEMA, (Threshold((0, 1), 2), Threshold((0, 1, 2), 2)))
+PROMISE = ApproxDP(1.0, 1e-7)
+
+
+def rows(people: int = 2000) -> Codes:
+    rng = synthetic_data_generator(seeded(3))
+    first = rng.integers(0, 3, people)
+    return codes_of(SCHEMA, np.stack([first, (first + rng.integers(0, 2, people)) % 4, first // 2], axis=1))
+
+
+def truth(codes: Codes) -> np.ndarray:
+    out = []
+    for threshold in WORK.thresholds:
+        for target in itertools.product(*(range(SCHEMA.sizes[f]) for f in threshold.features)):
+            held = sum((codes.values[f] == v).astype(int) for f, v in zip(threshold.features, target, strict=True))
+            out.append(float(np.mean(held >= threshold.r)))
+    return np.array(out)
+
+
+def test_errors_are_the_norms_of_the_differences() -> None:
+    codes, rng = rows(), np.random.default_rng(1)
+    answers = [(piece, rng.random(piece.cells)) for piece in pieces(WORK)]
+    gaps = np.abs(np.concatenate([a for _, a in answers]) - truth(codes))
+    found = present_error(codes, WORK, answers)
+    assert (found.l_inf, found.l1, found.l2) == pytest.approx((gaps.max(), gaps.sum(), np.linalg.norm(gaps)))
+    assert found.to_dict()["mean_absolute"] == pytest.approx(gaps.mean())
+    assert all_zero(codes, WORK).l_inf == pytest.approx(truth(codes).max())
+
+
+def test_the_gaussian_baseline_has_the_error_of_its_noise() -> None:
+    codes = rows()
+    sd = math.sqrt(WORK.queries / (2 * zcdp_for(1.0, 1e-7).rho)) / codes.people
+    found = [gaussian_mechanism(codes, WORK, PROMISE, rng=seeded(i)).l2 ** 2 for i in range(40)]
+    assert np.mean(found) == pytest.approx(WORK.queries * sd**2, rel=0.15)
+
+
+def test_evaluate_agrees_with_the_rows_and_says_that_it_is_not_private() -> None:
+    codes = rows()
+    model = fit_synth(codes, SynthStudy(WORK, PROMISE, rows=50), rng=seeded(1))
+    found = evaluate(model, codes)
+    answers = np.concatenate([a for _, a in model.answers()])
+    assert found["settled"]["l_inf"] == pytest.approx(np.abs(answers - truth(codes)).max())
+    assert set(found["classes"]) == {"2-of-2", "2-of-3"}
+    assert found["private"] is found["settled"]["private"] is False
+    perfect = one_hot(codes.values.T.astype(np.int64), SCHEMA.sizes)
+    from dataclasses import replace
+
+    exact = evaluate(replace(model, data=perfect, tables=()), codes)
+    assert exact["synthetic"]["l_inf"] < 1e-5
+
+
+def test_the_non_adaptive_variant_answers_small_workloads() -> None:
+    codes = rows(20_000)
+    found = non_adaptive(codes, WORK, PROMISE, rows=100, steps=150, rng=seeded(2))
+    assert found.l_inf < 0.05 < all_zero(codes, WORK).l_inf / 4
+
+
+@pytest.mark.parametrize("goal", [1, 4, 16, 64, 256])
+def test_the_diagonal_search_finds_the_band_with_few_settings(goal: int) -> None:
+    sizes = [1, 2, 4, 8, 16]
+
+    def error(t: int, k: int) -> float:
+        return abs(math.log2(t * k / goal)) + 0.01 * math.log2(k)
+
+    every = {(t, k): error(t, k) for t in sizes for k in sizes}
+    found = diagonal_search(error, sizes)
+    assert found.error == min(every.values())
+    assert (found.rounds, found.per_round) == min(every, key=lambda pair: every[pair])
+    assert len(found.errors) < len(every) / 2
+    with pytest.raises(InvalidInput, match="`sizes`"):
+        diagonal_search(error, [])
+
+
+def test_a_search_on_the_rows_shares_the_budget() -> None:
+    each = search_cost(PROMISE, 9)
+    assert 0.3 < each.epsilon < 0.34
+    assert 9 * zcdp_for(each.epsilon, 1e-7).rho <= zcdp_for(1.0, 1e-7).rho * (1 + 1e-9)
+    assert as_zcdp(zcdp_for(1.0, 1e-7)).rho > 0

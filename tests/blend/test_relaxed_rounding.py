@@ -1,0 +1,89 @@
+"""Rounding to records and post-processing of tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from hybridp.blend.relaxed import Relaxed, one_hot, round_records, simplex_table, start, table, weighted_average
+from hybridp.errors import InvalidInput
+
+SIZES = (2, 3, 5)
+
+
+def test_one_hot_rows_come_back_as_they_are() -> None:
+    records = np.random.default_rng(1).integers(0, SIZES, size=(40, 3))
+    found = round_records(one_hot(records, SIZES), 80, seed=2)
+    assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, np.repeat(records, 2, axis=0).tolist()))
+
+
+def test_records_follow_the_relaxed_rows() -> None:
+    data = start(3, SIZES, seed=3)
+    rows = 30_000
+    found = round_records(data, rows, seed=4)
+    cells = np.ravel_multi_index(tuple(found.T.astype(np.int64)), SIZES)
+    counts = np.bincount(cells, minlength=30)
+    wanted = table(Relaxed(data.values.double(), SIZES), (0, 1, 2)).numpy().ravel()
+    on = wanted > 0
+    assert counts[~on].sum() == 0
+    # Rows serve equally often, which only makes the counts closer than independent draws: the test stays valid.
+    assert stats.chisquare(counts[on], rows * wanted[on] / wanted[on].sum()).pvalue > 1e-6
+    bent = wanted[on] * np.linspace(0.8, 1.2, int(on.sum()))
+    assert stats.chisquare(counts[on], rows * bent / bent.sum()).pvalue < 1e-6
+
+
+def test_each_row_serves_equally_often() -> None:
+    data = one_hot(np.array([[0, 0, 0], [1, 1, 1], [1, 2, 2]]), SIZES)
+    for rows in (1, 7, 9, 10):
+        served = np.bincount(round_records(data, rows, seed=5)[:, 1], minlength=3)
+        assert served.sum() == rows
+        assert served.max() - served.min() <= 1
+    assert np.array_equal(round_records(data, 10, seed=6), round_records(data, 10, seed=6))
+    with pytest.raises(InvalidInput, match="rows"):
+        round_records(data, 0, seed=1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.floats(-2, 2), min_size=1, max_size=20), st.floats(0.1, 50))
+def test_simplex_table_satisfies_the_optimality_conditions(cells: list[float], total: float) -> None:
+    x = np.array(cells)
+    found = simplex_table(x, total)
+    assert found.sum() == pytest.approx(total)
+    assert found.min() >= 0
+    # Karush-Kuhn-Tucker: the positive cells moved by one amount, and the others would have to move by less.
+    moved = x - found
+    tau = moved[found > 0].mean()
+    assert moved[found > 0] == pytest.approx(tau, abs=1e-9)
+    assert bool((x[found == 0] <= tau + 1e-9).all())
+
+
+def test_simplex_table_never_adds_error() -> None:
+    rng = np.random.default_rng(3)
+    true = rng.dirichlet(np.full(60, 0.1)).reshape(3, 20)
+    for _ in range(20):
+        noisy = true + 0.01 * rng.normal(size=true.shape)
+        assert np.linalg.norm(simplex_table(noisy) - true) <= np.linalg.norm(noisy - true)
+
+
+def test_the_average_has_the_stated_variance() -> None:
+    rng = np.random.default_rng(5)
+    first, second = 1 + 0.2 * rng.normal(size=40_000), 1 + 0.5 * rng.normal(size=40_000)
+    average, variance = weighted_average(first, 0.04, second, 0.25)
+    assert variance[0] == pytest.approx(0.04 * 0.25 / 0.29)
+    spread = 40_000 * average.var() / variance[0]
+    assert 1e-6 < stats.chi2(39_999).cdf(spread) < 1 - 1e-6
+    assert stats.chi2(39_999).sf(40_000 * ((first + second) / 2).var() / variance[0]) < 1e-6
+    only, _ = weighted_average(first, 0.04, second, np.inf)
+    assert np.array_equal(only, first)
+    with pytest.raises(InvalidInput, match="variance"):
+        weighted_average(first, 0.0, second, 1.0)
+
+
+def test_rounding_reads_rows_on_any_precision() -> None:
+    data = start(4, SIZES, seed=1)
+    double = Relaxed(data.values.to(torch.float64), SIZES)
+    assert round_records(data, 8, seed=1).shape == round_records(double, 8, seed=1).shape == (8, 3)

@@ -1,0 +1,94 @@
+"""The fit of D' to noisy marginals: ceilings, targets, and why not least squares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hybridp.blend.relaxed import Options, TableGoal, one_hot, project, start, table
+from hybridp.blend.synth import Fit, fit_tables, settle
+from hybridp.errors import InvalidInput
+from hybridp.public.queries import Threshold
+from hybridp.public.synth import MeasuredTable
+
+SIZES = (6, 40, 30)
+PEOPLE = 20_000
+
+
+def _truth(seed: int) -> np.ndarray:
+    """A table with few large cells and many empty ones."""
+    rng = np.random.default_rng(seed)
+    shares = np.zeros(SIZES)
+    shares[0, :2, :3] = 0.9 * rng.dirichlet(np.full(6, 5.0)).reshape(2, 3)
+    shares[1:, 5:, 5:] = 0.1 / shares[1:, 5:, 5:].size
+    return shares
+
+
+def _measured(shares: np.ndarray, sigma: float, seed: int) -> MeasuredTable:
+    noise = np.random.default_rng(seed).normal(0, sigma, shares.shape)
+    return MeasuredTable((0, 1, 2), np.rint(shares * PEOPLE + noise).astype(np.int64), sigma)
+
+
+def _largest(data: object, shares: np.ndarray) -> float:
+    return float(np.abs(table(data, (0, 1, 2)).numpy() - shares).max())  # type: ignore[arg-type]
+
+
+def test_ceilings_do_not_follow_the_noise_that_least_squares_follows() -> None:
+    shares = _truth(1)
+    noisy = _measured(shares, 200.0, 2)
+    begun = start(100, SIZES, seed=1)
+    ours = _largest(fit_tables(begun, [noisy], PEOPLE, Fit(steps=200, learning_rate=0.05)), shares)
+    goal = TableGoal(Threshold((0, 1, 2), 3), noisy.counts / PEOPLE)
+    plain = _largest(project(begun, tables=[goal], options=Options(steps=200)).data, shares)
+    assert ours < 0.05  # five standard deviations of the noise
+    assert plain > 2 * ours
+
+
+def test_without_noise_the_table_is_found() -> None:
+    shares = _truth(3)
+    exact = MeasuredTable((0, 1, 2), np.rint(shares * PEOPLE).astype(np.int64), 0.5)
+    found = fit_tables(start(150, SIZES, seed=2), [exact], PEOPLE, Fit(steps=400, learning_rate=0.05))
+    assert _largest(found, shares) < 0.02  # 150 rows do not hold every share
+    blocks = [found.block(f).numpy() for f in range(3)]
+    assert all(np.all(b >= 0) and np.allclose(b.sum(1), 1, atol=1e-5) for b in blocks)
+
+
+def test_large_tables_are_fitted_as_well_as_small_ones() -> None:
+    shares = _truth(4)
+    noisy = _measured(shares, 100.0, 5)
+    begun = start(100, SIZES, seed=3)
+    small, large = (
+        fit_tables(begun, [noisy], PEOPLE, Fit(steps=240, learning_rate=0.05, large=size, every=4))
+        for size in (10**6, 10)
+    )
+    assert not np.array_equal(small.numpy(), large.numpy())
+    assert abs(_largest(small, shares) - _largest(large, shares)) < 0.01
+    assert _largest(large, shares) < 0.02
+
+
+def test_a_data_set_that_is_below_its_ceilings_and_on_its_targets_stays() -> None:
+    records = np.repeat(np.array([[0, 1, 2], [3, 4, 5]]), 10, axis=0)
+    data = one_hot(records, SIZES)
+    counts = np.full(SIZES, 3, dtype=np.int64)
+    counts[0, 1, 2] = counts[3, 4, 5] = PEOPLE // 2
+    found = fit_tables(data, [MeasuredTable((0, 1, 2), counts, 2.0)], PEOPLE, Fit(steps=5))
+    assert np.allclose(found.numpy(), data.numpy(), atol=1e-4)
+
+
+def test_settled_answers_are_never_farther_from_a_truth_that_the_measurement_allows() -> None:
+    rng = np.random.default_rng(7)
+    truth, synthetic = rng.random(500) / 10, rng.random(500) / 10
+    measured = truth + rng.uniform(-0.02, 0.02, 500)
+    found = settle(synthetic, measured, 0.02)
+    assert np.all(np.abs(found - truth) <= np.abs(synthetic - truth) + 1e-15)
+    assert np.all(found >= 0)
+
+
+def test_bad_goals_are_refused() -> None:
+    data = start(5, SIZES, seed=1)
+    with pytest.raises(InvalidInput, match="`tables`"):
+        fit_tables(data, [], PEOPLE)
+    with pytest.raises(InvalidInput, match="`counts`"):
+        fit_tables(data, [MeasuredTable((0, 1), np.zeros((2, 2), np.int64), 1.0)], PEOPLE)
+    with pytest.raises(InvalidInput, match="`steps`"):
+        Fit(steps=0)

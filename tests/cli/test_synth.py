@@ -1,0 +1,462 @@
+"""Synthetic data on the command line: one object, one sentence, original values, and nothing paid twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp.cli.synth import fit
+from hybridp.ledger import Ledger
+from hybridp.protocols.synth import SynthStudy
+
+Runner = Callable[..., Any]
+SECRET = "Zanzibar-98765"  # a value that the schema does not list: no refusal may repeat it
+VALUES = {"education": ["School", "Bachelors", "Masters"], "sex": ["Female", "Male"]}
+SCHEMA = {
+    "features": [
+        {"name": "age", "edges": [18, 30, 40, 50, 65, 90]},
+        *({"name": name, "values": values} for name, values in VALUES.items()),
+        {"name": "works", "values": ["full", "part"], "missing": True},
+    ]
+}
+PROMISE = "--epsilon 2 --delta 1e-6"
+SMALL = f"{PROMISE} --rows 60"
+FIT = f"synth fit people.csv --schema schema.json --marginals age,sex education,sex,works {SMALL} --out model"
+RAP = f"synth fit people.csv --schema schema.json --thresholds 2-of-2:4,1-of-3:1 --rounds 3 --per-round 2 {SMALL}"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> list[dict[str, str]]:
+    """3,000 made-up people in people.csv, whose columns depend on each other, and the schema of the file."""
+    draw = np.random.default_rng(4)
+    kind = draw.integers(0, 3, 3000)
+    age = np.clip(np.array([25, 42, 60])[kind] + 6 * draw.standard_normal(3000), 18, 90).astype(int)
+    school = np.array(VALUES["education"])[(kind + (draw.random(3000) < 0.3)) % 3]
+    sex = np.where(draw.random(3000) < 0.3 + 0.2 * kind, "Female", "Male")
+    works = np.where(kind == 2, "", np.where(draw.random(3000) < 0.7, "full", "part"))
+    found = [
+        {"age": str(a), "education": str(e), "sex": str(s), "works": str(w)}
+        for a, e, s, w in zip(age.tolist(), school, sex, works, strict=True)
+    ]
+    write(tmp_path / "people.csv", found)
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    return found
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def share(people: list[dict[str, str]], holds: Callable[[dict[str, str]], bool]) -> float:
+    return sum(map(holds, people)) / len(people)
+
+
+# --- fit --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_is_one_object_with_a_receipt(run: Runner, people: list[dict[str, str]]) -> None:
+    said = run(f"{FIT} --json")
+    told = said.document
+    assert (said.code, said.err) == (0, "")
+    assert (told["task"], told["method"], told["people"], told["rows"]) == ("synthetic-data", "tables", 3000, 60)
+    assert told["features"] == ["age", "education", "sex", "works"]
+    assert told["queries"] == 5 * 2 + 3 * 2 * 3
+    assert told["simulated"] is False
+    assert told["warnings"] == []
+    promises = {p["against"]: (p["epsilon"], p["delta"]) for p in told["receipt"]["promises"]}
+    assert promises["whoever sees the release"] == (2.0, 1e-6)
+    assert Path("model", "model.json").is_file()
+
+
+def test_a_fit_for_people(run: Runner, people: list[dict[str, str]]) -> None:
+    said = run(f"{FIT} --seed 1")
+    assert said.code == 0
+    assert "60 synthetic rows for 28 queries" in said.out
+    assert "Receipt" in said.out
+    assert "SIMULATED" in said.err
+
+
+def test_the_dissertations_method(run: Runner, people: list[dict[str, str]]) -> None:
+    told = run(f"{RAP} --ledger l.db --out rap --json").document  # --rounds chooses it
+    assert told["method"] == "rap"
+    assert told["measured"] == {"tables": 0, "queries": 6}
+    assert len(told["receipt"]["ledger_entries"]) == 3
+    assert (
+        run("synth report rap --plot rap.png --json").document["utility"]["classes"]["selected queries"]["queries"] == 6
+    )
+    assert Path("rap.png").stat().st_size > 5_000
+
+
+def test_the_help_knows_the_studys_defaults() -> None:
+    helps = {param.name: getattr(param, "help", None) for param in fit.params}
+    kept = {field.name: field.default for field in fields(SynthStudy)}
+    for name in ("rounds", "per_round", "select_share"):
+        assert f"[default: {kept[name]}]" in (helps[name] or "")
+
+
+def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
+    (tmp_path / "values.json").write_text(json.dumps(VALUES))
+    bins = "--bins age=18,30,40,50,65,90"
+    line = f"synth fit people.csv --columns sex age {bins} --categories values.json --marginals age,sex {SMALL}"
+    told = run(f"{line} --out one --json").document
+    assert told["features"] == ["sex", "age"]
+    saved = json.loads(Path("one", "model.json").read_text())["study"]["schema"]
+    (tmp_path / "saved.json").write_text(json.dumps(saved))
+    line = f"synth fit people.csv --schema saved.json --marginals age,sex {SMALL}"
+    assert run(f"{line} --out two --json").document["features"] == ["sex", "age"]
+    assert json.loads(Path("two", "model.json").read_text())["study"]["schema"] == saved
+
+
+def test_a_domain_from_the_file_is_declared_unprotected(run: Runner, people: list[dict[str, str]]) -> None:
+    line = f"synth fit people.csv --columns sex works --domain-from-file --marginals sex,works {SMALL} --out model"
+    said = run(f"{line} --json")
+    assert "NOT PROTECTED" in said.err
+    for told in (said.document, run("synth report model --json").document):
+        assumed = " ".join(told["receipt"]["assumes"])
+        assert "NOT PROTECTED: which values occur in sex, works" in assumed
+        assert "chosen without looking" not in assumed
+    read = json.loads(Path("model", "model.json").read_text())["study"]["schema"]["features"]
+    assert [f["values"] for f in read] == [["Female", "Male"], ["full", "part", "(missing)"]]
+
+
+def test_values_outside_the_schema(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
+    write(tmp_path / "people.csv", [*people, {"age": "30", "education": SECRET, "sex": "Male", "works": ""}])
+    said = run(f"{FIT} --json")
+    assert said.code == 2
+    assert "`education`" in said.document["error"]["message"]
+    assert SECRET not in said.out + said.err
+    told = run(f"{FIT} --other missing --json").document
+    assert told["people"] == 3001
+    assert run("synth evaluate model people.csv --other missing --json").code == 0
+
+
+def test_sampled_columns_follow_the_law(run: Runner, people: list[dict[str, str]]) -> None:
+    line = f"synth fit people.csv --schema schema.json --thresholds 2-of-2:1 --law zipf:30 {SMALL} --out model --json"
+    assert run(line).document["thresholds"] == 1
+    assert json.loads(Path("model", "model.json").read_text())["study"]["thresholds"] == [{"features": [0, 1], "r": 2}]
+
+
+def test_memory_makes_large_tables_give_way(run: Runner, people: list[dict[str, str]]) -> None:
+    edges = ",".join(map(str, range(18, 91)))
+    line = f"synth fit people.csv --bins age={edges} --columns age education sex works --domain-from-file {SMALL}"
+    asked = "--marginals age,education,sex,works"
+    assert run(f"{line} {asked} --out all --json").document["measured"]["tables"] == 4 + 1
+    # Beside 280 MiB (293.6 MB): 1,296 cells of 104 bytes do not fit into .1 MB, its four three-way tables do.
+    assert run(f"{line} {asked} --memory 293.7MB --out few --json").document["measured"]["tables"] == 4 + 4
+
+
+def test_no_signal_is_warned_about(run: Runner, people: list[dict[str, str]]) -> None:
+    said = run(f"{FIT.replace('--epsilon 2', '--epsilon 0.0005')} --json")
+    assert said.code == 0
+    assert "no signal" in said.err
+    assert len(said.document["warnings"]) == 1
+
+
+# --- the ledger, and fits that were interrupted -----------------------------------------------------------------------
+
+
+def spent(path: str) -> tuple[float, float]:
+    account = Ledger.open(path).accounts()[0]
+    return account.spent.epsilon, account.spent.delta
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, where: str, call: int) -> None:
+    """Ctrl-C at the given call of a function of the protocol."""
+    from hybridp.protocols import synth as protocol
+
+    real, calls = getattr(protocol, where), iter(range(100))
+
+    def stopped(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(protocol, where, stopped)
+
+
+@pytest.mark.parametrize("where", ["_measure", "_project"])
+@pytest.mark.parametrize("call", [0, 1])
+def test_an_interrupted_fit_goes_on_and_pays_once(
+    run: Runner, people: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, where: str, call: int
+) -> None:
+    line = f"{FIT} --ledger l.db --json"
+    with monkeypatch.context() as patch:
+        interrupt(patch, where, call)
+        said = run(line)
+    assert said.code == 130
+    saved = call + (where == "_project")
+    message = said.document["error"]["message"]
+    assert f"{saved} of 2 rounds saved in model" in message
+    assert "same command" in message
+    assert run("synth answer model sex=Male").code == 2  # not before it has ended
+    before = [path.read_bytes() for path in sorted(Path("model").glob("round-*.npz"))]
+    charged = len(Ledger.open("l.db").history())
+    assert charged == call + 1
+    told = run(line).document
+    assert told["measured"]["tables"] == 6
+    assert [path.read_bytes() for path in sorted(Path("model").glob("round-*.npz"))][:saved] == before
+    assert len(Ledger.open("l.db").history()) == 2
+    epsilon, delta = spent("l.db")
+    assert epsilon == pytest.approx(2.0, abs=1e-9)
+    assert epsilon <= 2.0
+    assert delta == pytest.approx(1e-6)
+    assert run(line).code == 0  # it has ended: nothing is left to pay
+    assert spent("l.db") == (epsilon, delta)
+
+
+def test_a_refused_budget_leaves_nothing_behind(run: Runner, people: list[dict[str, str]]) -> None:
+    assert run(f"{FIT} --ledger l.db --json").code == 0
+    said = run(f"{FIT.replace('--out model', '--out again')} --ledger l.db --json")
+    assert said.code == 3
+    assert said.document["error"]["exit_code"] == 3
+    assert not Path("again").exists()
+
+
+def test_another_fit_is_refused(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
+    assert run(FIT).code == 0
+    for other in (FIT.replace("--epsilon 2", "--epsilon 1"), FIT.replace("age,sex", "age,works"), f"{FIT} --seed 1"):
+        said = run(f"{other} --json")
+        assert said.code == 2
+        assert "`out`" in said.document["error"]["message"]
+    write(tmp_path / "people.csv", people[:-1])
+    assert "`out`" in run(f"{FIT} --json").document["error"]["message"]
+
+
+def test_a_fit_goes_on_with_the_ledger_that_paid(
+    run: Runner, people: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first, then in (("", "--ledger other.db"), ("--ledger l.db", ""), ("--ledger k.db", "--ledger other.db")):
+        line = FIT.replace("--out model", f"--out model-{len(first)}{len(then)}")
+        with monkeypatch.context() as patch:
+            interrupt(patch, "_measure", 1)
+            assert run(f"{line} {first}").code == 130
+        said = run(f"{line} {then} --json")
+        assert said.code == 2
+        assert "`ledger`" in said.document["error"]["message"]
+        assert run(f"{line} {first}").code == 0
+    assert not Path("other.db").exists()
+
+
+# --- a saved model ----------------------------------------------------------------------------------------------------
+
+
+def test_answers_hold_the_truth(run: Runner, people: list[dict[str, str]]) -> None:
+    assert run(f"{FIT} --seed 3").code == 0
+    questions: dict[str, Callable[[dict[str, str]], bool]] = {
+        "sex=Female": lambda p: p["sex"] == "Female",
+        "sex=Female and age=30..49": lambda p: p["sex"] == "Female" and 30 <= int(p["age"]) < 50,
+        "at least 2 of: education=Masters, sex=Female, works=(missing)": lambda p: (
+            (p["education"] == "Masters") + (p["sex"] == "Female") + (p["works"] == "") >= 2
+        ),
+        "not (education=School or education=Masters)": lambda p: p["education"] == "Bachelors",
+    }
+    for query, holds in questions.items():
+        told = run("synth answer model --level 0.9999 --json", query).document
+        assert told["query"] == query
+        assert told["basis"] == "measured"
+        assert told["interval"]["low"] <= share(people, holds) <= told["interval"]["high"]
+        assert told["interval"]["low"] <= told["estimate"] <= told["interval"]["high"]
+    told = run("synth answer model --json", "age=18..29 and works=full").document
+    assert told["basis"] == "model"
+    assert told["measured"] is None
+    said = run("synth answer model", "age=18..29 and works=full")
+    assert "no guarantee" in said.out
+    assert "the interval is the noise's" in run("synth answer model", "sex=Female").out
+
+
+@pytest.mark.parametrize("out", ["made.csv", "made.parquet"])
+def test_a_sample_has_the_original_columns_and_values(run: Runner, people: list[dict[str, str]], out: str) -> None:
+    import duckdb
+
+    assert run(f"{FIT} --seed 3").code == 0
+    told = run(f"synth sample model --rows 3000 --out {out} --json").document
+    assert told == {"out": out, "rows": 3000, "columns": list(people[0]), "simulated": True}
+    with duckdb.connect() as db:
+        reader = "read_parquet" if out.endswith("parquet") else "read_csv"
+        found = db.execute(f"SELECT * FROM {reader}('{out}')").fetchall()
+        names = [column[0] for column in db.description]
+    assert names == list(people[0])
+    assert len(found) == 3000
+    ages, schools, sexes, works = zip(*found, strict=True)
+    assert all(isinstance(age, int) and 18 <= age <= 90 for age in ages)
+    assert set(schools) <= set(VALUES["education"])
+    assert set(sexes) == set(VALUES["sex"])
+    assert set(works) == {"full", "part", None}
+    # rounding, and a fit with the noise of epsilon 2
+    assert sexes.count("Female") / 3000 == pytest.approx(share(people, lambda p: p["sex"] == "Female"), abs=0.05)
+    assert run(f"synth sample model --rows 10 --out {out}").code == 2  # never over a file
+
+
+def test_a_sample_is_its_seeds(run: Runner, people: list[dict[str, str]]) -> None:
+    assert run(FIT).code == 0
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert "50 synthetic records" in run(f"synth sample model --rows 50 --out {name}.csv --seed {seed}").out
+    assert Path("a.csv").read_text() == Path("b.csv").read_text() != Path("c.csv").read_text()
+
+
+def test_an_evaluation_is_marked(run: Runner, people: list[dict[str, str]]) -> None:
+    assert run(FIT).code == 0
+    said = run("synth evaluate model people.csv --json")
+    told = said.document
+    assert "NOT PRIVATE" in said.err
+    assert told["mark"].startswith("NOT PRIVATE")
+    assert told["private"] is False
+    assert told["settled"]["queries"] == 28
+    # The largest cell of the workload's two tables is what answering 0 is wrong by.
+    bins = ((18, 30), (30, 40), (40, 50), (50, 65), (65, 91))
+    cells = Counter((p["sex"], next(i for i, (a, b) in enumerate(bins) if a <= int(p["age"]) < b)) for p in people)
+    more = Counter((p["education"], p["sex"], p["works"]) for p in people)
+    assert told["all_zero"]["l_inf"] == pytest.approx(max(*cells.values(), *more.values()) / 3000)
+    assert told["settled"]["l_inf"] < 0.1
+    shown = run("synth evaluate model people.csv")
+    assert "NOT PRIVATE" in shown.out
+    other = run("synth evaluate model people.csv --marginals age,works --json").document
+    assert other["settled"]["queries"] == 15
+
+
+def test_a_report_reads_nothing_and_draws(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
+    assert run(FIT).code == 0
+    (tmp_path / "people.csv").unlink()
+    told = run("synth report model --plot r.png --json").document
+    assert Path("r.png").stat().st_size > 5_000
+    assert told["plot"] == "r.png"
+    ways = [len(m["features"]) for m in told["utility"]["marginals"]]
+    assert (ways.count(1), ways.count(2)) == (4, 1)
+    for marginal in told["utility"]["marginals"]:
+        assert math.fsum(np.ravel(marginal["synthetic"])) == pytest.approx(1, abs=1e-3)
+    said = run("synth report model")
+    assert "noise sd" in said.out
+    assert "Receipt" in said.out
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+PLAIN = f"--marginals age,sex {SMALL} --out m"
+BAD = [
+    (f"synth fit nowhere.csv --schema schema.json {PLAIN}", "path"),
+    (f"synth fit people.csv {PLAIN}", "columns"),
+    (f"synth fit people.csv --columns age sex {PLAIN}", "--domain-from-file"),
+    (f"synth fit people.csv --columns age nothere --domain-from-file {PLAIN}", "columns"),
+    (f"synth fit one.csv --columns age sex --domain-from-file {PLAIN}", "one value"),
+    (f"synth fit many.csv --columns age sex --domain-from-file {PLAIN}", "at most 4096"),
+    (f"synth fit people.csv --schema oneschema.json {PLAIN}", "one value"),
+    (f"synth fit people.csv --schema huge.json {PLAIN}", "at most 65536"),
+    (f"synth fit people.csv --schema people.csv {PLAIN}", "schema"),
+    (f"synth fit people.csv --schema list.json {PLAIN}", "schema"),
+    (f"synth fit people.csv --schema odd.json {PLAIN}", "schema"),
+    (f"synth fit people.csv --schema schema.json --bins age {PLAIN}", "bins"),
+    (f"synth fit people.csv --schema schema.json --bins age=50,40,1 {PLAIN}", "edges of age"),
+    (f"synth fit people.csv --schema schema.json --columns sex --bins age=1,50,90 {PLAIN}", "bins"),
+    (f"synth fit people.csv --schema schema.json {SMALL} --out m", "thresholds"),
+    (f"synth fit people.csv --schema schema.json --thresholds 5-of-5:1 {SMALL} --out m", "number of features"),
+    (f"synth fit people.csv --schema schema.json --thresholds 3-of-2:1 {SMALL} --out m", "thresholds"),
+    (f"synth fit people.csv --schema schema.json --thresholds many {SMALL} --out m", "thresholds"),
+    (f"synth fit people.csv --schema schema.json --thresholds 2-of-2:99 {SMALL} --out m", "count"),
+    (f"synth fit people.csv --schema schema.json --marginals age,sox {SMALL} --out m", "sox"),
+    (f"synth fit people.csv --schema schema.json --law zopf {PLAIN}", "law"),
+    (f"synth fit people.csv --schema schema.json --law zipf:x {PLAIN}", "law"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --workload-seed -1", "workload-seed"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --epsilon 0", "epsilon"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --delta 0", "delta"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --rows 0", "rows"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --method tables --rounds 2", "rounds"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --method tables --select-share 0.5", "select-share"),
+    (
+        f"synth fit people.csv --schema schema.json {PLAIN} --method rap --per-round 1 --rounds 2 --select-share 1",
+        "share",
+    ),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --method rap --rounds 0", "rounds"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --method rap --rounds 9 --per-round 9", "per_round"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --method rap --per-round 1 --memory 1GiB", "memory"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --memory lots", "memory"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --memory 1MB", "memory"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --device abacus", "device"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --table people", "table"),
+    (f"synth fit people.csv --schema schema.json --marginals age,sex {SMALL}", "--out"),
+    (f"synth fit people.csv --schema schema.json {SMALL} --marginals age,sex --out full", "out"),
+    ("synth answer nowhere sex=Male", "model"),
+    ("synth answer full sex=Male", "model"),
+    ("synth sample nowhere --rows 5 --out s.csv", "model"),
+    ("synth report nowhere", "model"),
+    ("synth evaluate nowhere people.csv", "model"),
+]
+
+
+@pytest.mark.parametrize(("line", "name"), BAD, ids=lambda v: v if len(v) < 30 else None)
+def test_bad_input_is_one_sentence(
+    run: Runner, people: list[dict[str, str]], tmp_path: Path, line: str, name: str
+) -> None:
+    write(tmp_path / "one.csv", [{"age": SECRET, "sex": "Male"}] * 3)
+    write(tmp_path / "many.csv", [{"age": f"{SECRET}{i}", "sex": "FM"[i % 2]} for i in range(5000)])
+    files: dict[str, Any] = {
+        "oneschema": {"age": ["30"], "sex": ["Female", "Male"]},
+        "huge": {"age": list(range(70_000)), "sex": ["Female", "Male"]},
+        "list": [1, 2],
+        "odd": {"features": [{"name": "age", "values": "30"}]},
+    }
+    for stem, content in files.items():
+        (tmp_path / f"{stem}.json").write_text(json.dumps(content))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something.txt").write_text("mine")
+    said = run(f"{line} --json")
+    assert said.code == 2
+    assert name in said.document["error"]["message"]
+    assert "\n" not in said.document["error"]["message"]
+    assert SECRET not in said.out + said.err
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (["answer", "model", "sax=Male"], "formula"),
+        (["answer", "model", "sex=Nobody"], "formula"),
+        (["answer", "model", "at least 3 of: sex=Male, works=full"], "formula"),
+        (["answer", "model", "age=31..39"], "age"),
+        (["answer", "model", ""], "formula"),
+        (["answer", "model", "sex=Male", "--level", "1"], "level"),
+        (["sample", "model", "--rows", "0", "--out", "s.csv"], "rows"),
+        (["sample", "model", "--rows", "5", "--out", "s.txt"], "out"),
+        (["sample", "model", "--rows", "5", "--out", "nowhere/s.csv"], "out"),
+        (["evaluate", "model", "nowhere.csv"], "path"),
+        (["evaluate", "model", "schema.json"], "path"),
+        (["evaluate", "model", "people.csv", "--thresholds", "9-of-9:1"], "number of features"),
+        (["evaluate", "model", "people.csv", "--other", "missing"], "other"),
+        (["report", "model", "--plot", "r.txt"], "--plot"),
+    ],
+)
+def test_bad_questions_to_a_model(run: Runner, people: list[dict[str, str]], line: list[str], name: str) -> None:
+    assert run(FIT).code == 0
+    said = run("synth", *line, "--json")
+    assert said.code == 2
+    assert name in said.document["error"]["message"]
+
+
+def test_what_is_not_installed_is_named(
+    run: Runner, people: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    import torch
+
+    if not torch.cuda.is_available():
+        said = run(f"{FIT} --device cuda --json")
+        assert said.code == 2
+        assert "`device`" in said.document["error"]["message"]
+        assert not Path("model").exists()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = run(f"{FIT} --json")
+    assert said.code == 2
+    assert "the extra `synth`" in said.document["error"]["message"]

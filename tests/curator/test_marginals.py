@@ -1,0 +1,86 @@
+"""Exact counts on codes: every form against counting matches person by person."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridp.curator import marginals
+from hybridp.curator.marginals import codes_of, counts, formula_count, read_codes, selected_counts, table_counts
+from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.public.formulas import query_formula
+from hybridp.public.queries import Feature, Schema, Threshold, Workload
+
+SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
+people = st.lists(st.tuples(*(st.integers(0, s - 1) for s in SCHEMA.sizes)), min_size=1, max_size=25)
+WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((3, 1, 2, 0), 2), Threshold((2, 3), 1), Threshold((1,), 1)))
+
+
+def by_hand(rows: list[tuple[int, ...]], work: Workload) -> list[int]:
+    return [
+        sum(sum(row[f] == v for f, v in zip(t.features, cell, strict=True)) >= t.r for row in rows)
+        for t in work.thresholds
+        for cell in product(*(range(SCHEMA.sizes[f]) for f in t.features))
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(people, st.integers(1, 80))
+def test_every_form_counts_the_same_people(rows: list[tuple[int, ...]], most: int) -> None:
+    codes = codes_of(SCHEMA, np.array(rows))
+    wanted = by_hand(rows, WORK)
+    found = list(counts(codes, WORK, most_cells=most))
+    assert np.concatenate([part for _, part in found]).tolist() == wanted
+    assert [piece.start for piece, _ in found] == np.cumsum([0, *(len(part) for _, part in found)])[:-1].tolist()
+    assert selected_counts(codes, WORK.select(np.arange(WORK.queries))).tolist() == wanted
+
+
+@settings(max_examples=20, deadline=None)
+@given(people)
+def test_a_formula_of_a_query_counts_the_same(rows: list[tuple[int, ...]]) -> None:
+    codes = codes_of(SCHEMA, np.array(rows))
+    threshold = Threshold((3, 1, 2), 2)
+    wanted = by_hand(rows, Workload(SCHEMA, (threshold,)))
+    for cell, count in zip(product(*(range(SCHEMA.sizes[f]) for f in threshold.features)), wanted, strict=True):
+        assert formula_count(codes, query_formula(SCHEMA, threshold, cell)) == count
+
+
+def test_rows_in_lots_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = np.random.default_rng(1).integers(0, SCHEMA.sizes, size=(500, 4))
+    whole = table_counts(codes_of(SCHEMA, records), (2, 0))
+    monkeypatch.setattr(marginals, "_LOT", 7)
+    assert np.array_equal(table_counts(codes_of(SCHEMA, records), (2, 0)), whole)
+    assert int(whole.sum()) == 500
+    assert int(table_counts(codes_of(SCHEMA, records[:0]), (2, 0)).sum()) == 0
+
+
+def test_replacing_one_person_moves_one_person() -> None:
+    records = np.random.default_rng(2).integers(0, SCHEMA.sizes, size=(50, 4))
+    other = records.copy()
+    other[7] = (other[7] + 1) % SCHEMA.sizes
+    change = table_counts(codes_of(SCHEMA, other), (0, 1, 2)) - table_counts(codes_of(SCHEMA, records), (0, 1, 2))
+    assert sorted(change[change != 0].tolist()) == [-1, 1]
+
+
+def test_a_file_is_read_once_into_codes(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("b,a\n2,u\n0,v\n")
+    schema = Schema((Feature.categorical("a", ["u", "v"]), Feature.binned("b", [0, 1, 3])))
+    assert read_codes(path, schema).values.tolist() == [[0, 1], [1, 0]]
+
+
+def test_codes_outside_the_schema_are_refused() -> None:
+    with pytest.raises(UnusableRows, match="codes from 0 to 2"):
+        codes_of(SCHEMA, np.array([[0, 3, 0, 0]]))
+    with pytest.raises(InvalidInput, match="4 columns"):
+        codes_of(SCHEMA, np.array([[0, 0]]))
+    with pytest.raises(InvalidInput, match="whole numbers"):
+        codes_of(SCHEMA, np.array([[0.5, 0, 0, 0]]))
+    other = Workload(Schema.from_domain({"a": 2, "b": 2}), (Threshold((0, 1), 1),))
+    with pytest.raises(InvalidInput, match="schema of the codes"):
+        next(counts(codes_of(SCHEMA, np.zeros((1, 4), dtype=int)), other))

@@ -1,0 +1,204 @@
+"""Fits in rounds: what is charged and when, interruption at every point, determinism, accuracy on made-up rows."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp.bench.synth import all_zero, evaluate
+from hybridp.curator import synth as curating
+from hybridp.curator.marginals import Codes, codes_of
+from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.ledger import Ledger, tight_epsilon
+from hybridp.protocols import synth as protocol
+from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_file, fit_synth, load_model
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.randomness import seeded, synthetic_data_generator
+
+SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2})
+WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))
+PROMISE = ApproxDP(1.0, 1e-7)
+
+
+def rows(people: int, seed: int = 1) -> Codes:
+    rng = synthetic_data_generator(seeded(seed))
+    kind = rng.integers(0, 2, people)
+    columns = [
+        np.where(rng.random(people) < 0.7, (kind * 2 + f) % s, rng.integers(0, s, people))
+        for f, s in enumerate(SCHEMA.sizes)
+    ]
+    return codes_of(SCHEMA, np.stack(columns, axis=1))
+
+
+def study(method: str = "tables", **changes: Any) -> SynthStudy:
+    given: dict[str, Any] = {"rounds": 3, "per_round": 2, "rows": 60} | changes
+    return SynthStudy(WORK, given.pop("guarantee", PROMISE), method, **given)  # type: ignore[arg-type]
+
+
+def ledger(folder: Path, total: float = 1.0) -> Ledger:
+    return Ledger.create(folder / "study.ledger", {"trusted": ApproxDP(total, 1e-7)})
+
+
+@pytest.mark.parametrize("method", ["tables", "queries"])
+def test_a_fit_spends_the_guarantee_and_no_more(method: str, tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    model = fit_synth(rows(2000), study(method), ledger=book, rng=seeded(1))
+    [account] = book.accounts()
+    assert 1 - 1e-8 < account.spent.epsilon <= 1
+    assert account.spent.delta == 1e-7
+    assert len(book.history()) == len(study(method).plan) == len(model.receipt.ledger_entries)
+    assert tight_epsilon(book, "trusted", 1e-7) <= 1 + 1e-9
+    # The noise that was really added, composed by the definition of zCDP.
+    spent = sum((1 / t.sigma**2) for t in model.tables) + sum(len(q.flat) / (2 * q.sigma**2) for q in model.queries)
+    rho = math.fsum(use.rho for use in study(method).plan)
+    assert spent == pytest.approx(rho if method == "tables" else rho * 0.25)
+    with pytest.raises(BudgetExceeded):
+        fit_synth(rows(2000), study(method), ledger=book, rng=seeded(1))
+
+
+def test_every_round_is_charged_before_the_rows_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = ledger(tmp_path)
+    seen = []
+    real = curating.top_errors
+
+    def watched(*given: Any, **named: Any) -> Any:
+        seen.append(len(book.history()))
+        return real(*given, **named)
+
+    monkeypatch.setattr(curating, "top_errors", watched)
+    fit_synth(rows(500), study("queries"), ledger=book, rng=seeded(1))
+    assert seen == [1, 2, 3]
+
+
+def test_an_overdraft_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    book = ledger(tmp_path, total=0.9)
+    with pytest.raises(BudgetExceeded):
+        fit_synth(rows(500), study("queries"), ledger=book, rng=seeded(1))
+    assert book.history() == []
+
+
+class Killed(BaseException):
+    """Stands in for the end of the process: nothing of ours catches it."""
+
+
+@pytest.mark.parametrize("method", ["tables", "queries"])
+@pytest.mark.parametrize("at", ["before measuring", "before saving", "after saving", "before the fit is saved"])
+def test_an_interrupted_fit_goes_on_without_paying_twice(
+    method: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fit_synth(rows(800), study(method), rng=seeded(7))
+    book, out = ledger(tmp_path), tmp_path / "model"
+    calls = {"n": 0}
+
+    def killing(real: Any, *, after: bool) -> Any:
+        def run(*given: Any, **named: Any) -> Any:
+            calls["n"] += 1
+            if calls["n"] == 2 and not after:
+                raise Killed
+            found = real(*given, **named)
+            if calls["n"] == 2:
+                raise Killed
+            return found
+
+        return run
+
+    with monkeypatch.context() as patch:
+        if at in ("before measuring", "before saving"):
+            patch.setattr(protocol, "_measure", killing(protocol._measure, after=at == "before saving"))
+        elif at == "after saving":
+            patch.setattr(protocol, "_project", killing(protocol._project, after=False))
+        else:
+            patch.setattr(protocol, "_project", killing(protocol._project, after=True))
+        with pytest.raises(Killed):
+            fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(7))
+    with pytest.raises(InvalidInput, match="must be a fit that has ended"):
+        load_model(out)
+    resumed = fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(7))
+    assert np.array_equal(resumed.data.numpy(), whole.data.numpy())
+    assert len(book.history()) == len(study(method).plan)
+    assert 1 - 1e-8 < book.accounts()[0].spent.epsilon <= 1
+    again = fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(8))
+    assert np.array_equal(again.data.numpy(), whole.data.numpy())
+    assert len(book.history()) == len(study(method).plan)
+
+
+def test_a_folder_of_another_study_or_of_other_things_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    fit_synth(rows(300), study(), folder=out, rng=seeded(1))
+    with pytest.raises(InvalidInput, match="`out`"):
+        fit_synth(rows(300), study(rows=61), folder=out, rng=seeded(1))
+    with pytest.raises(InvalidInput, match="`out`"):
+        fit_synth(rows(301), study(), folder=out, rng=seeded(1))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    with pytest.raises(InvalidInput, match="`out`"):
+        fit_synth(rows(300), study(), folder=tmp_path / "other", rng=seeded(1))
+
+
+@pytest.mark.parametrize("method", ["tables", "queries"])
+def test_seeded_fits_are_deterministic_and_say_that_they_protect_nobody(method: str) -> None:
+    first, second = (fit_synth(rows(500), study(method), rng=seeded(3)) for _ in range(2))
+    assert np.array_equal(first.data.numpy(), second.data.numpy())
+    other = fit_synth(rows(500), study(method), rng=seeded(4))
+    assert not np.array_equal(first.data.numpy(), other.data.numpy())
+    assert first.simulated
+    assert any("SIMULATION" in line for line in first.receipt.assumes)
+    assert not fit_synth(rows(500), study(method)).simulated
+
+
+@pytest.mark.parametrize("method", ["tables", "queries"])
+def test_a_budget_that_leaves_no_signal_is_warned_about(method: str) -> None:
+    poor = study(method, guarantee=ApproxDP(0.01, 1e-9))
+    with pytest.warns(NoSignalWarning, match="leaves no signal"):
+        model = fit_synth(rows(100), poor, rng=seeded(1))
+    assert any("no signal" in line for line in model.receipt.assumes)
+
+
+@pytest.mark.parametrize(("method", "most"), [("tables", 0.03), ("queries", 0.12)])
+def test_made_up_rows_are_answered_well(method: str, most: float) -> None:
+    codes = rows(5000)
+    model = fit_synth(codes, study(method, rounds=12, rows=200), rng=seeded(5))
+    found = evaluate(model, codes)
+    assert found["settled"]["l_inf"] < most < all_zero(codes, WORK).l_inf / 3
+    assert found["private"] is False
+
+
+def test_a_file_is_read_by_the_schema(tmp_path: Path) -> None:
+    codes = rows(400)
+    lines = ["a,b,c,d", *(",".join(map(str, record)) for record in codes.values.T.tolist())]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    found = fit_file(tmp_path / "rows.csv", study(), rng=seeded(2))
+    assert np.array_equal(found.data.numpy(), fit_synth(codes, study(), rng=seeded(2)).data.numpy())
+    book = ledger(tmp_path)
+    (tmp_path / "bad.csv").write_text("a,b,c,d\n0,9,0,0\n1,1,1,1\n")
+    with pytest.raises(InvalidInput):
+        fit_file(tmp_path / "bad.csv", study(), ledger=book, rng=seeded(2))
+    assert book.history() == []
+
+
+def test_impossible_studies_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="`rounds times per_round` must be at most"):
+        study("queries", rounds=1000)
+    with pytest.raises(InvalidInput, match="`method`"):
+        study("magic")
+    with pytest.raises(InvalidInput, match="`rows`"):
+        study(rows=0)
+    with pytest.raises(InvalidInput, match="`delta`"):
+        study(guarantee=ApproxDP(1.0, 0.0))
+
+
+def test_two_fits_in_one_folder_are_refused_while_one_runs(tmp_path: Path) -> None:
+    from hybridp.protocols.synth_files import Folder
+
+    study: dict[str, object] = {"rounds": 1}
+    with Folder.open(tmp_path / "model", study, people=10, simulated=True):
+        again = Folder.open(tmp_path / "model", study, people=10, simulated=True)
+        with pytest.raises(InvalidInput, match="in use by another fit"), again:
+            pass
+    with Folder.open(tmp_path / "model", study, people=10, simulated=True):
+        pass  # free again

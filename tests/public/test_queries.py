@@ -1,0 +1,150 @@
+"""Schemas, thresholds and their implicit queries: numbering, slabs, and r-of-k answers by counting matches."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridp.errors import InvalidInput
+from hybridp.public.queries import (
+    MOST_VALUES,
+    Feature,
+    Schema,
+    Selection,
+    Threshold,
+    Workload,
+    at_least,
+    at_least_coefficients,
+    pieces,
+)
+
+SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 2})
+
+
+def test_labels_of_bins_and_missing() -> None:
+    assert Feature.binned("x", [0, 1, 2, 4]).values == ("0", "1", "2..4")
+    assert Feature.binned("x", [0.0, 0.5, 1.5]).values == ("0.0..0.5", "0.5..1.5")
+    feature = Feature.categorical("x", ["u", "v"], missing=True)
+    assert feature.size == 3
+    assert feature.code("v") == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: Feature.categorical("x", ["only"]), "at least 2"),
+        (lambda: Feature.categorical("x", ["u", "u"]), "different"),
+        (lambda: Feature.binned("x", [0, 1]), "at least 2"),
+        (lambda: Feature.binned("x", [0, 2, 1]), "ascending"),
+        (lambda: Feature.binned("x", [0, 1, math.inf]), "finite"),
+        (lambda: Schema.from_domain({"x": MOST_VALUES + 1}), "at most"),
+        (lambda: Schema(()), "at least one"),
+        (lambda: Schema((*SCHEMA.features, SCHEMA.features[0])), "different names"),
+        (lambda: SCHEMA.index("salary"), "one of a, b, c, d"),
+        (lambda: Threshold((0, 0), 1), "different"),
+        (lambda: Threshold((0, 1), 3), "between 1 and k"),
+        (lambda: Workload(SCHEMA, ()), "at least one"),
+        (lambda: Workload(SCHEMA, (Threshold((0, 1, 2, 3, 4), 1),)), "number of features"),
+        (lambda: Workload(SCHEMA, (Threshold((0, 7), 1),)), "below 4"),
+        (
+            lambda: Workload(Schema.from_domain({f"f{i}": 60_000 for i in range(4)}), (Threshold((0, 1, 2, 3), 1),)),
+            "2^62",
+        ),
+        (lambda: Workload(SCHEMA, (Threshold((0, 1), 1),)).select(np.array([6])), "from 0 to 5"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_in_one_sentence(make: object, names: str) -> None:
+    with pytest.raises(InvalidInput, match=names.replace("^", "\\^")) as refused:
+        make()  # type: ignore[operator]
+    assert str(refused.value).count("\n") == 0
+
+
+def test_a_schema_survives_json() -> None:
+    schema = Schema((Feature.binned("age", [0, 30, 60.5], missing=True), Feature.categorical("sex", ["F", "M"])))
+    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+    assert schema.offsets == (0, 3)
+
+
+thresholds = st.permutations(range(4)).flatmap(
+    lambda order: st.integers(1, 4).flatmap(
+        lambda k: st.integers(1, k).map(lambda r: Threshold(tuple(order[:k]), r))  # type: ignore[arg-type]
+    )
+)
+workloads = st.lists(thresholds, min_size=1, max_size=3).map(lambda ts: Workload(SCHEMA, tuple(ts)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(workloads, st.integers(1, 60))
+def test_pieces_tile_the_query_numbers(work: Workload, most: int) -> None:
+    at = 0
+    for piece in pieces(work, most_cells=most):
+        assert piece.start == at
+        assert piece.cells <= most
+        # The slab's own cells, numbered by hand in C order, are the consecutive numbers that it claims.
+        sizes = [SCHEMA.sizes[f] for f in piece.threshold.features]
+        cells = [int(np.ravel_multi_index(c, sizes)) for c in product(*(range(*span) for span in piece.ranges))]
+        assert cells == list(
+            range(at - int(work.starts[piece.index]), at - int(work.starts[piece.index]) + piece.cells)
+        )
+        at += piece.cells
+    assert at == work.queries
+
+
+@settings(max_examples=40, deadline=None)
+@given(workloads)
+def test_query_numbers_name_every_target_once(work: Workload) -> None:
+    found = work.select(np.arange(work.queries))
+    wanted = [
+        (t.r, tuple(SCHEMA.offsets[f] + v for f, v in zip(t.features, targets, strict=True)))
+        for t in work.thresholds
+        for targets in product(*(range(SCHEMA.sizes[f]) for f in t.features))
+    ]
+    rows = [(int(r), tuple(int(c) for c in row if c >= 0)) for r, row in zip(found.r, found.columns, strict=True)]
+    assert rows == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_at_least_counts_matching_axes(shape: list[int], data: st.DataObject) -> None:
+    r = data.draw(st.integers(1, len(shape)))
+    cells = math.prod(shape)
+    table = np.array(data.draw(st.lists(st.integers(0, 9), min_size=cells, max_size=cells))).reshape(shape)
+    found = at_least(table, r)
+    for cell in product(*(range(s) for s in shape)):
+        mass = sum(int(table[o]) for o in np.ndindex(*shape) if sum(x == y for x, y in zip(o, cell, strict=True)) >= r)
+        assert found[cell] == mass
+    other = np.arange(cells).reshape(shape) % 5
+    assert int((at_least(table, r) * other).sum()) == int((table * at_least(other, r)).sum())
+
+
+def test_coefficients_of_inclusion_and_exclusion() -> None:
+    # With j of k events true, sum_i c_i C(j, i) must be 1 exactly when j >= r.
+    for k in range(1, 8):
+        for r in range(1, k + 1):
+            c = at_least_coefficients(r, k)
+            for j in range(k + 1):
+                assert sum(int(c[i]) * math.comb(j, i) for i in range(k + 1)) == int(j >= r)
+
+
+def test_selections_of_different_k_join() -> None:
+    one = Selection(np.array([[3]]), np.array([1]))
+    two = Selection(np.array([[0, 4], [1, 2]]), np.array([2, 1]))
+    both = one.concat(two)
+    assert both.columns.tolist() == [[3, -1], [0, 4], [1, 2]]
+    assert both.k.tolist() == [1, 2, 2]
+    assert both.take(np.array([2])).r.tolist() == [1]
+
+
+def test_a_workload_of_billions_is_never_listed() -> None:
+    schema = Schema.from_domain({f"f{i}": 1000 for i in range(5)})
+    work = Workload(schema, (Threshold((0, 1, 2, 3, 4), 2),))
+    assert work.queries == 10**15
+    piece = next(pieces(work, most_cells=10**6))
+    assert piece.cells == 10**6
+    assert work.select(np.array([10**15 - 1])).columns.tolist() == [[999, 1999, 2999, 3999, 4999]]

@@ -1,0 +1,164 @@
+"""The published model: answers with intervals that cover, records, files that come back as they went."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.blend.relaxed import one_hot
+from hybridp.curator.marginals import Codes, codes_of, formula_count
+from hybridp.curator.synth import measure_table
+from hybridp.errors import InvalidInput
+from hybridp.protocols.synth import SynthStudy, fit_synth, load_model
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.formulas import parse_formula
+from hybridp.public.queries import Feature, Schema, Threshold, Workload
+from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.release.synth import SyntheticModel
+
+SCHEMA = Schema(
+    (
+        Feature.categorical("sex", ["Female", "Male"]),
+        Feature.binned("age", [20, 30, 40, 60], missing=True),
+        Feature.categorical("job", ["x", "y", "z"], missing=True),
+        Feature.binned("score", [0.0, 0.5, 1.0]),
+    )
+)
+WORK = Workload(SCHEMA, (Threshold((2, 0, 1), 3), Threshold((0, 2, 3), 2)))
+
+
+def rows(people: int = 3000) -> Codes:
+    rng = synthetic_data_generator(seeded(2))
+    sex = rng.integers(0, 2, people)
+    columns = [sex, np.minimum(sex + rng.integers(0, 3, people), 3), (sex * 2 + rng.integers(0, 2, people)) % 4]
+    return codes_of(SCHEMA, np.stack([*columns, rng.integers(0, 2, people)], axis=1))
+
+
+STUDY = SynthStudy(WORK, ApproxDP(1.0, 1e-6), rows=80)
+
+
+@pytest.fixture(scope="module")
+def model() -> SyntheticModel:
+    return fit_synth(rows(), STUDY, rng=seeded(1))
+
+
+def test_saved_models_come_back(model: SyntheticModel, tmp_path: Path) -> None:
+    for study in (STUDY, SynthStudy(WORK, ApproxDP(1.0, 1e-6), "queries", 3, 2, rows=50)):
+        fitted = fit_synth(rows(), study, folder=tmp_path / study.method, rng=seeded(1))
+        back = load_model(tmp_path / study.method)
+        assert np.array_equal(back.data.numpy(), fitted.data.numpy())
+        assert back.to_dict() == fitted.to_dict()
+        assert back.receipt == fitted.receipt
+        assert back.workload == WORK
+        for mine, theirs in zip(back.tables, fitted.tables, strict=True):
+            assert (mine.features, mine.sigma) == (theirs.features, theirs.sigma)
+            assert np.array_equal(mine.counts, theirs.counts)
+        for asked, other in zip(back.queries, fitted.queries, strict=True):
+            assert np.array_equal(asked.selection.columns, other.selection.columns)
+        for (_, first), (_, second) in zip(back.answers(), fitted.answers(), strict=True):
+            assert np.array_equal(first, second)
+    assert np.array_equal(load_model(tmp_path / "tables").data.numpy(), model.data.numpy())
+    with pytest.raises(InvalidInput, match="`model`"):
+        load_model(tmp_path / "nothing")
+    (tmp_path / "tables" / "round-001.npz").write_bytes(b"no archive")
+    with pytest.raises(InvalidInput, match="`model` must hold readable files"):
+        load_model(tmp_path / "tables")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sex=Female",
+        "sex=Female and age=20..29",
+        "at least 2 of: sex=Female, age=30..39, job=x",
+        "not (job=y or age=40..60)",
+        "job=z and sex=Male",
+    ],
+)
+def test_intervals_of_measured_answers_cover_the_truth(text: str, model: SyntheticModel) -> None:
+    codes = rows()
+    truth = formula_count(codes, parse_formula(SCHEMA, text)) / codes.people
+    found, rng = [], seeded(9)
+    for _ in range(250):
+        again = tuple(measure_table(codes, t.features, t.sigma, rng=rng) for t in model.tables)
+        found.append(replace(model, tables=again).answer(text, level=0.8))
+    assert all(a.basis == "measured" and a.low <= a.estimate <= a.high for a in found)
+    inside = sum(a.low <= truth <= a.high for a in found)
+    assert 1e-6 < stats.binom.cdf(inside, 250, 0.8) < 1 - 1e-6
+    halves = [(a.high - a.low) / 4 for a in found]
+    narrow = sum(abs(truth - (a.measured or 0.0)) <= half for a, half in zip(found, halves, strict=True))
+    assert stats.binom.cdf(narrow, 250, 0.8) < 1e-6  # half the width does not cover
+
+
+def test_an_answer_that_nobody_measured_says_so(model: SyntheticModel) -> None:
+    found = model.answer("age=20..29 and score=0.0..0.5")
+    assert found.basis == "model"
+    assert found.measured is None
+    assert found.low <= found.estimate <= found.high
+    assert found.to_dict()["interval"]["level"] == 0.95
+    with pytest.raises(InvalidInput, match="sex"):
+        model.answer("sex=Other")
+    with pytest.raises(InvalidInput, match="`level`"):
+        model.answer("sex=Male", level=1.0)
+
+
+def test_answers_follow_the_measurements_in_any_order_of_features(model: SyntheticModel) -> None:
+    turned = Workload(SCHEMA, (Threshold((1, 2, 0), 3), Threshold((0, 1, 2), 3)))
+    (_, first), (_, second) = model.answers(turned)
+    shape = [SCHEMA.sizes[f] for f in (1, 2, 0)]
+    assert np.transpose(first.reshape(shape), (2, 0, 1)).ravel() == pytest.approx(second, abs=1e-6)
+    in_parts = np.concatenate([part for _, part in model.answers(turned, most_cells=7)])
+    assert in_parts == pytest.approx(np.concatenate([first, second]), abs=1e-6)
+    # A D' that is plainly wrong is moved to where the measurements allow it.
+    wrong = replace(model, data=one_hot(np.zeros((5, 4), dtype=np.int64), SCHEMA.sizes))
+    (_, settled), _ = wrong.answers(turned)
+    [table] = [t for t in model.tables if t.features == (0, 1, 2)]
+    reach = np.sqrt(2 * np.log(table.counts.size)) * table.sigma / model.people
+    measured = np.transpose(table.counts, (1, 2, 0)).ravel() / model.people
+    assert np.all(settled <= np.maximum(measured + reach, 0) + 1e-12)
+    assert np.all(settled >= np.maximum(measured - reach, 0) - 1e-12)
+    assert settled.max() < 0.9
+
+
+def test_samples_have_the_original_columns_and_values(model: SyntheticModel, tmp_path: Path) -> None:
+    found = model.sample(500, seed=3)
+    assert list(found) == ["sex", "age", "job", "score"]
+    assert set(found["sex"]) <= {"Female", "Male"}
+    assert set(found["job"]) <= {"x", "y", "z", None}
+    ages = [age for age in found["age"] if age is not None]
+    assert all(isinstance(age, int) and 20 <= age <= 60 for age in ages)
+    assert all(0 <= score <= 1 for score in found["score"])
+    assert model.sample(500, seed=3) == found != model.sample(500, seed=4)
+    share = found["sex"].count("Female") / 500
+    assert abs(share - model.answer("sex=Female").synthetic) < 0.12
+    for name in ("out.csv", "out.parquet"):
+        model.write_sample(tmp_path / name, 40)
+        with duckdb.connect() as db:
+            found_rows = db.execute(f"SELECT count(*), min(age) >= 20 FROM '{tmp_path / name}'").fetchall()
+        assert found_rows == [(40, True)]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv", "out.parquet"]
+    with pytest.raises(InvalidInput, match="`out`"):
+        model.write_sample(tmp_path / "out.txt", 40)
+
+
+def test_the_utility_report_knows_only_what_was_measured(model: SyntheticModel) -> None:
+    report = model.utility()
+    json.dumps(report)
+    assert set(report["classes"]) == {"1-of-1", "2-of-2", "3-of-3"}
+    assert len(report["marginals"]) == 4 + 3
+    first = report["marginals"][0]
+    [table] = [t for t in model.tables if t.features == (0,)]
+    assert first["measured"] == pytest.approx((table.counts / model.people).tolist())
+    assert sum(first["synthetic"]) == pytest.approx(1.0, abs=1e-5)
+    for part in report["classes"].values():
+        assert part["rms_difference"] < 3 * part["noise_sd"] + 0.01
+    plain = model.to_dict()
+    json.dumps(plain)
+    assert plain["simulated"] is True
+    assert "SIMULATED" in str(model)

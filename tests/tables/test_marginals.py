@@ -1,0 +1,87 @@
+"""Codes and grouped counts through SQL, against counting by hand in Python."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.public.queries import Feature, Schema
+from hybridp.tables import open_rows
+from hybridp.tables.marginals import codes, table_counts
+
+SCHEMA = Schema(
+    (
+        Feature.categorical("city", ["Oslo", "it's", "a, b"], missing=True),
+        Feature.binned("age", [0, 18, 65, 120], missing=True),
+        Feature.categorical("sex", ["F", "M"]),
+    )
+)
+LABELS = [["Oslo", "it's", "a, b", ""], ["0", "17.9", "18", "64", "65", "120", ""], ["F", "M"]]
+CODES = [[0, 1, 2, 3], [0, 0, 1, 1, 2, 2, 3], [0, 1]]
+people = st.lists(
+    st.tuples(*(st.integers(0, len(labels) - 1) for labels in LABELS)),
+    min_size=1,
+    max_size=30,
+)
+
+
+def save(path: Path, records: list[tuple[str, ...]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("sex", "age", "city"), *((r[2], r[1], r[0]) for r in records)])
+    return path
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(people)
+def test_sql_counts_are_those_by_hand(tmp_path: Path, picks: list[tuple[int, ...]]) -> None:
+    path = save(tmp_path / "people.csv", [tuple(LABELS[i][p] for i, p in enumerate(row)) for row in picks])
+    by_hand = [tuple(CODES[i][p] for i, p in enumerate(row)) for row in picks]
+    tuples = [(0,), (0, 1), (2, 0, 1), (1, 0), (1, 2)]
+    with open_rows(path, threads=1) as rows:
+        assert [tuple(row) for row in codes(rows, SCHEMA).T.tolist()] == by_hand
+        tables = table_counts(rows, SCHEMA, tuples)
+    for features, table in zip(tuples, tables, strict=True):
+        assert table.shape == tuple(SCHEMA.sizes[f] for f in features)
+        seen = Counter(tuple(row[f] for f in features) for row in by_hand)
+        assert {cell: int(table[cell]) for cell in zip(*np.nonzero(table), strict=True)} == dict(seen)
+
+
+@pytest.mark.parametrize(
+    "bad", [("Rome", "3", "F"), ("Oslo", "-1", "F"), ("Oslo", "x7", "F"), ("Oslo", "3", ""), ("Oslo", "3", "f")]
+)
+def test_a_value_that_is_not_listed_is_refused_and_not_repeated(tmp_path: Path, bad: tuple[str, ...]) -> None:
+    path = save(tmp_path / "people.csv", [("Oslo", "3", "M"), bad])
+    with open_rows(path, threads=1) as rows:
+        for read in (lambda: codes(rows, SCHEMA), lambda: table_counts(rows, SCHEMA, [(0, 1), (2,)])):
+            with pytest.raises(UnusableRows, match="must hold only") as refused:
+                read()
+            assert "Rome" not in str(refused.value)
+            assert "x7" not in str(refused.value)
+
+
+def test_others_count_as_missing_where_asked(tmp_path: Path) -> None:
+    schema = Schema(SCHEMA.features[:2])
+    path = save(tmp_path / "people.csv", [("Rome", "300", "F"), ("Oslo", "nan", "M"), ("(missing)", "", "M")])
+    with open_rows(path, threads=1) as rows:
+        assert codes(rows, schema, other="missing").T.tolist() == [[3, 3], [0, 3], [3, 3]]
+        with pytest.raises(InvalidInput, match="every feature has that category"):
+            codes(rows, SCHEMA, other="missing")
+        with pytest.raises(InvalidInput, match="must be a column"):
+            codes(rows, Schema((Feature.categorical("job", ["a", "b"]),)))
+
+
+def test_numbers_in_a_typed_table(tmp_path: Path) -> None:
+    import duckdb
+
+    path = tmp_path / "typed.parquet"
+    duckdb.execute(f"COPY (SELECT * FROM (VALUES (1, 2.5), (0, NULL), (1, 7.0)) t(flag, size)) TO '{path}'")
+    schema = Schema((Feature.categorical("flag", ["0", "1"]), Feature.binned("size", [0, 5, 7], missing=True)))
+    with open_rows(path, threads=1) as rows:
+        assert codes(rows, schema).tolist() == [[1, 0, 1], [0, 2, 1]]
