@@ -14,7 +14,9 @@ from importlib import import_module
 NAMES = ("samplers", "local_users", "weights", "rows", "coverage", "utility")
 # Only when named: they write pages of results, take minutes, or want data or peers that must be fetched first.
 STUDIES = ("adpm", "mixed_trust", "oracles", "blender", "heavy_real", "heavy_rows", "heavy_speed")
+STUDIES += ("pareto_svt", "pareto_overhead", "pareto_adult", "dpsgd")
 STUDIES += ("kmeans", "kmeans_peers")
+STUDIES += ("service_uploads", "service_kill", "service_release", "service_fuzz")
 ARGUMENTS: dict[str, list[str]] = {
     "local_users": [],
     "rows": ["--rows", "1e7"],

@@ -25,7 +25,8 @@ from hybridp.cli.app import main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
-GUIDES = ("quickstart", "privacy-model", "errata", "personal", "heavy-hitters", "vector-mean", "kmeans")
+GUIDES = ("quickstart", "privacy-model", "errata", "personal", "heavy-hitters", "vector-mean", "kmeans", "synth")
+GUIDES += ("pareto", "service", "papers")
 RUN = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in GUIDES)]
 NOISELESS = ("plan", "amplify", "ledger create")
 LEFT_OUT = "…"

@@ -59,7 +59,7 @@ class Fit:
     learning_rate: float = 0.02
     floor: float = 1e-3
     large: int = 1 << 15
-    every: int = 8
+    every: int = 12
     most_cells: int = MOST_ENTRIES
 
     def __post_init__(self) -> None:

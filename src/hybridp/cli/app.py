@@ -72,6 +72,42 @@ ledger = _group(
         "show": ("hybridp.cli.ledger:show", "Accounts and history of a ledger file."),
     },
 )
+synth = _group(
+    "synth",
+    "Private synthetic data: fit once, ask as often as you like.",
+    {
+        "fit": ("hybridp.cli.synth:fit", "Fit a synthetic data set to a table, with receipt; resumes."),
+        "answer": ("hybridp.cli.synth:answer", "The share of people for whom a query holds, with uncertainty."),
+        "sample": ("hybridp.cli.synth:sample", "Synthetic records with the original columns and values."),
+        "evaluate": ("hybridp.cli.synth:evaluate", "True errors against the real file. NOT PRIVATE."),
+        "report": ("hybridp.cli.synth:report", "How good it is, from what was paid for."),
+    },
+)
+pareto = _group(
+    "pareto",
+    "The privacy-utility front of a mechanism with knobs.",
+    {
+        "run": ("hybridp.cli.pareto:run", "Find the front of a problem."),
+        "front": ("hybridp.cli.pareto:front", "The front that a run has measured."),
+        "suggest": ("hybridp.cli.pareto:suggest", "The setting for an epsilon."),
+        "compare": ("hybridp.cli.pareto:compare", "Two runs side by side."),
+    },
+)
+study = _group(
+    "study",
+    "Studies of the collection service.",
+    {
+        "create": ("hybridp.cli.study:create", "A new study from a plan."),
+        "list": ("hybridp.cli.study:listing", "All studies."),
+        "invite": ("hybridp.cli.study:invite", "Single-use links."),
+        "close": ("hybridp.cli.study:close", "No more reports."),
+        "phase-two": ("hybridp.cli.study:phase_two", "Heavy hitters: invite local people."),
+        "release": ("hybridp.cli.study:release", "Charge and publish."),
+        "export": ("hybridp.cli.study:export", "Plan, ledger, releases, local reports."),
+        "analyst": ("hybridp.cli.study:analyst", "Make or revoke a key."),
+        "rotate-key": ("hybridp.cli.study:rotate_key", "A new sealing key."),
+    },
+)
 
 cli = LazyGroup(
     name="hybridp",
@@ -86,7 +122,11 @@ cli = LazyGroup(
         "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),
         "amplify": ("hybridp.cli.app:amplify", "Privacy against someone who sees only the output."),
         "ledger": ("hybridp.cli.app:ledger", "Who was charged what."),
-        "papers": ("hybridp.cli.papers:papers", "Stand-in data of the papers."),
+        "synth": ("hybridp.cli.app:synth", "Private synthetic data: fit once, ask as often as you like."),
+        "pareto": ("hybridp.cli.app:pareto", "The privacy-utility front of a mechanism with knobs."),
+        "serve": ("hybridp.cli.serve:serve", "Run the collection service."),
+        "study": ("hybridp.cli.app:study", "Studies of the service."),
+        "papers": ("hybridp.cli.papers:papers", "Figures of the papers with their claims, and stand-in data."),
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

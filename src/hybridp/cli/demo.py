@@ -40,16 +40,44 @@ RULES = ("tcm-only", "full-lm", "pwh", "kvh", "adaptive")
     show_default=True,
     help="Where to put files.",
 )
-@click.option("--people", type=count, default=250_000, show_default=True, help="How many made-up people.")
-@click.option("--opt-in", type=float, default=0.01, show_default=True, help="The share that trusts.")
+@click.option("--people", type=count, help="How many made-up people [250,000; 10,000 with --serve].")
+@click.option("--opt-in", type=float, help="The share that trusts [.01; .05 with --serve].")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="What everyone is promised.")
 @click.option("--trials", type=count, default=60, show_default=True, help="Simulated collections for the comparison.")
+@click.option("--serve", is_flag=True, help="Instead: a study online that made-up people answer while you watch.")
+@click.option("--seconds", type=float, default=300.0, show_default=True, help="--serve: until the last one comes.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="--serve: where.")
+@click.option("--stay/--leave", default=True, show_default=True, help="--serve: until Ctrl-C, or until all have come.")
 @json_option
-def demo(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as_json: bool) -> None:
+def demo(
+    out: Path,
+    people: int | None,
+    opt_in: float | None,
+    epsilon: float,
+    trials: int,
+    serve: bool,
+    seconds: float,
+    port: int,
+    stay: bool,
+    as_json: bool,
+) -> None:
     """A tour in under a minute: 250,000 generated people, 1 % of whom trust the curator.
 
-    The people are made up; the mechanisms, the ledger and the noise of the release are the real ones.
+    The people are made up; the mechanisms, the ledger and the noise of the release are the real ones. With --serve a
+    study goes online and 10,000 people arrive over five minutes.
     """
+    if serve:
+        from hybridp.cli.demo_serve import run
+
+        many, share = 10_000 if people is None else people, 0.05 if opt_in is None else opt_in
+        found = run(out, people=many, opt_in=share, epsilon=epsilon, seconds=seconds, port=port, stay=stay)
+        if as_json:
+            emit(found)
+        return
+    _tour(out, 250_000 if people is None else people, 0.01 if opt_in is None else opt_in, epsilon, trials, as_json)
+
+
+def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as_json: bool) -> None:
     import numpy as np
 
     from hybridp.bench.planning import plan_mean

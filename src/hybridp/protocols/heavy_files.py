@@ -38,7 +38,14 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
 
-__all__ = ["RecordColumns", "combine_reports", "release_heavy_hitters", "write_invitation", "write_record_reports"]
+__all__ = [
+    "RecordColumns",
+    "combine_reports",
+    "publish_heavy",
+    "release_heavy_hitters",
+    "write_invitation",
+    "write_record_reports",
+]
 
 _VERSION = 1
 _SIMULATED = " SIMULATED"
@@ -114,7 +121,7 @@ def release_heavy_hitters(
         found, local_people, (invite, estimates, told) = _discover(
             path, study, columns, table, rng, report_here, raw_local=simulate_local
         )
-        return _publish(
+        return publish_heavy(
             study, found, invite, estimates, told, local_people, tuple(entries), rng.simulated, simulate_local
         )
 
@@ -297,13 +304,13 @@ def combine_reports(
         _, estimates = blender.trim(found, study)
         drawn = about.text + _SIMULATED in answered
         both = (*about.entries, *entries)
-        return _publish(study, found, invite, estimates, told, told.people, both, about.simulated, drawn, level)
+        return publish_heavy(study, found, invite, estimates, told, told.people, both, about.simulated, drawn, level)
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
 
 
-def _publish(
+def publish_heavy(
     study: HeavyStudy,
     found: OptInCounts,
     invite: Invitation,
@@ -315,6 +322,10 @@ def _publish(
     simulated_local: bool,
     level: float | None = None,
 ) -> HeavyRelease:
+    """Blend what the trusted said with the local reports (None: nobody was asked): post-processing, nothing is drawn.
+
+    `entries` are the ledger's; `seeded` and `simulated_local` say what was not real.
+    """
     everything = [*estimates, *([blender.local_estimate(invite, told)] if told is not None and told.people else [])]
     counted = blender.blend_heavy(invite.head, everything, study.order)
     blended = blender.restrict(counted, blender.keep_best(counted, study.head))

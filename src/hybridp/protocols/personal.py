@@ -37,7 +37,16 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
 
-__all__ = ["ACCOUNTS", "PERSONAL_ESTIMATORS", "PersonalStudy", "release_personal_mean", "simulate_reports"]
+__all__ = [
+    "ACCOUNTS",
+    "PERSONAL_ESTIMATORS",
+    "PersonalStudy",
+    "learned_spread",
+    "publish_personal_mean",
+    "release_personal_mean",
+    "simulate_reports",
+    "trusted_weights",
+]
 
 PersonalEstimator = Literal["unified", "adpm", "propdpm", "uni"]
 PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = ("unified", "adpm", "propdpm", "uni")
@@ -101,15 +110,15 @@ def release_personal_mean(
         reports = ReportsByEpsilon(
             totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
         )
-        spread = _spread(study, reports)
+        spread = learned_spread(study, reports)
         epsilons = totals.trusted_epsilons * study.share
         trusted: WeightedSum | None = None
         if bool((epsilons > 0).any()):
-            weights = _weights(study, epsilons, totals.trusted_people, spread)
+            weights = trusted_weights(study, epsilons, totals.trusted_people, spread)
             trusted = curating.release_weighted_sum(
                 epsilons, totals.trusted_people, totals.trusted_level_sums, weights, rng=rng
             )
-        return _publish(
+        return publish_personal_mean(
             study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng
         )
 
@@ -131,13 +140,16 @@ def simulate_reports(
         )
 
 
-def _spread(study: PersonalStudy, reports: ReportsByEpsilon) -> blending.Spread:
+def learned_spread(study: PersonalStudy, reports: ReportsByEpsilon) -> blending.Spread:
+    """The spread of people's values: as the study states it, else learned from the reports, else the largest."""
     if study.sd is not None:
         return blending.Spread.stated(study.sd / study.bounds.half)
     return blending.learn_variance(reports) if study.uses_reports else blending.Spread.worst()
 
 
-def _weights(study: PersonalStudy, epsilons: Floats, people: NDArray[np.int64], spread: blending.Spread) -> Floats:
+def trusted_weights(
+    study: PersonalStudy, epsilons: Floats, people: NDArray[np.int64], spread: blending.Spread
+) -> Floats:
     """The weight of a person at each level of epsilon, in the unit coordinate (width 2)."""
     match study.estimator:
         case "uni":
@@ -155,7 +167,7 @@ def _weights(study: PersonalStudy, epsilons: Floats, people: NDArray[np.int64], 
     return best.weight
 
 
-def _publish(
+def publish_personal_mean(
     study: PersonalStudy,
     trusted: WeightedSum | None,
     epsilons: Floats,
@@ -166,6 +178,10 @@ def _publish(
     simulated: bool,
     rng: Randomness,
 ) -> MeanRelease:
+    """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
+
+    `entries` are the ledger's; `simulated` says that a program drew the reports, `rng` whether it was seeded.
+    """
     bounds = study.bounds
     used = reports if study.uses_reports else _nobody()
     counts = people.astype(np.float64)

@@ -1,0 +1,229 @@
+"""`hybridp study`: what an analyst does with a study, on the machine where its database is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hybridp.cli.common import count, emit, json_option, note, number, table
+from hybridp.cli.serve import needs_service, store_options
+from hybridp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from hybridp.service.core import Service
+
+__all__ = ["analyst", "close", "create", "export", "invite", "listing", "phase_two", "release", "rotate_key"]
+
+
+@contextmanager
+def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
+    needs_service()
+    from hybridp.service.core import Service
+    from hybridp.service.settings import Settings
+
+    running = Service(Settings.from_environment(database, key_file))
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@click.command("create")
+@click.argument("plan", type=click.File("r"))
+@store_options
+@json_option
+def create(plan: Any, database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """A new study from a plan: a JSON file, or - for standard input. It never changes afterwards."""
+    try:
+        stated = json.load(plan)
+    except ValueError:
+        raise InvalidInput("`plan` must be a JSON object. Got something else.") from None
+    if not isinstance(stated, dict):
+        raise InvalidInput("`plan` must be a JSON object. Got something else.")
+    with _service(database, key_file) as service:
+        from hybridp.service.studies import create_study
+
+        made = create_study(service, stated)
+    if as_json:
+        emit(made)
+    else:
+        click.echo(f"{made['id']}  {made['title']}\n{made['link']}")
+
+
+@click.command("list")
+@store_options
+@json_option
+def listing(database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """All studies, newest first."""
+    with _service(database, key_file) as service:
+        from hybridp.service.studies import list_studies
+
+        found = list_studies(service)
+    if as_json:
+        emit({"studies": found})
+        return
+    rows = [
+        (s["id"], s["title"], s["kind"], s["status"], f"{s['people']['trusted']:,}", f"{s['people']['local']:,}")
+        for s in found
+    ]
+    table("Studies", ("id", "title", "kind", "status", "trusted", "local"), rows)
+
+
+@click.command("invite")
+@click.argument("study")
+@click.argument("people", type=count)
+@store_options
+@json_option
+def invite(study: str, people: int, database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """Single-use links for so many people, one a line. They are shown only now."""
+    with _service(database, key_file) as service:
+        from hybridp.service import studies
+
+        tokens = studies.invite(service, study, people)
+        link = studies.study_summary(service, study)["link"]
+    if as_json:
+        emit({"study": study, "tokens": tokens})
+    else:
+        for token in tokens:
+            click.echo(f"{link}?t={token}")
+
+
+@click.command("close")
+@click.argument("study")
+@store_options
+@json_option
+def close(study: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """No more reports."""
+    with _service(database, key_file) as service:
+        from hybridp.service.studies import close_study
+
+        found = close_study(service, study)
+    if as_json:
+        emit(found)
+    else:
+        click.echo(
+            f"{found['title']}: closed with {found['people']['trusted']:,} trusted, {found['people']['local']:,} local."
+        )
+
+
+@click.command("phase-two")
+@click.argument("study")
+@click.option("--key", default="phase-two", show_default=True, help="The idempotency key.")
+@store_options
+@json_option
+def phase_two(study: str, key: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """Heavy hitters: end the discovery and invite local people to report on the head list."""
+    with _service(database, key_file) as service:
+        from hybridp.service.studies import open_phase_two
+
+        found = open_phase_two(service, study, key)
+    if as_json:
+        emit(found)
+    else:
+        click.echo(f"{found['title']}: {found['discovered_records']:,} records discovered; local people are invited.")
+
+
+@click.command("release")
+@click.argument("study")
+@click.option("--key", default="release", show_default=True, help="The same key gives the same release, uncharged.")
+@store_options
+@json_option
+def release(study: str, key: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """Charge the ledger and publish, both or neither."""
+    with _service(database, key_file) as service:
+        from hybridp.service.studies import release_study
+
+        found = release_study(service, study, key)
+    if as_json:
+        emit(found)
+        return
+    if found["task"] == "mean":
+        low, high = found["interval"]["low"], found["interval"]["high"]
+        level = found["interval"]["level"]
+        click.echo(f"{number(found['projected'])}  ({level:.0%} interval {number(low)} to {number(high)})")
+        _promises(found["receipt"])
+    elif found["task"] == "vector-mean":
+        low, high, level = (found["interval"][name] for name in ("low", "high", "level"))
+        means = [(n, number(x), number(low[n]), number(high[n])) for n, x in found["projected"].items()]
+        table(f"{found['title']} ({level:.0%} intervals)", ("column", "mean", "low", "high"), means)
+        _promises(found["receipt"])
+    else:
+        rows = [(" ".join(map(str, q["record"])), number(q["estimate"]), number(q["low"]), number(q["high"]))
+                for q in found["queries"][:30]]  # fmt: skip
+        table(found["title"], ("record", "share", "low", "high"), rows)
+        _promises(found["privacy"])
+
+
+def _promises(receipt: dict[str, Any]) -> None:
+    for promise in receipt["promises"]:
+        level = "by trust" if promise["epsilon"] is None else f"epsilon {promise['epsilon']}, delta {promise['delta']}"
+        click.echo(f"  {promise['group']}, against {promise['against']}: {level} ({promise['mechanism']})")
+
+
+@click.command("export")
+@click.argument("study")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A new file for the local reports.")
+@store_options
+def export(study: str, out: Path | None, database: str | None, key_file: Path | None) -> None:
+    """The study with its plan, counts, ledger and releases as JSON; with --out also the local reports, line by line."""
+    with _service(database, key_file) as service:
+        from hybridp.service import studies
+
+        found = studies.study_summary(service, study)
+        if out is not None:
+            if out.exists():
+                raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
+            with out.open("xb") as file:
+                file.writelines(studies.export(service, study))
+            found["reports_file"] = str(out)
+    emit(found)
+
+
+@click.command("analyst")
+@click.argument("name")
+@click.option("--revoke", is_flag=True, help="All keys of this name stop working at once.")
+@store_options
+@json_option
+def analyst(name: str, revoke: bool, database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """A new key for the JSON API and the pages, shown only now; or the end of one."""
+    from_now: dict[str, Any] = {"name": name}
+    with _service(database, key_file) as service:
+        from hybridp.service import studies
+
+        if revoke:
+            from_now["revoked"] = studies.revoke_analyst(service, name)
+        else:
+            from_now["key"] = studies.add_analyst(service, name)
+    if as_json:
+        emit(from_now)
+    else:
+        click.echo(from_now.get("key") or f"{from_now['revoked']} keys of {name} revoked.")
+
+
+@click.command("rotate-key")
+@store_options
+def rotate_key(database: str | None, key_file: Path | None) -> None:
+    """A new sealing key in the key file, and every study's key sealed with it. Restart the servers before and after."""
+    needs_service()
+    from dataclasses import replace
+
+    from hybridp.service.core import Service
+    from hybridp.service.keys import save
+    from hybridp.service.settings import Settings
+    from hybridp.service.studies import reseal
+
+    settings = Settings.from_environment(database, key_file)
+    rotated = settings.keys.rotated()
+    save(settings.key_file, rotated)  # the old key stays in the file until everything is sealed anew
+    service = Service(replace(settings, keys=rotated))
+    try:
+        sealed = reseal(service)
+    finally:
+        service.close()
+    save(settings.key_file, rotated.without_old())
+    note(f"{sealed} studies are sealed with the new key; sessions were ended.")

@@ -1,0 +1,143 @@
+"""The analysts' and participants' JSON routes; uploads are in `uploads.py`."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.responses import StreamingResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
+
+from hybridp.service import studies
+from hybridp.service.core import Service
+from hybridp.service.plans import AnyPlan
+from hybridp.service.problems import Refused
+from hybridp.service.store import reading
+
+__all__ = ["router"]
+
+router = APIRouter()
+_bearer = HTTPBearer(auto_error=False, description="An analyst's key.")
+Idempotency = Annotated[str, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+
+
+def service_of(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def analyst_of(
+    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> studies.Analyst:
+    """Whoever holds the key, or 401."""
+    found = None if given is None else studies.check_key(service_of(request), given.credentials)
+    if found is None:
+        raise Refused("unauthorised", "This needs an analyst's key: Authorization: Bearer KEY.")
+    return found
+
+
+Here = Annotated[Service, Depends(service_of)]
+Who = Annotated[studies.Analyst, Depends(analyst_of)]
+
+
+class Count(BaseModel):
+    """How many invitations."""
+
+    model_config = ConfigDict(extra="forbid")
+    count: Annotated[int, Field(ge=1, le=studies.MOST_INVITATIONS)]
+
+
+# --- analysts ---------------------------------------------------------------------------------------------------------
+
+
+@router.post("/api/studies", status_code=201, tags=["analysts"])
+def create(plan: AnyPlan, service: Here, who: Who) -> dict[str, Any]:
+    """A new study from a plan. It never changes afterwards."""
+    return studies.create_study(service, plan.model_dump(), analyst=who)
+
+
+@router.get("/api/studies", tags=["analysts"])
+def every(service: Here, who: Who) -> dict[str, Any]:
+    """All studies, newest first."""
+    return {"studies": studies.list_studies(service)}
+
+
+@router.get("/api/studies/{id}", tags=["analysts"])
+def one(id: str, service: Here, who: Who) -> dict[str, Any]:
+    """A study with its participation, ledger and releases."""
+    return studies.study_summary(service, id)
+
+
+@router.post("/api/studies/{id}/invitations", status_code=201, tags=["analysts"])
+def invite(id: str, wanted: Count, service: Here, who: Who) -> dict[str, Any]:
+    """Single-use tokens, shown once."""
+    return {"tokens": studies.invite(service, id, wanted.count)}
+
+
+@router.post("/api/studies/{id}/close", tags=["analysts"])
+def close(id: str, service: Here, who: Who) -> dict[str, Any]:
+    """No more reports."""
+    return studies.close_study(service, id)
+
+
+@router.post("/api/studies/{id}/phase-two", tags=["analysts"])
+def phase_two(id: str, service: Here, who: Who, key: Idempotency = "phase-two") -> dict[str, Any]:
+    """Heavy hitters: end the discovery, charge it, and invite local people to report on the head list."""
+    return studies.open_phase_two(service, id, key)
+
+
+@router.post("/api/studies/{id}/release", tags=["analysts"])
+def release(id: str, service: Here, who: Who, key: Idempotency = "release") -> dict[str, Any]:
+    """The release under this key: charged and stored together; asked for again, it is the same and costs nothing."""
+    return studies.release_study(service, id, key)
+
+
+@router.get("/api/studies/{id}/release", tags=["analysts"])
+def released(id: str, service: Here, who: Who) -> dict[str, Any]:
+    """The newest release."""
+    return studies.newest_release(service, id)
+
+
+@router.get("/api/studies/{id}/export", tags=["analysts"])
+def export(id: str, service: Here, who: Who) -> StreamingResponse:
+    """The local reports, private by themselves, as lines of JSON."""
+    service.study(id)
+    name = f'attachment; filename="{id}.ndjson"'
+    headers = {"Content-Disposition": name}
+    return StreamingResponse(studies.export(service, id), media_type="application/x-ndjson", headers=headers)
+
+
+# --- participants -----------------------------------------------------------------------------------------------------
+
+
+@router.get("/tasks/{id}", tags=["participants"])
+def task(id: str, request: Request, service: Here) -> Response:
+    """What a participant's page or program must know."""
+    body = msgspec.json.encode(studies.task_document(service, id))
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+@router.get("/healthz", tags=["operations"])
+def healthz(service: Here) -> dict[str, str]:
+    """Whether the database answers."""
+    with reading(service.engine) as db:
+        db.exec_driver_sql("SELECT 1")
+    return {"status": "ok"}
+
+
+@router.get("/metrics", tags=["operations"], response_class=Response)
+def metrics(service: Here) -> Response:
+    """Counters for Prometheus: nothing about anybody."""
+    service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
+    service.metrics.gauge("hybridp_up_seconds", service.uptime())
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")

@@ -1,0 +1,184 @@
+"""A running service: the database, the one writer, the keys and the limits, held together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine, select
+
+from hybridp.protocols.heavy import Invitation
+from hybridp.randomness import Randomness, secure
+from hybridp.service.keys import RowCipher
+from hybridp.service.limits import Gate
+from hybridp.service.metrics import Metrics
+from hybridp.service.plans import HeavyPlan, SomePlan, parse_plan
+from hybridp.service.problems import NoSuchStudy
+from hybridp.service.reports import Checker
+from hybridp.service.schema import connect, prepare, progress, releases, studies, study_keys
+from hybridp.service.settings import Settings
+from hybridp.service.store import reading, sweep
+from hybridp.service.tasks import phase_two
+from hybridp.service.writer import Writer
+
+__all__ = ["Service", "Study", "View"]
+
+T = TypeVar("T")
+_FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writer checks it again
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study's row: immutable."""
+
+    number: int
+    id: str
+    plan: SomePlan
+    created: int
+
+
+@dataclass(frozen=True)
+class View:
+    """What a study accepts at the moment: its phase, the invitation of a second phase, and the rules for a report."""
+
+    study: Study
+    state: str
+    phase: int
+    head: Invitation | None
+    cipher: RowCipher | None
+    checker: Checker
+
+
+class Service:
+    """Everything that a request needs. Made once, closed once; safe to use from many threads."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        rng: Randomness | None = None,
+        clock: Callable[[], float] = time.time,
+        engine: Engine | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.rng = secure() if rng is None else rng
+        self.engine = connect(settings.database) if engine is None else engine
+        prepare(self.engine)
+        self.started = time.monotonic()
+        self.metrics = Metrics()
+        limits = settings.limits
+        self.gate = Gate(limits.rate, limits.burst)
+        self.writer = Writer(self.engine, most_waiting=limits.waiting, watch=self.metrics.committed)
+        self._studies: dict[str, Study] = {}
+        self._views: dict[str, tuple[float, View]] = {}
+        self._releasing: dict[int, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._renewing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hybridp-view")
+        self._finish_sweeps()
+
+    def close(self) -> None:
+        self._renewing.shutdown(cancel_futures=True)
+        self.writer.close()
+        self.engine.dispose()
+
+    def uptime(self) -> float:
+        return time.monotonic() - self.started
+
+    def now(self) -> int:
+        return int(self.clock())
+
+    def write(self, run: Callable[[Connection], T]) -> T:
+        """A change in a transaction of its own, durable when this returns."""
+        return self.writer.change(run)
+
+    def releasing(self, study: Study) -> threading.Lock:
+        """Releases of one study take turns within a process: the second finds the first one's, and reads nothing."""
+        with self._lock:
+            return self._releasing.setdefault(study.number, threading.Lock())
+
+    # --- studies ------------------------------------------------------------------------------------------------------
+
+    def study(self, study_id: str) -> Study:
+        found = self._studies.get(study_id)
+        if found is not None:
+            return found
+        if not (len(study_id) <= 40 and study_id.isascii() and study_id.isprintable()):
+            raise NoSuchStudy
+        with reading(self.engine) as db:
+            row = db.execute(select(studies).where(studies.c.id == study_id)).first()
+        if row is None:
+            raise NoSuchStudy
+        found = Study(row.number, row.id, parse_plan(row.plan), row.created)
+        if len(self._studies) >= 10_000:
+            self._studies.clear()
+        self._studies[study_id] = found
+        return found
+
+    def view(self, study_id: str) -> View:
+        """What the study accepts now, at most two seconds old."""
+        kept = self._views.get(study_id)
+        if kept is not None and time.monotonic() - kept[0] < _FRESH:
+            return kept[1]
+        return self.fresh_view(study_id)
+
+    def kept_view(self, study_id: str) -> View | None:
+        """The last view, for the hot path; an old one is renewed beside. The writer checks the phase anyway."""
+        kept = self._views.get(study_id)
+        if kept is None:
+            return None
+        if time.monotonic() - kept[0] >= _FRESH:
+            self._views[study_id] = (time.monotonic(), kept[1])
+            self._renewing.submit(self.fresh_view, study_id)
+        return kept[1]
+
+    def fresh_view(self, study_id: str) -> View:
+        study = self.study(study_id)
+        before = self._views.get(study_id)
+        with reading(self.engine) as db:
+            row = db.execute(select(progress.c.state, progress.c.phase).where(progress.c.study == study.number)).one()
+            same = before is not None and (before[1].state, before[1].phase) == (row.state, row.phase)
+            view = before[1] if before is not None and same else self._view(db, study, row.state, row.phase)
+        if len(self._views) >= 10_000:
+            self._views.clear()
+        self._views[study_id] = (time.monotonic(), view)
+        return view
+
+    def _view(self, db: Connection, study: Study, state: str, phase: int) -> View:
+        head = None
+        if isinstance(study.plan, HeavyPlan) and phase == 2:
+            found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
+            head = phase_two(db.execute(found).scalar_one(), study.plan)
+        cipher = self.cipher(db, study)
+        skew = self.settings.limits.clock_skew
+        checker = Checker(study.plan, phase, head, cipher, since=study.created, clock_skew=skew)
+        return View(study, state, phase, head, cipher, checker)
+
+    def cipher(self, db: Connection, study: Study) -> RowCipher | None:
+        """The study's own cipher; None when its raw values were deleted."""
+        sealed = db.execute(select(study_keys.c.sealed).where(study_keys.c.study == study.number)).scalar()
+        return None if sealed is None else RowCipher(self.settings.keys.unseal(bytes(sealed)), study.number)
+
+    def forget(self, study: Study) -> None:
+        """Read the study's phase, and its key, from the database at the next request."""
+        self._views.pop(study.id, None)
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def sweep(self, number: int) -> None:
+        """Remove the rows of values whose key is gone, a few at a time, so that uploads go on."""
+        first: int | None = 0
+        while first is not None:
+            here = first
+            first = self.write(lambda db, at=here: sweep(db, number, at))  # type: ignore[misc]
+        self.writer.empty_log()
+
+    def _finish_sweeps(self) -> None:
+        with reading(self.engine) as db:
+            left = db.execute(select(progress.c.study).where(progress.c.raw == "deleting")).scalars().all()
+        for number in left:
+            self.sweep(int(number))

@@ -1,0 +1,167 @@
+"""Keys: hashes of the analysts' ones, and the ones that seal trusted people's values outside the database.
+
+Every study has a data key of its own, stored sealed (AES-256-GCM) under the key file's current key. Deleting a study's
+raw values also deletes its data key, so that what is left of them in free pages or a log cannot be read. To rotate
+the key file only the studies' keys are sealed anew.
+
+>>> ring = KeyRing.fresh()
+>>> data_key, sealed = ring.new_data_key()
+>>> ring.unseal(sealed) == data_key
+True
+>>> ring.rotated().unseal(sealed) == data_key  # an older key still opens what it sealed
+True
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from hybridp.errors import HybridpError
+
+__all__ = ["KeyRing", "RowCipher", "hashed", "load_or_make", "new_secret", "save"]
+
+_NONCE = 12
+
+
+def new_secret() -> str:
+    """256 random bits for a person to keep: an analyst's key."""
+    return secrets.token_urlsafe(32)
+
+
+def hashed(secret: str) -> bytes:
+    """What is stored of a random secret. Its 256 bits cannot be guessed, so one round of SHA-256 is enough."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+class KeyProblem(HybridpError):
+    """The key file cannot be used, or does not open what is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """The key file: numbered sealing keys, the newest in use, and the secret that signs sessions."""
+
+    keys: dict[int, bytes] = field(repr=False)
+    session: bytes = field(repr=False)
+
+    @classmethod
+    def fresh(cls) -> KeyRing:
+        return cls({1: secrets.token_bytes(32)}, secrets.token_bytes(32))
+
+    @property
+    def current(self) -> int:
+        return max(self.keys)
+
+    def rotated(self) -> KeyRing:
+        """With a new key in use; and new sessions, so that everybody signs in again."""
+        return KeyRing({**self.keys, self.current + 1: secrets.token_bytes(32)}, secrets.token_bytes(32))
+
+    def without_old(self) -> KeyRing:
+        """Only the key in use: for when everything is sealed with it."""
+        return KeyRing({self.current: self.keys[self.current]}, self.session)
+
+    def new_data_key(self) -> tuple[bytes, bytes]:
+        """A study's data key, and the same sealed."""
+        key = secrets.token_bytes(32)
+        return key, self.seal(key)
+
+    def seal(self, data_key: bytes) -> bytes:
+        number = self.current.to_bytes(4, "big")
+        nonce = secrets.token_bytes(_NONCE)
+        return number + nonce + AESGCM(self.keys[self.current]).encrypt(nonce, data_key, number)
+
+    def unseal(self, sealed: bytes) -> bytes:
+        number, nonce, rest = sealed[:4], sealed[4 : 4 + _NONCE], sealed[4 + _NONCE :]
+        key = self.keys.get(int.from_bytes(number, "big"))
+        if key is None:
+            raise KeyProblem("The key file does not hold the key that this study was sealed with.")
+        try:
+            return AESGCM(key).decrypt(nonce, rest, number)
+        except InvalidTag:
+            raise KeyProblem("The key file holds another key than the one that this study was sealed with.") from None
+
+
+class RowCipher:
+    """Seals the values of one study. The study and the report's id are authenticated: rows cannot be swapped.
+
+    A random 96-bit nonce for each row keeps one data key safe for 2^32 rows (NIST SP 800-38D, 8.3).
+    """
+
+    __slots__ = ("_aead", "_choose", "_study")
+
+    def __init__(self, data_key: bytes, study: int) -> None:
+        self._aead = AESGCM(data_key)
+        self._choose = hashlib.blake2b(data_key, digest_size=32, person=b"choose record").digest()
+        self._study = study.to_bytes(8, "big")
+
+    def seal(self, value: bytes, report_id: bytes) -> bytes:
+        nonce = os.urandom(_NONCE)
+        return nonce + self._aead.encrypt(nonce, value, self._study + report_id)
+
+    def unseal(self, sealed: bytes, report_id: bytes) -> bytes:
+        try:
+            return self._aead.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._study + report_id)
+        except InvalidTag:
+            raise KeyProblem("A stored value cannot be opened: it was altered, or the key is another one.") from None
+
+    def choice(self, report_id: bytes, among: int) -> int:
+        """A number below `among` that the sender cannot foresee and that is the same when the report comes again.
+
+        256 bits reduced: the bias is below 2^-200.
+        """
+        drawn = hashlib.blake2b(report_id, key=self._choose, digest_size=32).digest()
+        return int.from_bytes(drawn, "big") % among
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def load_or_make(path: Path) -> KeyRing:
+    """The key file's ring; a new file, readable by its owner only, where there is none."""
+    if not path.exists():
+        if not path.parent.is_dir():
+            raise KeyProblem(f"`key-file` must lie in an existing folder. Got {path}.")
+        with contextlib.suppress(FileExistsError):  # another process was quicker: its file counts
+            save(path, KeyRing.fresh(), new=True)
+    try:
+        if path.stat().st_mode & 0o077:
+            raise KeyProblem(f"`key-file` must be readable by its owner only (chmod 600). Got {path}.")
+        stated = json.loads(path.read_text())
+        keys = {int(n): base64.b64decode(k) for n, k in stated["keys"].items()}
+        session = base64.b64decode(stated["session"])
+        if not keys or any(len(k) != 32 for k in (*keys.values(), session)):
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise KeyProblem(f"`key-file` must be a key file of hybridp. Got {path}.") from None
+    return KeyRing(keys, session)
+
+
+def save(path: Path, ring: KeyRing, *, new: bool = False) -> None:
+    """Write the file whole or not at all, synced; `new` refuses to replace one."""
+    document = {
+        "keys": {str(n): base64.b64encode(k).decode() for n, k in ring.keys.items()},
+        "session": base64.b64encode(ring.session).decode(),
+    }
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            os.link(draft, path)
+        else:
+            os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,422 @@
+"""A study's stored rows become a release, by the library's own curator and blend.
+
+The rows are read as a stream in one snapshot, the noise is drawn, and then the charge and the release are committed
+together: a process that dies in between has published nothing and charged nothing. Memory does not grow with the number
+of reports (for heavy hitters: with the number of distinct records of trusted people).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, func, select
+
+from hybridp.curator import heavy as heavy_curator
+from hybridp.curator import mean as mean_curator
+from hybridp.curator import personal as personal_curator
+from hybridp.curator import vector as vector_curator
+from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.protocols import heavy as heavy_protocol
+from hybridp.protocols import heavy_files
+from hybridp.protocols import personal as personal_protocol
+from hybridp.protocols.mean import publish_mean
+from hybridp.protocols.vector import add_up, publish_vector_mean
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.heavy import HeadList, counting_noise
+from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
+from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
+from hybridp.randomness import Randomness
+from hybridp.service.core import Service, Study
+from hybridp.service.keys import RowCipher
+from hybridp.service.ledger import EPSILON as EPSILON_UNITS
+from hybridp.service.ledger import balances, release_once, stored, units
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, VectorPlan
+from hybridp.service.problems import Refused
+from hybridp.service.schema import LOCAL, TRUSTED, progress, releases
+from hybridp.service.store import counts, reading, shred, snapshot, stream
+from hybridp.service.tasks import opt_in_document, opt_in_of, phase_two
+from hybridp.service.vectors import unpacked
+
+__all__ = ["close", "discover", "randomiser_of", "release", "unit_reports"]
+
+Build = Callable[[tuple[int, ...]], dict[str, Any]]
+Floats = NDArray[np.float64]
+
+_BIT = np.dtype([("threshold", "<u4"), ("above", "u1")])
+
+
+# --- what an analyst asks for -----------------------------------------------------------------------------------------
+
+
+def close(service: Service, study: Study) -> None:
+    """No more reports, from the commit of this change on."""
+    service.write(lambda db: _close(db, study.number))
+    service.forget(study)
+
+
+def _close(db: Connection, number: int) -> None:
+    here = (progress.c.study == number, progress.c.state == "open")
+    db.execute(progress.update().where(*here).values(state="closed"))
+
+
+def release(service: Service, study: Study, key: str) -> dict[str, Any]:
+    """The final release under this idempotency key: stored and charged once, whoever asks how often."""
+    with service.releasing(study):
+        plan = study.plan
+        with reading(service.engine) as db:
+            before = stored(db, study.number, key, "final")
+        if before is not None:
+            return before
+        _check_closed(service, study)
+        if isinstance(plan, HeavyPlan):
+            with reading(service.engine) as db:
+                phase = db.execute(select(progress.c.phase).where(progress.c.study == study.number)).scalar_one()
+            if phase != 2:
+                raise Refused("wrong-phase", "Heavy hitters are released after their second phase.")
+        charges = plan.charges(study.id)
+        with snapshot(service.engine) as db:
+            _check_batch(counts(db, study.number), study, None if not isinstance(plan, HeavyPlan) else "local")
+            _check_budget(db, study, charges)
+            batch = _taken(db, study)
+            build = _prepared(db, service, study)
+        return _commit(service, study, key, "final", charges, build, batch)
+
+
+def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
+    """Heavy hitters, phase one to two: the trusted people's list becomes the invitation to local ones."""
+    plan = study.plan
+    if not isinstance(plan, HeavyPlan):
+        raise Refused("wrong-phase", "Only a study of heavy hitters has a second phase.")
+    with service.releasing(study):
+        with reading(service.engine) as db:
+            before = stored(db, study.number, key, "discovery")
+            now = db.execute(select(progress).where(progress.c.study == study.number)).one()
+        if before is not None:
+            return before
+        if now.phase == 2 or now.state != "open":
+            raise Refused("wrong-phase", "The second phase was opened, or the study closed, before.")
+        with reading(service.engine) as db:
+            _check_batch(counts(db, study.number), study, "trusted")
+            _check_budget(db, study, plan.discovery_charges())
+        # Phase 0 takes nobody: what is read now is the batch, whole. Who dies here leaves it to the next request.
+        service.write(lambda db: _move(db, study.number, 1, 0))
+        service.forget(study)
+        try:
+            with snapshot(service.engine) as db:
+                batch = _taken(db, study)
+                build = _discovered(db, study, plan, _cipher(service, db, study), service.rng)
+            return _commit(service, study, key, "discovery", plan.discovery_charges(), build, batch)
+        except BaseException:
+            service.write(lambda db: _move(db, study.number, 0, 1))
+            raise
+        finally:
+            service.forget(study)
+
+
+def _move(db: Connection, number: int, old: int, new: int) -> None:
+    db.execute(progress.update().where(progress.c.study == number, progress.c.phase == old).values(phase=new))
+
+
+def _check_closed(service: Service, study: Study) -> None:
+    with reading(service.engine) as db:
+        state = db.execute(select(progress.c.state).where(progress.c.study == study.number)).scalar_one()
+    if state == "open":
+        if study.plan.closes is None or service.now() <= study.plan.closes:
+            raise Refused("still-open", "The study takes reports still: close it before its release.")
+        close(service, study)
+
+
+def _check_batch(people: dict[str, int], study: Study, group: str | None) -> None:
+    here = sum(people.values()) if group is None else people[group]
+    if here < study.plan.min_batch:
+        who = "people" if group is None else f"{group} people"
+        raise Refused("batch-too-small", f"A release needs at least {study.plan.min_batch} {who}.")
+
+
+def _check_budget(db: Connection, study: Study, charges: list[Any]) -> None:
+    """An early word on an overdraft, before anything is read; the commit decides."""
+    left = {b.people: units(b.epsilon_total, EPSILON_UNITS) - units(b.epsilon_spent, EPSILON_UNITS)
+            for b in balances(db, study.number)}  # fmt: skip
+    for one in charges:
+        if one.collection is None and units(one.budget.epsilon, EPSILON_UNITS) > left.get(one.people, 0):
+            raise BudgetExceeded(f"The budget of the {one.people} group does not pay for another release.")
+
+
+def _taken(db: Connection, study: Study) -> int:
+    return int(db.execute(select(progress.c.taken).where(progress.c.study == study.number)).scalar_one())
+
+
+def _commit(
+    service: Service, study: Study, key: str, kind: str, charges: list[Any], build: Build, batch: int
+) -> dict[str, Any]:
+    """Charge, store, move the study on, and shred its values if this was the last use of them: all or nothing."""
+
+    def run(db: Connection) -> tuple[dict[str, Any], bool]:
+        document, new = release_once(db, study.number, key, kind, charges, build)
+        if new:
+            if _taken(db, study) != batch:
+                raise Refused("still-open", "Reports came in while the batch was read: ask again.")
+            final = {"state": "released"} if kind == "final" else {"phase": 2}
+            db.execute(progress.update().where(progress.c.study == study.number).values(**final))
+            raw = db.execute(select(progress.c.raw).where(progress.c.study == study.number)).scalar_one()
+            if study.plan.delete_raw_after_release and raw == "kept" and _last(db, study):
+                shred(db, study.number)
+        return document, new
+
+    document, new = service.write(run)
+    service.forget(study)
+    service.metrics.count("hybridp_releases_total", kind=kind, outcome="new" if new else "repeated")
+    with reading(service.engine) as db:
+        raw = db.execute(select(progress.c.raw).where(progress.c.study == study.number)).scalar_one()
+    if raw == "deleting":
+        service.sweep(study.number)
+    return document
+
+
+def _last(db: Connection, study: Study) -> bool:
+    """Whether the plan's budget pays for no further use of trusted people's values."""
+    made = db.execute(select(func.count()).select_from(releases).where(releases.c.study == study.number)).scalar_one()
+    return int(made) >= (study.plan.releases if isinstance(study.plan, MeanPlan | VectorPlan) else 1)
+
+
+def _cipher(service: Service, db: Connection, study: Study) -> RowCipher:
+    found = service.cipher(db, study)
+    if found is None:
+        raise Refused("raw-deleted", "The study's values were deleted after an earlier release.")
+    return found
+
+
+def _prepared(db: Connection, service: Service, study: Study) -> Build:
+    plan = study.plan
+    match plan:
+        case MeanPlan():
+            return _mean(db, study, plan, service)
+        case PersonalPlan():
+            return _personal(db, study, plan, service)
+        case VectorPlan():
+            return _vector(db, study, plan, service)
+        case HeavyPlan():
+            return _heavy(db, study, plan, service.rng)
+
+
+def _document(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    return {"study": study.id, "title": study.plan.title, **_plain(found)}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN or infinity: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
+
+
+# --- means ------------------------------------------------------------------------------------------------------------
+
+
+def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Randomiser:
+    """What the devices of people with this epsilon use."""
+    if isinstance(plan, MeanPlan):
+        return plan.study.invite.randomiser
+    assert epsilon is not None
+    return best_randomiser(PureDP(epsilon))
+
+
+def unit_reports(randomiser: Randomiser, bounds: Bounds, bodies: list[bytes]) -> Floats:
+    """Stored local reports in the unit coordinate: of a dithered bit, ``y = B s + U``; others were sent as numbers."""
+    joined = b"".join(bodies)
+    if isinstance(randomiser, DitheredBit):
+        found = np.frombuffer(joined, dtype=_BIT)
+        report = found["threshold"] * (2 / LEVELS)
+        report += found["above"] * (2 * randomiser.gain)
+        report += 1 / LEVELS - 1 - randomiser.gain
+        return np.asarray(report)
+    return np.asarray((np.frombuffer(joined, dtype="<f8") - bounds.centre) / bounds.half)
+
+
+def level_sum(bounds: Bounds, cipher: RowCipher, rows: list[tuple[Any, ...]]) -> int:
+    """RAW: the sum of the levels of some trusted people's values, a whole number."""
+    values = np.frombuffer(b"".join([cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows]), dtype="<f8")
+    return int(bounds.levels(values).sum())
+
+
+def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Build:
+    task, rng = plan.study, service.rng
+    bounds, randomiser = task.bounds, task.invite.randomiser
+    people = total = 0
+    if task.rule.name != "lm-only" and counts(db, study.number)["trusted"]:
+        cipher = _cipher(service, db, study)
+        for rows in stream(db, study.number, TRUSTED):
+            people += len(rows)
+            total += level_sum(bounds, cipher, rows)
+    local = LocalSummary(0, 0.0, 0.0, randomiser)
+    if task.rule.name != "tcm-only":
+        for rows in stream(db, study.number, LOCAL):
+            y = unit_reports(randomiser, bounds, [bytes(row[2]) for row in rows])
+            local += LocalSummary(len(y), float(y.sum()), float((y * y).sum()), randomiser)
+    trusted = None
+    if people:
+        trusted = mean_curator.release_sum(mean_curator.Totals(people, total, local), task.sum_noise, rng=rng)
+    if trusted is None and local.people == 0:
+        raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.rule.name} listens to.")
+
+    def build(entries: tuple[int, ...]) -> dict[str, Any]:
+        heard = None if task.rule.name == "tcm-only" else local
+        found = publish_mean(task, trusted, heard, trusted_people=people, entries=entries, rng=rng)
+        return _document(study, found.to_dict())
+
+    return build
+
+
+def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service) -> Build:
+    task, rng = plan.study, service.rng
+    levels = sorted(plan.allowed_epsilons)
+    place = {e: i for i, e in enumerate(levels)}
+    people, sums = np.zeros(len(levels), dtype=np.int64), np.zeros(len(levels), dtype=np.int64)
+    if counts(db, study.number)["trusted"]:
+        cipher = _cipher(service, db, study)
+        for rows in stream(db, study.number, TRUSTED):
+            for e, mine in _by_epsilon(rows).items():
+                people[place[e]] += len(mine)
+                sums[place[e]] += level_sum(task.bounds, cipher, mine)
+    sent = np.zeros(len(levels), dtype=np.int64)
+    totals, squares = np.zeros(len(levels)), np.zeros(len(levels))
+    for rows in stream(db, study.number, LOCAL):
+        for e, mine in _by_epsilon(rows).items():
+            y = unit_reports(randomiser_of(plan, e), task.bounds, [bytes(row[2]) for row in mine])
+            sent[place[e]] += len(y)
+            totals[place[e]] += y.sum()
+            squares[place[e]] += (y * y).sum()
+    here, there = people > 0, sent > 0
+    epsilons = np.array(levels)
+    reports = ReportsByEpsilon(epsilons[there], sent[there], totals[there], squares[there])
+    spread = personal_protocol.learned_spread(task, reports)
+    own = epsilons[here] * task.share
+    trusted = None
+    if len(own):
+        weights = personal_protocol.trusted_weights(task, own, people[here], spread)
+        trusted = personal_curator.release_weighted_sum(own, people[here], sums[here], weights, rng=rng)
+
+    def build(entries: tuple[int, ...]) -> dict[str, Any]:
+        found = personal_protocol.publish_personal_mean(
+            task, trusted, own, people[here], reports, spread, entries, False, rng
+        )
+        return _document(study, found.to_dict())
+
+    return build
+
+
+def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) -> Build:
+    task, rng, invite = plan.study, service.rng, plan.invite
+    d = task.bounds.dimensions
+    people, sums = 0, [0] * d
+    if task.estimator != "lm-only" and counts(db, study.number)["trusted"]:
+        cipher = _cipher(service, db, study)
+        for rows in stream(db, study.number, TRUSTED):
+            joined = b"".join([cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows])
+            steps = task.bounds.steps(np.frombuffer(joined, dtype="<f8").reshape(len(rows), d))
+            people += len(rows)
+            sums = [a + int(b) for a, b in zip(sums, steps.sum(axis=0), strict=True)]
+    local = add_up(np.zeros((0, d)), invite)
+    if task.estimator != "tcm-only":
+        for rows in stream(db, study.number, LOCAL):
+            local += add_up(unpacked(invite, [bytes(row[2]) for row in rows]), invite)
+    trusted = None
+    if people:
+        totals = vector_curator.RawTotals(people, tuple(sums), local)
+        trusted = vector_curator.release_sum(totals, task.sum_noise, task.bounds, rng=rng)
+    if trusted is None and local.people == 0:
+        raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
+
+    def build(entries: tuple[int, ...]) -> dict[str, Any]:
+        heard = None if task.estimator == "tcm-only" else local
+        found = publish_vector_mean(task, plan.columns, trusted, heard, trusted_people=people, entries=entries, rng=rng)
+        return _document(study, found.to_dict())
+
+    return build
+
+
+def _by_epsilon(rows: list[tuple[Any, ...]]) -> dict[float, list[tuple[Any, ...]]]:
+    found: dict[float, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        found.setdefault(float(row[1]), []).append(row)
+    return found
+
+
+# --- heavy hitters ----------------------------------------------------------------------------------------------------
+
+
+def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher, rng: Randomness) -> Build:
+    task = plan.study
+    # Who discovers and who counts is decided by a coin for each person, without looking at their record.
+    limit = np.uint64(int(task.discovery_share * 2**64))
+    halves: tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]] = (Counter(), Counter())
+    for rows in stream(db, study.number, TRUSTED):
+        counting = (rng.words(len(rows)) >= limit).tolist()
+        for row, half in zip(rows, counting, strict=True):
+            record = tuple(msgspec.json.decode(cipher.unseal(bytes(row[2]), bytes(row[0])), type=list[str]))
+            halves[half][record] += 1
+    records = list(halves[0])
+    among = np.array([halves[0][r] for r in records], dtype=np.int64)
+    passing, noisy = heavy_protocol.discover_head(among, task, rng=rng)
+    shown = [records[i] for i in passing.tolist()]
+    head = HeadList.of(shown, task.depth)
+    counted = np.zeros(len(head), dtype=np.int64)
+    for record, n in halves[1].items():
+        counted[head.slot_of(record)] += n
+    noised = heavy_curator.noisy_counts(counted, counting_noise(task.guarantee), rng=rng)
+    discovery_people, estimation_people = (sum(half.values()) for half in halves)
+    found = heavy_protocol.opt_in_counts(shown, noisy, discovery_people, noised, head, estimation_people, task)
+
+    def build(entries: tuple[int, ...]) -> dict[str, Any]:
+        document = {
+            "task": "heavy-hitters discovery",
+            "opt_in": opt_in_document(found),
+            "discovered_records": len(shown),
+            "groups": {"trusted": {"discovery": discovery_people, "estimation": estimation_people}},
+            "simulated": rng.simulated,
+            "ledger_entries": list(entries),
+        }
+        invited = phase_two(json.dumps(document), plan)
+        document["slots"] = [list(slot) for slot in invited.head.slots]
+        return _document(study, document)
+
+    return build
+
+
+def _heavy(db: Connection, study: Study, plan: HeavyPlan, rng: Randomness) -> Build:
+    text = db.execute(
+        select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
+    ).scalar_one()
+    first = json.loads(text)
+    found: OptInCounts = opt_in_of(first["opt_in"], plan)
+    head, estimates = heavy_protocol.trim(found, plan.study)
+    invited = heavy_protocol.invitation(head, plan.study)
+    told = np.zeros(len(head), dtype=np.int64)
+    for rows in stream(db, study.number, LOCAL):
+        slots = np.frombuffer(b"".join([bytes(row[2]) for row in rows]), dtype="<u4")
+        told += np.bincount(slots, minlength=len(head))
+    if len(told) != len(head):
+        raise InvalidInput("`reports` must name slots of the head list. Got others.")
+    reports = SlotReports(int(told.sum()), told)
+
+    def build(entries: tuple[int, ...]) -> dict[str, Any]:
+        both = (*first["ledger_entries"], *entries)
+        seeded = bool(first["simulated"]) or rng.simulated
+        release = heavy_files.publish_heavy(
+            plan.study, found, invited, estimates, reports, reports.people, both, seeded, False
+        )
+        return _document(study, release.to_dict())
+
+    return build

@@ -1,0 +1,344 @@
+"""One uploaded report against its study's plan: packed for the store, or refused with a clear code.
+
+Nothing here knows the database. A value entrusted to the study is sealed before it leaves this file; a local report is
+packed as the whole numbers that the device drew. Of several trusted records only one is kept, chosen by a keyed hash of
+the report's id: by chance, but the same one if the report is sent again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+
+from hybridp.errors import InvalidInput
+from hybridp.protocols.heavy import Invitation
+from hybridp.public.budgets import PureDP
+from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
+from hybridp.public.vector_randomisers import ScalarReports
+from hybridp.service import vectors
+from hybridp.service.keys import RowCipher, hashed
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan
+from hybridp.service.problems import STATUS, Refused
+from hybridp.service.schema import LOCAL, TRUSTED
+
+__all__ = ["BIT", "NUMBER", "PAYLOADS", "SLOT", "Checker", "Failure", "Packed", "Report", "Upload", "parse_upload"]
+
+BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
+"""How local reports lie in the store: a dithered bit (threshold, above), a number, a slot of the head list."""
+
+# --- the wire ---------------------------------------------------------------------------------------------------------
+
+
+class Report(msgspec.Struct, forbid_unknown_fields=True):
+    """One contribution. `payload` depends on the study's kind and on the group."""
+
+    id: Annotated[str, msgspec.Meta(description="16 random bytes, base64url without padding")]
+    time: Annotated[int, msgspec.Meta(description="Unix seconds, rounded down to the study's precision")]
+    group: Literal["trusted", "local"]
+    payload: msgspec.Raw
+    token: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    epsilon: float | None = None
+
+
+class Upload(msgspec.Struct, forbid_unknown_fields=True):
+    """One or many reports."""
+
+    reports: list[Report]
+
+
+class Value(msgspec.Struct, forbid_unknown_fields=True):
+    """Trusted, a mean."""
+
+    value: float
+
+
+class Bit(msgspec.Struct, forbid_unknown_fields=True):
+    """A dithered bit as it was drawn."""
+
+    threshold: Annotated[int, msgspec.Meta(ge=0, lt=LEVELS)]
+    above: bool
+
+
+class DitheredReport(msgspec.Struct, forbid_unknown_fields=True):
+    """Local, a mean, the dithered bit."""
+
+    report: Bit
+
+
+class NumberReport(msgspec.Struct, forbid_unknown_fields=True):
+    """Local, a mean, another randomiser: in the value's own unit."""
+
+    report: float
+
+
+class Records(msgspec.Struct, forbid_unknown_fields=True):
+    """Trusted, heavy hitters: the person's records, each a list of one or two texts."""
+
+    records: list[list[str]]
+
+
+class Category(msgspec.Struct, forbid_unknown_fields=True):
+    """Local, heavy hitters: the number of a slot of the head list."""
+
+    category: int
+
+
+class Values(msgspec.Struct, forbid_unknown_fields=True):
+    """Trusted, a vector mean: one number for each column."""
+
+    values: list[float]
+
+
+class Coordinates(msgspec.Struct, forbid_unknown_fields=True):
+    """Some columns by their numbers, ascending, and the report on each: a bit, or a number in the column's own unit."""
+
+    coordinates: list[int]
+    each: list[Bit | float]
+
+
+class CoordinatesReport(msgspec.Struct, forbid_unknown_fields=True):
+    """Local, a vector mean, some coordinates."""
+
+    report: Coordinates
+
+
+class DirectionReport(msgspec.Struct, forbid_unknown_fields=True):
+    """Local, a vector mean, one direction: a number for each column, in its own unit."""
+
+    report: list[float]
+
+
+PAYLOADS = (Value, DitheredReport, NumberReport, Records, Category, Values, CoordinatesReport, DirectionReport)
+
+_upload = msgspec.json.Decoder(Upload)
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in PAYLOADS}
+_FAR = "The report lies further out than any device that follows the plan can be."
+_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def parse_upload(body: bytes, most: int) -> list[Report]:
+    """The reports of a request; a body that is no such thing, or too long a list, is refused as a whole."""
+    try:
+        found = _upload.decode(body).reports
+    except _BROKEN as error:
+        detail = str(error) if isinstance(error, msgspec.DecodeError) else "it is not UTF-8 text of moderate depth"
+        raise Refused("malformed", f"The body must be a JSON object with a list of reports: {detail}.") from None
+    if len(found) > most:
+        raise Refused("too-many-reports", f"One request may carry at most {most} reports.")
+    return found
+
+
+class Packed(NamedTuple):
+    """A report as the store takes it."""
+
+    id: bytes
+    at: int
+    group: int
+    epsilon: float | None
+    body: bytes
+    token: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A report that was not taken; `status` is what it would have got on its own."""
+
+    id: str
+    code: str
+    detail: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"id": self.id[:64], "code": self.code, "status": STATUS[self.code], "detail": self.detail}
+
+
+class _Bad(Exception):
+    def __init__(self, code: str, detail: str) -> None:
+        self.code, self.detail = code, detail
+
+
+def report_id(text: str) -> bytes:
+    """The 16 bytes of an id, only from its one right spelling."""
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise _Bad("bad-id", "The id must be 16 bytes in base64url without padding.") from None
+    if len(raw) != 16 or len(text) != 22 or base64.urlsafe_b64encode(raw)[:22] != text.encode():
+        raise _Bad("bad-id", "The id must be 16 bytes in base64url without padding.")
+    return raw
+
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+Pack = Callable[[bytes, msgspec.Raw], bytes]
+
+
+class Checker:
+    """The rules of one study in one phase, made once and used for every report."""
+
+    def __init__(
+        self,
+        plan: SomePlan,
+        phase: int,
+        head: Invitation | None,
+        cipher: RowCipher | None,
+        *,
+        since: int,
+        clock_skew: int,
+    ) -> None:
+        self.plan = plan
+        self.phase = phase
+        self._cipher = cipher
+        precision = plan.time_precision
+        self._earliest = (plan.opens if plan.opens is not None else since) // precision * precision
+        self._latest = plan.closes
+        self._skew = clock_skew
+        self._slots = 0 if head is None else len(head.head)
+        self._packers = self._choose()
+
+    def check(self, report: Report, now: int) -> Packed | Failure:
+        try:
+            raw = report_id(report.id)
+            self._check_time(report.time, now)
+            epsilon = self._epsilon(report.epsilon)
+            group = TRUSTED if report.group == "trusted" else LOCAL
+            packer = self._packers.get((group, epsilon))
+            if packer is None:
+                raise _Bad("wrong-phase", f"The study does not take {report.group} reports in this phase.")
+            return Packed(raw, report.time, group, epsilon, packer(raw, report.payload), self._token(report.token))
+        except _Bad as bad:
+            return Failure(report.id, bad.code, bad.detail)
+
+    def _check_time(self, time: int, now: int) -> None:
+        if time % self.plan.time_precision:
+            raise _Bad("bad-time", f"The time must be a multiple of {self.plan.time_precision} seconds.")
+        if time > now + self._skew:
+            raise _Bad("bad-time", "The time must not lie in the future.")
+        if time < self._earliest or (self._latest is not None and time > self._latest):
+            raise _Bad("bad-time", "The time must lie between the opening and the closing of the study.")
+
+    def _epsilon(self, epsilon: float | None) -> float | None:
+        if isinstance(self.plan, PersonalPlan):
+            if epsilon not in self.plan.allowed_epsilons:
+                raise _Bad("bad-epsilon", "The epsilon must be one of those that the study allows.")
+        elif epsilon is not None:
+            raise _Bad("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
+        return epsilon
+
+    def _token(self, token: str | None) -> bytes | None:
+        if not self.plan.by_invitation:
+            return None
+        if token is None:
+            raise _Bad("token-needed", "The study takes reports by invitation only: a token is needed.")
+        return hashed(token)
+
+    # --- payloads -----------------------------------------------------------------------------------------------------
+
+    def _choose(self) -> dict[tuple[int, float | None], Pack]:
+        plan = self.plan
+        match plan:
+            case MeanPlan():
+                return {(TRUSTED, None): self._value, (LOCAL, None): self._report_of(plan.study.invite.randomiser)}
+            case PersonalPlan():
+                found: dict[tuple[int, float | None], Pack] = {}
+                for e in plan.allowed_epsilons:
+                    found[TRUSTED, e] = self._value
+                    found[LOCAL, e] = self._report_of(best_randomiser(PureDP(e)))
+                return found
+            case VectorPlan():
+                return {(TRUSTED, None): self._values, (LOCAL, None): self._vector_of(plan)}
+            case HeavyPlan():
+                steps: dict[int, dict[tuple[int, float | None], Pack]]
+                steps = {1: {(TRUSTED, None): self._record}, 2: {(LOCAL, None): self._slot}}
+                return steps.get(self.phase, {})
+
+    def _seal(self, value: bytes, raw: bytes) -> bytes:
+        if self._cipher is None:
+            raise _Bad("closed", "The study takes no more values.")
+        return self._cipher.seal(value, raw)
+
+    def _value(self, raw: bytes, payload: msgspec.Raw) -> bytes:
+        return self._seal(NUMBER.pack(_decoded(Value, payload).value), raw)
+
+    def _report_of(self, randomiser: Randomiser) -> Pack:
+        if isinstance(randomiser, DitheredBit):
+            return _bit
+        assert isinstance(self.plan, MeanPlan | PersonalPlan)
+        bounds = self.plan.study.bounds
+        reach = bounds.half * randomiser.bound * (1 + 1e-9)
+
+        def number(raw: bytes, payload: msgspec.Raw) -> bytes:
+            report: float = _decoded(NumberReport, payload).report
+            if not abs(report - bounds.centre) <= reach:
+                raise _Bad("out-of-range", _FAR)
+            return NUMBER.pack(report)
+
+        return number
+
+    def _values(self, raw: bytes, payload: msgspec.Raw) -> bytes:
+        assert isinstance(self.plan, VectorPlan)
+        values: list[float] = _decoded(Values, payload).values
+        if len(values) != len(self.plan.columns) or not all(map(math.isfinite, values)):
+            raise _Bad("bad-payload", f"The values must be {len(self.plan.columns)} finite numbers.")
+        return self._seal(struct.pack(f"<{len(values)}d", *values), raw)
+
+    def _vector_of(self, plan: VectorPlan) -> Pack:
+        invite = plan.invite
+        some = isinstance(invite.reports, ScalarReports)
+
+        def vector(raw: bytes, payload: msgspec.Raw) -> bytes:
+            try:
+                if not some:
+                    return vectors.direction(invite, _decoded(DirectionReport, payload).report)
+                found: Coordinates = _decoded(CoordinatesReport, payload).report
+                each = [(x.threshold, x.above) if isinstance(x, Bit) else x for x in found.each]
+                return vectors.pack(invite, found.coordinates, each)
+            except vectors.OutOfReach:
+                raise _Bad("out-of-range", _FAR) from None
+            except InvalidInput as error:
+                raise _Bad("bad-payload", str(error)) from None
+
+        return vector
+
+    def _record(self, raw: bytes, payload: msgspec.Raw) -> bytes:
+        assert isinstance(self.plan, HeavyPlan)
+        given: list[list[str]] = _decoded(Records, payload).records
+        if not 1 <= len(given) <= self.plan.max_records:
+            raise _Bad("bad-payload", f"The records must be at least 1 and at most {self.plan.max_records}.")
+        for record in given:
+            if len(record) != len(self.plan.record):
+                raise _Bad("bad-payload", f"Each record must have {len(self.plan.record)} parts.")
+            if any(not 1 <= len(part) <= self.plan.max_length for part in record):
+                raise _Bad("bad-payload", f"Each part must have 1 to {self.plan.max_length} characters.")
+        if self._cipher is None:
+            raise _Bad("closed", "The study takes no more records.")
+        chosen = sorted(given)[self._cipher.choice(raw, len(given))]
+        return self._seal(msgspec.json.encode(chosen), raw)
+
+    def _slot(self, raw: bytes, payload: msgspec.Raw) -> bytes:
+        slot: int = _decoded(Category, payload).category
+        if not 0 <= slot < self._slots:
+            raise _Bad("out-of-range", f"The category must lie between 0 and {self._slots - 1}.")
+        return SLOT.pack(slot)
+
+
+def _bit(raw: bytes, payload: msgspec.Raw) -> bytes:
+    found: Bit = _decoded(DitheredReport, payload).report
+    return BIT.pack(found.threshold, found.above)
+
+
+def _decoded(kind: Any, payload: msgspec.Raw) -> Any:
+    try:
+        found = _decoders[kind].decode(payload)
+    except _BROKEN as error:
+        shown = str(error) if isinstance(error, msgspec.ValidationError) else "it is not JSON"
+        raise _Bad("bad-payload", f"The payload must be that of {kind.__name__}: {shown}.") from None
+    if kind in (Value, NumberReport) and not math.isfinite(found.value if kind is Value else found.report):
+        raise _Bad("bad-payload", "The number must be finite.")
+    return found

@@ -1,0 +1,280 @@
+"""The tables, for SQLite and PostgreSQL, their version, and the steps that lead from one version to the next.
+
+A study's row is written once and never changed (a trigger refuses it); what moves lives in `progress`. Participation is
+counted as reports arrive, so that a page about ten million reports reads a few hundred rows. Levels of the ledger are
+whole numbers: 10^-12 of an epsilon, 10^-18 of a delta.
+
+>>> engine = connect("sqlite://")
+>>> prepare(engine)
+1
+>>> prepare(engine)  # nothing left to do
+1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    create_engine,
+    event,
+    inspect,
+    select,
+)
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from hybridp.errors import HybridpError, InvalidInput
+
+__all__ = [
+    "LOCAL",
+    "MIGRATIONS",
+    "TRUSTED",
+    "accounts",
+    "analysts",
+    "charges",
+    "connect",
+    "invitations",
+    "participation",
+    "prepare",
+    "progress",
+    "releases",
+    "reports",
+    "studies",
+    "study_keys",
+]
+
+LOCAL, TRUSTED = 0, 1
+"""How a group is written in the column `grp`."""
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+
+analysts = Table(
+    "analysts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("key_hash", LargeBinary, nullable=False, unique=True),
+    Column("created", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
+)
+
+studies = Table(
+    "studies",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("title", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("plan", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("analyst", Integer),
+)
+
+progress = Table(
+    "progress",
+    metadata,
+    Column("study", Integer, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("phase", SmallInteger, nullable=False),
+    Column("taken", BigInteger, nullable=False),
+    Column("raw", Text, nullable=False, default="kept"),
+    Column("tokens_made", BigInteger, nullable=False, default=0),
+    Column("tokens_used", BigInteger, nullable=False, default=0),
+    CheckConstraint("state IN ('open', 'closed', 'released')"),
+    CheckConstraint("raw IN ('kept', 'deleting', 'deleted')"),
+)
+
+study_keys = Table(
+    "study_keys",
+    metadata,
+    Column("study", Integer, primary_key=True, autoincrement=False),
+    Column("sealed", LargeBinary, nullable=False),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("study", Integer, primary_key=True, autoincrement=False),
+    Column("token", LargeBinary, primary_key=True),
+    Column("used", Boolean, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Rows lie in the order of arrival, study by study: a release reads one stretch of them from the start to the end.
+reports = Table(
+    "reports",
+    metadata,
+    Column("study", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", LargeBinary, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("grp", SmallInteger, nullable=False),
+    Column("epsilon", Float),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("study", "id", name="one_report_per_id"),
+    sqlite_with_rowid=False,
+)
+
+participation = Table(
+    "participation",
+    metadata,
+    Column("study", Integer, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
+    Column("grp", SmallInteger, primary_key=True, autoincrement=False),
+    Column("people", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("study", Integer, primary_key=True, autoincrement=False),
+    Column("people", Text, primary_key=True),
+    Column("neighbours", Text, nullable=False),
+    Column("epsilon_total", BigInteger, nullable=False),
+    Column("delta_total", BigInteger, nullable=False),
+    Column("epsilon_spent", BigInteger, nullable=False, default=0),
+    Column("delta_spent", BigInteger, nullable=False, default=0),
+    CheckConstraint("0 <= epsilon_spent AND epsilon_spent <= epsilon_total"),
+    CheckConstraint("0 <= delta_spent AND delta_spent <= delta_total"),
+)
+
+charges = Table(
+    "charges",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study", Integer, nullable=False),
+    Column("people", Text, nullable=False),
+    Column("epsilon", BigInteger, nullable=False),
+    Column("delta", BigInteger, nullable=False),
+    Column("mechanism", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("collection", Text),
+    Column("noise", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    UniqueConstraint("study", "people", "collection", name="one_charge_per_collection"),
+)
+
+releases = Table(
+    "releases",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study", Integer, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("document", Text, nullable=False),
+    UniqueConstraint("study", "key", name="one_release_per_key"),
+)
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def _first(db: Connection) -> None:
+    metadata.create_all(db)
+    if db.dialect.name == "sqlite":
+        db.exec_driver_sql(
+            "CREATE TRIGGER studies_are_immutable BEFORE UPDATE ON studies "
+            "BEGIN SELECT RAISE(ABORT, 'a study is immutable'); END"
+        )
+    else:
+        db.exec_driver_sql(
+            "CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'a study is immutable'; END $$"
+        )
+        db.exec_driver_sql(
+            "CREATE TRIGGER studies_are_immutable BEFORE UPDATE ON studies "
+            "FOR EACH ROW EXECUTE FUNCTION refuse_change()"
+        )
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_first,)
+"""Step i leads from version i to version i + 1. A published step is never edited: a change is a new step."""
+
+
+def prepare(engine: Engine, steps: Sequence[Callable[[Connection], None]] = MIGRATIONS) -> int:
+    """Bring the database to the newest version, all steps in one transaction; the version it has then."""
+    with engine.connect().execution_options(immediate=True) as db, db.begin():
+        if db.dialect.name == "postgresql":  # two servers that start at once take turns
+            db.exec_driver_sql("SELECT pg_advisory_xact_lock(5189460)")
+        version = 0
+        if inspect(db).has_table("meta"):
+            version = int(db.execute(select(meta.c.value).where(meta.c.key == "version")).scalar_one())
+        if version > len(steps):
+            raise HybridpError(f"The database has version {version}; this program knows versions up to {len(steps)}.")
+        for step in steps[version:]:
+            step(db)
+        if version == 0:
+            db.execute(meta.insert().values(key="version", value=str(len(steps))))
+        elif version < len(steps):
+            db.execute(meta.update().where(meta.c.key == "version").values(value=str(len(steps))))
+    return len(steps)
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+
+def connect(url: str, *, pool_size: int = 8) -> Engine:
+    """An engine for a database URL. SQLite: WAL, every commit synced; transactions begin when they are told to."""
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() == "sqlite":
+            return _sqlite(parsed, pool_size)
+        if parsed.drivername != "postgresql+psycopg":
+            raise InvalidInput(f"`database` must be a sqlite or postgresql URL. Got {parsed.drivername}.")
+        return create_engine(parsed, pool_size=pool_size, max_overflow=32, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError):
+        raise InvalidInput("`database` must be a URL like sqlite:///study.db. Got something else.") from None
+    except ModuleNotFoundError:
+        raise InvalidInput("`database` must have its driver installed (the extra `postgres`). Got none.") from None
+
+
+def _sqlite(url: Any, pool_size: int) -> Engine:
+    memory = url.database in (None, "", ":memory:")
+    options: dict[str, Any] = {"connect_args": {"check_same_thread": False, "timeout": 30, "cached_statements": 1000}}
+    # A database in memory is one connection; a file is read by several while one writes.
+    options |= {"poolclass": StaticPool} if memory else {"poolclass": QueuePool, "pool_size": pool_size}
+    if not memory:
+        options["max_overflow"] = 32
+        if not url.database.startswith("file:"):
+            with contextlib.suppress(OSError):  # it is there, or cannot be: connecting will say so
+                os.close(os.open(url.database, os.O_CREAT | os.O_EXCL, 0o600))  # for its owner only, the log too
+    engine = create_engine(url, **options)
+
+    @event.listens_for(engine, "connect")
+    def _open(db: sqlite3.Connection, _: Any) -> None:
+        db.isolation_level = None
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -65536",
+                       "wal_autocheckpoint = 20000", "secure_delete = ON"):  # fmt: skip
+            db.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(db: Connection) -> None:
+        db.exec_driver_sql("BEGIN IMMEDIATE" if db.get_execution_options().get("immediate") else "BEGIN")
+
+    return engine

@@ -1,0 +1,75 @@
+"""What a server is told when it starts. Nothing here changes while it runs.
+
+>>> Limits().reports_per_request
+1000
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hybridp.errors import must
+from hybridp.service.keys import KeyRing, load_or_make
+
+__all__ = ["Limits", "Settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one request, and one address, may ask for.
+
+    `rate` reports a second and address, up to `burst` at once; 0 switches the limit off (behind a proxy that has its
+    own). `waiting` reports may wait for the disk before further uploads are told to come back later. `clock_skew`
+    seconds a participant's clock may be ahead.
+    """
+
+    body_bytes: int = 1 << 20
+    reports_per_request: int = 1000
+    rate: float = 100.0
+    burst: int = 2000
+    waiting: int = 50_000
+    clock_skew: int = 300
+
+    def __post_init__(self) -> None:
+        must(self.body_bytes >= 1024, "body_bytes", "must be at least 1024", self.body_bytes)
+        must(self.reports_per_request >= 1, "reports_per_request", "must be at least 1", self.reports_per_request)
+        enough = self.rate == 0 or self.burst >= self.reports_per_request
+        must(enough, "burst", f"must be at least {self.reports_per_request}, one full request", self.burst)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the data is, where the key is (never in the database), and the limits."""
+
+    database: str
+    keys: KeyRing = field(repr=False)
+    key_file: Path
+    base_url: str = "http://127.0.0.1:8000"
+    limits: Limits = field(default_factory=Limits)
+    secure_cookies: bool = False
+
+    @property
+    def session_secret(self) -> bytes:
+        return self.keys.session
+
+    @classmethod
+    def from_environment(
+        cls,
+        database: str | None = None,
+        key_file: str | Path | None = None,
+        base_url: str | None = None,
+        limits: Limits | None = None,
+    ) -> Settings:
+        """From arguments, else HYBRIDP_DATABASE, HYBRIDP_KEY_FILE and HYBRIDP_BASE_URL, else files in this folder."""
+        path = Path(key_file or os.environ.get("HYBRIDP_KEY_FILE") or "hybridp.key")
+        url = base_url or os.environ.get("HYBRIDP_BASE_URL") or "http://127.0.0.1:8000"
+        return cls(
+            database=database or os.environ.get("HYBRIDP_DATABASE") or "sqlite:///hybridp.db",
+            keys=load_or_make(path),
+            key_file=path,
+            base_url=url.rstrip("/"),
+            limits=limits or Limits(),
+            secure_cookies=url.startswith("https:"),
+        )

@@ -1,0 +1,179 @@
+// The local choice: randomise on this page, send the report, and nothing else of the answer.
+import {
+  numberPayload,
+  recordPayload,
+  reportId,
+  roundedTime,
+  supported,
+  systemWords,
+  vectorPayload,
+} from "./randomise.js";
+
+const study = document.getElementById("study");
+const form = document.getElementById("local-form");
+const button = document.getElementById("local-send");
+const status = document.getElementById("local-status");
+
+function show(kind, title, text, detail) {
+  const box = document.createElement("div");
+  box.className = kind;
+  const head = document.createElement("h3");
+  head.textContent = title;
+  const body = document.createElement("p");
+  body.textContent = text;
+  box.append(head, body);
+  if (detail !== undefined) {
+    const pre = document.createElement("pre");
+    pre.textContent = detail;
+    box.append(pre);
+  }
+  status.replaceChildren(box);
+}
+
+function refuse(input, text) {
+  input.setAttribute("aria-invalid", "true");
+  input.focus();
+  show("problem", "Nothing was sent", text);
+  return null;
+}
+
+function chosenRandomiser(task) {
+  if (task.kind !== "personal-mean") return { randomiser: task.randomiser, epsilon: null };
+  const wanted = Number(document.getElementById("local-epsilon").value);
+  const choice = task.choices.find((c) => c.epsilon === wanted);
+  return { randomiser: choice.randomiser, epsilon: choice.epsilon };
+}
+
+// The answer, checked here as the form of the other choice is checked by the server; null when it cannot be used.
+function answer(task) {
+  for (const input of form.querySelectorAll("input")) input.removeAttribute("aria-invalid");
+  if (task.kind === "heavy-hitters") {
+    const fields = [...form.querySelectorAll("input.field")];
+    const empty = fields.find((input) => input.value.trim() === "");
+    return empty ? refuse(empty, "Please fill in every field.") : fields.map((input) => input.value.trim());
+  }
+  if (task.kind === "vector-mean") {
+    const inputs = [...form.querySelectorAll("input.coordinate")];
+    const values = [];
+    for (const [i, input] of inputs.entries()) {
+      const value = numberIn(input, task.coordinates[i]);
+      if (value === null) return null;
+      values.push(value);
+    }
+    return values;
+  }
+  return numberIn(document.getElementById("local-value"), task.bounds);
+}
+
+function numberIn(input, { lower, upper }) {
+  const value = input.valueAsNumber;
+  if (Number.isNaN(value)) return refuse(input, "Please give a number.");
+  if (value < lower || value > upper) return refuse(input, `Please give a number from ${lower} to ${upper}.`);
+  return value;
+}
+
+function payloadOf(task, randomiser, value, next) {
+  if (task.kind === "heavy-hitters") return recordPayload(randomiser, task.slots, value, next);
+  if (task.kind === "vector-mean") return vectorPayload(randomiser, task.coordinates, value, next);
+  return numberPayload(randomiser, task.bounds, value, next);
+}
+
+// One report is drawn and kept: sending again after a failure sends the same one. A fresh draw for every attempt would
+// let whoever sees several of them average the randomness away.
+let drawn = null;
+
+async function send(task) {
+  const { randomiser, epsilon } = chosenRandomiser(task);
+  if (drawn === null) {
+    const value = answer(task);
+    if (value === null) return;
+    drawn = {
+      id: reportId(),
+      time: roundedTime(task.time_precision),
+      token: study.dataset.token || null,
+      group: "local",
+      epsilon,
+      payload: payloadOf(task, randomiser, value, systemWords()),
+    };
+    for (const field of form.querySelectorAll("input, select")) field.disabled = true;
+  }
+  button.disabled = true;
+  let told;
+  try {
+    const response = await fetch(`/tasks/${encodeURIComponent(task.id)}/reports`, {
+      method: "POST",
+      credentials: "omit",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ reports: [drawn] }),
+    });
+    told = await response.json();
+    if (!response.ok) throw new Error(told.detail ?? "The study’s server refused the report.");
+  } catch (problem) {
+    button.disabled = false;
+    button.textContent = "Send the same report again";
+    show("problem", "The report has not arrived", `${problem.message} You can try again: the same report is sent.`);
+    return;
+  }
+  if (told.failures.length > 0) {
+    show("problem", "The report was not taken", told.failures[0].detail);
+    return;
+  }
+  form.reset();
+  const other = document.querySelector(".trusted form");
+  if (other) for (const field of other.elements) field.disabled = true;
+  show("done", "Thank you. This is all that was sent:", "Your answer itself stayed on this page.", JSON.stringify(drawn.payload));
+}
+
+// --- a hundred made-up reports --------------------------------------------------------------------------------------
+
+// Whether a report shows the event of the table: the bit says "high", a number lies in the upper half, slot 0 is named.
+function shows(task, randomiser, end, next) {
+  const { lower, upper } = task.bounds;
+  const { report } = numberPayload(randomiser, task.bounds, end === "one" ? lower : upper, next);
+  return typeof report === "number" ? report > lower + (upper - lower) / 2 : report.above;
+}
+
+function simulate(task) {
+  const next = systemWords();
+  const { randomiser, epsilon } = chosenRandomiser(task);
+  const said = [];
+  for (const end of ["one", "other"]) {
+    const count = document.querySelector(`.dot-count[data-which="${end}"]`);
+    const dots = count.parentElement.querySelectorAll("circle");
+    let on = 0;
+    for (const dot of dots) {
+      const yes = shows(task, randomiser, end, next);
+      dot.setAttribute("class", yes ? "on" : "off");
+      on += Number(yes);
+    }
+    count.textContent = `${on} of 100`;
+    said.push(on);
+  }
+  const at = epsilon === null ? "" : ` at ε = ${epsilon}`;
+  document.getElementById("try-status").textContent =
+    `Drawn${at}: ${said[0]} and ${said[1]} of 100. Made up on this page; nothing was sent.`;
+}
+
+async function start() {
+  if (!form) return;
+  let task;
+  try {
+    const response = await fetch(`/tasks/${encodeURIComponent(study.dataset.task)}`, { credentials: "omit" });
+    task = await response.json();
+  } catch {
+    show("problem", "The study could not be read", "Please load this page again.");
+    return;
+  }
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send(task).catch((problem) => show("problem", "Nothing was sent", problem.message));
+  });
+  button.disabled = !supported(chosenRandomiser(task).randomiser);
+  const trial = document.getElementById("try");
+  if (trial && task.bounds) {
+    trial.hidden = false;
+    trial.addEventListener("click", () => simulate(task));
+  }
+}
+
+start();

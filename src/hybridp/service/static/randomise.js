@@ -1,0 +1,226 @@
+// What a device does to one answer before anything leaves it: the same integers as hybridp/noise.py.
+//
+// Every probability arrives as a whole number over 2^64, written in decimal. A draw compares integers and nothing
+// else: no exponential, no rounding, no Math.random. The same 64-bit words give the same report as in Python; the
+// vectors in tests/service/vectors.json are checked by both languages.
+//
+// `next` is a function that returns one fresh 64-bit word (a BigInt) at every call.
+
+export const LEVELS = 2 ** 32;
+
+const WORD = 1n << 64n;
+const HALF = 0xffffffffn;
+const LOW48 = 0xffffffffffffn;
+
+/** Words of the platform's cryptographic generator, the only source that protects anybody. */
+export function systemWords() {
+  const buffer = new BigUint64Array(1);
+  return () => globalThis.crypto.getRandomValues(buffer)[0];
+}
+
+/** 16 random bytes as base64url: the id of a report. */
+export function reportId() {
+  const bytes = globalThis.crypto.getRandomValues(new Uint8Array(16));
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+/** The time of a report, in seconds since 1970, rounded down to the study's precision. */
+export function roundedTime(precision, milliseconds = Date.now()) {
+  return Math.floor(milliseconds / 1000 / precision) * precision;
+}
+
+function whole(name, text, least, most) {
+  const ok = typeof text === "string" ? /^[0-9]{1,20}$/.test(text) : Number.isSafeInteger(text);
+  const value = ok ? BigInt(text) : -1n;
+  if (value < least || value > most) throw new RangeError(`${name} must be a whole number in its range`);
+  return value;
+}
+
+/** True with probability numerator / 2^bits, exactly. */
+export function bernoulli(numerator, bits, next) {
+  const limit = 1n << BigInt(bits);
+  const n = whole("numerator", numerator, 0n, limit);
+  return n === limit || next() >> BigInt(64 - bits) < n;
+}
+
+/** Uniform on 0 .. k-1, exactly: the leading bits of a word, drawn again when they are k or more. */
+export function uniformBelow(k, next) {
+  const size = whole("k", k, 1n, 1n << 53n);
+  if (size === 1n) return 0;
+  const shift = BigInt(64 - (size - 1n).toString(2).length);
+  for (;;) {
+    const draw = next() >> shift;
+    if (draw < size) return Number(draw);
+  }
+}
+
+/** k-ary randomised response: the truth with probability keep/2^64, otherwise one of the others, uniformly. */
+export function category({ categories, keep }, value, next) {
+  const k = Number(whole("categories", categories, 2n, 1n << 32n));
+  const truth = Number(whole("value", value, 0n, BigInt(k - 1)));
+  const stay = bernoulli(whole("keep", keep, 0n, WORD).toString(), 64, next);
+  const other = uniformBelow(k - 1, next);
+  return stay ? truth : other + (other >= truth ? 1 : 0);
+}
+
+/** Clip to the bounds and put on the public lattice: 0 .. LEVELS. The same doubles as hybridp.public.bounds. */
+export function level(value, lower, upper) {
+  if (typeof value !== "number" || Number.isNaN(value)) throw new RangeError("value must be a number");
+  const clipped = Math.min(Math.max(value, lower), upper);
+  return Math.floor((clipped - lower) * (LEVELS / (upper - lower)) + 0.5);
+}
+
+/**
+ * The dithered bit: a random threshold, and whether the level is above it, flipped with probability flips/2^64.
+ * One word a report: its upper half is the threshold, its lower half the leading bits of the flip's uniform number; when
+ * those tie with the leading bits of `flips`, another word settles it, after the words of all reports.
+ */
+export function ditheredBits({ flips }, levels, next) {
+  const flip = whole("flips", flips, 1n, WORD / 2n);
+  const lead = flip >> 32n;
+  const words = levels.map(() => next());
+  return words.map((word, i) => {
+    const threshold = Number(word >> 32n);
+    const low = word & HALF;
+    const flipped = low === lead ? next() >> 32n < (flip & HALF) : low < lead;
+    return { threshold, above: levels[i] > threshold !== flipped };
+  });
+}
+
+export function ditheredBit(mechanism, at, next) {
+  return ditheredBits(mechanism, [at], next)[0];
+}
+
+/**
+ * The piecewise mechanism: a cell of LEVELS + width, uniform in the window [level, level + width) with probability
+ * inside/2^64, otherwise uniform outside it. One word a report: 16 bits choose (a tie takes 48 bits of another word),
+ * 48 bits place. The order of the words is that of the library: all first words, all ties, all places drawn again.
+ */
+export function piecewiseCells({ width, inside }, levels, next) {
+  const w = whole("width", width, 1n, 1n << 32n);
+  const p = whole("inside", inside, 0n, WORD);
+  const lead = p >> 48n;
+  const words = levels.map(() => next());
+  const within = words.map((word) => {
+    const high = word >> 48n;
+    return high === lead ? next() >> 16n < (p & LOW48) : high < lead;
+  });
+  return words.map((word, i) => {
+    const at = levels[i];
+    const place = word & LOW48;
+    if (!within[i]) {
+      const cell = Number(place >> 16n);
+      return cell >= at ? cell + Number(w) : cell;
+    }
+    const product = place * w; // uniform once the remainder is at least 2^48 mod width (Lemire 2019)
+    const again = (product & LOW48) < (1n << 48n) % w;
+    return at + (again ? uniformBelow(w.toString(), next) : Number(product >> 48n));
+  });
+}
+
+export function piecewiseCell(mechanism, at, next) {
+  return piecewiseCells(mechanism, [at], next)[0];
+}
+
+/** The slot of a head list where a record counts: itself, else its query's wildcard, else everything's. */
+export function slotOf(slots, record) {
+  const key = (r) => JSON.stringify(r);
+  const index = new Map(slots.map((slot, i) => [key(slot), i]));
+  const wildcard = record.map((field, i) => (i === 0 ? field : null));
+  return index.get(key(record)) ?? index.get(key(wildcard)) ?? slots.length - 1;
+}
+
+/**
+ * The two-stage report on a head list: randomised response on the query, then on the place within it. `start` and
+ * `width` are the first slot and the number of slots of each query; `query` is null when there is one query only;
+ * `url` holds a randomised response for each number of slots that a query may have.
+ */
+export function twoStage({ query, start, width, url }, slot, next) {
+  if (query === null) return start.at(-1) + width.at(-1) - 1;
+  const truth = start.findLastIndex((first) => first <= slot);
+  const told = category(query, truth, next);
+  const size = width[told];
+  if (size === 1) return start[told];
+  if (told !== truth) return start[told] + uniformBelow(size, next);
+  const stage = url[String(size)];
+  return stage === undefined ? slot : start[told] + category(stage, slot - start[told], next);
+}
+
+/** A piecewise cell as an unbiased number in [-1, 1]'s coordinate: the mean cell is linear in the level. */
+export function piecewiseUnit({ width, inside }, cell) {
+  const w = Number(width);
+  const p = Number(BigInt(inside)) / 2 ** 64;
+  const slope = p - ((1 - p) * w) / LEVELS;
+  const cells = LEVELS + w;
+  const centre = (w - 1) / 2;
+  const rest = (cells * ((cells - 1) / 2) - w * centre) / LEVELS;
+  const scale = 2 / (slope * LEVELS);
+  return cell * scale - ((p * centre + (1 - p) * rest) * scale + 1);
+}
+
+const RANDOMISERS = ["dithered", "piecewise", "k-rr", "two-stage"];
+
+/** Whether this module can draw from the randomiser that a task document describes. */
+export function supported(randomiser) {
+  if (randomiser?.name === "coordinates") return randomiser.browser && supported(randomiser.each);
+  return RANDOMISERS.includes(randomiser?.name);
+}
+
+/** The payload of a report on a number, as the task document's randomiser and bounds ask for it. */
+export function numberPayload(randomiser, bounds, value, next) {
+  const { lower, upper } = bounds;
+  const at = level(value, lower, upper);
+  if (randomiser.name === "dithered") return { report: ditheredBit(randomiser, at, next) };
+  if (randomiser.name !== "piecewise") throw new RangeError("this page cannot draw from this randomiser");
+  const unit = piecewiseUnit(randomiser, piecewiseCell(randomiser, at, next));
+  return { report: lower + (upper - lower) / 2 + ((upper - lower) / 2) * unit };
+}
+
+/** The payload of a report on a record, as a slot of the head list. */
+export function recordPayload(randomiser, slots, record, next) {
+  const slot = slotOf(slots, record);
+  if (randomiser.name === "k-rr") return { category: category(randomiser, slot, next) };
+  if (randomiser.name !== "two-stage") throw new RangeError("this page cannot draw from this randomiser");
+  return { category: twoStage(randomiser, slot, next) };
+}
+
+// --- several numbers ------------------------------------------------------------------------------------------------
+
+const STEPS = 2 ** 24; // lattice steps from the centre of a coordinate to its bound
+
+/** k of d places, uniformly: the first k cards of a shuffled pack (Fisher-Yates). */
+export function subset(d, k, next) {
+  const cards = Array.from({ length: d }, (_, i) => i);
+  if (k === d) return cards;
+  for (let i = 0; i < k; i++) {
+    const j = i + uniformBelow(d - i, next);
+    [cards[i], cards[j]] = [cards[j], cards[i]];
+  }
+  return cards.slice(0, k);
+}
+
+function stepOf(value, { lower, upper }) {
+  if (typeof value !== "number" || Number.isNaN(value)) throw new RangeError("value must be a number");
+  const share = (Math.min(Math.max(value, lower), upper) - lower) * ((2 * STEPS) / (upper - lower));
+  return Math.min(Math.floor(share + 0.5), 2 * STEPS) - STEPS;
+}
+
+/** The payload of a report on several numbers: `reported` coordinates, chosen by chance, each with its own report. */
+export function vectorPayload(randomiser, coordinates, values, next) {
+  if (!supported(randomiser)) throw new RangeError("this page cannot draw from this randomiser");
+  const { dimensions, reported, reach, each } = randomiser;
+  const chosen = subset(dimensions, reported, next);
+  const steps = values.map((value, i) => stepOf(value, coordinates[i]));
+  const r = BigInt(reach);
+  const levels = chosen.map((j) => Number(((BigInt(steps[j]) + r) * BigInt(LEVELS) + r) / (2n * r)));
+  const drawn =
+    each.name === "dithered"
+      ? ditheredBits(each, levels, next)
+      : piecewiseCells(each, levels, next).map((cell, i) => {
+          const { lower, upper } = coordinates[chosen[i]];
+          const half = (upper - lower) / 2;
+          return lower + half + half * (reach / STEPS) * piecewiseUnit(each, cell);
+        });
+  const order = chosen.map((_, i) => i).sort((a, b) => chosen[a] - chosen[b]);
+  return { report: { coordinates: order.map((i) => chosen[i]), each: order.map((i) => drawn[i]) } };
+}

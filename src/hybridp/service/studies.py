@@ -1,0 +1,357 @@
+"""What analysts and pages do with studies. Plain functions over a running service; each returns plain data."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import json
+import math
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from hybridp.errors import must
+from hybridp.service import releasing, store
+from hybridp.service.core import Service, Study, View
+from hybridp.service.keys import hashed, new_secret
+from hybridp.service.ledger import balances, open_accounts
+from hybridp.service.planned import predicted
+from hybridp.service.plans import HeavyPlan, VectorPlan, parse_plan, plan_from_form
+from hybridp.service.problems import NoSuchStudy, Refused
+from hybridp.service.releasing import unit_reports
+from hybridp.service.reports import SLOT, Failure, Packed, Report, parse_upload
+from hybridp.service.schema import LOCAL, analysts, progress, releases, studies, study_keys
+from hybridp.service.tasks import task_of
+from hybridp.service.vectors import own_units, unpacked
+
+__all__ = [
+    "Analyst",
+    "NoSuchStudy",
+    "Refused",
+    "accept",
+    "add_analyst",
+    "check_key",
+    "close_study",
+    "create_study",
+    "export",
+    "has_analysts",
+    "invite",
+    "list_studies",
+    "new_report_id",
+    "newest_release",
+    "open_phase_two",
+    "plan_from_form",
+    "release_study",
+    "reseal",
+    "revoke_analyst",
+    "rounded_now",
+    "study_summary",
+    "submit",
+    "submit_reports",
+    "task_document",
+]
+
+MOST_INVITATIONS = 100_000
+"""Invitations made by one request."""
+
+
+# --- analysts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Analyst:
+    id: int
+    name: str
+
+
+def add_analyst(service: Service, name: str) -> str:
+    """A new analyst's key, shown once: only its hash is stored."""
+    must(bool(name.strip()), "name", "must not be empty", "an empty one")
+    key = new_secret()
+    row = {"name": name.strip(), "key_hash": hashed(key), "created": service.now()}
+    service.write(lambda db: db.execute(analysts.insert().values(**row)) and None)
+    return key
+
+
+def has_analysts(service: Service) -> bool:
+    """Whether anybody can sign in."""
+    with store.reading(service.engine) as db:
+        return db.execute(select(analysts.c.id).where(analysts.c.revoked.is_(None)).limit(1)).first() is not None
+
+
+def revoke_analyst(service: Service, name: str) -> int:
+    """All keys of this name stop working at once; how many there were."""
+    now = service.now()
+    change = analysts.update().where(analysts.c.name == name, analysts.c.revoked.is_(None)).values(revoked=now)
+    return int(service.write(lambda db: db.execute(change).rowcount))
+
+
+def check_key(service: Service, key: str) -> Analyst | None:
+    """Whose key this is. Looked up by its hash, then compared in constant time."""
+    mine = hashed(key)
+    with store.reading(service.engine) as db:
+        row = db.execute(select(analysts).where(analysts.c.key_hash == mine)).first()
+    against = bytes(row.key_hash) if row is not None else secrets.token_bytes(32)
+    same = hmac.compare_digest(mine, against)
+    return Analyst(row.id, row.name) if row is not None and same and row.revoked is None else None
+
+
+# --- studies ----------------------------------------------------------------------------------------------------------
+
+
+def create_study(service: Service, plan: Mapping[str, Any], *, analyst: Analyst | None = None) -> dict[str, Any]:
+    """A new study, immutable from now on, with its ledger and its own key."""
+    checked = parse_plan(plan)
+    now = service.now()
+    if checked.closes is not None:
+        must(checked.closes > now, "closes", "must lie in the future", checked.closes)
+    study_id = secrets.token_urlsafe(12)
+    _, sealed = service.settings.keys.new_data_key()
+
+    def run(db: Connection) -> None:
+        row = {
+            "id": study_id,
+            "title": checked.title,
+            "kind": checked.kind,
+            "plan": checked.model_dump_json(),
+            "created": now,
+            "analyst": None if analyst is None else analyst.id,
+        }
+        made = db.execute(studies.insert().values(**row)).inserted_primary_key
+        assert made is not None
+        number = int(made[0])
+        db.execute(progress.insert().values(study=number, state="open", phase=1, taken=0))
+        db.execute(study_keys.insert().values(study=number, sealed=sealed))
+        open_accounts(db, number, checked.accounts())
+
+    service.write(run)
+    return study_summary(service, study_id)
+
+
+def _status(study_opens: int | None, study_closes: int | None, state: str, now: int) -> str:
+    if state != "open":
+        return state
+    if study_opens is not None and now < study_opens:
+        return "planned"
+    return "closed" if study_closes is not None and now > study_closes else "open"
+
+
+def list_studies(service: Service) -> list[dict[str, Any]]:
+    """All studies, newest first, with their group sizes from the counters."""
+    query = select(studies, progress.c.state, progress.c.phase).join(progress, progress.c.study == studies.c.number)
+    with store.reading(service.engine) as db:
+        rows = db.execute(query.order_by(studies.c.number.desc())).all()
+        people = db.exec_driver_sql("SELECT study, grp, sum(people) FROM participation GROUP BY study, grp").all()
+    sizes: dict[int, dict[str, int]] = {}
+    for number, group, n in people:
+        sizes.setdefault(int(number), {"trusted": 0, "local": 0})["local" if group == LOCAL else "trusted"] = int(n)
+    now = service.now()
+    return [_line(row, sizes.get(row.number, {"trusted": 0, "local": 0}), now) for row in rows]
+
+
+def _line(row: Any, people: dict[str, int], now: int) -> dict[str, Any]:
+    plan = json.loads(row.plan)
+    return {
+        "id": row.id,
+        "title": row.title,
+        "kind": row.kind,
+        "status": _status(plan["opens"], plan["closes"], row.state, now),
+        "phase": row.phase,
+        "opens": plan["opens"],
+        "closes": plan["closes"],
+        "created": row.created,
+        "people": people,
+    }
+
+
+def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, Any]:
+    """Everything that a study's page shows. Reads counters and releases, never the reports."""
+    study = service.study(study_id)
+    query = select(studies, progress).join(progress, progress.c.study == studies.c.number)
+    with store.reading(service.engine) as db:
+        row = db.execute(query.where(studies.c.number == study.number)).one()
+        people = store.counts(db, study.number)
+        width, stretches = store.participation_by(db, study.number, bins)
+        ledger = [asdict(b) for b in balances(db, study.number)]
+        made = db.execute(select(releases).where(releases.c.study == study.number).order_by(releases.c.id)).all()
+    plan = study.plan
+    documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
+    finals = [d["document"] for d in documents if d["kind"] == "final"]
+    line = _line(row, people, service.now())
+    why = _why_not(study, line["status"], row.phase, people, row.raw)
+    return {
+        **line,
+        "link": f"{service.settings.base_url}/s/{study.id}",
+        "plan": plan.model_dump(mode="json"),
+        "open_to_all": not plan.by_invitation,
+        "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
+        "participation": {"width": width, "bins": stretches},
+        "planned": None if plan.expected is None else predicted(plan, plan.expected.model_dump()),
+        "now_predicted": predicted(plan, people),
+        "ledger": ledger,
+        "releases": documents,
+        "release": finals[-1] if finals else None,
+        "raw_deleted": row.raw != "kept",
+        "min_batch": plan.min_batch,
+        "can_release": why is None,
+        "why_not": why,
+    }
+
+
+def _why_not(study: Study, status: str, phase: int, people: dict[str, int], raw: str) -> str | None:
+    heavy = isinstance(study.plan, HeavyPlan)
+    if heavy and phase != 2:
+        return "The second phase has not been opened."
+    if status in ("planned", "open"):
+        return "The study takes reports still: close it first."
+    here = people["local"] if heavy else sum(people.values())
+    if here < study.plan.min_batch:
+        return f"Too few people have taken part: {here:,} of at least {study.plan.min_batch:,}."
+    if raw != "kept" and not heavy:
+        return "The study was released and its values were deleted."
+    return None
+
+
+def invite(service: Service, study_id: str, count: int) -> list[str]:
+    """New single-use tokens; they are shown once."""
+    study = service.study(study_id)
+    must(study.plan.by_invitation, "study", "must be by invitation to have tokens", "an open one")
+    must(1 <= count <= MOST_INVITATIONS, "count", f"must be at least 1 and at most {MOST_INVITATIONS}", count)
+    return service.write(lambda db: store.make_tokens(db, study.number, count))
+
+
+def close_study(service: Service, study_id: str) -> dict[str, Any]:
+    releasing.close(service, service.study(study_id))
+    return study_summary(service, study_id)
+
+
+def open_phase_two(service: Service, study_id: str, key: str = "phase-two") -> dict[str, Any]:
+    """Heavy hitters: charge the trusted, publish the head list, invite local people. The discovery document."""
+    return releasing.discover(service, service.study(study_id), _key(key))
+
+
+def release_study(service: Service, study_id: str, key: str = "release") -> dict[str, Any]:
+    """The release under this key, made now or before."""
+    return releasing.release(service, service.study(study_id), _key(key))
+
+
+def _key(key: str) -> str:
+    ok = 1 <= len(key) <= 200 and key.isascii() and key.isprintable()
+    must(ok, "Idempotency-Key", "must be 1 to 200 printable ASCII characters", f"{len(key)} characters")
+    return key
+
+
+def newest_release(service: Service, study_id: str) -> dict[str, Any]:
+    study = service.study(study_id)
+    query = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "final")
+    with store.reading(service.engine) as db:
+        text = db.execute(query.order_by(releases.c.id.desc()).limit(1)).scalar()
+    if text is None:
+        raise Refused("no-release", "Nothing was released of this study yet.")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def export(service: Service, study_id: str) -> Iterator[bytes]:
+    """The local reports, which are private by themselves, as lines of JSON in the order of their random ids."""
+    study = service.study(study_id)
+    with store.snapshot(service.engine) as db:
+        sql = f"SELECT at, epsilon, body FROM reports WHERE study = {study.number} AND grp = {LOCAL} ORDER BY id"
+        rows = db.execution_options(stream_results=True, yield_per=5000).exec_driver_sql(sql)
+        for at, epsilon, body in rows:
+            line = {"time": at, "epsilon": epsilon, **_readable(study, epsilon, bytes(body))}
+            yield msgspec.json.encode(line) + b"\n"
+
+
+def _readable(study: Study, epsilon: float | None, body: bytes) -> dict[str, Any]:
+    plan = study.plan
+    if isinstance(plan, HeavyPlan):
+        return {"category": SLOT.unpack(body)[0]}
+    if isinstance(plan, VectorPlan):
+        numbers = own_units(plan.invite, unpacked(plan.invite, [body]))[0].tolist()
+        return {"report": [None if math.isnan(x) else x for x in numbers]}
+    randomiser = releasing.randomiser_of(plan, epsilon)
+    return {"report": plan.bounds.bounds.from_unit(float(unit_reports(randomiser, plan.bounds.bounds, [body])[0]))}
+
+
+def reseal(service: Service) -> int:
+    """Seal every study's key with the key file's current key; how many. For after a rotation."""
+    keys = service.settings.keys
+
+    def run(db: Connection) -> int:
+        rows = db.execute(select(study_keys)).all()
+        for row in rows:
+            sealed = keys.seal(keys.unseal(bytes(row.sealed)))
+            db.execute(study_keys.update().where(study_keys.c.study == row.study).values(sealed=sealed))
+        return len(rows)
+
+    return service.write(run)
+
+
+# --- participants -----------------------------------------------------------------------------------------------------
+
+
+def task_document(service: Service, study_id: str) -> dict[str, Any]:
+    """What participants get, with the study's status at this moment."""
+    view = service.view(study_id)
+    plan = view.study.plan
+    status = _status(plan.opens, plan.closes, view.state, service.now())
+    return task_of(view.study.id, plan, view.phase, view.head) | {"status": status}
+
+
+def new_report_id() -> str:
+    return base64.urlsafe_b64encode(secrets.token_bytes(16))[:22].decode()
+
+
+def rounded_now(task: Mapping[str, Any]) -> int:
+    """The time to write on a report: now, rounded down to the study's precision."""
+    precision = int(task["time_precision"])
+    return int(time.time()) // precision * precision
+
+
+def accept(service: Service, view: View, given: Sequence[Report]) -> tuple[store.Batch, list[Failure]]:
+    """Check reports against their study: what may be stored, and what may not."""
+    now = service.now()
+    study = view.study
+    plan = study.plan
+    if plan.opens is not None and now < plan.opens:
+        raise Refused("not-open", "The study has not opened yet.")
+    late = plan.closes is not None and now > plan.closes
+    packed: list[Packed] = []
+    failed: list[Failure] = []
+    for report in given:
+        found = view.checker.check(report, now)
+        if isinstance(found, Failure):
+            failed.append(found)
+        else:
+            packed.append(found)
+    return store.Batch(study.number, view.phase, plan.time_precision, view.cipher, packed, late), failed
+
+
+async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Reports from a form of the service's own pages: the failures, once everything else is durable."""
+    view = service.kept_view(study_id)
+    if view is None:
+        view = await asyncio.to_thread(service.fresh_view, study_id)
+    most = service.settings.limits.reports_per_request
+    return await submit_reports(service, view, parse_upload(msgspec.json.encode({"reports": reports}), most))
+
+
+async def submit_reports(service: Service, view: View, given: Sequence[Report]) -> list[dict[str, Any]]:
+    """Check, store, and answer when it is durable."""
+    batch, failed = accept(service, view, given)
+    if batch.reports:
+        failed += await service.writer.store(batch)
+        if any(f.code in ("wrong-phase", "closed") for f in failed):
+            service.forget(view.study)
+    metrics = service.metrics
+    metrics.count("hybridp_reports_total", by=len(given) - len(failed), outcome="accepted")
+    for failure in failed:
+        metrics.count("hybridp_reports_total", outcome=failure.code)
+    return [failure.to_dict() for failure in failed]

@@ -1,0 +1,203 @@
+"""The task document: everything that a participant's page or program must know, and nothing that depends on the time.
+
+Probabilities are whole numbers over 2^64, written as decimal strings, so that a browser draws them exactly and computes
+no exponential.
+
+>>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.randomisers import k_randomised_response
+>>> described(k_randomised_response(PureDP(1.0), 3))["categories"]
+3
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from hybridp.protocols.heavy import Invitation, invitation, trim
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
+from hybridp.public.messages import OptInCounts
+from hybridp.public.randomisers import (
+    LEVELS,
+    WORD,
+    DitheredBit,
+    KRandomisedResponse,
+    LocalAdditive,
+    Piecewise,
+    best_randomiser,
+)
+from hybridp.public.vector import VectorInvite
+from hybridp.public.vector_randomisers import ScalarReports, UnitVector
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan
+
+__all__ = ["described", "described_vector", "opt_in_document", "opt_in_of", "phase_two", "task_of"]
+
+Mechanism = DitheredBit | Piecewise | LocalAdditive | KRandomisedResponse | TwoStage | UnitVector
+
+
+def described(mechanism: Mechanism) -> dict[str, Any]:
+    """A randomiser as plain data; `browser` says whether the page can draw it exactly."""
+    match mechanism:
+        case DitheredBit():
+            return {"name": "dithered", "flips": str(mechanism.flips), "gain": mechanism.gain, "browser": True}
+        case Piecewise():
+            own = {"width": str(mechanism.width), "inside": str(mechanism.inside)}
+            return {"name": "piecewise", **own, "bound": mechanism.bound, "browser": True}
+        case LocalAdditive():
+            return {"name": mechanism.name, "bound": mechanism.bound, "browser": False}
+        case KRandomisedResponse():
+            return {"name": "k-rr", **_kept(mechanism), "browser": True}
+        case UnitVector():
+            cap: dict[str, Any] = {"pairs": mechanism.pairs, "top": mechanism.top, "inside": str(mechanism.inside)}
+            return {"name": mechanism.name, "dimensions": mechanism.dimensions, **cap, "browser": False}
+        case TwoStage():
+            return {
+                "name": "two-stage",
+                "query": None if mechanism.query is None else _kept(mechanism.query),
+                "start": mechanism.head.start.tolist(),
+                "width": mechanism.head.width.tolist(),
+                "url": {str(width): _kept(stage) for width, stage in mechanism.url.items()},
+                "browser": True,
+            }
+
+
+def described_vector(invite: VectorInvite) -> dict[str, Any]:
+    """A report about several numbers. The page draws some coordinates of a box; a ball it leaves to a program."""
+    reports, bounds = invite.reports, invite.bounds
+    if not isinstance(reports, ScalarReports):
+        return described(reports)
+    each = described(reports.randomiser)
+    return {
+        "name": "coordinates",
+        "dimensions": reports.dimensions,
+        "reported": reports.reported,
+        "reach": bounds.reach_steps,
+        "each": each,
+        "browser": each["browser"] and bounds.radius_steps is None,
+    }
+
+
+def _kept(mechanism: KRandomisedResponse) -> dict[str, Any]:
+    return {"keep": str(mechanism.keep), "categories": mechanism.categories}
+
+
+def _level(budget: PureDP | ApproxDP) -> dict[str, float]:
+    return {"epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) -> dict[str, Any]:
+    """The document of a study in a phase; `head` is the invitation of the heavy hitters' second phase."""
+    common = {
+        "id": study_id,
+        "version": 1,
+        "kind": plan.kind,
+        "title": plan.title,
+        "question": plan.question,
+        "unit": plan.unit,
+        "phase": phase,
+        "groups": ["trusted", "local"],
+        "opens": plan.opens,
+        "closes": plan.closes,
+        "time_precision": plan.time_precision,
+        "by_invitation": plan.by_invitation,
+        "min_batch": plan.min_batch,
+        "delete_raw_after_release": plan.delete_raw_after_release,
+        "notice": _notice(plan),
+        "levels": str(LEVELS),
+        "word": str(WORD),
+    }
+    own: dict[str, Any]
+    match plan:
+        case MeanPlan():
+            trusted = plan.study.trusted_guarantee or plan.study.guarantee
+            own = {
+                "bounds": plan.bounds.model_dump(),
+                "step": plan.step,
+                "guarantee": {"trusted": _level(trusted), "local": _level(plan.study.invite.promise)},
+                "randomiser": described(plan.study.invite.randomiser),
+            }
+        case PersonalPlan():
+            mechanisms = {e: described(best_randomiser(PureDP(e))) for e in plan.allowed_epsilons}
+            own = {
+                "bounds": plan.bounds.model_dump(),
+                "step": plan.step,
+                "choices": [{"epsilon": e, "randomiser": r, "browser": r["browser"]} for e, r in mechanisms.items()],
+            }
+        case VectorPlan():
+            trusted = plan.study.trusted_guarantee or plan.study.guarantee
+            own = {
+                "coordinates": [
+                    {"name": name, **side.model_dump()} for name, side in zip(plan.columns, plan.bounds, strict=True)
+                ],
+                "norm": plan.norm,
+                "radius": plan.radius,
+                "guarantee": {"trusted": _level(trusted), "local": _level(plan.invite.promise)},
+                "randomiser": described_vector(plan.invite),
+            }
+        case HeavyPlan():
+            own = {
+                "groups": {1: ["trusted"], 2: ["local"]}.get(phase, []),
+                "record": list(plan.record),
+                "max_records": plan.max_records,
+                "max_length": plan.max_length,
+                "guarantee": {"trusted": _level(plan.study.guarantee), "local": _level(plan.study.local_guarantee)},
+            }
+            if head is not None:
+                assert isinstance(head.mechanism, KRandomisedResponse | TwoStage)
+                own |= {"slots": [list(s) for s in head.head.slots], "randomiser": described(head.mechanism)}
+    return common | own
+
+
+def _notice(plan: SomePlan) -> list[str]:
+    found = [
+        "Which choice a person made, and when (rounded), is not hidden from the people who run the study.",
+        "The address that a report comes from is used to limit the rate of uploads and is neither stored nor logged.",
+    ]
+    if not plan.by_invitation:
+        found.append(
+            "This study is open to all: nothing keeps a person, or a program, from taking part more than once, "
+            "and whoever does counts as often as they take part."
+        )
+    if plan.delete_raw_after_release:
+        found.append("Values entrusted to the study are stored encrypted and deleted after the release.")
+    else:
+        found.append("Values entrusted to the study are stored encrypted and are not deleted by the service.")
+    return found
+
+
+# --- the second phase of heavy hitters --------------------------------------------------------------------------------
+
+
+def opt_in_document(found: OptInCounts) -> dict[str, Any]:
+    """What the trusted people said, private already, as plain data."""
+    return {
+        "slots": [list(slot) for slot in found.head.slots],
+        "discovery_people": found.discovery_people,
+        "estimation_people": found.estimation_people,
+        "discovered": [None if math.isnan(x) else x for x in found.discovered.tolist()],
+        "counted": found.counted.tolist(),
+    }
+
+
+def opt_in_of(stated: dict[str, Any], plan: HeavyPlan) -> OptInCounts:
+    """The same back again."""
+    return OptInCounts(
+        HeadList(plan.study.depth, tuple(tuple(s) for s in stated["slots"])),
+        stated["discovery_people"],
+        stated["estimation_people"],
+        np.array([math.nan if x is None else x for x in stated["discovered"]], dtype=np.float64),
+        np.array(stated["counted"], dtype=np.float64),
+        discovery(plan.study.guarantee),
+        counting_noise(plan.study.guarantee),
+    )
+
+
+def phase_two(document: str, plan: HeavyPlan) -> Invitation:
+    """The invitation that follows from a stored discovery: its list, trimmed, and the mechanism for it."""
+    found = opt_in_of(json.loads(document)["opt_in"], plan)
+    head, _ = trim(found, plan.study)
+    return invitation(head, plan.study)

@@ -1,0 +1,167 @@
+"""The client for programs: the vectors of the browser, refusals of a task that breaks its promise, honest payloads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridp.device.client import UploadRefused, as_bit, fetch_task, local_report, send_reports, trusted_report
+from hybridp.errors import InvalidInput
+from hybridp.noise import reports
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit, k_randomised_response
+from hybridp.randomness import Randomness, seeded
+
+VECTORS = json.loads((Path(__file__).parents[1] / "service" / "vectors.json").read_text(encoding="utf-8"))
+HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org"), ("wéather", "w.org")])
+
+
+def tape(words: list[str]) -> Randomness:
+    left = [int(w) for w in words]
+
+    def read(n: int) -> Any:
+        part = [left.pop(0) for _ in range(n)]
+        return np.array(part, dtype=np.uint64)
+
+    return Randomness(True, "a tape", read, lambda n: [])
+
+
+def mean_task(epsilon: float = 1.0, **changes: Any) -> dict[str, Any]:
+    promise = {"epsilon": epsilon, "delta": 0.0}
+    return {
+        "kind": "mean",
+        "groups": ["trusted", "local"],
+        "bounds": {"lower": 0.0, "upper": float(LEVELS)},  # so that the value is its own level
+        "guarantee": {"trusted": promise, "local": promise},
+        "randomiser": {"name": "dithered", "flips": str(dithered_bit(PureDP(epsilon)).flips)},
+        "time_precision": 60,
+    } | changes
+
+
+def heavy_task(**changes: Any) -> dict[str, Any]:
+    mechanism = two_stage(HEAD, PureDP(2.0))
+    assert mechanism.query is not None
+    return {
+        "kind": "heavy-hitters",
+        "groups": ["local"],
+        "record": ["query", "url"],
+        "slots": [list(slot) for slot in HEAD.slots],
+        "guarantee": {"local": {"epsilon": 2.0, "delta": 0.0}},
+        "randomiser": {
+            "name": "two-stage",
+            "query": {"categories": mechanism.query.categories, "keep": str(mechanism.query.keep)},
+            "url": {str(w): {"categories": w, "keep": str(m.keep)} for w, m in mechanism.url.items()},
+        },
+        "time_precision": 60,
+    } | changes
+
+
+@pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "dithered"])
+def test_the_client_sends_the_bits_of_the_vectors(vector: dict[str, Any]) -> None:
+    made = local_report(mean_task(vector["epsilon"]), float(vector["input"]), rng=tape(vector["words"]))
+    assert made["payload"] == {"report": vector["report"]}
+
+
+@pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "piecewise"])
+def test_the_client_sends_the_numbers_of_the_vectors(vector: dict[str, Any]) -> None:
+    task = mean_task(vector["epsilon"], randomiser={"name": "piecewise", **vector["mechanism"]})
+    made = local_report(task, float(vector["input"]), rng=tape(vector["words"]))
+    assert made["payload"]["report"] == Bounds(0.0, float(LEVELS)).from_unit(vector["unit"])
+
+
+def test_the_client_sends_the_slots_of_the_vectors() -> None:
+    """A record's slot is its number; wildcards are reached by records that are not on the list."""
+    answers = [(q or "elsewhere", u or "elsewhere") for q, u in HEAD.slots]
+    for vector in (v for v in VECTORS if v["kind"] == "two-stage"):
+        made = local_report(heavy_task(), answers[vector["input"]], rng=tape(vector["words"]))
+        assert made["payload"] == {"category": vector["report"]}
+
+
+@pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "coordinates"])
+def test_the_client_sends_the_coordinates_of_the_vectors(vector: dict[str, Any]) -> None:
+    promise = {"local": {"epsilon": vector["epsilon"], "delta": 0.0}}
+    task = {"kind": "vector-mean", "groups": ["local"], "coordinates": vector["coordinates"], "guarantee": promise}
+    task |= {"randomiser": vector["mechanism"], "time_precision": 60}
+    made = local_report(task, vector["input"], rng=tape(vector["words"]))
+    assert made["payload"] == vector["report"]
+    weaker = {"local": {"epsilon": vector["epsilon"] * 0.99, "delta": 0.0}}
+    with pytest.raises(InvalidInput):
+        local_report(task | {"guarantee": weaker}, vector["input"], rng=tape(vector["words"]))
+
+
+@given(st.floats(0.001, 30), st.integers(0, LEVELS), st.integers(0, 2**32))
+def test_a_bit_is_read_back_from_its_report(epsilon: float, level: int, seed: int) -> None:
+    bit = dithered_bit(PureDP(epsilon))
+    unit = reports(bit, np.full(50, level), rng=seeded(seed))
+    thresholds = seeded(seed).words(50) >> np.uint64(32)
+    found = [as_bit(bit, float(y)) for y in unit]
+    assert [f["threshold"] for f in found] == thresholds.tolist()
+    again = [2 * (f["threshold"] + 0.5) / LEVELS - 1 + (bit.gain if f["above"] else -bit.gain) for f in found]
+    assert np.allclose(again, unit, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        mean_task(randomiser={"name": "dithered", "flips": str(dithered_bit(PureDP(1.0)).flips - 2)}),
+        mean_task(randomiser={"name": "dithered", "flips": "0"}),
+        mean_task(1.0, randomiser={"name": "piecewise", "width": str(2**31), "inside": str(2**64 - 2**60)}),
+        mean_task(randomiser={"name": "none"}),
+        heavy_task(guarantee={"local": {"epsilon": 1.9, "delta": 0.0}}),
+        heavy_task(
+            randomiser={
+                "name": "k-rr",
+                "categories": len(HEAD),
+                "keep": str(k_randomised_response(PureDP(2.0), len(HEAD)).keep + 2),
+            }
+        ),
+        heavy_task(randomiser={"name": "k-rr", "categories": 3, "keep": str(2**63)}),
+        mean_task(groups=["trusted"]),
+    ],
+)
+def test_a_task_that_breaks_its_promise_is_refused(task: dict[str, Any]) -> None:
+    answer: Any = ("news", "a.org") if task["kind"] == "heavy-hitters" else 5.0
+    with pytest.raises(InvalidInput):
+        local_report(task, answer, rng=seeded(1))
+
+
+def test_a_chosen_epsilon_must_be_offered() -> None:
+    name = best_randomiser(PureDP(0.5)).name
+    assert name == "dithered"
+    flips = str(dithered_bit(PureDP(0.5)).flips)
+    task = mean_task(choices=[{"epsilon": 0.5, "randomiser": {"name": name, "flips": flips}}])
+    assert local_report(task, 5.0, epsilon=0.5, rng=seeded(1))["epsilon"] == 0.5
+    assert trusted_report(task, 5.0, epsilon=0.5)["payload"] == {"value": 5.0}
+    for epsilon in (None, 0.7):
+        with pytest.raises(InvalidInput, match="epsilon"):
+            local_report(task, 5.0, epsilon=epsilon, rng=seeded(1))
+        with pytest.raises(InvalidInput, match="epsilon"):
+            trusted_report(task, 5.0, epsilon=epsilon)
+
+
+def test_ids_are_fresh_and_times_rounded() -> None:
+    made = [trusted_report(mean_task(), 5.0, now=3599.9) for _ in range(100)]
+    assert len({m["id"] for m in made}) == 100
+    assert all(len(m["id"]) == 22 for m in made)
+    assert {m["time"] for m in made} == {3540}
+
+
+def test_addresses_are_checked() -> None:
+    for bad in ("ftp://x", "localhost", "file:///etc/passwd"):
+        with pytest.raises(InvalidInput, match="server"):
+            fetch_task(bad, "x")
+        with pytest.raises(InvalidInput, match="server"):
+            send_reports(bad, "x", [])
+
+
+def test_a_refusal_keeps_its_code() -> None:
+    error = UploadRefused(409, "closed", "The study takes no more reports.")
+    assert (error.status, error.code, str(error)) == (409, "closed", "The study takes no more reports.")

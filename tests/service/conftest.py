@@ -1,0 +1,107 @@
+"""One service on each kind of store: every test of the store, the ledger and the API runs on both."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the extra `service` is not installed")
+
+from fastapi import FastAPI
+from sqlalchemy import create_engine, text
+from starlette.testclient import TestClient
+
+from hybridp.service import studies
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.settings import Limits, Settings
+from hybridp.service.throwaway import postgres, server_binary
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    if server_binary() is None:
+        pytest.skip("no PostgreSQL server is installed (initdb not found)")
+    with postgres(durable=False) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'study.db'}"
+        return
+    server: str = request.getfixturevalue("postgres_server")
+    name = f"t{secrets.token_hex(6)}"
+    admin = create_engine(server, isolation_level="AUTOCOMMIT")
+    with admin.connect() as db:
+        db.execute(text(f"CREATE SCHEMA {name}"))
+    admin.dispose()
+    yield f"{server}&options=-csearch_path%3D{name}"
+
+
+@pytest.fixture
+def settings(database: str, tmp_path: Path) -> Settings:
+    return Settings.from_environment(database, tmp_path / "hybridp.key", "http://testserver", Limits(rate=0))
+
+
+@pytest.fixture
+def service(settings: Settings) -> Iterator[Service]:
+    running = Service(settings)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def app(settings: Settings, service: Service) -> FastAPI:
+    return build_app(settings, service=service, pages=False)
+
+
+@pytest.fixture
+def client(app: FastAPI) -> Iterator[TestClient]:
+    with TestClient(app) as running:
+        yield running
+
+
+@pytest.fixture
+def analyst(service: Service) -> dict[str, str]:
+    """The headers of a signed-in analyst."""
+    return {"Authorization": f"Bearer {studies.add_analyst(service, 'ada')}"}
+
+
+MEAN: dict[str, Any] = {
+    "kind": "mean",
+    "title": "Commute",
+    "bounds": {"lower": 0.0, "upper": 100.0},
+    "epsilon": 1.0,
+    "min_batch": 4,
+    "time_precision": 60,
+}
+
+
+@pytest.fixture
+def mean_plan() -> Callable[..., dict[str, Any]]:
+    return lambda **more: MEAN | more
+
+
+@pytest.fixture
+def report() -> Callable[..., dict[str, Any]]:
+    """One report as a device would send it; a trusted value unless something else is asked for."""
+
+    def make(value: float = 40.0, *, group: str = "trusted", **more: Any) -> dict[str, Any]:
+        payload = {"value": value} if group == "trusted" else {"report": {"threshold": 1 << 31, "above": True}}
+        found = {
+            "id": studies.new_report_id(),
+            "time": studies.rounded_now({"time_precision": 60}),
+            "group": group,
+            "payload": payload,
+        }
+        return found | more
+
+    return make

@@ -1,0 +1,237 @@
+"""Writes vectors.json: random words and the reports that the library makes of them, for every language to agree on.
+
+Run `python tests/service/make_vectors.py` after a change of the samplers; the tests fail while the file is old. The
+words are random, or lie at the edges: ties of the leading bits, refused draws, the first and the last word. A vector
+holds exactly the words that its report took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hybridp.device.client import as_bit
+from hybridp.device.heavy import report_slots
+from hybridp.device.vector import reach_reports
+from hybridp.noise import bernoulli, categories, reports, uniform_below
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.randomisers import (
+    LEVELS,
+    DitheredBit,
+    Piecewise,
+    dithered_bit,
+    k_randomised_response,
+    piecewise,
+)
+from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector_randomisers import scalar_reports
+from hybridp.randomness import Randomness, seeded
+
+FILE = Path(__file__).with_name("vectors.json")
+HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org"), ("wéather", "w.org")])
+
+
+class Tape:
+    """Words from a list, counted."""
+
+    def __init__(self, words: list[int]) -> None:
+        self.words, self.used = words, 0
+
+    def read(self, n: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        part = self.words[self.used : self.used + n]
+        assert len(part) == n, "the tape is too short"
+        self.used += n
+        return np.array(part, dtype=np.uint64)
+
+    @property
+    def rng(self) -> Randomness:
+        return Randomness(True, "a tape", self.read, lambda n: [self.rng] * n)
+
+
+def tapes(edges: list[int], many: int, seed: int) -> Iterator[list[int]]:
+    rng = seeded(seed)
+    for first in [0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1, *edges]:
+        yield [first % 2**64, *(int(w) for w in rng.words(15))]
+    for _ in range(many):
+        yield [int(w) for w in rng.words(16)]
+
+
+def dithered_vectors() -> Iterator[dict[str, Any]]:
+    for epsilon in (0.01, 0.5, 1.0, 2.0, 8.0):
+        mechanism = dithered_bit(PureDP(epsilon))
+        lead = mechanism.flips >> 32
+        edges = [lead, lead + 1, lead - 1, lead | 5 << 32, lead | (LEVELS - 1) << 32]
+        for i, words in enumerate(tapes(edges, 6, 1)):
+            at = (0, 1, LEVELS // 3, LEVELS // 2, LEVELS - 1, LEVELS)[i % 6]
+            tape = Tape(words)
+            y = float(reports(mechanism, np.array([at]), rng=tape.rng)[0])
+            yield {
+                "kind": "dithered",
+                "mechanism": {"flips": str(mechanism.flips)},
+                "epsilon": epsilon,
+                "input": at,
+                "words": [str(w) for w in words[: tape.used]],
+                "report": {"threshold": words[0] >> 32, "above": y > 0},  # |y - U| is the gain, which exceeds 1
+                "unit": y,
+            }
+
+
+def piecewise_vectors() -> Iterator[dict[str, Any]]:
+    for epsilon in (0.5, 3.0, 8.0):
+        mechanism = piecewise(PureDP(epsilon))
+        lead = mechanism.inside >> 48
+        limit = 2**48 % mechanism.width
+        refused = [x for x in range(1, 2**16) if x * mechanism.width % 2**48 < limit][:2]
+        edges = [lead << 48, lead << 48 | 2**48 - 1, (lead + 1) << 48, (lead - 1) << 48, *refused]
+        for i, words in enumerate(tapes(edges, 6, 2)):
+            at = (0, 1, LEVELS // 3, LEVELS // 2, LEVELS - 1, LEVELS)[i % 6]
+            tape = Tape(words)
+            y = float(reports(mechanism, np.array([at]), rng=tape.rng)[0])
+            scale = 2 / (mechanism.slope * LEVELS)
+            yield {
+                "kind": "piecewise",
+                "mechanism": {"width": str(mechanism.width), "inside": str(mechanism.inside)},
+                "epsilon": epsilon,
+                "input": at,
+                "words": [str(w) for w in words[: tape.used]],
+                "report": round((y + 1 + mechanism.offset * scale) / scale),
+                "unit": y,
+            }
+
+
+def category_vectors() -> Iterator[dict[str, Any]]:
+    for k in (2, 3, 5, 9, 1000):
+        for epsilon in (0.1, 1.0, 6.0):
+            mechanism = k_randomised_response(PureDP(epsilon), k)
+            for i, words in enumerate(tapes([mechanism.keep, mechanism.keep - 1], 5, 3)):
+                tape = Tape(words)
+                value = i % k
+                told = int(categories(mechanism, np.array([value]), rng=tape.rng)[0])
+                yield {
+                    "kind": "k-rr",
+                    "mechanism": {"categories": k, "keep": str(mechanism.keep)},
+                    "epsilon": epsilon,
+                    "input": value,
+                    "words": [str(w) for w in words[: tape.used]],
+                    "report": told,
+                }
+
+
+def two_stage_document() -> dict[str, Any]:
+    mechanism = two_stage(HEAD, PureDP(2.0))
+    assert mechanism.query is not None
+
+    def response(m: Any) -> dict[str, Any]:
+        return {"categories": m.categories, "keep": str(m.keep)}
+
+    return {
+        "start": HEAD.start.tolist(),
+        "width": HEAD.width.tolist(),
+        "query": response(mechanism.query),
+        "url": {str(width): response(m) for width, m in mechanism.url.items()},
+    }
+
+
+def two_stage_vectors() -> Iterator[dict[str, Any]]:
+    mechanism, document = two_stage(HEAD, PureDP(2.0)), two_stage_document()
+    for i, words in enumerate(tapes([], 40, 4)):
+        tape = Tape(words)
+        slot = i % len(HEAD)
+        told = int(report_slots(np.array([slot]), mechanism, rng=tape.rng)[0])
+        used = [str(w) for w in words[: tape.used]]
+        yield {"kind": "two-stage", "mechanism": document, "input": slot, "words": used, "report": told}
+
+
+def coordinate_vectors() -> Iterator[dict[str, Any]]:
+    """Several numbers: which coordinates are reported, and the report of each."""
+    lower, upper = [0.0, -1.0, 5.0, 0.0, 2.0], [1.0, 1.0, 9.0, 120.0, 3.0]
+    bounds = VectorBounds.of(lower, upper)
+    sides = [{"lower": a, "upper": b} for a, b in zip(lower, upper, strict=True)]
+    for epsilon, reported in ((1.0, 1), (1.0, 3), (2.0, 5), (6.0, 2)):
+        plan = scalar_reports(PureDP(epsilon), 5, reported)
+        invite = VectorInvite(bounds, plan)
+        for i, words in enumerate(tapes([], 8, 7)):
+            share = np.array([0.0, 1.0, 0.3, 0.77, i / 14])
+            values = np.array(lower) + share * (np.array(upper) - np.array(lower))
+            tape = Tape(words)
+            told = reach_reports(bounds.steps([values]), invite, rng=tape.rng)[0]
+            chosen = np.flatnonzero(np.isfinite(told)).tolist()
+            if isinstance(plan.randomiser, DitheredBit):
+                each: list[Any] = [as_bit(plan.randomiser, float(told[j])) for j in chosen]
+                how = {"name": "dithered", "flips": str(plan.randomiser.flips)}
+            else:
+                assert isinstance(plan.randomiser, Piecewise)
+                each = [bounds.bounds[j].centre + bounds.bounds[j].half * bounds.reach * float(told[j]) for j in chosen]
+                how = {
+                    "name": "piecewise",
+                    "width": str(plan.randomiser.width),
+                    "inside": str(plan.randomiser.inside),
+                }
+            mechanism = {"name": "coordinates", "dimensions": 5, "reported": reported, "each": how}
+            yield {
+                "kind": "coordinates",
+                "mechanism": mechanism | {"reach": bounds.reach_steps, "browser": True},
+                "epsilon": epsilon,
+                "coordinates": sides,
+                "input": values.tolist(),
+                "words": [str(w) for w in words[: tape.used]],
+                "report": {"report": {"coordinates": chosen, "each": each}},
+            }
+
+
+def slot_vectors() -> Iterator[dict[str, Any]]:
+    records = [("maps", "m.org"), ("news", "b.org"), ("news", "z.org"), ("wéather", "w.org"), ("other", "a.org")]
+    slots = [list(slot) for slot in HEAD.slots]
+    for record in records:
+        yield {"kind": "slot", "slots": slots, "input": list(record), "report": HEAD.slot_of(record)}
+
+
+def level_vectors() -> Iterator[dict[str, Any]]:
+    for lower, upper in ((0.0, 1.0), (0.0, 200_000.0), (-7.3, 11.9), (1e-9, 3e-9), (-1e15, 1e15)):
+        share = (0.0, 1.0, 0.5, 1 / 3, 0.1, 0.7, -1.0, 2.0, 2**-33, 1 - 2**-33)
+        values = [lower + s * (upper - lower) for s in share]
+        for value, at in zip(values, Bounds(lower, upper).levels(values).tolist(), strict=True):
+            yield {"kind": "level", "input": value, "lower": lower, "upper": upper, "report": at}
+
+
+def draw_vectors() -> Iterator[dict[str, Any]]:
+    def one(kind: str, argument: list[Any], words: list[int], draw: Callable[[Randomness], Any]) -> dict[str, Any]:
+        tape = Tape(words)
+        report = draw(tape.rng)
+        return {"kind": kind, "input": argument, "words": [str(w) for w in words[: tape.used]], "report": report}
+
+    for numerator, bits in ((0, 1), (1, 1), (2, 1), (5, 7), (2**63 + 1, 64), (2**64 - 1, 64), (2**64, 64)):
+        for words in tapes([numerator << (64 - bits), (numerator << (64 - bits)) - 1], 3, 5):
+            yield one(
+                "bernoulli",
+                [str(numerator), bits],
+                words,
+                lambda rng, n=numerator, b=bits: bool(bernoulli(n, b, 1, rng=rng)[0]),
+            )
+    for k in (1, 2, 3, 7, 8, 1000, 2**32 + 1):
+        for words in tapes([2**64 - 2], 4, 6):
+            yield one("below", [str(k)], words, lambda rng, k=k: int(uniform_below(k, 1, rng=rng)[0]))
+
+
+def vectors() -> list[dict[str, Any]]:
+    return [
+        *level_vectors(),
+        *slot_vectors(),
+        *draw_vectors(),
+        *dithered_vectors(),
+        *piecewise_vectors(),
+        *category_vectors(),
+        *two_stage_vectors(),
+        *coordinate_vectors(),
+    ]
+
+
+if __name__ == "__main__":
+    lines = ",\n".join(json.dumps(v, separators=(",", ":")) for v in vectors())
+    FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

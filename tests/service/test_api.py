@@ -1,0 +1,415 @@
+"""The service from outside: studies, uploads, releases, refusals. Each test on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from hybridp.device.client import local_report
+from hybridp.device.mean import randomise_many
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.randomisers import LEVELS, dithered_bit
+from hybridp.randomness import seeded
+from hybridp.service import studies
+from hybridp.service.core import Service
+from hybridp.service.releasing import unit_reports
+from hybridp.service.reports import BIT
+
+Make = Callable[..., dict[str, Any]]
+
+
+def created(client: TestClient, analyst: dict[str, str], plan: dict[str, Any]) -> str:
+    answer = client.post("/api/studies", json=plan, headers=analyst)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def send(client: TestClient, study: str, reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    answer = client.post(f"/tasks/{study}/reports", json={"reports": reports})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["failures"]
+    return found
+
+
+def local_bits(values: list[float], report: Make) -> list[dict[str, Any]]:
+    """What devices send for these values (epsilon 1 on [0, 100]): threshold and bit, by an independent formula."""
+    rng = np.random.default_rng(5)
+    found = []
+    q = dithered_bit(PureDP(1.0)).flips / 2**64
+    for value in values:
+        threshold = int(rng.integers(LEVELS))
+        above = bool((value / 100 * LEVELS > threshold) ^ (rng.random() < q))
+        found.append(report(group="local", payload={"report": {"threshold": threshold, "above": above}}))
+    return found
+
+
+def test_a_study_from_plan_to_release(
+    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make, service: Service
+) -> None:
+    study = created(client, analyst, mean_plan(sd=10.0, expected={"trusted": 400, "local": 400}))
+    rng = np.random.default_rng(1)
+    values = np.clip(rng.normal(40, 10, 800), 0, 100)
+    assert send(client, study, [report(float(v)) for v in values[:400]]) == []
+    assert send(client, study, local_bits(values[400:].tolist(), report)) == []
+    page = client.get(f"/api/studies/{study}", headers=analyst).json()
+    assert page["people"] == {"trusted": 400, "local": 400}
+    assert sum(b["trusted"] + b["local"] for b in page["participation"]["bins"]) == 800
+    assert page["planned"]["rmse"] == pytest.approx(page["now_predicted"]["rmse"])
+    early = client.post(f"/api/studies/{study}/release", headers=analyst)
+    assert (early.status_code, early.json()["code"]) == (409, "still-open")
+    assert early.headers["content-type"] == "application/problem+json"
+    assert client.post(f"/api/studies/{study}/close", headers=analyst).json()["status"] == "closed"
+    first = client.post(f"/api/studies/{study}/release", headers=analyst)
+    assert first.status_code == 200, first.text
+    found = first.json()
+    # Eight standard errors of the plan: an honest release is never so far away.
+    assert abs(found["estimate"] - 40) < 8 * page["now_predicted"]["rmse"]
+    assert found["groups"]["trusted"]["people"] == found["groups"]["local"]["people"] == 400
+    assert found["simulated"] is False
+    assert len(found["receipt"]["ledger_entries"]) == 2
+    again = client.post(f"/api/studies/{study}/release", headers=analyst)
+    assert again.json() == found
+    other = client.post(f"/api/studies/{study}/release", headers=analyst | {"Idempotency-Key": "another"})
+    assert (other.status_code, other.json()["code"]) == (409, "budget-exceeded")
+    after = client.get(f"/api/studies/{study}", headers=analyst).json()
+    assert {a["people"]: a["epsilon_spent"] for a in after["ledger"]} == {"trusted": 1.0, "local": 1.0}
+    assert after["status"] == "released"
+    assert after["release"] == found
+    assert after["raw_deleted"] is True
+    lines = client.get(f"/api/studies/{study}/export", headers=analyst).text.splitlines()
+    assert len(lines) == 400
+    assert client.get(f"/api/studies/{study}/release", headers=analyst).json() == found
+
+
+def test_stored_bits_are_the_reports_that_devices_make() -> None:
+    """The server's float of (threshold, above) is the device's own, digit for digit."""
+    randomiser, bounds = dithered_bit(PureDP(0.7)), Bounds(0, 1)
+    words = seeded(3).words(1000)
+    levels = (seeded(4).words(1000) >> np.uint64(32)).astype(np.int64)
+    from hybridp.noise import reports as draw
+    from hybridp.randomness import Randomness
+
+    replay = Randomness(True, "replay", lambda n: words[:n].copy(), lambda n: [])
+    drawn = draw(randomiser, levels, rng=replay)
+    threshold = (words >> np.uint64(32)).astype(np.int64)
+    above = (levels > threshold) ^ ((words & np.uint64(0xFFFFFFFF)) < np.uint64(randomiser.flips >> 32))
+    bodies = [BIT.pack(int(t), bool(a)) for t, a in zip(threshold, above, strict=True)]
+    assert np.array_equal(unit_reports(randomiser, bounds, bodies), drawn)
+
+
+def test_personal_epsilons(client: TestClient, analyst: dict[str, str], report: Make) -> None:
+    plan = {"kind": "personal-mean", "title": "p", "bounds": {"lower": 0, "upper": 100}, "min_batch": 4,
+            "time_precision": 60, "allowed_epsilons": [0.5, 1, 4], "sd": 20}  # fmt: skip
+    study = created(client, analyst, plan)
+    task = client.get(f"/tasks/{study}").json()
+    assert [c["randomiser"]["name"] for c in task["choices"]] == ["dithered", "dithered", "piecewise"]
+    rows = [report(60.0, epsilon=e) for e in (0.5, 1.0, 4.0) for _ in range(200)]
+    rows += [r | {"epsilon": 1.0} for r in local_bits([60.0] * 300, report)]
+    from hybridp.public.messages import Invite
+    from hybridp.public.randomisers import best_randomiser
+
+    invite = Invite(Bounds(0, 100), best_randomiser(PureDP(4.0)))
+    sent = randomise_many([60.0] * 100, invite, rng=seeded(2))
+    rows += [report(group="local", epsilon=4.0, payload={"report": float(y)}) for y in sent]
+    assert send(client, study, rows) == []
+    wrong = send(client, study, [report(1.0), report(1.0, epsilon=2.0)])
+    assert [f["code"] for f in wrong] == ["bad-epsilon", "bad-epsilon"]
+    far = send(client, study, [report(group="local", epsilon=4.0, payload={"report": 1e9})])
+    assert [f["code"] for f in far] == ["out-of-range"]
+    client.post(f"/api/studies/{study}/close", headers=analyst)
+    found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
+    assert abs(found["estimate"] - 60) < 12
+    assert [g["epsilon"] for g in found["personal"]["groups"]] == [0.5, 1.0, 4.0]
+    assert all(g["effective_epsilon"] <= g["epsilon"] for g in found["personal"]["groups"])
+
+
+VECTORS: list[tuple[str, dict[str, Any]]] = [
+    ("dithered", {"epsilon": 2.0, "local": "sampling"}),
+    ("piecewise", {"epsilon": 9.0, "local": "per-coordinate"}),
+    ("unit-vector", {"epsilon": 4.0, "local": "unit-vector", "norm": "l2", "radius": 1.0}),
+]
+
+
+@pytest.mark.parametrize(("drawn", "change"), VECTORS, ids=[name for name, _ in VECTORS])
+def test_a_vector_mean(
+    client: TestClient, analyst: dict[str, str], report: Make, drawn: str, change: dict[str, Any]
+) -> None:
+    """Reports of the Python client and trusted values, from the task to the release."""
+    sides = [{"lower": 0, "upper": 10}, {"lower": -5, "upper": 5}, {"lower": 0, "upper": 1}]
+    plan = {"kind": "vector-mean", "title": "v", "columns": ["a", "b", "c"], "bounds": sides, "min_batch": 4}
+    study = created(client, analyst, plan | change | {"time_precision": 60})
+    task = client.get(f"/tasks/{study}").json()
+    how = task["randomiser"]
+    assert how.get("each", how)["name"] == drawn
+    assert how["browser"] is (drawn != "unit-vector")
+    assert [c["name"] for c in task["coordinates"]] == ["a", "b", "c"]
+    truth, rng = [4.0, 1.0, 0.6], seeded(4)
+    rows = [local_report(task, truth, rng=rng) for _ in range(500)]
+    assert send(client, study, rows) == []
+    assert send(client, study, [report(payload={"values": truth}) for _ in range(500)]) == []
+    client.post(f"/api/studies/{study}/close", headers=analyst)
+    page = client.get(f"/api/studies/{study}", headers=analyst).json()
+    found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
+    far = 8 * page["now_predicted"]["rmse"]  # eight standard errors, in half-ranges
+    for name, x, half in zip("abc", truth, (5, 5, 0.5), strict=True):
+        assert abs(found["estimate"][name] - x) < far * half, found["estimate"]
+    lines = client.get(f"/api/studies/{study}/export", headers=analyst).text.splitlines()
+    assert len(lines) == 500
+    told = json.loads(lines[0])["report"]
+    assert sum(x is not None for x in told) == how.get("reported", 3)
+
+
+def test_bad_reports_about_several_numbers(client: TestClient, analyst: dict[str, str], report: Make) -> None:
+    sides = [{"lower": 0, "upper": 10}] * 3
+    plan = {"kind": "vector-mean", "title": "v", "columns": ["a", "b", "c"], "bounds": sides, "time_precision": 60}
+    bits = created(client, analyst, plan | {"epsilon": 1.0, "local": "sampling"})
+    numbers = created(client, analyst, plan | {"epsilon": 9.0, "local": "per-coordinate"})
+    ball = created(client, analyst, plan | {"epsilon": 4.0, "local": "unit-vector", "norm": "l2", "radius": 1.0})
+    assert client.get(f"/tasks/{bits}").json()["randomiser"]["reported"] == 1
+    bit = {"threshold": 1, "above": True}
+    good, whole = {"coordinates": [2], "each": [bit]}, {"coordinates": [0, 1, 2], "each": [5.0, 5.0, 5.0]}
+    assert send(client, bits, [report(group="local", payload={"report": good})]) == []
+    assert send(client, numbers, [report(group="local", payload={"report": whole})]) == []
+    cases: list[tuple[str, Any, str]] = [
+        (bits, {"coordinates": [], "each": []}, "bad-payload"),
+        (bits, {"coordinates": [3], "each": [bit]}, "bad-payload"),
+        (bits, {"coordinates": [-1], "each": [bit]}, "bad-payload"),
+        (bits, {"coordinates": [0, 1], "each": [bit, bit]}, "bad-payload"),
+        (bits, {"coordinates": [0], "each": [bit, bit]}, "bad-payload"),
+        (bits, {"coordinates": [0], "each": [5.0]}, "bad-payload"),
+        (bits, {"coordinates": [0], "each": [{"threshold": 2**32, "above": True}]}, "bad-payload"),
+        (bits, [1.0, 2.0, 3.0], "bad-payload"),
+        (numbers, {"coordinates": [0, 2, 1], "each": [5.0, 5.0, 5.0]}, "bad-payload"),
+        (numbers, {"coordinates": [0, 1, 1], "each": [5.0, 5.0, 5.0]}, "bad-payload"),
+        (numbers, {"coordinates": [0, 1, 2], "each": [5.0, bit, 5.0]}, "bad-payload"),
+        (numbers, {"coordinates": [0, 1, 2], "each": [5.0, 5.0, 1e6]}, "out-of-range"),
+        (ball, {"coordinates": [0, 1, 2], "each": [5.0, 5.0, 5.0]}, "bad-payload"),
+        (ball, [5.0, 5.0], "bad-payload"),
+        (ball, [5.0, 5.0, -1e6], "out-of-range"),
+    ]
+    for study, wrong, code in cases:
+        found = send(client, study, [report(group="local", payload={"report": wrong})])
+        assert [f["code"] for f in found] == [code], wrong
+        assert "1e6" not in found[0]["detail"]
+        assert "1000000" not in found[0]["detail"]
+    assert send(client, bits, [report(payload={"values": [1.0]})])[0]["code"] == "bad-payload"
+
+
+def test_heavy_hitters_in_two_phases(client: TestClient, analyst: dict[str, str], report: Make) -> None:
+    plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 4, "delta": 1e-5, "min_batch": 10, "time_precision": 60,
+            "head": 5}  # fmt: skip
+    study = created(client, analyst, plan)
+    popular = [["news", "a.org"]] * 300 + [["maps", "m.org"]] * 200 + [["rare", "r.org"]]
+    rows = [report(payload={"records": [record, record]}) for record in popular]
+    assert send(client, study, rows) == []
+    local = report(group="local", payload={"category": 0})
+    assert [f["code"] for f in send(client, study, [local])] == ["wrong-phase"]
+    client_release = client.post(f"/api/studies/{study}/release", headers=analyst)
+    assert client_release.json()["code"] == "still-open"
+    opened = client.post(f"/api/studies/{study}/phase-two", headers=analyst)
+    assert opened.status_code == 200, opened.text
+    assert client.post(f"/api/studies/{study}/phase-two", headers=analyst).json() == opened.json()
+    task = client.get(f"/tasks/{study}").json()
+    assert task["phase"] == 2
+    head = HeadList(2, tuple(tuple(s) for s in task["slots"]))
+    assert ("rare", "r.org") not in head.slots
+    assert {("news", "a.org"), ("maps", "m.org")} <= set(head.slots)
+    from hybridp.device.heavy import report_slots
+
+    slots = np.array([head.slot_of(("news", "a.org"))] * 600 + [head.slot_of(("maps", "m.org"))] * 400)
+    mechanism = two_stage(head, studies_guarantee())
+    assert task["randomiser"]["query"]["keep"] == str(mechanism.query.keep if mechanism.query else None)
+    drawn = report_slots(slots, mechanism, rng=seeded(1)).tolist()
+    late = report(payload={"records": [["news", "a.org"]]})
+    assert [f["code"] for f in send(client, study, [late])] == ["wrong-phase"]
+    assert send(client, study, [report(group="local", payload={"category": s}) for s in drawn]) == []
+    bad = report(group="local", payload={"category": len(head)})
+    assert [f["code"] for f in send(client, study, [bad])] == ["out-of-range"]
+    client.post(f"/api/studies/{study}/close", headers=analyst)
+    found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
+    shares = {tuple(q["record"]): q["estimate"] for q in found["queries"]}
+    assert abs(shares["news",] - 0.6) < 0.12
+    assert abs(shares["maps",] - 0.4) < 0.12
+    assert found["groups"]["local"]["people"] == 1000
+    assert len(found["privacy"]["ledger_entries"]) == 2
+
+
+def studies_guarantee() -> Any:
+    from hybridp.public.budgets import ApproxDP
+
+    return ApproxDP(4.0, 1e-5)
+
+
+def test_uploads_are_idempotent(client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make) -> None:
+    study = created(client, analyst, mean_plan())
+    one, two = report(10.0), report(group="local")
+    assert send(client, study, [one, one, two]) == []
+    assert send(client, study, [two, one]) == []
+    changed = one | {"payload": {"value": 11.0}}
+    assert [(f["id"], f["code"], f["status"]) for f in send(client, study, [changed, two])] == [
+        (one["id"], "id-conflict", 409)
+    ]
+    assert client.get(f"/api/studies/{study}", headers=analyst).json()["people"] == {"trusted": 1, "local": 1}
+    client.post(f"/api/studies/{study}/close", headers=analyst)
+    assert send(client, study, [one]) == []  # the acknowledgement may have been lost
+    assert [f["code"] for f in send(client, study, [report(1.0)])] == ["closed"]
+
+
+def test_one_contribution_for_each_invitation(
+    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make
+) -> None:
+    study = created(client, analyst, mean_plan(by_invitation=True))
+    tokens = client.post(f"/api/studies/{study}/invitations", json={"count": 3}, headers=analyst).json()["tokens"]
+    assert len(set(tokens)) == 3
+    good = report(token=tokens[0])
+    rows = [report(), report(token="guess"), good, report(token=tokens[0]), good]
+    assert [f["code"] for f in send(client, study, rows)] == ["token-needed", "token-unknown", "token-used"]
+    assert [f["code"] for f in send(client, study, [report(token=tokens[0]), good])] == ["token-used"]
+    assert client.get(f"/api/studies/{study}", headers=analyst).json()["invitations"] == {"made": 3, "used": 1}
+    open_study = created(client, analyst, mean_plan())
+    refused = client.post(f"/api/studies/{open_study}/invitations", json={"count": 3}, headers=analyst)
+    assert refused.status_code == 422
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"id": "short"}, "bad-id"),
+    ({"id": "A" * 21 + "B"}, "bad-id"),
+    ({"time": 61}, "bad-time"),
+    ({"time": 0}, "bad-time"),
+    ({"time": 60 * 10**9}, "bad-time"),
+    ({"time": -60}, "bad-time"),
+    ({"epsilon": 1.0}, "bad-epsilon"),
+    ({"payload": {"value": "x"}}, "bad-payload"),
+    ({"payload": {"value": 1, "more": 2}}, "bad-payload"),
+    ({"payload": []}, "bad-payload"),
+    ({"payload": {"report": {"threshold": 1, "above": True}}}, "bad-payload"),
+    ({"group": "local", "payload": {"report": {"threshold": 2**32, "above": True}}}, "bad-payload"),
+    ({"group": "local", "payload": {"report": {"threshold": -1, "above": True}}}, "bad-payload"),
+    ({"group": "local", "payload": {"report": {"threshold": 5, "above": 1}}}, "bad-payload"),
+    ({"group": "local", "payload": {"report": 5.0}}, "bad-payload"),
+]
+
+
+def test_each_bad_report_has_its_code(
+    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make
+) -> None:
+    study = created(client, analyst, mean_plan())
+    for change, code in BAD:
+        found = send(client, study, [report() | change, report()])
+        assert [f["code"] for f in found] == [code], change
+        assert 400 <= found[0]["status"] < 500
+    people = client.get(f"/api/studies/{study}", headers=analyst).json()["people"]
+    assert people == {"trusted": len(BAD), "local": 0}
+
+
+def test_whole_requests_are_refused_with_problem_documents(
+    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make
+) -> None:
+    study = created(client, analyst, mean_plan())
+    place = f"/tasks/{study}/reports"
+    as_json = {"content-type": "application/json"}
+    many = {"reports": [report() for _ in range(1001)]}
+    deep = b'{"reports":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    cases = [
+        (client.post(place, content=b"{", headers=as_json), 400, "malformed"),
+        (client.post(place, content=b'{"reports": [{"id": "\xff"}]}', headers=as_json), 400, "malformed"),
+        (client.post(place, content=deep, headers=as_json), 400, "malformed"),
+        (client.post(place, json={"reports": [{"id": 1}]}), 400, "malformed"),
+        (client.post(place, json={"reports": [report() | {"surprise": 1}]}), 400, "malformed"),
+        (client.post(place, json=many), 413, "too-many-reports"),
+        (client.post(place, content=b" " * (1 << 20) + b"1", headers=as_json), 413, "too-large"),
+        (client.post(place, content=iter([b" " * (1 << 20), b"1"]), headers=as_json), 413, "too-large"),
+        (client.post(place, content=b"{}", headers={"content-type": "text/plain"}), 415, "media-type"),
+        (client.post("/tasks/none/reports", json={"reports": []}), 404, "not-found"),
+        (client.get(place), 405, "wrong-method"),
+        (client.get("/tasks/none"), 404, "not-found"),
+        (client.get("/nothing"), 404, "not-found"),
+        (client.get("/api/studies"), 401, "unauthorised"),
+        (client.get("/api/studies", headers={"Authorization": "Bearer nonsense"}), 401, "unauthorised"),
+        (client.post("/api/studies", json=mean_plan(epsilon=-1), headers=analyst), 422, "invalid"),
+        (client.post("/api/studies", json=mean_plan(surprise=1), headers=analyst), 422, "invalid"),
+        (client.post("/api/studies", json={"kind": "other"}, headers=analyst), 422, "invalid"),
+        (client.post("/api/studies", content=b"{", headers=analyst | as_json), 400, "malformed"),
+    ]
+    for answer, status, code in cases:
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert set(answer.json()) >= {"type", "title", "status", "detail", "code"}
+
+
+def test_a_revoked_key_stops_working(client: TestClient, analyst: dict[str, str], service: Service) -> None:
+    assert client.get("/api/studies", headers=analyst).status_code == 200
+    assert studies.revoke_analyst(service, "ada") == 1
+    assert client.get("/api/studies", headers=analyst).status_code == 401
+
+
+def test_too_few_people_are_not_released(
+    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make
+) -> None:
+    study = created(client, analyst, mean_plan())
+    send(client, study, [report() for _ in range(3)])
+    client.post(f"/api/studies/{study}/close", headers=analyst)
+    refused = client.post(f"/api/studies/{study}/release", headers=analyst)
+    assert (refused.status_code, refused.json()["code"]) == (409, "batch-too-small")
+    assert client.get(f"/api/studies/{study}/release", headers=analyst).json()["code"] == "no-release"
+
+
+def test_the_task_document_is_complete_and_constant(
+    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make
+) -> None:
+    study = created(client, analyst, mean_plan())
+    first = client.get(f"/tasks/{study}")
+    send(client, study, [report()])
+    second = client.get(f"/tasks/{study}")
+    assert first.content == second.content
+    assert client.get(f"/tasks/{study}", headers={"If-None-Match": first.headers["etag"]}).status_code == 304
+    task = first.json()
+    assert task["randomiser"]["flips"] == str(dithered_bit(PureDP(1.0)).flips)
+    assert any("more than once" in sentence for sentence in task["notice"])
+
+
+def test_the_description_covers_every_route_and_the_upload(app: FastAPI, client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    upload = document["paths"]["/tasks/{id}/reports"]["post"]
+    assert upload["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Upload"}
+    parts = document["components"]["schemas"]
+    assert set(parts["Report"]["required"]) == {"id", "time", "group", "payload"}
+    assert {ref["$ref"].split("/")[-1] for ref in parts["Report"]["properties"]["payload"]["anyOf"]} <= set(parts)
+    texts = json.dumps(document)
+    for name in {r.split('"')[0] for r in texts.split("#/components/schemas/")[1:]}:
+        assert name in parts
+    for path in ("/api/studies", "/api/studies/{id}/release", "/tasks/{id}", "/healthz", "/metrics"):
+        assert path in document["paths"]
+
+
+def test_health_and_metrics_name_nobody(
+    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make
+) -> None:
+    study = created(client, analyst, mean_plan())
+    send(client, study, [report(), report() | {"id": "x"}])
+    assert client.get("/healthz").json() == {"status": "ok"}
+    text = client.get("/metrics").text
+    assert 'hybridp_reports_total{outcome="accepted"} 1' in text
+    assert 'hybridp_reports_total{outcome="bad-id"} 1' in text
+    assert study not in text
+
+
+def test_rate_limits_by_address(settings: Any, service: Service, mean_plan: Make, report: Make) -> None:
+    from hybridp.service.app import build_app
+    from hybridp.service.limits import Gate
+
+    study = studies.create_study(service, mean_plan())["id"]
+    service.gate = Gate(1.0, 1000)
+    with TestClient(build_app(settings, service=service, pages=False)) as client:
+        assert client.post(f"/tasks/{study}/reports", json={"reports": [report()] * 1000}).status_code == 200
+        answer = client.post(f"/tasks/{study}/reports", json={"reports": [report()] * 10})
+    assert (answer.status_code, answer.json()["code"]) == (429, "too-fast")
+    assert int(answer.headers["retry-after"]) >= 1

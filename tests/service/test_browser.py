@@ -1,0 +1,462 @@
+"""The pages in real Chromium: what leaves the page, what works without scripts, who can read and use it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.public.bounds import Bounds
+from hybridp.randomness import seeded
+from hybridp.service import studies
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+live = _load("live")
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: no browser tests")
+pytestmark = pytest.mark.skipif(live.CHROMIUM is None, reason="Chromium is not installed: no browser tests")
+
+PHONE = {"width": 360, "height": 740}
+HEAVY = {"kind": "heavy-hitters", "epsilon": 4.0, "delta": 1e-3, "head": 5}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with live.serving(tmp_path_factory.mktemp("live")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def traffic() -> Any:
+    return live.Traffic()
+
+
+@pytest.fixture
+def page(chromium: Any, traffic: Any) -> Iterator[Any]:
+    context = chromium.new_context()
+    context.set_default_timeout(15_000)
+    traffic.watch(context)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def plain_page(chromium: Any, traffic: Any) -> Iterator[Any]:
+    """A page without scripts."""
+    context = chromium.new_context(java_script_enabled=False)
+    context.set_default_timeout(15_000)
+    traffic.watch(context)
+    yield context.new_page()
+    context.close()
+
+
+# --- the raw value stays ----------------------------------------------------------------------------------------------
+
+
+def test_a_local_answer_never_leaves_the_page(server: Any, page: Any, traffic: Any) -> None:
+    study = server.study()
+    page.goto(f"{server.url}/s/{study}")
+    page.fill("#local-value", "37.51234")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    page.reload()
+    level = int(Bounds(0, 120).levels([37.51234])[0])
+    raw = ("37.51234", "37%2E51234", "3751234", str(level))
+    assert traffic.holding(*raw) == []
+    assert not server.has_received(*raw)
+    (body,) = traffic.uploads
+    (report,) = json.loads(body)["reports"]
+    assert report["group"] == "local"
+    assert server.has_received(json.dumps(report["payload"], separators=(",", ":")))
+    assert set(report["payload"]) == {"report"}
+    assert 0 <= report["payload"]["report"]["threshold"] < 2**32
+    assert isinstance(report["payload"]["report"]["above"], bool)
+    assert {url.split("/")[2] for _, url, _, _ in traffic.sent if url.startswith("http")} == {server.url.split("/")[2]}
+    assert server.people(study) == {"trusted": 0, "local": 1}
+    assert traffic.complaints == []
+
+
+def test_the_watch_on_the_traffic_can_fail(server: Any, page: Any, traffic: Any) -> None:
+    """The control: a trusted answer is seen on its way."""
+    study = server.study()
+    page.goto(f"{server.url}/s/{study}")
+    page.fill("#trusted-value", "41.98765")
+    page.click(".trusted form button")
+    page.wait_for_url("**/thanks")
+    assert len(traffic.holding("41.98765")) == 1
+    assert server.has_received("41.98765")
+    assert server.people(study) == {"trusted": 1, "local": 0}
+
+
+def test_a_local_record_never_leaves_the_page(server: Any, page: Any, traffic: Any) -> None:
+    study = server.study(**HEAVY)
+    task = fetch_task(server.url, study)
+    records = [("news", "a.org")] * 60 + [("maps", "m.org")] * 40
+    assert send_reports(server.url, study, [trusted_report(task, r) for r in records]) == []
+    page.goto(f"{server.url}/s/{study}")
+    assert "opens later" in page.inner_text(".local")
+    studies.open_phase_two(server.service, study)
+    page.goto(f"{server.url}/s/{study}")
+    page.fill("#local-record-0", "my secret search")
+    page.fill("#local-record-1", "secret.example")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    assert traffic.holding("secret") == []
+    assert not server.has_received("secret")
+    (report,) = json.loads(traffic.uploads[0])["reports"]
+    assert 0 <= report["payload"]["category"] < len(fetch_task(server.url, study)["slots"])
+    assert server.people(study)["local"] == 1
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "4.0"], ids=["a dithered bit", "a piecewise number"])
+def test_everyone_may_choose_their_own_epsilon(server: Any, page: Any, traffic: Any, epsilon: str) -> None:
+    study = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 4.0])
+    page.goto(f"{server.url}/s/{study}")
+    page.select_option("#local-epsilon", epsilon)
+    page.fill("#local-value", "7.12345")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    (report,) = json.loads(traffic.uploads[0])["reports"]
+    assert report["epsilon"] == float(epsilon)
+    assert isinstance(report["payload"]["report"], dict if epsilon == "0.5" else float)
+    assert traffic.holding("7.12345") == []
+    assert server.people(study)["local"] == 1
+
+
+SIDES = [{"lower": 0, "upper": 24}, {"lower": 0, "upper": 200}, {"lower": -50, "upper": 50}]
+VECTOR = {"kind": "vector-mean", "columns": ["Sleep", "Weight", "Mood"], "bounds": SIDES}
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [({"epsilon": 1.0, "local": "sampling"}, dict), ({"epsilon": 9.0, "local": "per-coordinate"}, float)],
+    ids=["a dithered bit on one of them", "a piecewise number on each"],
+)
+def test_several_local_answers_never_leave_the_page(
+    server: Any, page: Any, traffic: Any, how: dict[str, Any], kind: type
+) -> None:
+    study = server.study(**VECTOR, **how)
+    page.goto(f"{server.url}/s/{study}")
+    values = ("7.51234", "71.98765", "-13.24681")
+    for i, value in enumerate(values):
+        page.fill(f"#local-value-{i}", value)
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    raw = [v.strip("-") for v in values]
+    assert traffic.holding(*raw) == []
+    assert not server.has_received(*raw)
+    (report,) = json.loads(traffic.uploads[0])["reports"]
+    told = report["payload"]["report"]
+    assert len(told["coordinates"]) == len(told["each"]) == (1 if kind is dict else 3)
+    assert all(isinstance(x, kind) for x in told["each"])
+    assert server.people(study) == {"trusted": 0, "local": 1}
+    assert traffic.complaints == []
+
+
+def test_several_trusted_answers_and_one_that_is_missing(server: Any, page: Any, plain_page: Any) -> None:
+    study = server.study(**VECTOR, epsilon=1.0)
+    page.goto(f"{server.url}/s/{study}")
+    page.fill("#local-value-0", "7")
+    page.click("#local-send:enabled")
+    assert page.get_attribute("#local-value-1", "aria-invalid") == "true"
+    plain_page.goto(f"{server.url}/s/{study}")
+    for i in range(3):
+        plain_page.fill(f"#trusted-value-{i}", "5")
+    plain_page.click(".trusted form button")
+    assert "Thank you" in plain_page.inner_text("h1")
+    assert server.people(study) == {"trusted": 1, "local": 0}
+
+
+def test_what_a_page_cannot_draw_it_does_not_offer(server: Any, page: Any) -> None:
+    for more in ({**VECTOR, "epsilon": 4.0, "norm": "l2", "radius": 1.0, "local": "unit-vector"}, {"local": "laplace"}):
+        page.goto(f"{server.url}/s/{server.study(**more)}")
+        assert "Python client" in page.inner_text(".local")
+        assert page.locator("#local-form").count() == 0
+
+
+def test_enter_before_the_script_runs_sends_nothing(server: Any, page: Any, traffic: Any) -> None:
+    """Fields without names and a button that only the script enables: the browser itself has nothing to submit."""
+    page.route("**/participant.js", lambda route: route.abort())
+    page.goto(f"{server.url}/s/{server.study()}")
+    page.fill("#local-value", "29.13579")
+    page.press("#local-value", "Enter")
+    page.evaluate("document.getElementById('local-form').submit()")
+    page.wait_for_load_state()
+    assert traffic.holding("29.13579") == []
+
+
+def test_after_a_failure_the_same_report_is_sent(server: Any, page: Any, traffic: Any) -> None:
+    study = server.study()
+    page.goto(f"{server.url}/s/{study}")
+    page.route("**/reports", lambda route: route.abort())
+    page.fill("#local-value", "12")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .problem")
+    page.unroute("**/reports")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    first, second = traffic.uploads
+    assert first == second
+    assert server.people(study)["local"] == 1
+
+
+def test_an_answer_out_of_range_is_not_randomised(server: Any, page: Any, traffic: Any) -> None:
+    page.goto(f"{server.url}/s/{server.study()}")
+    for bad in ("", "121"):
+        page.fill("#local-value", bad)
+        page.click("#local-send:enabled")
+        page.wait_for_selector("#local-status .problem")
+        assert page.get_attribute("#local-value", "aria-invalid") == "true"
+    assert traffic.uploads == []
+
+
+def test_an_invitation_works_once(server: Any, page: Any, traffic: Any) -> None:
+    study = server.study(by_invitation=True)
+    (token,) = studies.invite(server.service, study, 1)
+    for outcome in (".done", ".problem"):
+        page.goto(f"{server.url}/s/{study}?t={token}")
+        page.fill("#local-value", "12")
+        page.click("#local-send:enabled")
+        page.wait_for_selector(f"#local-status {outcome}")
+    assert server.people(study)["local"] == 1
+    assert not any(token in headers for _, _, headers, _ in traffic.sent)  # no address of the page as a referrer
+
+
+def test_made_up_reports_are_drawn_and_not_sent(server: Any, page: Any, traffic: Any) -> None:
+    page.goto(f"{server.url}/s/{server.study()}")
+    page.click("#simulation summary")
+    before = len(traffic.sent)
+    page.click("#try")
+    said = page.inner_text("#try-status")
+    counts = [page.inner_text(f'.dot-count[data-which="{end}"]') for end in ("one", "other")]
+    assert all(count.split()[0] in said for count in counts)
+    # 46 apart on average with a standard deviation of 6.3: the order is wrong once in 10^12 runs
+    assert int(counts[0].split()[0]) < int(counts[1].split()[0])
+    assert len(traffic.sent) == before
+
+
+# --- without scripts --------------------------------------------------------------------------------------------------
+
+
+def test_the_trusted_choice_needs_no_script(server: Any, plain_page: Any) -> None:
+    study = server.study()
+    plain_page.goto(f"{server.url}/s/{study}")
+    assert "needs JavaScript" in plain_page.inner_text(".local")
+    assert plain_page.is_disabled("#local-send")
+    plain_page.fill("#trusted-value", "25")
+    plain_page.click(".trusted form button")
+    assert "Thank you" in plain_page.inner_text("h1")
+    assert server.people(study) == {"trusted": 1, "local": 0}
+
+
+def test_an_analyst_needs_no_script(server: Any, plain_page: Any, traffic: Any) -> None:
+    """From the login to the release: plan, invite, close, release."""
+    page = plain_page
+    page.goto(server.url)
+    page.fill("#key", "wrong")
+    page.click("main button")
+    assert "not known" in page.inner_text("main")
+    page.fill("#key", server.key)
+    page.click("main button")
+    page.click("text=New study")
+    page.fill("[name=title]", "Sleep & <b>rest</b>")
+    page.fill("[name='bounds.upper']", "-3")
+    page.click("main form button")
+    assert "upper" in page.inner_text(".problem")
+    page.fill("[name='bounds.upper']", "16")
+    page.fill("[name='expected.trusted']", "100")
+    page.fill("[name='expected.local']", "900")
+    page.click("main form button")
+    assert page.inner_text("h1").startswith("Sleep & <b>rest</b>")
+    study = page.url.rsplit("/", 1)[1]
+    page.fill("#count", "100")
+    page.click("text=Make links")
+    tokens = [link.split("?t=")[1] for link in page.input_value("#links").split()]
+    assert len(set(tokens)) == 100
+    task = fetch_task(server.url, study)
+    rng = seeded(1)
+    made = [trusted_report(task, 7.0 + i % 3, token=t) for i, t in enumerate(tokens[:50])]
+    made += [local_report(task, 7.0 + i % 3, token=t, rng=rng) for i, t in enumerate(tokens[50:])]
+    assert send_reports(server.url, study, made) == []
+    page.goto(f"{server.url}/studies/{study}")
+    assert "100 of 100" in page.inner_text(".facts")
+    page.click("text=Close the study")
+    page.click("main >> text='Release' >> nth=-1")
+    headline = page.inner_text(".headline")
+    assert 0 <= float(headline.split()[0]) <= 16
+    assert page.locator("svg[role=img]").count() == 3
+    assert "dithered" in page.inner_text(".stack")
+    refusals = ["status of 401" in c or "status of 422" in c for c in traffic.complaints]
+    assert refusals == [True, True]  # the wrong key and the wrong bound, and nothing else
+    document = page.request.get(f"{server.url}/studies/{study}/release.json").json()
+    assert document["projected"] == pytest.approx(float(headline.split()[0]), rel=1e-3)
+    page.click("text=Log out")
+    page.goto(f"{server.url}/studies/{study}")
+    assert page.url.endswith("/login")
+
+
+# --- for everyone -----------------------------------------------------------------------------------------------------
+
+LOOKS = """
+() => {
+  const rgb = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = rgb(getComputedStyle(e).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const weak = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const text = walker.currentNode.textContent.trim();
+    if (!text || !element.checkVisibility() || element.closest("title, noscript")) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [light(rgb(element.closest("svg") ? style.fill : style.color)), light(behind(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) weak.push([text, contrast]);
+  }
+  const fields = [...document.querySelectorAll("input, select, textarea")];
+  const visible = fields.filter((e) => e.type !== "hidden" && !e.hidden);
+  return {
+    weak,
+    unlabelled: visible.filter((e) => e.labels.length === 0).map((e) => e.outerHTML),
+    twice: [...document.querySelectorAll("[id]")].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i),
+    landmarks: ["header", "main", "footer"].filter((name) => document.querySelectorAll(`body > ${name}`).length !== 1),
+    headings: document.querySelectorAll("h1").length,
+    pictures: [...document.querySelectorAll("svg")].filter((e) => !e.getAttribute("aria-label")).length,
+    inline: document.querySelectorAll("[style], style, script:not([src])").length,
+    wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    language: document.documentElement.lang,
+  };
+}
+"""
+FINE = {
+    "weak": [],
+    "unlabelled": [],
+    "twice": [],
+    "landmarks": [],
+    "headings": 1,
+    "pictures": 0,
+    "inline": 0,
+    "wide": 0,
+    "language": "en",
+}
+
+
+def released_study(server: Any) -> str:
+    study: str = server.study(
+        expected={"trusted": 100, "local": 1000}, title="A study with a rather long title, to wrap"
+    )
+    task = fetch_task(server.url, study)
+    rng = seeded(2)
+    made = [trusted_report(task, 20.0 + i) for i in range(40)] + [
+        local_report(task, 20.0 + i, rng=rng) for i in range(60)
+    ]
+    assert send_reports(server.url, study, made) == []
+    studies.close_study(server.service, study)
+    studies.release_study(server.service, study)
+    return study
+
+
+def released_vectors(server: Any) -> str:
+    study: str = server.study(**VECTOR, epsilon=2.0, expected={"trusted": 40, "local": 60})
+    task = fetch_task(server.url, study)
+    rng = seeded(3)
+    made = [trusted_report(task, [7.0, 60.0 + i, 3.0]) for i in range(40)]
+    made += [local_report(task, [8.0, 70.0, i - 30.0], rng=rng) for i in range(60)]
+    assert send_reports(server.url, study, made) == []
+    studies.close_study(server.service, study)
+    studies.release_study(server.service, study)
+    return study
+
+
+@pytest.mark.parametrize("size", [{"width": 1200, "height": 900}, PHONE], ids=["desktop", "phone"])
+def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any, size: Any, tmp_path: Path) -> None:
+    """Contrast of 4.5 at least, labels, landmarks, no scrolling sideways, nothing inline, no complaint anywhere."""
+    personal = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 1, 4])
+    released, heavy, several = released_study(server), server.study(**HEAVY), released_vectors(server)
+    vector = server.study(**VECTOR, epsilon=1.0)
+    context = chromium.new_context(viewport=size)
+    context.set_default_timeout(15_000)
+    traffic.watch(context)
+    page = context.new_page()
+    open_study = server.study()
+    addresses = [f"/s/{s}" for s in (open_study, personal, vector, released, heavy)]
+    addresses += [f"/s/{open_study}/thanks", "/login"]
+    private = ["/", "/studies/new", "/studies/new?kind=personal-mean", "/studies/new?kind=heavy-hitters"]
+    private += ["/studies/new?kind=vector-mean"]
+    private += [f"/studies/{s}" for s in (personal, released, heavy, several)]
+    for address in [*addresses, *private]:
+        if address == "/":
+            page.goto(f"{server.url}/login")
+            page.fill("#key", server.key)
+            page.click("main button")
+        page.goto(server.url + address)
+        for summary in page.locator("summary").all():
+            summary.click()
+        assert page.evaluate(LOOKS) == FINE, address
+        page.screenshot(path=tmp_path / f"{address.strip('/').replace('/', '-') or 'list'}.png", full_page=True)
+    assert traffic.complaints == []
+    context.close()
+
+
+def test_the_check_of_looks_can_fail(server: Any, page: Any) -> None:
+    page.goto(f"{server.url}/login")
+    page.evaluate("document.querySelector('main').innerHTML += '<input><div id=far class=far>pale</div>'")
+    page.evaluate("document.getElementById('far').style.cssText = 'color: rgb(200, 200, 200); width: 5000px'")
+    found = page.evaluate(LOOKS)
+    assert found["weak"] and found["unlabelled"] and found["wide"] > 0  # noqa: PT018
+
+
+def test_the_keyboard_is_enough(server: Any, page: Any) -> None:
+    study = server.study()
+    page.goto(f"{server.url}/s/{study}")
+    page.wait_for_selector("#local-send:enabled")
+    seen: list[str] = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        here = page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()")
+        seen.append(here)
+        ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert ring != "none", here
+        if here == "local-value":
+            page.keyboard.type("33")
+        if here == "local-send":
+            page.keyboard.press("Enter")
+            break
+    page.wait_for_selector("#local-status .done")
+    assert seen[0] == "Skip to the content"
+    assert seen.index("trusted-value") < seen.index("local-value") < seen.index("local-send")
+    assert server.people(study)["local"] == 1

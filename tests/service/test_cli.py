@@ -1,0 +1,113 @@
+"""`hybridp study` from plan to export, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hybridp.cli import study as commands
+from hybridp.cli.demo import demo
+from hybridp.cli.serve import serve
+from hybridp.device.client import local_report, trusted_report
+from hybridp.errors import HybridpError, InvalidInput
+from hybridp.randomness import seeded
+from hybridp.service import studies
+from hybridp.service.core import Service
+from hybridp.service.settings import Settings
+
+PLAN = {"kind": "mean", "title": "Commute", "bounds": {"lower": 0, "upper": 100}, "epsilon": 1.0, "min_batch": 4,
+        "time_precision": 60, "by_invitation": True}  # fmt: skip
+
+
+def run(command: click.Command, *arguments: str, given: str | None = None) -> str:
+    found = CliRunner().invoke(command, list(arguments), input=given, catch_exceptions=False, standalone_mode=False)
+    return found.stdout
+
+
+def test_a_study_by_commands(tmp_path: Path) -> None:
+    where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
+    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(PLAN)))["id"]
+    links = run(commands.invite, study, "10", *where).split()
+    assert len(links) == 10
+    assert all(f"/s/{study}?t=" in link for link in links)
+    service = Service(Settings.from_environment(where[1], where[3]))
+    rows: list[dict[str, Any]] = [
+        {"id": studies.new_report_id(), "time": studies.rounded_now(PLAN), "group": "trusted",
+         "payload": {"value": 30}, "token": link.split("t=")[1]}
+        for link in links
+    ]  # fmt: skip
+    rows[0] |= {"group": "local", "payload": {"report": {"threshold": 9, "above": True}}}
+    assert asyncio.run(studies.submit(service, study, rows)) == []
+    service.close()
+    assert "Commute" in run(commands.listing, *where)
+    assert json.loads(run(commands.listing, *where, "--json"))["studies"][0]["people"] == {"trusted": 9, "local": 1}
+    assert "closed with 9 trusted" in run(commands.close, study, *where)
+    first = json.loads(run(commands.release, study, *where, "--json"))
+    assert json.loads(run(commands.release, study, *where, "--json")) == first
+    assert "95% interval" in run(commands.release, study, *where)
+    out = tmp_path / "reports.ndjson"
+    whole = json.loads(run(commands.export, study, "--out", str(out), *where))
+    assert whole["release"] == first
+    assert len(out.read_text().splitlines()) == 1
+    with pytest.raises(HybridpError):
+        run(commands.release, study, "--key", "other", *where)
+    with pytest.raises(HybridpError, match="no study"):
+        run(commands.close, "nothing", *where)
+    with pytest.raises(InvalidInput, match="new file"):
+        run(commands.export, study, "--out", str(out), *where)
+
+
+def test_a_release_of_several_numbers_by_commands(tmp_path: Path) -> None:
+    where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
+    plan = {"kind": "vector-mean", "title": "Sleep", "columns": ["hours", "mood"], "bounds": [PLAN["bounds"]] * 2,
+            "epsilon": 1.0, "min_batch": 4}  # fmt: skip
+    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(plan)))["id"]
+    service = Service(Settings.from_environment(where[1], where[3]))
+    task = studies.task_document(service, study)
+    rows = [trusted_report(task, [30.0, 60.0]) for _ in range(20)]
+    rows += [local_report(task, [30.0, 60.0], rng=seeded(1)) for _ in range(20)]
+    assert asyncio.run(studies.submit(service, study, rows)) == []
+    service.close()
+    run(commands.close, study, *where)
+    told = run(commands.release, study, *where)
+    assert "hours" in told
+    assert "mood" in told
+    assert "epsilon 1.0" in told
+
+
+def test_the_demonstration_by_command(tmp_path: Path) -> None:
+    where = ("--out", str(tmp_path / "d"))
+    told = run(demo, "--serve", "--people", "300", "--seconds", "0.2", "--port", "0", "--leave", "--json", *where)
+    found = json.loads(told)
+    assert sum(found["people"].values()) == 300
+    assert found["planned"]["people"] == {"trusted": 15, "local": 285}
+    for bad in (("--seconds", "-1"), ("--opt-in", "2"), ("--people", "2000000")):
+        with pytest.raises(InvalidInput, match=bad[0].strip("-")):
+            run(demo, "--serve", *bad, *where)
+
+
+def test_keys_by_commands(tmp_path: Path) -> None:
+    where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
+    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(PLAN)))["id"]
+    key = run(commands.analyst, "ada", *where).strip()
+    before = (tmp_path / "k").read_text()
+    run(commands.rotate_key, *where)
+    assert (tmp_path / "k").read_text() != before
+    service = Service(Settings.from_environment(where[1], where[3]))
+    assert service.view(study).cipher is not None
+    found = studies.check_key(service, key)
+    assert found is not None
+    assert found.name == "ada"
+    service.close()
+    assert "1 keys of ada revoked" in run(commands.analyst, "ada", "--revoke", *where)
+    with pytest.raises(InvalidInput, match="JSON object"):
+        run(commands.create, "-", *where, given="[]")
+    with pytest.raises(InvalidInput, match="sqlite or postgresql"):
+        run(commands.listing, "--database", "mysql://x", "--key-file", where[3])
+    assert "--base-url" in run(serve, "--help")

@@ -1,0 +1,52 @@
+"""kill -9 in the middle of everything. The benchmark of the same name does it five hundred times."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hybridp.service.schema import connect
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def kill() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("service_kill", ROOT / "benchmarks" / "service_kill.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(not hasattr(sys, "getwindowsversion") and not hasattr(__import__("os"), "fork"), reason="no fork")
+def test_killed_at_any_moment_nothing_is_lost_or_spent_twice(kill: ModuleType, database: str, tmp_path: Path) -> None:
+    found, acks, told = kill.torment(database, tmp_path, 12, longest=0.2)
+    assert found["kills"] == 12
+    assert found.broken == 0, found
+    assert found["acknowledged reports"] > 12
+    # A control: the audit sees a lost report, a charge without a release and a changed release.
+    engine = connect(database)
+    for damage in (
+        "DELETE FROM reports WHERE study = 1",
+        "UPDATE accounts SET epsilon_spent = epsilon_spent + 1 WHERE study = 1",
+        "INSERT INTO charges (study, people, epsilon, delta, mechanism, purpose, noise, at) "
+        "VALUES (2, 'trusted', 1, 0, 'm', 'p', 'null', 0)",
+    ):
+        before = kill.audit(engine, acks, told).broken
+        with engine.begin() as db:
+            db.exec_driver_sql(damage)
+        assert kill.audit(engine, acks, told).broken > before, damage
+    engine.dispose()
+
+
+def test_sixteen_threads_never_overspend(kill: ModuleType, database: str) -> None:
+    found = kill.contend(database, 5)
+    assert found.broken == 0, found
+    assert found["releases"] == 25
+    assert found["rounds"] == 5

@@ -1,0 +1,349 @@
+"""Pages without a browser: headers, sessions, forms from elsewhere, forms sent twice, and what people wrote."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from hybridp.device.client import local_report, trusted_report
+from hybridp.randomness import seeded
+from hybridp.service import sessions, studies
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.settings import Limits, Settings
+from hybridp.service.shown import shown_release
+
+PLAN: dict[str, Any] = {
+    "kind": "mean",
+    "title": "Way <script>alert(1)</script>",
+    "question": 'How "long"?',
+    "bounds": {"lower": 0, "upper": 120},
+    "epsilon": 1.0,
+    "min_batch": 2,
+}
+SITE = {"sec-fetch-site": "same-origin"}
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[TestClient]:
+    settings = Settings.from_environment(
+        database=f"sqlite:///{tmp_path / 'pages.db'}", key_file=tmp_path / "pages.key", limits=Limits(rate=0)
+    )
+    with TestClient(build_app(settings), follow_redirects=False, base_url="http://127.0.0.1:8000") as client:
+        yield client
+
+
+def service_of(web: TestClient) -> Service:
+    found: Service = web.app.state.service  # type: ignore[attr-defined]
+    return found
+
+
+def log_in(web: TestClient, name: str = "ana") -> str:
+    key = studies.add_analyst(service_of(web), name)
+    assert web.post("/login", data={"key": key}, headers=SITE).status_code == 303
+    return key
+
+
+def make(web: TestClient, **changes: Any) -> str:
+    return str(studies.create_study(service_of(web), PLAN | changes)["id"])
+
+
+def send(web: TestClient, study: str, reports: list[dict[str, Any]]) -> bool:
+    answer = web.post(f"/tasks/{study}/reports", json={"reports": reports})
+    return answer.status_code == 200 and answer.json() == {"failures": []}
+
+
+def hidden(page: str, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', page)
+    assert found is not None
+    return found[1]
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_page_has_the_strict_policy(web: TestClient) -> None:
+    study = make(web)
+    log_in(web)
+    addresses = ["/", "/login", "/studies/new", f"/studies/{study}", f"/s/{study}", f"/s/{study}/thanks", "/s/none"]
+    for address in [*addresses, "/static/style.css", "/static/randomise.js", "/static/participant.js"]:
+        headers = web.get(address).headers
+        assert headers["content-security-policy"] == (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+            "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+        )
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["x-frame-options"] == "DENY"
+        if headers["content-type"].startswith("text/html"):
+            assert headers["cache-control"] == "no-store", address
+
+
+def test_people_get_a_page_and_programs_a_document(web: TestClient) -> None:
+    page = web.get("/nowhere", headers={"accept": "text/html"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    document = web.get("/nowhere", headers={"accept": "*/*"})
+    assert (document.status_code, document.headers["content-type"]) == (404, "application/problem+json")
+    task = web.get("/tasks/nowhere", headers={"accept": "text/html"})
+    assert (task.status_code, task.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_scripts_are_served_as_scripts(web: TestClient) -> None:
+    assert "javascript" in web.get("/static/randomise.js").headers["content-type"]
+
+
+def test_what_people_wrote_is_escaped(web: TestClient) -> None:
+    study = make(web)
+    log_in(web)
+    for address in ("/", f"/studies/{study}", f"/s/{study}", f"/s/{study}?t=%22%3E%3Cscript%3E"):
+        page = web.get(address).text
+        assert "<script>alert" not in page
+        assert '"><script>' not in page
+    page = web.post(f"/s/{study}", data={"value": '"><script>x'}).text
+    assert '"><script>' not in page
+
+
+def test_participants_get_no_cookie(web: TestClient) -> None:
+    study = make(web)
+    assert "set-cookie" not in web.get(f"/s/{study}").headers
+    assert "set-cookie" not in web.post(f"/s/{study}", data={"value": "5"}).headers
+
+
+# --- analysts ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_shown_without_a_login(web: TestClient) -> None:
+    study = make(web)
+    for address in ("/", "/studies/new", f"/studies/{study}", f"/studies/{study}/release.json"):
+        answer = web.get(address)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+    for address in ("close", "release", "phase-two", "invitations"):
+        assert web.post(f"/studies/{study}/{address}").status_code == 401
+    assert studies.study_summary(service_of(web), study)["status"] == "open"
+
+
+def test_the_cookie_is_for_this_server_alone(web: TestClient) -> None:
+    key = studies.add_analyst(service_of(web), "ana")
+    cookie = web.post("/login", data={"key": key}, headers=SITE).headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    assert key.lower() not in cookie
+
+
+@pytest.mark.parametrize("cookie", ["", "1.99999999999.x.0", "nonsense", "1.2.3", "é.1.1.1"])
+def test_a_forged_cookie_is_nobody(web: TestClient, cookie: str) -> None:
+    secret = service_of(web).settings.session_secret
+    assert sessions.read_session(secret, cookie, now=time.time()) is None
+
+
+def test_a_session_ends_with_its_key(web: TestClient) -> None:
+    log_in(web)
+    assert web.get("/").status_code == 200
+    studies.revoke_analyst(service_of(web), "ana")
+    assert web.get("/").status_code == 303
+
+
+@pytest.mark.parametrize("action", ["close", "release", "phase-two", "invitations"])
+def test_a_form_from_elsewhere_does_nothing(web: TestClient, action: str) -> None:
+    study = make(web, by_invitation=True)
+    log_in(web)
+    token = hidden(web.get(f"/studies/{study}").text, "form_token")
+    other = TestClient(web.app, follow_redirects=False)
+    log_in(other, "eve")
+    alien = hidden(other.get("/studies/new").text, "form_token")
+    address = f"/studies/{study}/{action}"
+    assert web.post(address).status_code == 403
+    assert web.post(address, data={"form_token": alien}).status_code == 403
+    crossing = {"sec-fetch-site": "cross-site"}
+    assert web.post(address, data={"form_token": token}, headers=crossing).status_code == 403
+    summary = studies.study_summary(service_of(web), study)
+    assert (summary["status"], summary["invitations"]["made"], summary["release"]) == ("open", 0, None)
+
+
+def test_a_refusal_is_shown_on_the_study_page(web: TestClient) -> None:
+    study = make(web)
+    log_in(web)
+    token = hidden(web.get(f"/studies/{study}").text, "form_token")
+    answer = web.post(f"/studies/{study}/release", data={"form_token": token})
+    assert 400 <= answer.status_code < 500
+    assert 'role="alert"' in answer.text
+
+
+@pytest.mark.parametrize("count", ["", "0", "-1", "1e3", "10001", "x"])
+def test_a_bad_number_of_invitations_is_refused(web: TestClient, count: str) -> None:
+    study = make(web, by_invitation=True)
+    log_in(web)
+    token = hidden(web.get(f"/studies/{study}").text, "form_token")
+    answer = web.post(f"/studies/{study}/invitations", data={"form_token": token, "count": count})
+    assert answer.status_code == 422
+
+
+def test_times_of_a_new_study_are_utc(web: TestClient) -> None:
+    log_in(web)
+    token = hidden(web.get("/studies/new").text, "form_token")
+    form = {"form_token": token, "kind": "mean", "title": "Sleep", "bounds.lower": "0", "bounds.upper": "16"}
+    form |= {"epsilon": "1", "closes": "2100-01-01T12:00"}
+    answer = web.post("/studies/new", data=form)
+    assert answer.status_code == 303
+    study = answer.headers["location"].rsplit("/", 1)[1]
+    assert studies.study_summary(service_of(web), study)["closes"] == 4_102_488_000
+    answer = web.post("/studies/new", data=form | {"closes": "tomorrow"})
+    assert answer.status_code == 422
+    assert "closes" in answer.text
+
+
+def local_and_trusted(task: dict[str, Any], answers: list[Any], **more: Any) -> list[dict[str, Any]]:
+    rng = seeded(1)
+    made = [trusted_report(task, a, **more) for a in answers if "trusted" in task["groups"]]
+    return made + [local_report(task, a, rng=rng, **more) for a in answers if "local" in task["groups"]]
+
+
+def test_a_release_of_personal_epsilons_is_shown(web: TestClient) -> None:
+    plan = {"kind": "personal-mean", "title": "Sleep", "bounds": PLAN["bounds"], "allowed_epsilons": [1.0, 4.0]}
+    study = str(studies.create_study(service_of(web), plan)["id"])
+    assert send(web, study, local_and_trusted(studies.task_document(service_of(web), study), [30.0] * 30, epsilon=4.0))
+    studies.close_study(service_of(web), study)
+    studies.release_study(service_of(web), study)
+    log_in(web)
+    page = web.get(f"/studies/{study}").text
+    assert "minutes" not in page
+    assert "personal" in page
+    assert page.count("<svg") >= 2
+
+
+def test_a_study_of_several_numbers_from_the_form_to_the_release(web: TestClient) -> None:
+    log_in(web)
+    token = hidden(web.get("/studies/new?kind=vector-mean").text, "form_token")
+    form = {"form_token": token, "kind": "vector-mean", "title": "Sleep", "columns": "hours, <b>mood</b>", "lower": "0"}
+    form |= {"upper": "24, 10", "epsilon": "2", "min_batch": "2", "by_invitation": "false"}
+    assert "one for each of the 2 columns" in web.post("/studies/new", data=form | {"upper": "1, 2, 3"}).text
+    answer = web.post("/studies/new", data=form)
+    assert answer.status_code == 303, answer.text
+    study = answer.headers["location"].rsplit("/", 1)[1]
+    task = studies.task_document(service_of(web), study)
+    assert [(c["lower"], c["upper"]) for c in task["coordinates"]] == [(0.0, 24.0), (0.0, 10.0)]
+    page = web.get(f"/s/{study}").text
+    assert "&lt;b&gt;mood" in page
+    given = {"report_id": hidden(page, "report_id"), "value.0": "7", "value.1": "4"}
+    assert web.post(f"/s/{study}", data=given | {"value.1": "x"}).status_code == 422
+    assert web.post(f"/s/{study}", data=given).status_code == 303
+    assert send(web, study, local_and_trusted(task, [[7.0, 4.0]] * 30))
+    for action in ("close", "release"):
+        assert web.post(f"/studies/{study}/{action}", data={"form_token": token}).status_code == 303
+    page = web.get(f"/studies/{study}").text
+    assert "2 means" in page
+    assert "half-ranges" in page
+    assert "<b>mood" not in page
+    assert page.count("<svg") == 3
+
+
+def test_a_release_of_heavy_hitters_is_shown(web: TestClient) -> None:
+    plan = {"kind": "heavy-hitters", "title": "Searches", "epsilon": 4.0, "delta": 1e-3, "min_batch": 2, "head": 5}
+    study = str(studies.create_study(service_of(web), plan)["id"])
+    records = [("news", "a.org")] * 60 + [("<b>maps</b>", "m.org")] * 60
+    log_in(web)
+    for _ in range(2):
+        assert send(web, study, local_and_trusted(studies.task_document(service_of(web), study), records))
+        token = hidden(web.get(f"/studies/{study}").text, "form_token")
+        web.post(f"/studies/{study}/phase-two", data={"form_token": token})
+    web.post(f"/studies/{study}/close", data={"form_token": token})
+    assert web.post(f"/studies/{study}/release", data={"form_token": token, "key": "release"}).status_code == 303
+    page = web.get(f"/studies/{study}").text
+    assert "2 records found" in page
+    assert "&lt;b&gt;maps&lt;/b&gt;, m.org" in page
+    assert "<b>maps" not in page
+
+
+def test_a_release_of_several_means_is_shown() -> None:
+    """The document as `VectorMeanRelease.to_dict` writes it, in the parts that the page reads."""
+    names = ("height", "weight")
+    release = {
+        "task": "vector-mean",
+        "projected": dict(zip(names, (1.0, 2.0), strict=True)),
+        "interval": {
+            "low": dict(zip(names, (0.5, 1.5), strict=True)),
+            "high": dict(zip(names, (1.5, 2.5), strict=True)),
+            "level": 0.95,
+            "joint": True,
+        },
+        "disagreement": {"columns": ["weight"]},
+        "receipt": {"promises": []},
+    }
+    shown = shown_release(release, {})
+    assert shown["table"] == [("height", 1.0, 0.5, 1.5), ("weight", 2.0, 1.5, 2.5)]
+    assert "all together" in shown["beside"]
+    assert "weight" in shown["disagreement"]
+
+
+# --- participants -----------------------------------------------------------------------------------------------------
+
+
+def test_a_form_sent_twice_counts_once(web: TestClient) -> None:
+    study = make(web)
+    form = {"report_id": hidden(web.get(f"/s/{study}").text, "report_id"), "value": "25"}
+    for _ in range(2):
+        answer = web.post(f"/s/{study}", data=form)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/s/{study}/thanks")
+    assert studies.study_summary(service_of(web), study)["people"] == {"trusted": 1, "local": 0}
+
+
+@pytest.mark.parametrize("value", ["", "x", "nan", "inf", "1e999"])
+def test_a_bad_answer_is_asked_for_again(web: TestClient, value: str) -> None:
+    study = make(web)
+    page = web.get(f"/s/{study}").text
+    answer = web.post(f"/s/{study}", data={"report_id": hidden(page, "report_id"), "value": value})
+    assert answer.status_code == 422
+    assert 'role="alert"' in answer.text
+    assert studies.study_summary(service_of(web), study)["people"]["trusted"] == 0
+
+
+def test_an_invitation_is_needed_and_works_once(web: TestClient) -> None:
+    study = make(web, by_invitation=True)
+    (token,) = studies.invite(service_of(web), study, 1)
+    page = web.get(f"/s/{study}").text
+    assert "by invitation" in page
+    assert web.post(f"/s/{study}", data={"report_id": hidden(page, "report_id"), "value": "5"}).status_code == 401
+    page = web.get(f"/s/{study}?t={token}").text
+    form = {"report_id": hidden(page, "report_id"), "value": "5", "t": token}
+    assert web.post(f"/s/{study}", data=form).status_code == 303
+    again = form | {"report_id": studies.new_report_id()}
+    assert web.post(f"/s/{study}", data=again).status_code == 409
+
+
+def test_local_fields_have_no_names(web: TestClient) -> None:
+    """What a browser submits by itself is what has a name."""
+    for plan in (
+        PLAN,
+        {"kind": "personal-mean", "title": "x", "bounds": {"lower": 0, "upper": 1}, "allowed_epsilons": [1, 2]},
+    ):
+        study = str(studies.create_study(service_of(web), plan)["id"])
+        page = web.get(f"/s/{study}").text
+        form = page[page.index('<form id="local-form"') :]
+        form = form[: form.index("</form>")]
+        assert "<input" in form
+        assert "name=" not in form
+        assert "action=" not in form
+
+
+def test_a_closed_study_takes_nothing(web: TestClient) -> None:
+    study = make(web)
+    form = {"report_id": hidden(web.get(f"/s/{study}").text, "report_id"), "value": "5"}
+    studies.close_study(service_of(web), study)
+    page = web.get(f"/s/{study}").text
+    assert "<form" not in page
+    answer = web.post(f"/s/{study}", data=form)
+    assert answer.status_code == 409
+
+
+def test_numbers_of_the_page_are_those_of_the_mechanism(web: TestClient) -> None:
+    """At epsilon 1 a guess is right e/(1 + e) of the time: 73 of 100, and the dots say 27 and 73."""
+    page = web.get(f"/s/{make(web)}").text
+    assert "<strong>73</strong>" in page
+    assert page.count('class="on"') == 100
+    assert [int(n) for n in re.findall(r'data-which="\w+">(\d+) of 100', page)] == [27, 73]

@@ -1,0 +1,183 @@
+"""The browser's module and the library are one mechanism: equal words give equal reports, and the laws are exact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from fractions import Fraction
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from hybridp.public.budgets import PureDP
+from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
+
+HERE = Path(__file__).parent
+NODE = shutil.which("node")
+REJECT = 1e-6
+DRAWS = 60_000
+
+needs_node = pytest.mark.skipif(NODE is None, reason="Node is not installed: the browser's module cannot run here")
+
+
+def load_maker() -> Any:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("make_vectors", HERE / "make_vectors.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Runs the checks on a copy with the ending that every Node takes for a module."""
+    source = resources.files("hybridp.service").joinpath("static", "randomise.js").read_text(encoding="utf-8")
+    copy = tmp_path_factory.mktemp("module") / "randomise.mjs"
+    copy.write_text(source, encoding="utf-8")
+
+    def run(*arguments: str, stdin: str = "") -> Any:
+        command = [str(NODE), str(HERE / "module_checks.mjs"), str(copy), *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_python_gives_the_reports_of_the_vectors() -> None:
+    assert json.loads((HERE / "vectors.json").read_text(encoding="utf-8")) == load_maker().vectors()
+
+
+@needs_node
+def test_javascript_gives_the_reports_of_the_vectors(node: Callable[..., Any]) -> None:
+    assert node("vectors", str(HERE / "vectors.json")) == []
+
+
+@needs_node
+def test_a_wrong_vector_is_noticed(node: Callable[..., Any], tmp_path: Path) -> None:
+    """The check can fail: one report changed, one word too many."""
+    found = json.loads((HERE / "vectors.json").read_text(encoding="utf-8"))
+    bits = [v for v in found if v["kind"] == "dithered"][:2]
+    bits[0]["report"]["above"] = not bits[0]["report"]["above"]
+    bits[1]["words"].append("7")
+    (tmp_path / "wrong.json").write_text(json.dumps(bits), encoding="utf-8")
+    assert len(node("vectors", str(tmp_path / "wrong.json"))) == 2
+
+
+def test_vectors_visit_ties_and_refusals() -> None:
+    found = json.loads((HERE / "vectors.json").read_text(encoding="utf-8"))
+    for kind in ("dithered", "piecewise", "below", "k-rr"):
+        used = {len(v["words"]) for v in found if v["kind"] == kind}
+        assert len(used) > 1, kind
+
+
+# --- distributions ----------------------------------------------------------------------------------------------------
+
+
+def overlap(low: Fraction, high: Fraction, start: Fraction, stop: Fraction) -> Fraction:
+    return max(Fraction(0), min(high, stop) - max(low, start))
+
+
+def dithered_law(flips: int, level: int, cells: int) -> list[Fraction]:
+    """P(threshold in range i, bit): the bit is [level > threshold] flipped with probability flips/2^64."""
+    q, law = Fraction(flips, WORD), []
+    for i in range(cells // 2):
+        start, stop = Fraction(LEVELS * 2 * i, cells), Fraction(LEVELS * 2 * (i + 1), cells)
+        below = overlap(start, stop, Fraction(0), Fraction(level)) / LEVELS
+        rest = Fraction(2, cells) - below
+        law += [below * q + rest * (1 - q), below * (1 - q) + rest * q]
+    return law
+
+
+def piecewise_law(width: int, inside: int, level: int, cells: int) -> list[Fraction]:
+    p, span, law = Fraction(inside, WORD), LEVELS + width, []
+    for i in range(cells):
+        start, stop = Fraction(span * i, cells), Fraction(span * (i + 1), cells)
+        window = overlap(start, stop, Fraction(level), Fraction(level + width))
+        law.append(p * window / width + (1 - p) * (stop - start - window) / LEVELS)
+    return law
+
+
+def response_law(k: int, keep: int, value: int) -> list[Fraction]:
+    truth = Fraction(keep, WORD)
+    return [truth if i == value else (1 - truth) / (k - 1) for i in range(k)]
+
+
+def p_value(counts: list[int], law: list[Fraction]) -> float:
+    expected = np.array([float(p) for p in law]) * sum(counts)
+    used = expected > 0
+    assert not np.array(counts)[~used].any()
+    statistic = float(np.sum((np.array(counts)[used] - expected[used]) ** 2 / expected[used]))
+    return float(chi2.sf(statistic, int(used.sum()) - 1))
+
+
+BIT, WINDOW = dithered_bit(PureDP(1.0)), piecewise(PureDP(3.0))
+RESPONSE = k_randomised_response(PureDP(1.5), 5)
+HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org")])
+STAGES = two_stage(HEAD, PureDP(2.0))
+
+
+def cases() -> list[tuple[str, dict[str, Any], dict[str, Any], int, list[Fraction]]]:
+    """kind, mechanism, the same mechanism a little wrong, input, exact law."""
+    at = LEVELS // 3
+    response = {"categories": 5, "keep": str(RESPONSE.keep)}
+    assert STAGES.query is not None
+    document: dict[str, Any] = {
+        "start": HEAD.start.tolist(),
+        "width": HEAD.width.tolist(),
+        "query": {"categories": 3, "keep": str(STAGES.query.keep)},
+        "url": {str(k): {"categories": k, "keep": str(m.keep)} for k, m in STAGES.url.items()},
+    }
+    wrong_query = {**document, "query": {"categories": 3, "keep": str(STAGES.query.keep * 94 // 100)}}
+    return [
+        (
+            "dithered",
+            {"flips": str(BIT.flips)},
+            {"flips": str(BIT.flips * 106 // 100)},
+            at,
+            dithered_law(BIT.flips, at, 32),
+        ),
+        (
+            "piecewise",
+            {"width": str(WINDOW.width), "inside": str(WINDOW.inside)},
+            {"width": str(WINDOW.width), "inside": str(WINDOW.inside * 97 // 100)},
+            at,
+            piecewise_law(WINDOW.width, WINDOW.inside, at, 16),
+        ),
+        (
+            "k-rr",
+            response,
+            {"categories": 5, "keep": str(RESPONSE.keep * 95 // 100)},
+            2,
+            response_law(5, RESPONSE.keep, 2),
+        ),
+        ("two-stage", document, wrong_query, 3, [Fraction(float(p)) for p in STAGES.report_law(3)]),
+    ]
+
+
+@needs_node
+@pytest.mark.parametrize("seed", [1, None], ids=["seeded words", "the platform's words"])
+@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case[0]))
+def test_the_browser_draws_from_the_exact_law(node: Callable[..., Any], case: Any, seed: int | None) -> None:
+    """Chi-square against the law as rationals; the p threshold is 1e-6, so fresh words fail once in a million runs."""
+    kind, mechanism, _, at, law = case
+    ask = {"kind": kind, "mechanism": mechanism, "input": at, "draws": DRAWS, "seed": seed, "cells": len(law)}
+    assert p_value(node("counts", stdin=json.dumps(ask)), law) > REJECT
+
+
+@needs_node
+@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case[0]))
+def test_a_probability_a_little_wrong_is_rejected(node: Callable[..., Any], case: Any) -> None:
+    kind, _, wrong, at, law = case
+    ask = {"kind": kind, "mechanism": wrong, "input": at, "draws": DRAWS, "seed": 1, "cells": len(law)}
+    assert p_value(node("counts", stdin=json.dumps(ask)), law) < REJECT

@@ -1,0 +1,296 @@
+"""What must not be possible, written down, or left behind. On SQLite, in process."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from hybridp.device.client import local_report
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import PureDP
+from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.randomisers import dithered_bit, k_randomised_response, piecewise
+from hybridp.randomness import seeded
+from hybridp.service import studies
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.limits import Gate
+from hybridp.service.plans import parse_plan
+from hybridp.service.schema import study_keys
+from hybridp.service.settings import Limits, Settings
+from hybridp.service.store import reading
+from hybridp.service.tasks import described, task_of
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[TestClient]:
+    settings = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
+    client = TestClient(build_app(settings), follow_redirects=False, raise_server_exceptions=False)
+    with client as running:
+        yield running
+
+
+def service_of(web: TestClient) -> Service:
+    found: Service = web.app.state.service  # type: ignore[attr-defined]
+    return found
+
+
+def send(web: TestClient, study: str, reports: list[dict[str, Any]]) -> list[str]:
+    answer = web.post(f"/tasks/{study}/reports", json={"reports": reports})
+    assert answer.status_code == 200, answer.text
+    return [failure["code"] for failure in answer.json()["failures"]]
+
+
+# --- one invitation, one contribution ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["trusted", "local"])
+def test_an_invitation_is_not_for_both_ways(web: TestClient, mean_plan: Make, report: Make, first: str) -> None:
+    study = studies.create_study(service_of(web), mean_plan(by_invitation=True))["id"]
+    token, other = studies.invite(service_of(web), study, 2)
+    second = "local" if first == "trusted" else "trusted"
+    assert send(web, study, [report(group=first, token=token)]) == []
+    assert send(web, study, [report(group=second, token=token)]) == ["token-used"]
+    together = [report(group=first, token=other), report(group=second, token=other)]
+    assert send(web, study, together) == ["token-used"]
+    page = web.get(f"/s/{study}?t={token}").text
+    form = {"report_id": re.findall(r'name="report_id" value="([^"]*)"', page)[0], "value": "5", "t": token}
+    assert web.post(f"/s/{study}", data=form).status_code == 409
+    assert sum(studies.study_summary(service_of(web), study)["people"].values()) == 2
+
+
+def test_an_invitation_is_not_for_both_phases(web: TestClient, report: Make) -> None:
+    plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "by_invitation": True}
+    study = studies.create_study(service_of(web), plan | {"time_precision": 60})["id"]
+    tokens = studies.invite(service_of(web), study, 60)
+    rows = [report(payload={"records": [["q", "u"]]}, token=t) for t in tokens[:50]]
+    assert send(web, study, rows) == []
+    studies.open_phase_two(service_of(web), study)
+    again = report(group="local", payload={"category": 0}, token=tokens[0])
+    fresh = report(group="local", payload={"category": 0}, token=tokens[55])
+    assert send(web, study, [again, fresh]) == ["token-used"]
+
+
+def test_an_invitation_is_for_its_own_study(web: TestClient, mean_plan: Make, report: Make) -> None:
+    one, two = (studies.create_study(service_of(web), mean_plan(by_invitation=True))["id"] for _ in range(2))
+    (token,) = studies.invite(service_of(web), one, 1)
+    assert send(web, two, [report(token=token)]) == ["token-unknown"]
+    assert send(web, one, [report(token=token)]) == []
+
+
+def test_an_idempotency_key_is_for_its_own_study(web: TestClient, mean_plan: Make, report: Make) -> None:
+    service, found = service_of(web), []
+    for value in (10.0, 90.0):
+        study = studies.create_study(service, mean_plan(epsilon=20.0))["id"]
+        assert send(web, study, [report(value) for _ in range(40)]) == []
+        studies.close_study(service, study)
+        found.append(studies.release_study(service, study, "same key")["estimate"])
+    assert found[0] == pytest.approx(10, abs=3)
+    assert found[1] == pytest.approx(90, abs=3)
+
+
+# --- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_forms_count_for_the_rate_limit(web: TestClient, mean_plan: Make) -> None:
+    study = studies.create_study(service_of(web), mean_plan())["id"]
+    service_of(web).gate = Gate(0.001, 3)
+    statuses = [web.post("/login", data={"key": "guess"}).status_code for _ in range(2)]
+    page = web.get(f"/s/{study}").text
+    form = {"report_id": re.findall(r'name="report_id" value="([^"]*)"', page)[0], "value": "5"}
+    statuses += [web.post(f"/s/{study}", data=form).status_code for _ in range(2)]
+    assert statuses == [401, 401, 303, 429]
+    assert int(web.post("/login", data={"key": "guess"}).headers["retry-after"]) > 1
+
+
+def test_a_network_of_ipv6_is_one_address() -> None:
+    gate = Gate(1.0, 1, clock=lambda: 0.0)
+    assert [gate.wait(f"2001:db8::{i}") > 0 for i in range(3)] == [False, True, True]
+    assert gate.wait("2001:db8:0:1::1") == 0
+    assert gate.wait("::ffff:192.0.2.1") == 0
+    assert gate.wait("192.0.2.1") > 0  # the same one, written in two ways
+    assert gate.wait("2001:zz::") == 0  # nonsense is an address of its own
+
+
+# --- nothing about people in logs -------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_person_is_logged(
+    web: TestClient, mean_plan: Make, report: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    service = service_of(web)
+    key = studies.add_analyst(service, "ada")
+    study = studies.create_study(service, mean_plan(by_invitation=True))["id"]
+    (token,) = studies.invite(service, study, 1)
+    rows = [report(31.41592, token=token), report(27.18281, token="no such token"), report("16.18033")]
+    send(web, study, rows)
+    web.get(f"/s/{study}?t={token}")
+    web.post(f"/s/{study}", data={"value": "14.14213", "t": token, "report_id": rows[0]["id"]})
+    web.get("/api/studies", headers={"Authorization": f"Bearer {key}"})
+    web.post("/login", data={"key": key})
+    # Names that begin with http are those of the test's own client.
+    told = "\n".join(r.getMessage() for r in caplog.records if not r.name.startswith("http"))
+    secrets = [token, key, "31.41592", "27.18281", "16.18033", "14.14213", "no such token", rows[0]["id"], "testclient"]
+    assert [secret for secret in secrets if secret in told] == []
+
+
+def test_an_unexpected_error_says_nothing_of_what_was_sent(
+    web: TestClient, mean_plan: Make, report: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridp.service import pages
+    from hybridp.service.reports import Checker
+
+    study = studies.create_study(service_of(web), mean_plan())["id"]
+
+    def broken(*given: Any, **more: Any) -> None:
+        raise ValueError("the answer is 42.4242")
+
+    monkeypatch.setattr(Checker, "check", broken)
+    monkeypatch.setattr(pages, "participant_view", broken)
+    for answer in (web.post(f"/tasks/{study}/reports", json={"reports": [report()]}), web.get(f"/s/{study}")):
+        assert answer.status_code == 500
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert "42.4242" not in answer.text
+    assert "ValueError" in caplog.text  # its kind and place are logged
+    assert "42.4242" not in caplog.text
+
+
+def test_the_server_writes_no_access_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses, and tokens in links, would be in it; nor is a key written where there is no terminal."""
+    import uvicorn
+
+    from hybridp.cli import serve as command
+    from hybridp.service import app
+
+    seen: dict[str, Any] = {}
+
+    def run(served: Any, **options: Any) -> None:
+        seen.update(options)
+        served.state.service.close()
+
+    monkeypatch.setattr(uvicorn, "run", run)
+    monkeypatch.setattr(app, "settle", lambda: None)
+    where = ["--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k")]
+    told = CliRunner().invoke(command.serve, where, catch_exceptions=False)
+    assert told.exit_code == 0
+    assert seen["access_log"] is False
+    assert seen["log_level"] == "warning"
+    assert seen["server_header"] is False
+    assert "study analyst NAME" in told.output
+    assert not re.search(r"[\w-]{43}", told.output)
+
+
+# --- nothing left behind ----------------------------------------------------------------------------------------------
+
+
+def test_files_are_for_their_owner_only(web: TestClient, tmp_path: Path, mean_plan: Make) -> None:
+    studies.create_study(service_of(web), mean_plan())
+    for path in tmp_path.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path.name
+
+
+def test_a_deleted_key_is_in_no_file(web: TestClient, tmp_path: Path, mean_plan: Make, report: Make) -> None:
+    """Without its key what is left of a value, anywhere, cannot be read."""
+    service = service_of(web)
+    study = studies.create_study(service, mean_plan())["id"]
+    send(web, study, [report() for _ in range(20)])
+    with reading(service.engine) as db:
+        sealed = bytes(db.execute(select(study_keys.c.sealed)).scalar_one())
+
+    def holding() -> list[str]:
+        return [path.name for path in tmp_path.iterdir() if sealed in path.read_bytes()]
+
+    assert holding() != []  # it can be found while it is there
+    studies.close_study(service, study)
+    studies.release_study(service, study)
+    assert holding() == []
+
+
+# --- a server that asks for too little noise, a device that says too much ---------------------------------------------
+
+SIDES = [{"lower": 0, "upper": 10}] * 3
+PLANS: dict[str, dict[str, Any]] = {
+    "dithered": {"kind": "mean", "bounds": SIDES[0], "epsilon": 1.0},
+    "piecewise": {"kind": "mean", "bounds": SIDES[0], "epsilon": 4.0, "local": "piecewise"},
+    "personal": {"kind": "personal-mean", "bounds": SIDES[0], "allowed_epsilons": [1.0]},
+    "coordinates": {"kind": "vector-mean", "columns": list("abc"), "bounds": SIDES, "epsilon": 1.0},
+    "unit-vector": {"kind": "vector-mean", "columns": list("abc"), "bounds": SIDES, "epsilon": 4.0,
+                    "local": "unit-vector", "norm": "l2", "radius": 1.0},
+}  # fmt: skip
+
+
+def forged(name: str) -> tuple[dict[str, Any], Any, float | None]:
+    """A task whose mechanism protects less than it promises: that of a larger epsilon."""
+    task = task_of("s", parse_plan({"title": "t", **PLANS[name]}), 1, None)
+    match name:
+        case "dithered":
+            task["randomiser"] = described(dithered_bit(PureDP(2.0)))
+        case "piecewise":
+            task["randomiser"] = described(piecewise(PureDP(5.0)))
+        case "personal":
+            task["choices"][0]["randomiser"] = described(dithered_bit(PureDP(2.0)))
+            return task, 5.0, 1.0
+        case "coordinates":
+            task["randomiser"]["each"] = described(dithered_bit(PureDP(2.0)))
+            return task, [5.0] * 3, None
+        case "unit-vector":
+            task["randomiser"]["inside"] = str(int(task["randomiser"]["inside"]) + 2**60)
+            return task, [5.0] * 3, None
+    return task, 5.0, None
+
+
+@pytest.mark.parametrize("name", list(PLANS))
+def test_a_device_refuses_a_forged_probability(name: str) -> None:
+    task, answer, epsilon = forged(name)
+    with pytest.raises(InvalidInput) as refused:
+        local_report(task, answer, epsilon=epsilon, rng=seeded(1))
+    assert "5.0" not in str(refused.value).partition("Got")[0]
+    honest = task_of("s", parse_plan({"title": "t", **PLANS[name]}), 1, None)
+    assert local_report(honest, answer, epsilon=epsilon, rng=seeded(1))["group"] == "local"
+
+
+@pytest.mark.parametrize("name", ["k-rr", "two-stage"])
+def test_a_device_refuses_a_forged_probability_of_a_record(name: str) -> None:
+    head = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org")])
+    promise = {"epsilon": 2.0, "delta": 0.0}
+
+    def task(epsilon: float) -> dict[str, Any]:
+        budget = PureDP(epsilon)
+        how = k_randomised_response(budget, len(head)) if name == "k-rr" else two_stage(head, budget)
+        return {"kind": "heavy-hitters", "groups": ["local"], "record": ["q", "u"], "time_precision": 60,
+                "slots": [list(s) for s in head.slots], "guarantee": {"local": promise},
+                "randomiser": described(how)}  # fmt: skip
+
+    assert "category" in local_report(task(2.0), ("news", "a.org"), rng=seeded(1))["payload"]
+    with pytest.raises(InvalidInput):
+        local_report(task(3.0), ("news", "a.org"), rng=seeded(1))
+
+
+def test_names_are_data_and_not_sql(web: TestClient, mean_plan: Make, report: Make) -> None:
+    evil = "'; DROP TABLE reports; --"
+    study = studies.create_study(service_of(web), mean_plan(title=evil, by_invitation=True))["id"]
+    assert send(web, study, [report(token=evil)]) == ["token-unknown"]
+    assert web.get(f"/tasks/{evil}").status_code == 404
+    key = studies.add_analyst(service_of(web), evil)
+    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": evil}
+    assert web.post(f"/api/studies/{study}/release", headers=headers).status_code == 409
+    assert studies.list_studies(service_of(web))[0]["title"] == evil
+
+
+def test_refusals_of_the_front_door_are_safe_to_show(web: TestClient) -> None:
+    for answer in (web.post("/tasks/none/reports", json={}), web.post("/login", content=b"x" * (2 << 20))):
+        assert answer.status_code in (404, 413)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]

@@ -1,0 +1,425 @@
+"""The store, the ledger, the writer and the keys, below the API; on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, select, text
+from sqlalchemy.exc import DBAPIError
+
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
+from hybridp.ledger import Charge
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.service import studies
+from hybridp.service.core import Service
+from hybridp.service.keys import KeyRing, RowCipher, load_or_make, save
+from hybridp.service.ledger import balances, charge, open_accounts, release_once
+from hybridp.service.plans import parse_plan
+from hybridp.service.problems import Refused
+from hybridp.service.reports import parse_upload
+from hybridp.service.schema import MIGRATIONS, analysts, connect, invitations, prepare, progress, reports, study_keys
+from hybridp.service.settings import Settings
+from hybridp.service.store import counts, reading, rebuilt_counts, take, writing
+
+Make = Callable[..., dict[str, Any]]
+
+
+def send(service: Service, study: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return asyncio.run(studies.submit(service, study, rows))
+
+
+def test_values_are_sealed_and_tokens_and_keys_hashed(service: Service, mean_plan: Make, report: Make) -> None:
+    study = studies.create_study(service, mean_plan(by_invitation=True))["id"]
+    (token,) = studies.invite(service, study, 1)
+    key = studies.add_analyst(service, "ada")
+    assert send(service, study, [report(12345.678, token=token)]) == []
+    with reading(service.engine) as db:
+        body = bytes(db.execute(select(reports.c.body)).scalar_one())
+        stored = [bytes(x) for x in db.execute(select(invitations.c.token)).scalars()]
+        hashes = [bytes(x) for x in db.execute(select(analysts.c.key_hash)).scalars()]
+        sealed = bytes(db.execute(select(study_keys.c.sealed)).scalar_one())
+    import struct
+
+    assert struct.pack("<d", 12345.678) not in body
+    assert len(body) == 12 + 8 + 16
+    assert token.encode() not in stored[0]
+    assert key.encode() not in hashes[0]
+    assert RowCipher(service.settings.keys.unseal(sealed), 1).unseal(body, _id(service)) == struct.pack("<d", 12345.678)
+    with pytest.raises(HybridpError):
+        RowCipher(service.settings.keys.unseal(sealed), 2).unseal(body, _id(service))
+
+
+def _id(service: Service) -> bytes:
+    with reading(service.engine) as db:
+        return bytes(db.execute(select(reports.c.id)).scalar_one())
+
+
+def test_raw_values_are_gone_after_the_release(service: Service, mean_plan: Make, report: Make) -> None:
+    study = studies.create_study(service, mean_plan())["id"]
+    send(service, study, [report() for _ in range(10)] + [report(group="local") for _ in range(10)])
+    studies.close_study(service, study)
+    studies.release_study(service, study)
+    with reading(service.engine) as db:
+        assert db.execute(select(study_keys)).first() is None
+        assert dict(rebuilt_counts(db, 1)) == {0: 10}
+        assert counts(db, 1) == {"trusted": 10, "local": 10}  # what the page shows stays
+        assert db.execute(select(progress.c.raw)).scalar_one() == "deleted"
+    with pytest.raises(BudgetExceeded):
+        studies.release_study(service, study, "again")
+
+
+def test_an_interrupted_deletion_goes_on_at_the_next_start(
+    settings: Settings, service: Service, mean_plan: Make, report: Make
+) -> None:
+    from hybridp.service.store import shred
+
+    study = studies.create_study(service, mean_plan())["id"]
+    send(service, study, [report() for _ in range(5)])
+    service.write(lambda db: shred(db, 1))
+    again = Service(settings)
+    with reading(again.engine) as db:
+        assert list(rebuilt_counts(db, 1)) == []
+    again.close()
+
+
+def test_a_budget_for_two_releases_pays_for_two(service: Service, mean_plan: Make, report: Make) -> None:
+    study = studies.create_study(service, mean_plan(releases=2))["id"]
+    send(service, study, [report() for _ in range(10)])
+    studies.close_study(service, study)
+    first = studies.release_study(service, study, "a")
+    second = studies.release_study(service, study, "b")
+    assert first["estimate"] != second["estimate"]
+    assert studies.release_study(service, study, "a") == first
+    with pytest.raises(BudgetExceeded):
+        studies.release_study(service, study, "c")
+    assert studies.study_summary(service, study)["raw_deleted"] is True
+
+
+def test_sixteen_threads_release_a_study(service: Service, mean_plan: Make, report: Make) -> None:
+    study = studies.create_study(service, mean_plan(releases=3, epsilon=0.3))["id"]
+    send(service, study, [report() for _ in range(10)] + [report(group="local") for _ in range(10)])
+    studies.close_study(service, study)
+    found: list[Any] = []
+
+    def ask(key: str) -> None:
+        try:
+            found.append((key, studies.release_study(service, study, key)["estimate"]))
+        except HybridpError as error:
+            found.append((key, type(error).__name__))
+
+    crowd = [threading.Thread(target=ask, args=(f"k{i // 2}",)) for i in range(16)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join()
+    assert len(found) == 16
+    released = {x for x in found if isinstance(x[1], float)}
+    assert len(released) == 3  # one number for each key, and three keys
+    with reading(service.engine) as db:
+        spent = {b.people: b.epsilon_spent for b in balances(db, 1)}
+    assert spent == {"trusted": pytest.approx(0.9), "local": pytest.approx(0.3)}
+
+
+def test_a_failed_release_costs_nothing(service: Service, mean_plan: Make) -> None:
+    studies.create_study(service, mean_plan())
+
+    def fail(db: Connection) -> None:
+        def build(ids: tuple[int, ...]) -> dict[str, Any]:
+            raise ZeroDivisionError
+
+        release_once(db, 1, "k", "final", [Charge("trusted", PureDP(1.0), "m", "p")], build)
+
+    with pytest.raises(ZeroDivisionError):
+        service.write(fail)
+    with reading(service.engine) as db:
+        assert all(b.epsilon_spent == 0 for b in balances(db, 1))
+    with pytest.raises(ValueError, match="JSON"):  # a document that cannot be stored is not charged either
+        service.write(lambda db: release_once(db, 1, "k", "final", [], lambda ids: {"x": float("nan")}))
+
+
+def test_charges_are_exact_and_collections_paid_once(service: Service) -> None:
+    one = Charge("local", PureDP(0.1), "m", "p", collection="c")
+    tenth = Charge("trusted", ApproxDP(0.1, 1e-7), "m", "p")
+    with writing(service.engine) as db:
+        open_accounts(db, 7, {"trusted": ApproxDP(0.3, 3e-7), "local": PureDP(0.1)})
+        assert len(charge(db, 7, [one])) == 1
+        assert charge(db, 7, [one]) == ()
+        for _ in range(3):  # 0.1 + 0.1 + 0.1 <= 0.3 holds for whole numbers, not for doubles
+            charge(db, 7, [tenth])
+    with pytest.raises(BudgetExceeded, match="epsilon 0, delta 0 left"), writing(service.engine) as db:
+        charge(db, 7, [tenth])
+    with pytest.raises(InvalidInput), writing(service.engine) as db:
+        charge(db, 7, [replace(one, mechanism="other")])
+    with pytest.raises(InvalidInput), writing(service.engine) as db:
+        charge(db, 7, [replace(tenth, people="nobody")])
+
+
+def test_a_key_is_for_one_kind_of_release(service: Service) -> None:
+    service.write(lambda db: db.execute(progress.insert().values(study=9, state="open", phase=1, taken=0)) and None)
+    service.write(lambda db: release_once(db, 9, "k", "discovery", [], lambda ids: {}))
+    with pytest.raises(Refused) as refused:
+        service.write(lambda db: release_once(db, 9, "k", "final", [], lambda ids: {}))
+    assert refused.value.code == "key-reused"
+
+
+def test_a_study_cannot_be_changed(service: Service, mean_plan: Make) -> None:
+    studies.create_study(service, mean_plan())
+    with pytest.raises(DBAPIError, match="immutable"), writing(service.engine) as db:
+        db.execute(text("UPDATE studies SET plan = '{}'"))
+
+
+def test_uploads_from_many_tasks_share_commits(service: Service, mean_plan: Make, report: Make) -> None:
+    study = studies.create_study(service, mean_plan())["id"]
+
+    async def many() -> list[list[dict[str, Any]]]:
+        return await asyncio.gather(*(studies.submit(service, study, [report(group="local")]) for _ in range(300)))
+
+    assert asyncio.run(many()) == [[]] * 300
+    with reading(service.engine) as db:
+        assert dict(rebuilt_counts(db, 1)) == {0: 300}
+        assert counts(db, 1) == {"trusted": 0, "local": 300}
+    assert service.metrics.value("hybridp_commits_total") < 100
+    assert service.metrics.value("hybridp_commit_reports_total") == 300
+
+
+def test_a_plain_group_and_a_careful_one_store_the_same(service: Service, mean_plan: Make, report: Make) -> None:
+    """Trusted, local and personal epsilons by the short way, then once more by the careful one: nothing is added."""
+    plan = {"kind": "personal-mean", "title": "p", "bounds": {"lower": 0, "upper": 100}, "time_precision": 60,
+            "allowed_epsilons": [0.5, 1.0]}  # fmt: skip
+    first, second = studies.create_study(service, mean_plan())["id"], studies.create_study(service, plan)["id"]
+    rows = [report(), report(group="local"), report(2.5)]
+    personal = [report(epsilon=0.5), report(group="local", epsilon=1.0)]
+    now = report()["time"]
+
+    async def both(times: int) -> list[Any]:
+        asked = [(first, rows), (second, personal), (first, [report(group="local")])][: times + 1]
+        found: list[Any] = await asyncio.gather(*(studies.submit(service, study, some) for study, some in asked))
+        return found
+
+    _ = service.view(first), service.view(second)  # both are known, so that all join one turn of the loop
+    assert asyncio.run(both(2)) == [[], [], []]
+    assert asyncio.run(both(1)) == [[], []]
+    with reading(service.engine) as db:
+        stored = db.execute(select(reports).order_by(reports.c.study, reports.c.seq)).all()
+        assert [(r.study, r.seq, r.grp, r.epsilon, r.at) for r in stored] == [
+            (1, 0, 1, None, now), (1, 1, 0, None, now), (1, 2, 1, None, now), (1, 3, 0, None, now),
+            (2, 0, 1, 0.5, now), (2, 1, 0, 1.0, now),
+        ]  # fmt: skip
+        assert bytes(stored[1].body) == (1 << 31).to_bytes(4, "little") + b"\x01"
+        assert counts(db, 1) == {"trusted": 2, "local": 2}
+        assert counts(db, 2) == {"trusted": 1, "local": 1}
+        assert db.execute(select(progress.c.taken).order_by(progress.c.study)).scalars().all() == [4, 2]
+
+
+def test_one_bad_report_does_not_spoil_a_group(service: Service, mean_plan: Make, report: Make) -> None:
+    """In one commit: fresh reports, one that is there, one with another content, and one of a study that closed."""
+    first, second = (studies.create_study(service, mean_plan())["id"] for _ in range(2))
+    before = report(7.0)
+    assert send(service, first, [before]) == []
+    view = service.view(second)
+    service.write(lambda db: db.execute(progress.update().where(progress.c.study == 2).values(state="closed")) and None)
+    assert service.view(second) is view  # what is known of it is two seconds old
+    fresh = [report(group="local") for _ in range(20)]
+
+    async def many() -> list[list[dict[str, Any]]]:
+        asked = [(first, [one]) for one in fresh]
+        asked += [(first, [before]), (first, [before | {"payload": {"value": 8.0}}]), (second, [report()])]
+        return await asyncio.gather(*(studies.submit(service, study, some) for study, some in asked))
+
+    found = asyncio.run(many())
+    assert found[:21] == [[]] * 21
+    assert [f["code"] for f in found[21] + found[22]] == ["id-conflict", "closed"]
+    with reading(service.engine) as db:
+        assert counts(db, 1) == {"trusted": 1, "local": 20}
+        assert dict(rebuilt_counts(db, 1)) == {1: 1, 0: 20}
+        assert list(rebuilt_counts(db, 2)) == []
+
+
+def test_a_store_that_fails_is_told_and_recovers(
+    service: Service, mean_plan: Make, report: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = studies.create_study(service, mean_plan())["id"]
+    row = report(group="local")
+    broken: Any = service.writer._commits._errors
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> None:
+            raise broken("gone")
+
+        patch.setattr(service.writer._commits, "_connection", fail)
+        with pytest.raises(Refused) as refused:
+            send(service, study, [row])
+        assert (refused.value.code, refused.value.retry_after) == ("unavailable", 2)
+    assert send(service, study, [row]) == []
+    assert service.writer.waiting == 0
+
+
+def test_two_processes_worth_of_writers_agree(
+    settings: Settings, service: Service, mean_plan: Make, report: Make
+) -> None:
+    """Two services on one database: the same reports from both sides are stored once."""
+    study = studies.create_study(service, mean_plan())["id"]
+    other = Service(settings)
+    rows = [report(group="local") for _ in range(60)]
+
+    async def both() -> None:
+        await asyncio.gather(
+            *(studies.submit(s, study, rows[i : i + 20]) for i in range(0, 60, 10) for s in (service, other))
+        )
+
+    asyncio.run(both())
+    other.close()
+    with reading(service.engine) as db:
+        assert dict(rebuilt_counts(db, 1)) == {0: 60}
+        assert counts(db, 1)["local"] == 60
+
+
+def test_looking_for_an_id_never_reads_the_whole_study(service: Service, mean_plan: Make, report: Make) -> None:
+    """Every question of an upload to SQLite's large tables is answered by a key: study and id, or study and token."""
+    if service.engine.dialect.name != "sqlite":
+        pytest.skip("asks for SQLite's plans")
+    study = studies.create_study(service, mean_plan(by_invitation=True))["id"]
+    tokens = studies.invite(service, study, 20)
+    seen: list[tuple[str, Any]] = []
+
+    class Watched:
+        """The driver's connection, with everything that it is asked written down."""
+
+        def __init__(self, raw: Any) -> None:
+            self._raw = raw
+
+        def execute(self, statement: str, values: Any = ()) -> Any:
+            seen.append((statement, tuple(values)))
+            return self._raw.execute(statement, values)
+
+    given = parse_upload(json.dumps({"reports": [report(token=t) for t in tokens]}).encode(), 100)
+    batch, failed = studies.accept(service, service.view(study), given)
+    assert failed == []
+    with writing(service.engine) as db:
+        assert take(Watched(db.connection.dbapi_connection), [batch], False) == [[]]
+    asked = [s for s in seen if "SELECT" in s[0] and ("reports" in s[0] or "invitations" in s[0])]
+    assert len(asked) == 2
+    with reading(service.engine) as db:
+        for statement, values in asked:
+            plan = " ".join(str(row[3]) for row in db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values))
+            assert "study=? AND id=?" in plan or "study=? AND token=?" in plan
+
+
+def test_a_full_queue_says_come_back(settings: Settings, service: Service, mean_plan: Make, report: Make) -> None:
+    study = studies.create_study(service, mean_plan())["id"]
+    service.writer._most = 5
+    with pytest.raises(Refused) as refused:
+        send(service, study, [report() for _ in range(6)])
+    assert (refused.value.code, refused.value.retry_after) == ("overloaded", 2)
+
+
+def test_closing_and_time(settings: Settings, mean_plan: Make, report: Make) -> None:
+    now = [float(studies.rounded_now({"time_precision": 60}))]
+    service = Service(settings, clock=lambda: now[0])
+    opens, closes = int(now[0]) + 3600, int(now[0]) + 7200
+    study = studies.create_study(service, mean_plan(opens=opens, closes=closes))["id"]
+    assert studies.task_document(service, study)["status"] == "planned"
+    with pytest.raises(Refused, match="not opened"):
+        send(service, study, [report()])
+    now[0] += 3700
+    rows = [report(time=opens // 60 * 60) for _ in range(5)]
+    assert send(service, study, rows) == []
+    early = send(service, study, [report(time=opens - 60)])
+    assert early[0]["code"] == "bad-time"
+    with pytest.raises(Refused, match="close it"):
+        studies.release_study(service, study)
+    now[0] += 7200
+    assert studies.study_summary(service, study)["status"] == "closed"
+    assert send(service, study, rows) == []
+    assert send(service, study, [report(time=opens // 60 * 60)])[0]["code"] == "closed"
+    assert studies.release_study(service, study)["groups"]["trusted"]["people"] == 5
+    service.close()
+
+
+def test_migrations_run_once_and_in_order(settings: Settings) -> None:
+    engine = connect(settings.database)
+    assert prepare(engine) == 1
+
+    def second(db: Connection) -> None:
+        db.exec_driver_sql("CREATE TABLE added (x INTEGER)")
+
+    def broken(db: Connection) -> None:
+        db.exec_driver_sql("CREATE TABLE half (x INTEGER)")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        prepare(engine, (*MIGRATIONS, second, broken))
+    assert prepare(engine) == 1  # nothing of it stayed
+    assert prepare(engine, (*MIGRATIONS, second)) == 2
+    assert prepare(engine, (*MIGRATIONS, second)) == 2
+    with pytest.raises(HybridpError, match="version 2"):
+        prepare(engine)
+    engine.dispose()
+
+
+# --- keys and plans: no database --------------------------------------------------------------------------------------
+
+
+def test_the_key_file_is_private_and_rotates(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    ring = load_or_make(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert load_or_make(path) == ring
+    _, sealed = ring.new_data_key()
+    rotated = ring.rotated()
+    save(path, rotated)
+    assert load_or_make(path).unseal(sealed) == ring.unseal(sealed)
+    assert rotated.session != ring.session
+    with pytest.raises(HybridpError):
+        rotated.without_old().unseal(sealed)
+    with pytest.raises(HybridpError):
+        KeyRing.fresh().unseal(sealed)
+    path.chmod(0o644)
+    with pytest.raises(HybridpError, match="owner only"):
+        load_or_make(path)
+    path.chmod(0o600)
+    path.write_text("{}")
+    with pytest.raises(HybridpError, match="key file"):
+        load_or_make(path)
+
+
+def test_which_record_counts_is_by_chance_and_repeatable() -> None:
+    """Chi-square over 3 records: uniform at p > 1e-6; and the same again for the same id."""
+    from scipy.stats import chisquare
+
+    cipher = RowCipher(b"k" * 32, 1)
+    drawn = [cipher.choice(i.to_bytes(16, "big"), 3) for i in range(3000)]
+    assert drawn == [cipher.choice(i.to_bytes(16, "big"), 3) for i in range(3000)]
+    assert chisquare([drawn.count(i) for i in range(3)]).pvalue > 1e-6
+    skewed = [min(d, 1) for d in drawn]
+    assert chisquare([skewed.count(i) for i in range(3)]).pvalue < 1e-6
+    assert drawn != [RowCipher(b"j" * 32, 1).choice(i.to_bytes(16, "big"), 3) for i in range(3000)]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"title": ""}, "title"),
+        ({"bounds": {"lower": 0}}, "bounds.upper"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"min_batch": 1}, "min_batch"),
+        ({"time_precision": 0}, "time_precision"),
+        ({"opens": 10, "closes": 5}, "closes"),
+        ({"noise": "gaussian"}, "delta"),
+        ({"estimator": "kvh"}, "sd"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_a_bad_plan_is_refused_in_one_sentence(mean_plan: Make, change: dict[str, Any], name: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_plan(mean_plan(**change))
+    assert f"`{name}`" in str(refused.value)
+    assert "\n" not in str(refused.value)
