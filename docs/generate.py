@@ -196,7 +196,15 @@ def _annotation(value: Any) -> str:
 
 def _constant(value: object) -> str:
     text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", repr(value))
+    if len(text) > 300 or " at 0x" in text:  # what it is, where what it holds would fill a page or name an address
+        inner = sorted({type(item).__name__ for item in value}) if isinstance(value, tuple) else []
+        return f"...  # {type(value).__name__}" + (f" of {', '.join(inner)}" if inner else "")
     return re.sub(r"~(\w)", r"\1", text)
+
+
+def _plain(text: str) -> str:
+    """Without addresses: a function given as a default goes by its name."""
+    return re.sub(r"<function (?:[\w.]*<locals>\.)?(<lambda>|\w+) at 0x[0-9a-f]+>", r"\1", text)
 
 
 def _signature(name: str, thing: Any, *, bound: bool = False) -> str:
@@ -214,7 +222,7 @@ def _signature(name: str, thing: Any, *, bound: bool = False) -> str:
         if p.annotation is not p.empty:
             text += f": {_annotation(p.annotation)}"
         if p.default is not p.empty:
-            shown = "..." if repr(p.default).startswith("<") else repr(p.default)
+            shown = "..." if repr(p.default).startswith("<") else _plain(repr(p.default))
             text += f" = {shown}" if p.annotation is not p.empty else f"={shown}"
         parts.append(text)
     tail = ""
