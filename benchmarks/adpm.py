@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.utility import DOCS, write_between
 from numpy.typing import NDArray
 
+from benchmarks.utility import DOCS, write_between
 from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import (
     Affine,

@@ -18,9 +18,9 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.utility import DOCS, write_between
 from numpy.typing import NDArray
 
+from benchmarks.utility import DOCS, write_between
 from hybridp.bench.heavy import simulate_heavy
 from hybridp.bench.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
 from hybridp.papers.aol import PEOPLE, sample_aol_like

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from benchmarks.utility import BETAS, DOCS, beta_population, in_parallel, write_between
 
+from benchmarks.utility import BETAS, DOCS, beta_population, in_parallel, write_between
 from hybridp.bench.simulate import trials
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import sum_noise

@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.utility import DOCS, write_between
 from numpy.typing import NDArray
 
+from benchmarks.utility import DOCS, write_between
 from hybridp.bench.heavy import simulate_heavy
 from hybridp.bench.heavy_baselines import gather, ldpminer, pem, scatter, tcm_only, text_codes
 from hybridp.bench.heavy_metrics import l1_error, ndcg

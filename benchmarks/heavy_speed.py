@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.heavy_rows import PLAIN, generate
 
+from benchmarks.heavy_rows import PLAIN, generate
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.heavy_files import RecordColumns, release_heavy_hitters
 from hybridp.public.budgets import ApproxDP

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.utility import DOCS, write_between
 from numpy.typing import NDArray
 
+from benchmarks.utility import DOCS, write_between
 from hybridp.bench.simulate import collect, salary_like
 from hybridp.blend.mean import Rule
 from hybridp.blend.personal import Spread, combine, learn_variance

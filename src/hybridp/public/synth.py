@@ -8,7 +8,7 @@ Everything is accounted in zCDP under the replacement of one person's data, whic
 
 Noise of standard deviation sigma on counts is D^2/(2 sigma^2)-zCDP (Bun and Steinke 2016, Prop. 1.6; for discrete noise
 Canonne, Kamath and Steinke 2020, Thm 4). The exponential mechanism with epsilon' is epsilon'^2/8-zCDP (Cesar and Rogers
-2021, Lemma 3.2), so that the top K of errors of sensitivity 1 with Gumbel noise of scale g are K/(2 g^2)-zCDP.
+2021), so that the top K of errors of sensitivity 1 with Gumbel noise of scale g are K/(2 g^2)-zCDP.
 
 >>> table_sigma(0.01), round(answer_sigma(0.01), 6)
 (10.0, 7.071068)
@@ -130,8 +130,8 @@ def _apart(sizes: tuple[int, ...], differ: tuple[bool, ...], r: int) -> int:
 def total_rho(guarantee: ApproxDP, rounds: int) -> float:
     """The zCDP that the guarantee allows, less what the rounding of a ledger's charges may need.
 
-    The exact conversion (Canonne, Kamath and Steinke 2020, Prop. 12) allows about a quarter more than the
-    dissertation's line 1 at delta = 1/n^2.
+    The exact conversion (Canonne, Kamath and Steinke 2020, Prop. 12) allows a quarter (epsilon 1) to almost a half
+    (epsilon .1) more than line 1 of the dissertation's algorithm at delta = 1/n^2 of ADULT.
     """
     must(guarantee.delta > 0, "delta", "must be positive for zCDP", guarantee.delta)
     epsilon = guarantee.epsilon - _SLACK * rounds
@@ -152,9 +152,9 @@ def cumulative_epsilons(rhos: list[float], delta: float) -> list[float]:
 def gaussian_level(measured_rho: float, scale: float | None = None, picks: int = 0) -> float:
     """The noise multiplier of a Gaussian mechanism that is no more private than a round, for tight accounting.
 
-    Gaussian measurements of rho are one with 1/sqrt(2 rho). A selection is epsilon'-DP, which is mu-GDP with
-    mu = 2 Phi^-1(e^epsilon'/(1 + e^epsilon')) (Dong, Roth and Su 2022, Prop. 2.6 with a Gaussian below it); the
-    squares of mu add up.
+    Gaussian measurements of rho are one with 1/sqrt(2 rho). A selection is epsilon'-DP, and so mu-GDP (Dong, Roth and
+    Su 2022) with mu = 2 Phi^-1(e^epsilon'/(1 + e^epsilon')): the trade-off curve of epsilon'-DP is two chords of that
+    Gaussian one, which is convex and meets it at the corner and at both ends. The squares of mu add up.
     """
     square = 2 * measured_rho
     if scale is not None and picks:
