@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hybridp.curator.marginals import Codes, codes_of
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.protocols import synth as protocol
+from hybridp.protocols import synth_files
 from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_file, fit_synth, load_model
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
@@ -202,3 +204,74 @@ def test_two_fits_in_one_folder_are_refused_while_one_runs(tmp_path: Path) -> No
             pass
     with Folder.open(tmp_path / "model", study, people=10, simulated=True):
         pass  # free again
+
+
+@pytest.mark.parametrize("method", ["tables", "queries"])
+def test_a_round_that_was_used_is_never_measured_again(method: str, tmp_path: Path) -> None:
+    book, folder = ledger(tmp_path), tmp_path / "model"
+    fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
+    kept = {place: place.read_bytes() for place in folder.glob("*.npz")}
+    for place, content in kept.items():
+        if place.name == "synthetic.npz":
+            continue
+        place.unlink()
+        for again in (
+            lambda: fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(2)),
+            lambda: load_model(folder),
+        ):
+            with pytest.raises(InvalidInput, match="all rounds"):
+                again()
+        place.write_bytes(content)
+    (folder / "synthetic.npz").unlink()  # made of the rounds, and so made again
+    fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
+    assert load_model(folder).people == 500
+    (folder / "synthetic.npz").unlink()
+    (folder / "round-001.npz").unlink()
+    with pytest.raises(InvalidInput, match="all rounds"):
+        fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
+
+
+def test_damaged_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    fit_synth(rows(500), study(), folder=folder, rng=seeded(1))
+    for name in ("round-001.npz", "synthetic.npz", "model.json"):
+        whole = (folder / name).read_bytes()
+        for part in (b"", whole[:60], whole[: len(whole) // 2], whole[:-30]):
+            (folder / name).write_bytes(part)
+            with pytest.raises(InvalidInput, match="model"):
+                load_model(folder)
+        (folder / name).write_bytes(whole)
+    kept = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(kept | {"study": {}}))
+    with pytest.raises(InvalidInput, match="model"):
+        load_model(folder)
+
+
+def test_a_domain_read_from_the_rows_is_said_by_every_reader(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    plain = fit_synth(rows(500), study(), folder=folder, rng=seeded(1))
+    assert not any("NOT PROTECTED" in line for line in plain.receipt.assumes)
+    (folder / "domain.json").write_text(json.dumps({"read_from_rows": ["a", "d"]}))
+    for found in (load_model(folder), fit_synth(rows(500), study(), folder=folder, rng=seeded(1))):
+        assert "NOT PROTECTED: which values occur in a, d" in found.receipt.assumes[0]
+        assert not any("without looking" in line for line in found.receipt.assumes)
+
+
+@pytest.mark.parametrize("write", range(1, 8))
+def test_a_receipt_names_every_entry_once_wherever_the_fit_stopped(
+    write: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, folder, done = ledger(tmp_path), tmp_path / "model", []
+    real = synth_files._write
+
+    def stopping(*given: Any) -> None:
+        done.append(given)
+        if len(done) == write:
+            raise KeyboardInterrupt
+        real(*given)
+
+    monkeypatch.setattr(synth_files, "_write", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        fit_synth(rows(300), study(), folder=folder, ledger=book, rng=seeded(1))
+    found = fit_synth(rows(300), study(), folder=folder, ledger=book, rng=seeded(1))
+    assert found.receipt.ledger_entries == tuple(entry.id for entry in book.history()) == (1, 2)

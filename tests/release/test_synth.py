@@ -162,3 +162,50 @@ def test_the_utility_report_knows_only_what_was_measured(model: SyntheticModel) 
     json.dumps(plain)
     assert plain["simulated"] is True
     assert "SIMULATED" in str(model)
+
+
+def test_a_question_and_its_negation_have_one_uncertainty(model: SyntheticModel) -> None:
+    for asked in ("sex=Female and job=x", "age=20..29", "sex=Female and sex=Male"):
+        yes, no = model.answer(asked), model.answer(f"not ({asked})")
+        assert yes.measured is not None
+        assert (no.measured, no.low, no.high) == pytest.approx((1 - yes.measured, 1 - yes.high, 1 - yes.low))
+
+
+def test_nothing_is_claimed_about_columns_that_were_never_measured() -> None:
+    for method in ("tables", "queries"):
+        study = SynthStudy(Workload(SCHEMA, (Threshold((0, 1), 2),)), ApproxDP(1.0, 1e-6), method, 2, 2, rows=30)  # type: ignore[arg-type]
+        found = fit_synth(rows(), study, rng=seeded(3)).answer("sex=Female and job=x")
+        assert (found.basis, found.low, found.high) == ("model", 0.0, 1.0)
+
+
+def test_the_reach_of_the_model_is_at_least_the_noise(model: SyntheticModel) -> None:
+    sigma = max(t.sigma for t in model.tables if len(t.features) > 1) / model.people
+    found = model.answer("score=0.5..1.0 and age=20..29")
+    assert found.basis == "model"
+    assert found.high - found.synthetic >= 1.959 * sigma
+
+
+def test_a_question_over_many_columns_needs_no_table_of_them() -> None:
+    wide = Schema.from_domain({f"c{i}": 60 for i in range(10)})  # 6e17 cells
+    people = codes_of(wide, np.zeros((500, 10), dtype=np.int64))
+    study = SynthStudy(Workload(wide, (Threshold((0, 1), 2),)), ApproxDP(1.0, 1e-6), rows=20)
+    asked = ", ".join(f"c{i}=0" for i in range(10))
+    assert fit_synth(people, study, rng=seeded(1)).answer(f"at least 1 of: {asked}").basis == "model"
+
+
+def test_labels_that_look_like_numbers_stay_as_they_are(tmp_path: Path) -> None:
+    schema = Schema(
+        (
+            Feature.categorical("zip", ["007", "010"], missing=True),
+            Feature.categorical("code", ["1", "20"]),
+            Feature.categorical("flag", ["true", "false"]),
+        )
+    )
+    records = np.stack([np.arange(600) % m for m in (3, 2, 2)], axis=1)
+    study = SynthStudy(Workload(schema, (Threshold((0, 1), 2),)), ApproxDP(5.0, 1e-6), rows=30)
+    found = fit_synth(codes_of(schema, records), study, rng=seeded(1))
+    found.write_sample(tmp_path / "made.parquet", 200)
+    made = duckdb.read_parquet(str(tmp_path / "made.parquet")).fetchall()
+    assert {row[0] for row in made} == {"007", "010", None}
+    assert {row[1] for row in made} == {1, 20}
+    assert {row[2] for row in made} == {"true", "false"}

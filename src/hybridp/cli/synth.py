@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from hybridp.errors import HybridpError, InvalidInput
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
 
-_DOMAIN = "domain.json"
 _METHODS = {"tables": "tables", "rap": "queries"}
 model_argument = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
 other_option = click.option(
@@ -169,7 +167,7 @@ def fit(
             progress=lambda done, _: bar.update(task, completed=done),
             rng=rng,
         )
-    found = _with_domain(found, out)
+    found = _load(out) if read else found  # its receipt then says where the domain came from
     document = _document(found, out) | {"warnings": told}
     if ledger_file is not None:
         document["ledger"] = str(ledger_file)
@@ -258,6 +256,8 @@ def _warned() -> Iterator[list[str]]:
 @contextmanager
 def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
     """However a fit ends: its folder says what is known of the domain, and a sentence says how to go on."""
+    from hybridp.protocols.synth_files import DOMAIN
+
     mine = not (out / "model.json").is_file()
     try:
         yield
@@ -272,7 +272,7 @@ def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
         ) from None
     finally:
         if read and mine and (out / "model.json").is_file():
-            (out / _DOMAIN).write_text(json.dumps({"read_from_rows": list(read)}), "utf-8")
+            (out / DOMAIN).write_text(json.dumps({"read_from_rows": list(read)}), "utf-8")
 
 
 def _how_to_go_on(out: Path, rounds: int) -> str:
@@ -287,23 +287,7 @@ def _load(folder: Path) -> Any:
     _torch()
     from hybridp.protocols.synth import load_model
 
-    return _with_domain(load_model(folder), folder)
-
-
-def _with_domain(found: Any, folder: Path) -> Any:
-    """The model; where its domain was read from the rows, the receipt says that instead of what it assumes."""
-    place = folder / _DOMAIN
-    if not place.is_file():
-        return found
-    try:
-        names = ", ".join(json.loads(place.read_text("utf-8"))["read_from_rows"])
-    except (ValueError, KeyError, TypeError):
-        problem = InvalidInput(f"`model` must hold readable files. Got {place}.")
-    else:
-        said = f"NOT PROTECTED: which values occur in {names} was read from the rows"
-        kept = tuple(line for line in found.receipt.assumes if not line.startswith("the schema, its bins"))
-        return replace(found, receipt=replace(found.receipt, assumes=(said, *kept)))
-    raise problem
+    return load_model(folder)
 
 
 def _document(found: Any, folder: Path) -> dict[str, Any]:
@@ -354,7 +338,8 @@ def answer(model: Path, query: str, level: float, as_json: bool) -> None:
               "simulated": found.simulated})  # fmt: skip
         return
     _simulated(found)
-    click.echo(f"{said.estimate:.5f} of the people, {said.low:.5f} to {said.high:.5f} ({level:.0%}).")
+    stated = f" ({level:.0%})" if said.basis == "measured" else ""
+    click.echo(f"{said.estimate:.5f} of the people, {said.low:.5f} to {said.high:.5f}{stated}.")
     if said.basis == "measured":
         click.echo(f"Measured {said.measured:.5f}, synthetic {said.synthetic:.5f}; the interval is the noise's.")
     else:

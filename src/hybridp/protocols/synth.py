@@ -206,6 +206,7 @@ def _fit(
     for i, use in enumerate(plan):
         found = place.measured(i, study.workload)
         if found is None:
+            _must_be_new(place, i, done, len(plan))
             with spending(ledger, [charges[i]]) as entries:
                 found = _measure(codes, study, use, data, measured, sources[i])
                 place.save_measured(i, found, entries or _paid_before(ledger, charges[i]))
@@ -224,18 +225,39 @@ def _paid_before(ledger: Ledger | None, charge: Charge) -> list[int]:
     return [e.id for e in ledger.history() if e.collection == charge.collection and e.state == "spent"]
 
 
+def _must_be_new(place: Folder, i: int, done: int, rounds: int) -> None:
+    """A round whose results were used has been seen: measuring it again would be a second use of the rows."""
+    if i < done or place.saved_after(i, rounds):
+        raise InvalidInput(
+            f"`model` must hold all rounds that it was made from. Got {place.path} without round {i + 1}."
+        )
+
+
 def load_model(folder: str | PathLike[str]) -> SyntheticModel:
     """A saved model; a fit that did not come to its end is refused."""
     place = Folder.load(folder)
-    study = SynthStudy.from_dict(place.study)
+    study = _kept_study(place)
     data, done = place.synthetic(study.workload.schema.sizes)
     plan = study.plan
     if data is None or done < len(plan):
         raise InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {Path(folder)}.")
     measured: list[Any] = []
     for i in range(len(plan)):
-        measured += place.measured(i, study.workload) or []
+        found = place.measured(i, study.workload)
+        if found is None:
+            _must_be_new(place, i, done, len(plan))
+        measured += found or []
     return _model(study, place, data, measured, tuple(_no_signal(study, plan, place.people)))
+
+
+def _kept_study(place: Folder) -> SynthStudy:
+    try:
+        return SynthStudy.from_dict(place.study)
+    except (KeyError, TypeError, ValueError) as error:
+        problem = InvalidInput(
+            f"`model` must be the folder of a synthetic data set. Got {place.path} ({type(error).__name__})."
+        )
+    raise problem
 
 
 # --- one round --------------------------------------------------------------------------------------------------------
@@ -294,6 +316,10 @@ def _model(
     plan = study.plan
     steps = "; then ".join(dict.fromkeys(_words(use) for use in plan))
     rho = math.fsum(use.rho for use in plan)
+    read = ", ".join(place.read_from_rows())
+    domain = "the schema, its bins and the workload were chosen without looking at the rows"
+    if read:
+        domain = f"NOT PROTECTED: which values occur in {read} was read from the rows"
     receipt = Receipt(
         promises=(
             Promise("trusted", CURATOR, None, "trust: the curator reads their rows"),
@@ -303,7 +329,7 @@ def _model(
         simulated=place.simulated,
         unit="one person, one record",
         assumes=(
-            "the schema, its bins and the workload were chosen without looking at the rows",
+            domain,
             "the number of people is public; a person's record is replaced",
             *notes,
             *simulation_notes(seeded=place.simulated, reports=False),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import zipfile
+import zlib
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -24,8 +26,9 @@ from hybridp.randomness import secure, seeded
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Relaxed
 
-__all__ = ["Folder"]
+__all__ = ["DOMAIN", "Folder"]
 
+DOMAIN = "domain.json"  # there where a domain was read from the rows
 _VERSION = 1
 
 
@@ -134,7 +137,8 @@ class Folder:
                 arrays[f"features{j}"] = np.array(one.features)
             else:
                 arrays[f"flat{j}"] = one.flat
-        self.entries += tuple(entries)
+        # A round that is measured again under its charge was perhaps noted before the interruption.
+        self.entries = tuple(dict.fromkeys((*self.entries, *entries)))
         if place is not None:
             self._save_json()
             _write(place, _npz(arrays))
@@ -155,6 +159,22 @@ class Folder:
                 flat = kept[f"flat{j}"]
                 found.append(MeasuredQueries(flat, workload.select(flat), counts, sigma))
         return found
+
+    def saved_after(self, i: int, rounds: int) -> bool:
+        """Whether something was made after round i: its file must then be there, and was removed where it is not."""
+        later = (self._round(j) for j in range(i + 1, rounds))
+        return any(place is not None and place.is_file() for place in later)
+
+    def read_from_rows(self) -> tuple[str, ...]:
+        """The columns whose values were read from the people's rows and are not protected."""
+        place = None if self.path is None else self.path / DOMAIN
+        if place is None or not place.is_file():
+            return ()
+        try:
+            return tuple(str(name) for name in json.loads(place.read_text("utf-8"))["read_from_rows"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
+        raise problem
 
     # --- D' -----------------------------------------------------------------------------------------------------------
 
@@ -183,9 +203,9 @@ def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
 
 def _read(place: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(place, allow_pickle=False) as kept:
+        with place.open("rb") as file, np.load(file, allow_pickle=False) as kept:
             return {key: kept[key] for key in kept.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
     raise problem
 

@@ -37,7 +37,8 @@ class SynthAnswer:
 
     Where a measured marginal covers the query, `basis` is "measured", and low to high holds the true share of these
     people with the stated probability, whatever D' says. Otherwise it is "model": the reach is the error that D' makes
-    on that share of the measured cells that stand out of the noise: a rule of thumb, not a guarantee.
+    on that share of the measured cells that stand out of the noise, and their noise: a rule of thumb, not a guarantee.
+    About a column that was never measured nothing is known: 0 to 1.
     """
 
     estimate: float
@@ -93,38 +94,55 @@ class SyntheticModel:
         synthetic = min(1.0, max(0.0, float(polynomial_answer(self.data, formula.surrogate(self.schema)))))
         found = self._measured(formula)
         if found is None:
-            reach = self._model_reach(level)
+            reach = self._model_reach(level) if self._touched.issuperset(formula.features) else 1.0
             return SynthAnswer(
                 synthetic, max(0.0, synthetic - reach), min(1.0, synthetic + reach), level, "model", synthetic, None
             )
         measured, error = found
-        reach = NormalDist().inv_cdf((1 + level) / 2) * error
+        # The noise is a whole number of people: rounded up, the interval covers as stated.
+        reach = math.ceil(NormalDist().inv_cdf((1 + level) / 2) * error * self.people) / self.people
         low, high = (min(1.0, max(0.0, measured + side * reach)) for side in (-1, 1))
         return SynthAnswer(min(max(synthetic, low), high), low, high, level, "measured", synthetic, measured)
 
     def _measured(self, formula: Formula) -> tuple[float, float] | None:
         """The least noisy sum of measured cells that is the formula's share, and its standard deviation."""
         wanted = formula.features
+        covering = [table for table in self.tables if set(wanted) <= set(table.features)]
+        if not covering:
+            return None  # the mask may be far larger than any table
         mask = formula.mask(self.schema)
+        # The number of people is public, so that all cells but a few are one less those few, with their noise alone.
+        turned = 2 * int(mask.sum()) > mask.size
+        mask = ~mask if turned else mask
         best: tuple[float, float] | None = None
-        for table in self.tables:
-            if not set(wanted) <= set(table.features):
-                continue
+        for table in covering:
             own = [table.features.index(f) for f in wanted]
             rest = tuple(axis for axis in range(len(table.features)) if axis not in own)
             spread = math.prod(table.counts.shape[axis] for axis in rest)
             error = table.sigma * math.sqrt(int(mask.sum()) * spread) / self.people
             if best is None or error < best[1]:
                 counts = np.transpose(table.counts.sum(axis=rest), np.argsort(np.argsort(own)))
-                best = float(counts[mask].sum()) / self.people, error
+                share = float(counts[mask].sum()) / self.people
+                best = 1 - share if turned else share, error
         return best
+
+    @property
+    def _touched(self) -> set[int]:
+        """The features that something was measured about."""
+        columns = [q.selection.columns[q.selection.columns >= 0] for q in self.queries]
+        owners = [np.searchsorted(self.schema.offsets, part, side="right") - 1 for part in columns]
+        return {f for table in self.tables for f in table.features}.union(*(part.tolist() for part in owners))
 
     def _model_reach(self, level: float) -> float:
         wide = [t for t in self.tables if len(t.features) > 1] or list(self.tables)
         errors = [np.abs(self._residuals(table)[0]) for table in wide]
         errors += [np.abs(self._query_residuals(q)) for q in self.queries]
         kept = np.concatenate(errors) if errors else np.zeros(0)
-        return float(np.quantile(kept, level)) if len(kept) else 1.0
+        if not len(kept):
+            return 1.0
+        # D' may follow the noise of what it was fitted to, so that the residuals alone say too little.
+        sigma = max([*(t.sigma for t in wide), *(q.sigma for q in self.queries)]) / self.people
+        return math.hypot(float(np.quantile(kept, level)), NormalDist().inv_cdf((1 + level) / 2) * sigma)
 
     def answers(
         self, workload: Workload | None = None, *, most_cells: int = MOST_CELLS
@@ -174,7 +192,8 @@ class SyntheticModel:
 
             try:
                 with duckdb.connect() as db:
-                    db.read_csv(str(text), header=True, sample_size=-1).write_parquet(str(target))
+                    kinds = {f.name: _kind(f) for f in self.schema.features}
+                    db.read_csv(str(text), header=True, dtype=kinds).write_parquet(str(target))
             finally:
                 text.unlink()
 
@@ -242,6 +261,20 @@ class SyntheticModel:
     def __str__(self) -> str:
         mark = "  [SIMULATED: not a private release]" if self.simulated else ""
         return f"{self.data.rows:,} synthetic rows for {self.workload.queries:,} queries ({self.method}){mark}"
+
+
+def _kind(feature: Feature) -> str:
+    """The type of a column of records: a number only where every label is how that number is written, unlike 007."""
+    if feature.edges:
+        return "BIGINT" if all(edge == math.floor(edge) for edge in feature.edges) else "DOUBLE"
+    labels = feature.values[: feature.size - feature.missing]
+    for kind, read in (("BIGINT", int), ("DOUBLE", float)):
+        try:
+            if all(str(read(label)) == label for label in labels):
+                return kind
+        except ValueError:
+            continue
+    return "VARCHAR"
 
 
 def _summary(parts: list[tuple[Floats, float]]) -> dict[str, float]:
