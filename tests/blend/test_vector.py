@@ -10,11 +10,12 @@ import pytest
 from scipy import stats
 
 from hybridp.blend.mean import Rule, blend
-from hybridp.blend.vector import blend_vectors, holm
+from hybridp.blend.vector import blend_vectors
 from hybridp.device.vector import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.noise import discrete_gaussian, discrete_laplace
 from hybridp.protocols.vector import add_up
+from hybridp.public.adjusting import holm
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.mechanisms import discrete_laplace as laplace_noise

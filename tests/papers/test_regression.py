@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.papers.regression import filtering_design, filtering_effect, filtering_test, holm, nested_test
+from hybridp.papers.regression import filtering_design, filtering_effect, filtering_test, nested_test
+from hybridp.public.adjusting import holm
 
 PRINTED = {  # Appendix 4.A: observations, log-likelihood and AIC of the full models with their 12 coefficients
     "ADULT, workload": (126, 295.45, -566.9),

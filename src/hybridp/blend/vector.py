@@ -18,13 +18,14 @@ from typing import cast
 
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.errors import InvalidInput, must
+from hybridp.public.adjusting import holm
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import Randomiser
 from hybridp.public.vector import VectorReportSums, VectorSum
 from hybridp.public.vector_randomisers import ScalarReports
 
-__all__ = ["VectorBlend", "blend_vectors", "holm"]
+__all__ = ["VectorBlend", "blend_vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +72,6 @@ class VectorBlend:
         gaps = [b.disagreement for b in self.coordinates]
         adjusted = iter(holm([gap.p_value for gap in gaps if gap is not None]))
         return tuple(None if gap is None else next(adjusted) for gap in gaps)
-
-
-def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Holm's step-down adjustment (1979): the chance of any false alarm is at most the level."""
-    order = sorted(range(len(p_values)), key=lambda j: p_values[j])
-    out = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, j in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[j]))
-        out[j] = largest
-    return tuple(out)
 
 
 def blend_vectors(

@@ -14,6 +14,7 @@ import numpy as np
 
 from hybridp.papers import regression
 from hybridp.papers.figure import Check, Row, Verdict, mean_by
+from hybridp.public.adjusting import holm
 
 __all__ = [
     "adaptivity_by_epsilon",
@@ -164,7 +165,7 @@ def filtering(rows: Sequence[Row], size: regression.Size) -> Verdict:
         for name in names
         for by in ("workload", "queries")
     }
-    adjusted = dict(zip(tests, regression.holm([test.p for test in tests.values()]), strict=True))
+    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     fits, effects, directions = [], [], []
     for name in names:
         test = tests[name, size]
@@ -354,7 +355,7 @@ def drift(rows: Sequence[Row]) -> Verdict:
         exact = by_gamma.pop(0.0)
         gammas = sorted(by_gamma)
         pairs = [([by_gamma[g][t] for t in exact], list(exact.values())) for g in gammas]
-        adjusted = regression.holm([float(ttest_rel(*pair, alternative="greater").pvalue) for pair in pairs])
+        adjusted = holm([float(ttest_rel(*pair, alternative="greater").pvalue) for pair in pairs])
         for gamma, p, (drifted, still) in zip(gammas, adjusted, pairs, strict=True):
             told = f"{data}, gamma {gamma:g}: {np.mean(drifted):.3f} against {np.mean(still):.3f}, p {p:.2g}"
             (small if gamma <= 0.2 else large).append((told, p >= 0.05 if gamma <= 0.2 else p < 0.05))
