@@ -46,7 +46,7 @@ Spend = PureDP | ZCDP
 
 STEPS = 2**20
 """Lattice steps over the widest side of the box."""
-_CHUNK = 1 << 14  # people at a time: the work stays in the cache
+_CHUNK = 1 << 15  # people at a time: the work stays in the cache, and threads seldom wait for each other
 _CANDIDATES = 4096
 MOST_DIMENSIONS = 1024
 """So that squared distances in steps stay below 2^53, where doubles hold every whole number."""
@@ -118,6 +118,16 @@ class Box:
         return np.clip(np.asarray(levels, dtype=np.float64), 0.0, np.asarray(self.tops, dtype=np.float64))
 
 
+def _score(x: Floats, centre: Floats, out: Floats, term: Floats) -> Floats:
+    """|x - c|^2 less |x|^2, which all centres share."""
+    np.multiply(x[0], -2 * centre[0], out=out)
+    for row, c in zip(x[1:], centre[1:], strict=True):
+        np.multiply(row, -2 * c, out=term)
+        out += term
+    out += float(centre @ centre)
+    return out
+
+
 def nearest(levels: Floats, centres: ArrayLike, *, scores: Floats | None = None) -> Ints:
     """The nearest centre of each point, the first one when two are equally near; levels are (coordinates, people).
 
@@ -130,16 +140,11 @@ def nearest(levels: Floats, centres: ArrayLike, *, scores: Floats | None = None)
     small = np.dtype(np.uint8 if len(c) <= 256 else np.uint32)
     for start in range(0, levels.shape[1], _CHUNK):
         x = levels[:, start : start + _CHUNK]
-        best = np.full(x.shape[1], np.inf)
+        score, term = np.empty(x.shape[1]), np.empty(x.shape[1])
+        best = _score(x, c[0], np.empty(x.shape[1]), term)
         label = np.zeros(x.shape[1], dtype=small)
-        score, term = np.empty_like(best), np.empty_like(best)
-        for k in range(len(c)):
-            # |x - c|^2 less |x|^2, which all centres share.
-            np.multiply(x[0], -2 * c[k, 0], out=score)
-            for j in range(1, len(x)):
-                np.multiply(x[j], -2 * c[k, j], out=term)
-                score += term
-            score += float(c[k] @ c[k])
+        for k in range(1, len(c)):
+            _score(x, c[k], score, term)
             # Later centres have larger numbers, so the largest k that came closer is the nearest.
             np.maximum(label, np.multiply(score < best, k, dtype=small), out=label)
             np.minimum(best, score, out=best)
