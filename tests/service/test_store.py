@@ -176,12 +176,24 @@ def test_a_study_cannot_be_changed(service: Service, mean_plan: Make) -> None:
 
 
 def test_uploads_from_many_tasks_share_commits(service: Service, mean_plan: Make, report: Make) -> None:
+    """The writer is kept busy until all of them wait, so that how many commits they share is not a matter of speed."""
     study = studies.create_study(service, mean_plan())["id"]
+    arrived = threading.Event()
+    busy = threading.Thread(target=lambda: service.writer.change(lambda _: arrived.wait(30)))
+
+    async def release() -> list[dict[str, Any]]:
+        while service.writer.waiting < 300:
+            await asyncio.sleep(0.001)
+        arrived.set()
+        return []
 
     async def many() -> list[list[dict[str, Any]]]:
-        return await asyncio.gather(*(studies.submit(service, study, [report(group="local")]) for _ in range(300)))
+        sent = [studies.submit(service, study, [report(group="local")]) for _ in range(300)]
+        return await asyncio.gather(*sent, release())
 
-    assert asyncio.run(many()) == [[]] * 300
+    busy.start()
+    assert asyncio.run(many()) == [[]] * 301
+    busy.join()
     with reading(service.engine) as db:
         assert dict(rebuilt_counts(db, 1)) == {0: 300}
         assert counts(db, 1) == {"trusted": 0, "local": 300}

@@ -148,6 +148,16 @@ missing_option = click.option(
 )
 seed_option = click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file.")
+collected_options = _stack(
+    click.option(
+        "--ledger",
+        "ledger_file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Charge this ledger; a missing file is created with this release's promise as its total.",
+    ),
+    click.option("--collection", help="Names the set of local reports, charged once; without it, at every release."),
+    click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here."),
+)
 promise_options = _stack(
     click.option("--epsilon", type=float, help="What every person is promised."),
     click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees."),

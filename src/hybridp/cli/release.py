@@ -11,6 +11,7 @@ from hybridp.cli.common import (
     bounds,
     bounds_options,
     check_plot,
+    collected_options,
     finish,
     guarantee,
     json_option,
@@ -70,14 +71,7 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
     show_default=True,
     help="estimate-only seals the group figures and amplifies local people's privacy.",
 )
-@click.option(
-    "--ledger",
-    "ledger_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Charge this ledger; a missing file is created with this release's promise as its total.",
-)
-@click.option("--collection", help="Names the set of local reports, charged once; without it, at every release.")
-@click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here.")
+@collected_options
 @seed_option
 @table_option
 @plot_option

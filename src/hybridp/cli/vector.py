@@ -9,6 +9,7 @@ import click
 
 from hybridp.cli.common import (
     check_plot,
+    collected_options,
     emit,
     finish,
     guarantee,
@@ -118,14 +119,7 @@ def _rules(
 @click.option("--weight", type=float, help="The weight of the trusted mean, for --estimator fixed.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
 @click.option("--joint", is_flag=True, help="Intervals that hold for all columns together.")
-@click.option(
-    "--ledger",
-    "ledger_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Charge this ledger; a missing file is created with this release's promise as its total.",
-)
-@click.option("--collection", help="Names the set of local reports, charged once; without it, at every release.")
-@click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here.")
+@collected_options
 @seed_option
 @table_option
 @plot_option

@@ -32,7 +32,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import GroupEstimate, MeanRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
 
-__all__ = ["MeanStudy", "publish_mean", "release_mean", "spending"]
+__all__ = ["MeanStudy", "noise_level", "publish_mean", "release_mean", "spending"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -82,12 +82,13 @@ class MeanStudy:
             return [own]
         if self.rule.name == "full-lm":
             return [Charge("trusted", invite.promise, local_noise, purpose), own]
-        kind, size = _kind(noise)
+        kind, size = noise_level(noise)
         trusted = Charge("trusted", noise.guarantee, f"{kind} noise on the sum", purpose, noise=(kind, size))
         return [trusted] if self.rule.name == "tcm-only" else [trusted, own]
 
 
-def _kind(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
+def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
+    """What a ledger needs for tight accounting: the kind of noise, and its size over the sensitivity."""
     if isinstance(noise, DiscreteLaplace):
         return "laplace", noise.scale / noise.sensitivity
     return "gaussian", noise.sigma / noise.sensitivity
@@ -183,7 +184,7 @@ def publish_mean(
         difference=None if gap is None else gap.difference * bounds.half,
         p_value=None if gap is None else gap.p_value,
         sd_estimate=bounds.half * math.sqrt(found.variance) if learned else None,
-        noise=_kind(trusted.noise)[0] if trusted is not None else "none",
+        noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         randomiser=study.invite.randomiser.name,
         receipt=Receipt(
             promises=promises,
@@ -229,7 +230,7 @@ def _promises(
             Promise("trusted", VIEWER, invite.promise, f"{invite.randomiser.name} report drawn by the curator")
         )
     elif trusted is not None:
-        kind, size = _kind(trusted.noise)
+        kind, size = noise_level(trusted.noise)
         found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
         found.append(
             Promise(

@@ -24,7 +24,7 @@ from hybridp.curator import vector as curating
 from hybridp.device.vector import randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import spending
+from hybridp.protocols.mean import noise_level, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
@@ -93,18 +93,12 @@ class VectorStudy:
         own = Charge("local", invite.promise, f"{invite.reports.name} report", purpose, collection=collection)
         if self.estimator == "lm-only":
             return [own]
-        kind, size = _kind(noise)
+        kind, size = noise_level(noise)
         composes = kind == "gaussian" or self.bounds.dimensions == 1
         trusted = Charge(
             "trusted", noise.guarantee, f"{kind} noise on the sums", purpose, noise=(kind, size) if composes else None
         )
         return [trusted] if self.estimator == "tcm-only" else [trusted, own]
-
-
-def _kind(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
-    if isinstance(noise, DiscreteLaplace):
-        return "laplace", noise.scale / noise.sensitivity
-    return "gaussian", noise.sigma / noise.sensitivity
 
 
 def add_up(sent: np.ndarray[tuple[int, ...], np.dtype[np.float64]], invite: VectorInvite) -> VectorReportSums:
@@ -226,7 +220,7 @@ def publish_vector_mean(
             None if gap is None else gap.difference * scale for gap, scale in zip(gaps, scales, strict=True)
         ),
         p_values=found.p_values(),
-        noise=_kind(trusted.noise)[0] if trusted is not None else "none",
+        noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         reports=study.invite.reports.name,
         receipt=Receipt(
             promises=_promises(study, trusted, local),
@@ -290,7 +284,7 @@ def _promises(study: VectorStudy, trusted: VectorSum | None, local: VectorReport
     invite = study.invite
     found: list[Promise] = []
     if trusted is not None:
-        kind, size = _kind(trusted.noise)
+        kind, size = noise_level(trusted.noise)
         ball = "L2" if kind == "gaussian" else "L1"
         found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
         found.append(

@@ -57,6 +57,10 @@ def _whole(low: float, high: float) -> None:
     must(low == int(low) and high == int(high), "low", "and `high` must be whole numbers", (low, high))
 
 
+def _between(value: object, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
 @final
 @dataclass(frozen=True)
 class Real:
@@ -75,7 +79,7 @@ class Real:
         return float(min(max(self.low + x * (self.high - self.low), self.low), self.high))
 
     def holds(self, value: object) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
+        return _between(value, self.low, self.high)
 
     def levels(self, n: int) -> list[Value]:
         return [self.decode(x) for x in _spread(n)]
@@ -100,7 +104,7 @@ class LogReal:
         return float(min(max(self.low * (self.high / self.low) ** x, self.low), self.high))
 
     def holds(self, value: object) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
+        return _between(value, self.low, self.high)
 
     def levels(self, n: int) -> list[Value]:
         return [self.decode(x) for x in _spread(n)]
@@ -124,7 +128,7 @@ class Integer:
         return int(min(max(self.low + math.floor(x * (self.high - self.low + 1)), self.low), self.high))
 
     def holds(self, value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+        return isinstance(value, int) and _between(value, self.low, self.high)
 
     def levels(self, n: int) -> list[Value]:
         return sorted({round(v) for v in np.linspace(self.low, self.high, n).tolist()})
@@ -155,7 +159,7 @@ class LogInteger:
         return int(min(max(round(math.exp(a + x * (b - a))), self.low), self.high))
 
     def holds(self, value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+        return isinstance(value, int) and _between(value, self.low, self.high)
 
     def levels(self, n: int) -> list[Value]:
         return sorted({round(v) for v in np.geomspace(self.low, self.high, n).tolist()})

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hybridp.blend.heavy import simplex
 from hybridp.blend.relaxed.data import Relaxed
 from hybridp.errors import must
 
@@ -46,19 +47,15 @@ def round_records(data: Relaxed, rows: int, *, seed: int) -> NDArray[np.uint16]:
 def simplex_table(noisy: NDArray[Any], total: float = 1.0) -> Floats:
     """The closest table (in L2) without negative cells and with this total.
 
-    It is max(x - tau, 0) with one tau for all cells, found by a sort (Held, Wolfe and Crowder 1974). The true table is
-    such a table, so that the L2 error can only become smaller.
+    `hybridp.blend.heavy.simplex` of its cells. The true table is such a table, so that the L2 error can only become
+    smaller.
 
     >>> simplex_table(np.array([0.75, 0.5, -0.25])).tolist()
     [0.625, 0.375, 0.0]
     """
     must(total > 0, "total", "must be positive", total)
     values = np.asarray(noisy, dtype=np.float64)
-    falling = -np.sort(-values, axis=None)
-    taus = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
-    # The support is the longest prefix whose members stay above its own tau.
-    tau = taus[np.flatnonzero(falling > taus)[-1]]
-    return np.asarray(np.maximum(values - tau, 0.0), dtype=np.float64)
+    return simplex(values.ravel(), total).reshape(values.shape)
 
 
 def weighted_average(
