@@ -130,11 +130,11 @@ def test_a_database_is_not_written_to_and_the_spill_is_removed(tmp_path: Path) -
     path = database(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT 1.0 AS value, 'trusted' AS trust")
     before = path.read_bytes()
     rows = open_rows(path, threads=1)
-    assert os.path.isdir(rows.spill.name)
+    assert os.path.isdir(rows.engine.spill.name)
     with pytest.raises(duckdb.Error):
         rows.connection.execute("INSERT INTO source.t VALUES (2, 'trusted')")
     rows.close()
-    assert not os.path.exists(rows.spill.name)
+    assert not os.path.exists(rows.engine.spill.name)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a.duckdb"]
 

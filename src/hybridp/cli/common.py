@@ -43,6 +43,7 @@ __all__ = [
     "progress",
     "randomness",
     "receipt",
+    "rows_argument",
     "save_plot",
     "sd_range",
     "spread",
@@ -82,6 +83,21 @@ class _SdRange(click.ParamType):  # type: ignore[type-arg]
         if len(parts) == 2:
             return (parts[0], parts[1])
         return self.fail(f"must be a number or a range LOW:HIGH. Got {value}.", param, ctx)
+
+
+class _RowsIn(click.ParamType):  # type: ignore[type-arg]
+    """A file, or the URL of a database; together with --engine it says where rows live."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from hybridp.tables import Source
+
+        return Source(str(value), (ctx.meta.get("hybridp.engine") if ctx is not None else None) or "")
+
+
+def _remember_engine(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta["hybridp.engine"] = value
 
 
 count = _Count()
@@ -147,7 +163,19 @@ missing_option = click.option(
     "--missing", type=float, help="Use this public value where one is missing; without it, missing values are refused."
 )
 seed_option = click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
-table_option = click.option("--table", "table_name", help="The table, in a DuckDB file.")
+table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
+# The engine is read first, and the file then knows it: commands have one argument for where rows live.
+rows_argument = _stack(
+    click.argument("file", type=_RowsIn()),
+    click.option(
+        "--engine",
+        metavar="NAME",
+        is_eager=True,
+        expose_value=False,
+        callback=_remember_engine,
+        help="duckdb (default), postgresql (FILE is a postgresql:// URL), spark, or an sc:// URL of Spark Connect.",
+    ),
+)
 collected_options = _stack(
     click.option(
         "--ledger",

@@ -20,8 +20,10 @@ from hybridp.cli.common import (
     progress,
     randomness,
     receipt,
+    rows_argument,
     spread,
     table,
+    table_option,
 )
 from hybridp.errors import InvalidInput
 
@@ -130,7 +132,7 @@ def _draw_plan(ax: Any, found: Any) -> None:
 
 
 @click.command("heavy-hitters", cls=spread("--record"))
-@click.argument("file", type=click.Path(path_type=Path))
+@rows_argument
 @click.option("--person", required=True, help="The column that identifies a person.")
 @click.option("--record", "record", multiple=True, required=True, help="The record's column, or two: query and url.")
 @click.option("--trust", required=True, help="The column that says trusted or local.")
@@ -168,7 +170,7 @@ def _draw_plan(ax: Any, found: Any) -> None:
     help="Phase two: the invitation that the reports in FILE answer.",
 )
 @click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
-@click.option("--table", "table_name", help="The table, in a DuckDB file.")
+@table_option
 @plot_option
 @json_option
 def release(
@@ -312,7 +314,7 @@ def _print(found: Any) -> None:
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where to write the reports (.csv)."
 )
-@click.option("--table", "table_name", help="The table, in a DuckDB file.")
+@table_option
 @click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 @json_option
 def respond(

@@ -20,6 +20,7 @@ from hybridp.cli.common import (
     progress,
     randomness,
     receipt,
+    rows_argument,
     seed_option,
     spread,
     table,
@@ -138,7 +139,7 @@ def plan(
 
 
 @click.command("kmeans", cls=spread("--columns", "--lower", "--upper"))
-@click.argument("file", type=click.Path(path_type=Path))
+@rows_argument
 @_shared
 @click.option("--trust", required=True, help="The column that says trusted or local.")
 @click.option(

@@ -26,6 +26,7 @@ from hybridp.cli.common import (
     promise_options,
     randomness,
     receipt,
+    rows_argument,
     seed_option,
     table,
     table_option,
@@ -39,7 +40,7 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 
 
 @click.command("mean")
-@click.argument("file", type=click.Path(path_type=Path))
+@rows_argument
 @click.option("--value", required=True, help="The column with trusted people's values.")
 @click.option("--trust", required=True, help="The column that says trusted or local.")
 @click.option("--report", default="report", show_default=True, help="The column with local people's reports.")

@@ -23,6 +23,7 @@ from hybridp.cli.common import (
     progress,
     randomness,
     receipt,
+    rows_argument,
     seed_option,
     spread,
     table,
@@ -60,7 +61,7 @@ def _torch() -> None:
 
 
 @click.command("fit", cls=spread("--columns", "--bins", "--marginals"))
-@click.argument("file", type=click.Path(path_type=Path))
+@rows_argument
 @click.option("--columns", multiple=True, help="The columns of the data set; all of the schema's unless given.")
 @click.option(
     "--schema", "--categories", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
@@ -371,7 +372,7 @@ def sample(model: Path, rows: int, out: Path, seed: int, as_json: bool) -> None:
 
 @click.command("evaluate", cls=spread("--marginals"))
 @model_argument
-@click.argument("file", type=click.Path(path_type=Path))
+@rows_argument
 @click.option("--thresholds", help="Other questions than the model's own, as in fit.")
 @click.option("--marginals", multiple=True, help="Other questions than the model's own, as in fit.")
 @click.option("--workload-seed", type=int, default=0, show_default=True, help="Decides what --thresholds picks.")

@@ -21,6 +21,7 @@ from hybridp.cli.common import (
     progress,
     randomness,
     receipt,
+    rows_argument,
     seed_option,
     spread,
     table,
@@ -107,7 +108,7 @@ def _rules(
 
 
 @click.command("vector-mean", cls=spread(*SPREAD))
-@click.argument("file", type=click.Path(path_type=Path))
+@rows_argument
 @click.option("--trust", required=True, help="The column that says trusted or local.")
 @_geometry
 @click.option("--delta", type=float, default=0.0, show_default=True, help="For Gaussian noise.")

@@ -1,4 +1,4 @@
-"""Where rows live: each aggregation is one query in DuckDB's dialect, built with sqlglot."""
+"""Where rows live: each aggregation is one query, built with sqlglot, for DuckDB, PostgreSQL and Spark."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from hybridp.tables.lattice import Lattice
 from hybridp.tables.mean import MeanQuery, MeanTotals, check_mechanism, local_levels, mean_totals, trusted_levels
 from hybridp.tables.personal import PersonalTotals, epsilon_counts, personal_totals
 from hybridp.tables.reports import write_reports
-from hybridp.tables.source import Rows, open_rows
+from hybridp.tables.source import ENGINES, Rows, Source, open_rows
 
 __all__ = [
+    "ENGINES",
     "HeavyQuery",
     "Lattice",
     "MeanQuery",
@@ -27,6 +28,7 @@ __all__ = [
     "PersonalTotals",
     "RecordSample",
     "Rows",
+    "Source",
     "check_mechanism",
     "discovery_counts",
     "epsilon_counts",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusableRows
-from hybridp.tables.engine import arrays, written
+from hybridp.tables.engine import arrays
 from hybridp.tables.source import VIEW, Rows
 
 __all__ = ["number_column", "only_texts", "slot_counts"]
@@ -25,7 +25,7 @@ def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
     rows.need("count-column", name)
     value = number(column(name), is_text=rows.is_text(name))
     query = exp.select(named(value, "value"), named(is_missing(column(name)), "missing")).from_(VIEW)
-    found = arrays(rows, written(query))["value"]
+    found = arrays(rows, query)["value"]
     if np.ma.is_masked(found) or not bool(np.isfinite(np.asarray(found, dtype=np.float64)).all()):
         raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
     return np.asarray(found, dtype=np.float64)
@@ -40,7 +40,7 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     rows.need("report", name)
     value = number(column(name), is_text=rows.is_text(name))
     reports, given = named(exp.Count(this=exp.Star()), "reports"), named(exp.Count(this=column(name)), "given")
-    found = arrays(rows, written(exp.select(named(value, "slot"), reports, given).from_(VIEW).group_by(value)))
+    found = arrays(rows, exp.select(named(value, "slot"), reports, given).from_(VIEW).group_by(value))
     told = np.ma.filled(np.ma.asarray(found["slot"], dtype=np.float64), np.nan)
     ok = (told >= 0) & (told < slots) & (told == np.floor(told))
     if not bool(ok.all()):
@@ -58,7 +58,7 @@ def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
 
     text = exp.cast(column(name), "TEXT")
     query = exp.select(named(text, "text")).distinct().from_(VIEW).limit(len(allowed) + 1)
-    texts = set(np.ma.asarray(arrays(rows, written(query))["text"], dtype=object).tolist())
+    texts = set(np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist())
     if not texts <= set(allowed):
         raise UnusableRows(f"Column `{name}` must hold `{allowed[0]}` in every row.")
     return texts

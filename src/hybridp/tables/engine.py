@@ -1,4 +1,4 @@
-"""Running an expression on DuckDB: one place where SQL text is written, and where the engine's errors are replaced.
+"""Asking an engine: one place where SQL text is written, and where the engine's errors are replaced.
 
 An engine's message may quote the value that it could not convert. No such text leaves this module: it is replaced by
 one sentence, and the original exception is not even kept as the context of the new one.
@@ -6,83 +6,168 @@ one sentence, and the original exception is not even kept as the context of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+import itertools
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from hybridp.errors import HybridpError, InvalidInput, UnusableRows
+from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
     from hybridp.tables.source import Rows
 
-__all__ = ["DIALECT", "answers", "arrays", "attempt", "execute", "quoted", "text", "written"]
+__all__ = ["Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "quoted", "stream", "text"]
+__all__ += ["unreadable", "written"]
 
 T = TypeVar("T")
-DIALECT = "duckdb"
+_serial = itertools.count()
 
 
-def written(expression: exp.Expression, dialect: str = DIALECT) -> str:
-    """The expression as SQL text, with every identifier quoted."""
-    return expression.sql(dialect=dialect, identify=True)
+class Engine(Protocol):
+    """What a place where rows live can do. Tables that it keeps are its own, and gone when it is closed."""
+
+    @property
+    def dialect(self) -> str:
+        """sqlglot's name of its SQL."""
+
+    @property
+    def source(self) -> exp.Expression | None:
+        """What stands for the rows in a query, where the engine has no view of them."""
+
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        """The rows that answer a query, each as a dictionary by column name."""
+
+    def columns(self, sql: str) -> dict[str, Any]:
+        """The columns that answer a query, as NumPy arrays (masked where a value is missing)."""
+
+    def keep(self, table: str, sql: str) -> None:
+        """Keep the answer as a table."""
+
+    def drop(self, table: str) -> None:
+        """Forget a table, if there is one of this name."""
+
+    def give(self, table: str, fields: Mapping[str, Any]) -> None:
+        """Arrays as a table, which `drop` forgets."""
+
+    def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
+        """The columns that answer a query, some rows at a time and in its order."""
+
+    def sentence(self, error: Exception) -> HybridpError | None:
+        """What to say in place of an error of this engine; None for an error that is not the engine's."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+def fresh(purpose: str) -> str:
+    """A new name for a table."""
+    return f"{purpose}_{next(_serial)}"
+
+
+def written(expression: exp.Expression, dialect: str = "duckdb", source: exp.Expression | None = None) -> str:
+    """The expression as SQL text in one dialect, with every identifier quoted; `source` stands for the rows."""
+    from hybridp.tables.dialects import adapted
+    from hybridp.tables.source import VIEW
+
+    return str(adapted(expression, dialect, source, VIEW).sql(dialect=dialect, identify=True))
+
+
+def _sql(rows: Rows, expression: exp.Expression) -> str:
+    return written(expression, rows.engine.dialect, rows.engine.source)
 
 
 def text(value: str) -> str:
-    """A string literal."""
+    """A string literal of DuckDB."""
     from sqlglot import exp
 
-    return exp.Literal.string(value).sql(dialect=DIALECT)
+    return exp.Literal.string(value).sql(dialect="duckdb")
 
 
 def quoted(name: str) -> str:
-    """A quoted identifier."""
+    """A quoted identifier of DuckDB."""
     from sqlglot import exp
 
-    return exp.to_identifier(name, quoted=True).sql(dialect=DIALECT)
+    return exp.to_identifier(name, quoted=True).sql(dialect="duckdb")
 
 
-def attempt(call: Callable[[], T], sentence: HybridpError) -> T:
-    """The result of `call`, or `sentence` in place of whatever DuckDB raises in it."""
-    import duckdb
-
+def attempt(engine: Engine, call: Callable[[], T], sentence: HybridpError | None = None) -> T:
+    """The result of `call`, or one sentence in place of whatever the engine raises in it: `sentence`, where given."""
     try:
         return call()
-    except duckdb.OutOfMemoryException:
-        problem: HybridpError = InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")
-    except duckdb.Error:
-        problem = sentence
+    except HybridpError:
+        raise
+    except Exception as error:
+        problem = engine.sentence(error)
+        if problem is None:
+            raise
+        if sentence is not None and isinstance(problem, UnusableRows):
+            problem = sentence
     # Raised outside the handlers, so that the engine's exception is not attached to this one.
     raise problem
 
 
-def unreadable(rows: Rows) -> UnusableRows:
+def unreadable(name: str) -> UnusableRows:
     return UnusableRows(
-        f"The rows of {rows.name} must be readable: a damaged file, text that is not UTF-8, or a row with "
+        f"The rows of {name} must be readable: a damaged file, text that is not UTF-8, or a row with "
         "more or fewer fields than the header is refused."
     )
 
 
-def execute(rows: Rows, sql: str) -> Any:
-    """Run one statement; the connection holds its result."""
-    return attempt(lambda: rows.connection.execute(sql), unreadable(rows))
-
-
 def answers(rows: Rows, expression: exp.Expression) -> list[dict[str, Any]]:
     """The rows that answer a query, each as a dictionary by column name."""
-
-    def ask() -> list[dict[str, Any]]:
-        result = rows.connection.execute(written(expression))
-        names = [column[0] for column in result.description]
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-
-    return attempt(ask, unreadable(rows))
+    return attempt(rows.engine, lambda: rows.engine.ask(_sql(rows, expression)))
 
 
-def arrays(rows: Rows, sql: str) -> dict[str, Any]:
+def arrays(rows: Rows, expression: exp.Expression) -> dict[str, Any]:
     """The columns that answer a query, as NumPy arrays (masked where a value is missing)."""
+    return attempt(rows.engine, lambda: rows.engine.columns(_sql(rows, expression)))
 
-    def ask() -> dict[str, Any]:
-        found: dict[str, Any] = rows.connection.execute(sql).fetchnumpy()
-        return found
 
-    return attempt(ask, unreadable(rows))
+def keep(rows: Rows, table: str, expression: exp.Expression) -> None:
+    """Let the engine keep an answer, within its memory and then on disk, until `drop`."""
+    attempt(rows.engine, lambda: rows.engine.keep(table, _sql(rows, expression)))
+
+
+def drop(rows: Rows, *tables: str) -> None:
+    """Forget tables that were kept; those that were not are ignored."""
+    for table in tables:
+        attempt(rows.engine, lambda table=table: rows.engine.drop(table))  # type: ignore[misc]
+
+
+@contextmanager
+def given(rows: Rows, fields: Mapping[str, Any]) -> Iterator[str]:
+    """Arrays as a table of the engine, for as long as it is needed."""
+    name = fresh("given")
+    attempt(rows.engine, lambda: rows.engine.give(name, fields))
+    try:
+        yield name
+    finally:
+        drop(rows, name)
+
+
+def stream(rows: Rows, expression: exp.Expression, chunk: int) -> Iterator[dict[str, Any]]:
+    """The columns that answer a query, at most `chunk` rows at a time, in its order.
+
+    The query runs at the call; other queries may run while the parts are read.
+    """
+    must(chunk >= 1, "chunk", "must be at least 1", chunk)
+    sql = _sql(rows, expression)
+    parts = attempt(rows.engine, lambda: rows.engine.stream(sql, chunk))
+    return _parts(rows.engine, parts)
+
+
+def _parts(engine: Engine, parts: Generator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    try:
+        while True:
+            part = attempt(engine, lambda: next(parts, None))
+            if part is None:
+                return
+            yield part
+    finally:
+        parts.close()
+
+
+def memory_short() -> InvalidInput:
+    return InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")

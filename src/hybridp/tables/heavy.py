@@ -5,7 +5,6 @@ Everything that is returned here is raw: it needs a mechanism before it may be r
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusableRows, must
-from hybridp.tables.engine import answers, arrays, attempt, execute, quoted, unreadable, written
+from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
@@ -25,7 +24,6 @@ __all__ += ["raw_record_frequencies", "records_at", "sample_records"]
 Ints = NDArray[np.int64]
 Record = tuple[str, ...]
 Slot = tuple[str | None, ...]
-_fresh = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +75,7 @@ class RecordSample:
     discovery_people: int
     estimation_people: int
     local_people: int
+    discovered: list[bool] = field(default_factory=list, repr=False)
 
     @property
     def trusted_people(self) -> int:
@@ -84,8 +83,7 @@ class RecordSample:
 
     def close(self) -> None:
         """Drop what the engine keeps of the sample; closing the rows does too."""
-        for table in (self.table, _discovered(self)):
-            execute(self.rows, f"DROP TABLE IF EXISTS {quoted(table)}")
+        drop(self.rows, self.table, _discovered(self))
 
     def __enter__(self) -> RecordSample:
         return self
@@ -124,28 +122,27 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
     _check_columns(rows, query)
     (found,) = answers(rows, queries.labels(query))
     _check_labels(found, query)
-    serial = next(_fresh)
-    table, chosen = f"sample_{serial}", f"chosen_{serial}"
+    table, chosen = fresh("sample"), fresh("chosen")
     try:
         alone = found["people"] == found["rows"]
         if alone:
-            _create(rows, table, queries.lone(query, salt, discovery_share))
+            keep(rows, table, queries.lone(query, salt, discovery_share))
         else:
-            _create(rows, chosen, queries.chosen(rows, query, salt))
+            keep(rows, chosen, queries.chosen(rows, query, salt))
             (found,) = answers(rows, queries.problems(chosen))
             _check_people(found, query)
-            _create(rows, table, queries.ranked(rows, query, salt, discovery_share, chosen))
+            keep(rows, table, queries.ranked(rows, query, salt, discovery_share, chosen))
         (counted,) = answers(rows, queries.people(table, keyed=not alone and query.order is not None))
         if counted["people"] != found["people"]:
             raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
         _check_sample(counted, query)
     except BaseException:
-        execute(rows, f"DROP TABLE IF EXISTS {quoted(table)}")
+        drop(rows, table)
         raise
     finally:
-        execute(rows, f"DROP TABLE IF EXISTS {quoted(chosen)}")
-    parts = [int(counted[part] or 0) for part in ("discovery", "estimation", "local")]
-    return RecordSample(rows, query, table, *parts)
+        drop(rows, chosen)
+    discovery, estimation, local = (int(counted[part] or 0) for part in ("discovery", "estimation", "local"))
+    return RecordSample(rows, query, table, discovery, estimation, local)
 
 
 def discovery_counts(sample: RecordSample) -> tuple[Ints, Ints]:
@@ -155,8 +152,10 @@ def discovery_counts(sample: RecordSample) -> tuple[Ints, Ints]:
     along their text, so that the numbers depend on the set of records alone. Replacing one person moves at most two
     counts, each by one; which numbers exist is itself private, and so is every number before noise and a threshold.
     """
+    from hybridp.tables import heavy_queries as queries
+
     _discover(sample)
-    found = arrays(sample.rows, f"SELECT times FROM {quoted(_discovered(sample))} ORDER BY rowid")
+    found = arrays(sample.rows, queries.times(_discovered(sample)))
     counts = np.asarray(found["times"], dtype=np.int64)
     return np.arange(counts.size, dtype=np.int64), counts
 
@@ -168,8 +167,8 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
     _discover(sample)
-    with _given(sample.rows, {"number": asked, "place": np.arange(asked.size)}) as wanted:
-        found: list[Record] = _tuples(sample.rows, queries.of_rows(sample.query, _discovered(sample), wanted))
+    with given(sample.rows, {"number": asked, "place": np.arange(asked.size)}) as wanted:
+        found = _records(sample.rows, queries.of_rows(sample.query, _discovered(sample), wanted), sample.query)
     must(len(found) == asked.size, "numbers", "must be row numbers that `discovery_counts` returned", "others")
     return found
 
@@ -185,7 +184,7 @@ def head_counts(sample: RecordSample, head: Sequence[Slot], part: str) -> Ints:
     must(part in queries.PARTS, "part", f"must be one of {', '.join(queries.PARTS)}", part)
     rest = _check_head(sample.query, head)
     with _head(sample, head) as table:
-        found = arrays(sample.rows, written(queries.slot_counts(sample.query, sample.table, table, rest, part)))
+        found = arrays(sample.rows, queries.slot_counts(sample.query, sample.table, table, rest, part))
     counts = np.zeros(len(head), dtype=np.int64)
     counts[np.asarray(found["slot"], dtype=np.int64)] = np.asarray(found["people"], dtype=np.int64)
     return counts
@@ -200,10 +199,9 @@ def local_slots(sample: RecordSample, head: Sequence[Slot], chunk: int = CHUNK) 
 
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     rest = _check_head(sample.query, head)
-    table = f"slots_{next(_fresh)}"
-    with _head(sample, head) as given:
-        _create(sample.rows, table, queries.slots(sample.query, sample.table, given, rest, "local"))
-    return _stream(sample.rows, quoted(table), chunk)
+    with _head(sample, head) as listed:
+        parts = stream(sample.rows, queries.slots(sample.query, sample.table, listed, rest, "local"), chunk)
+    return (np.asarray(part["slot"], dtype=np.int64) for part in parts)
 
 
 def raw_record_frequencies(rows: Rows, query: HeavyQuery, salt: int) -> tuple[list[Record], Ints]:
@@ -214,8 +212,9 @@ def raw_record_frequencies(rows: Rows, query: HeavyQuery, salt: int) -> tuple[li
     from hybridp.tables import heavy_queries as queries
 
     with sample_records(rows, query, salt, discovery_share=0.0) as sample:
-        found = _tuples(rows, queries.distinct(query, sample.table, None, by_count=True))
-    return [row[:-1] for row in found], np.array([row[-1] for row in found], dtype=np.int64)
+        found = answers(rows, queries.distinct(query, sample.table, None, by_count=True))
+    records = [tuple(row[f"f{place}"] for place in range(len(query.record))) for row in found]
+    return records, np.array([row["times"] for row in found], dtype=np.int64)
 
 
 def _check_columns(rows: Rows, query: HeavyQuery) -> None:
@@ -223,6 +222,9 @@ def _check_columns(rows: Rows, query: HeavyQuery) -> None:
         name = getattr(query, parameter)
         if name is not None:
             rows.need(parameter, name)
+    rows.need_identifier("person", query.person)
+    if query.record_id is not None:
+        rows.need_identifier("record_id", query.record_id)
     for name in query.record:
         rows.need("record", name)
         if not (rows.is_text(name) or rows.is_number(name)):
@@ -277,10 +279,6 @@ def _is_unicode(this: str) -> bool:
     return True
 
 
-def _create(rows: Rows, table: str, expression: Any) -> None:
-    execute(rows, f"CREATE TEMP TABLE {quoted(table)} AS {written(expression)}")
-
-
 def _discovered(sample: RecordSample) -> str:
     return f"{sample.table}_discovered"
 
@@ -288,16 +286,13 @@ def _discovered(sample: RecordSample) -> str:
 def _discover(sample: RecordSample) -> None:
     from hybridp.tables import heavy_queries as queries
 
-    counted = queries.distinct(sample.query, sample.table, "discovery")
-    execute(sample.rows, f"CREATE TEMP TABLE IF NOT EXISTS {quoted(_discovered(sample))} AS {written(counted)}")
+    if not sample.discovered:
+        keep(sample.rows, _discovered(sample), queries.numbered(sample.query, sample.table, "discovery"))
+        sample.discovered.append(True)
 
 
-def _tuples(rows: Rows, expression: Any) -> list[tuple[Any, ...]]:
-    def ask() -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = rows.connection.execute(written(expression)).fetchall()
-        return found
-
-    return attempt(ask, unreadable(rows))
+def _records(rows: Rows, expression: Any, query: HeavyQuery) -> list[Record]:
+    return [tuple(row[f"f{place}"] for place in range(len(query.record))) for row in answers(rows, expression)]
 
 
 @contextmanager
@@ -307,28 +302,5 @@ def _head(sample: RecordSample, head: Sequence[Slot]) -> Iterator[str]:
     for place in range(len(sample.query.record)):
         # No None among them: the type of a column is taken from its first objects.
         fields[f"f{place}"] = np.array([slot[place] or "" for slot in head], dtype=object)
-    with _given(sample.rows, fields) as name:
+    with given(sample.rows, fields) as name:
         yield name
-
-
-@contextmanager
-def _given(rows: Rows, fields: dict[str, Any]) -> Iterator[str]:
-    """Arrays as a table of the engine, for as long as it is needed."""
-    name = f"given_{next(_fresh)}"
-    rows.connection.register(name, fields)
-    try:
-        yield name
-    finally:
-        rows.connection.unregister(name)
-
-
-def _stream(rows: Rows, table: str, chunk: int) -> Iterator[Ints]:
-    try:
-        for start in itertools.count(0, chunk):
-            sql = f"SELECT slot FROM {table} WHERE rowid >= {start:d} AND rowid < {start + chunk:d} ORDER BY rowid"
-            part = np.asarray(arrays(rows, sql)["slot"], dtype=np.int64)
-            if not part.size:
-                return
-            yield part
-    finally:
-        execute(rows, f"DROP TABLE {table}")

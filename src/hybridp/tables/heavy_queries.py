@@ -12,14 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from hybridp.tables.dialects import identity, mark
+from hybridp.tables.dialects import joined as _joined
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import both, cast, column, count_if, is_missing, labelled, named, number, whole
 
 if TYPE_CHECKING:
     from hybridp.tables.heavy import HeavyQuery
 
-__all__ = ["LOCAL", "PARTS", "chosen", "distinct", "labels", "lone", "of_rows", "people", "problems", "ranked"]
-__all__ += ["slot_counts", "slots"]
+__all__ = [
+    "LOCAL",
+    "PARTS",
+    "chosen",
+    "distinct",
+    "labels",
+    "lone",
+    "numbered",
+    "of_rows",
+    "people",
+    "problems",
+    "ranked",
+]
+__all__ += ["slot_counts", "slots", "times"]
 
 PARTS: dict[str, tuple[int, ...]] = {"discovery": (0,), "estimation": (1,), "trusted": (0, 1), "local": (2,)}
 LOCAL = 2
@@ -37,7 +51,7 @@ def labels(query: HeavyQuery) -> exp.Select:
         "named": exp.Count(this=who),
         "trusted": count_if(labelled(label, "trusted")),
         "local": count_if(labelled(label, "local")),
-        "people": exp.Count(this=exp.Distinct(expressions=[_hash(who)])),
+        "people": exp.Count(this=exp.Distinct(expressions=[identity(who)])),
     }
     if query.order is not None:
         asked["keyed"] = exp.Count(this=column(query.order))
@@ -53,18 +67,25 @@ def lone(query: HeavyQuery, salt: int, share: float) -> exp.Select:
 def chosen(rows: Rows, query: HeavyQuery, salt: int) -> exp.Select:
     """The key of the record that stands for each person, with flags about the person's records."""
     flags = [named(is_missing(column("f0")), "blank"), column("trusted")]
+    if query.order is None:
+        text = _joined(cast(column("who"), "text"), *_names(query))
+        flags.append(named(_md5(salt, "draw", text), "draw"))
     keyed = exp.select(column("who"), named(_key(rows, query, salt), "key"), *flags)
     records = keyed.from_(_fields(query, query.order).subquery("fields"))
     smallest: Any = exp.Min(this=column("key"))
     if query.order is None:
         # Identical records of a person are counted first, and then each of them draws its own hash.
         groups = [column(name) for name in ("who", "key", "blank", "trusted")]
-        counted = exp.select(*groups, named(exp.Count(this=exp.Star()), "times"))
+        drawn = named(exp.Min(this=column("draw")), "draw")
+        counted = exp.select(*groups, drawn, named(exp.Count(this=exp.Star()), "times"))
         counted = counted.from_(records.subquery("keyed")).group_by(*(group.copy() for group in groups))
         ordinal = named(exp.Explode(this=exp.GenerateSeries(start=whole(1), end=column("times"))), "ordinal")
-        records = exp.select(*(group.copy() for group in groups), ordinal).from_(counted.subquery("counted"))
-        drawn = _salted_hash(salt, column("who"), column("key"), column("ordinal"))
-        smallest = exp.ArgMin(this=column("key"), expression=drawn)
+        every = exp.select(*(group.copy() for group in groups), column("draw"), ordinal)
+        records = every.from_(counted.subquery("counted"))
+        # The first of identical records keeps the draw of salt, person and fields; the others hash it again.
+        again = exp.MD5(this=_joined(column("draw"), cast(column("ordinal"), "text")))
+        first = exp.EQ(this=column("ordinal"), expression=whole(1))
+        smallest = exp.ArgMin(this=column("key"), expression=exp.Case().when(first, column("draw")).else_(again))
     low, high = (kind(this=cast(column("trusted"), "int")) for kind in (exp.Min, exp.Max))
     outputs = {
         "who": column("who"),
@@ -107,8 +128,7 @@ def ranked(rows: Rows, query: HeavyQuery, salt: int, share: float, table: str) -
     flagged = exp.select(column("who"), *_names(query), flag, column("times")).from_(joined.subquery("joined"))
     tied = named(exp.GT(this=column("times"), expression=whole(1)), "tied")
     outputs = [*_names(query), named(_part(salt, share), "part"), *([tied] if query.order is not None else [])]
-    along = _salted_hash(salt, column("who"))
-    return exp.select(*outputs).from_(flagged.subquery("flagged")).order_by(along)
+    return exp.select(*outputs).from_(flagged.subquery("flagged")).order_by(_md5(salt, "order", column("who")))
 
 
 def people(table: str, *, keyed: bool) -> exp.Select:
@@ -132,9 +152,25 @@ def distinct(query: HeavyQuery, table: str, part: str | None, *, by_count: bool 
     return counted.group_by(*(name.copy() for name in names)).order_by(*along)
 
 
+def numbered(query: HeavyQuery, table: str, part: str) -> exp.Select:
+    """The distinct records of a part with their counts, numbered from 0 along their text."""
+    names = _names(query)
+    counted = exp.select(*names, named(exp.Count(this=exp.Star()), "times")).from_(exp.to_table(table))
+    counted = counted.where(_within(part)).group_by(*(name.copy() for name in names))
+    along = exp.Order(expressions=[exp.Ordered(this=name.copy()) for name in names])
+    place = exp.Sub(this=exp.Window(this=exp.RowNumber(), order=along), expression=whole(1))
+    outputs = [*(name.copy() for name in names), column("times"), named(place, "number")]
+    return exp.select(*outputs).from_(counted.subquery("counted"))
+
+
+def times(table: str) -> exp.Select:
+    """The counts of numbered records."""
+    return exp.select(column("times")).from_(exp.to_table(table)).order_by(column("number"))
+
+
 def of_rows(query: HeavyQuery, table: str, wanted: str) -> exp.Select:
     """The records whose row numbers are listed in `wanted`, in the order of that list."""
-    same = exp.EQ(this=exp.column("number", table=wanted), expression=exp.column("rowid", table=table))
+    same = exp.EQ(this=exp.column("number", table=wanted), expression=exp.column("number", table=table))
     fields = [exp.column(name.name, table=table, quoted=True) for name in _names(query)]
     listed = exp.select(*fields).from_(exp.to_table(wanted)).join(exp.to_table(table), on=same)
     return listed.order_by(exp.column("place", table=wanted))
@@ -188,13 +224,13 @@ def _fields(query: HeavyQuery, own: str | None) -> exp.Select:
 def _key(rows: Rows, query: HeavyQuery, salt: int) -> Any:
     """What the records of one person are told apart by: their key, the MD5 of their id, or a hash of their fields.
 
-    Without a key or id, two of a person's records with one 64-bit hash are taken for the same record: at odds of 2^-64
-    a pair this changes which record is chosen, and never that there is one, or that it depends on that person alone.
+    Without a key or id, two of a person's records with one hash are taken for the same record: at odds of 2^-64 a pair
+    this changes which record is chosen, and never that there is one, or that it depends on that person alone.
     """
     if query.record_id is not None:
         return _md5(salt, "record", column("own"))
     if query.record_key is None:
-        return _hash(*_names(query))
+        return mark(*_names(query))
     own = column("own")
     if not rows.is_text(query.record_key):
         return own
@@ -225,18 +261,3 @@ def _within(part: str, table: str | None = None) -> Any:
 def _md5(salt: int, purpose: str, this: Any) -> Any:
     """The MD5 of "salt purpose text": the purposes are words, so that no two purposes or salts share an input."""
     return exp.MD5(this=exp.DPipe(this=exp.Literal.string(f"{salt:d} {purpose} "), expression=cast(this, "text")))
-
-
-def _salted_hash(salt: int, *this: Any) -> Any:
-    # Hashed once more, because the engine combines the hashes of several columns without mixing them afterwards.
-    return _hash(_hash(exp.Literal.string(f"{salt:d}"), *this))
-
-
-def _hash(*this: Any) -> Any:
-    """DuckDB's 64-bit hash: the one place where an engine's own hash is used.
-
-    Its values may differ between engines and their versions, and with them which of a person's records is chosen, never
-    that the choice depends on that person's records alone. (MD5 is the same everywhere, and takes some 0.6 microseconds
-    of CPU a record: as much again as the choice without it.)
-    """
-    return exp.Anonymous(this="hash", expressions=[part.copy() for part in this])

@@ -6,17 +6,15 @@ the counts of a grid's cells and the sums by cluster are one query each. Everyth
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusableRows, must
 from hybridp.public.kmeans import Box, Grid
-from hybridp.tables.engine import answers, arrays, execute, quoted, written
+from hybridp.tables.engine import answers, fresh, keep, stream
 from hybridp.tables.source import Rows
 
 __all__ = ["PointQuery", "StoredPoints", "check_points", "store_points"]
@@ -24,7 +22,6 @@ __all__ = ["PointQuery", "StoredPoints", "check_points", "store_points"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 CHUNK = 2**18
-_fresh = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,10 @@ def store_points(rows: Rows, query: PointQuery, label: str) -> StoredPoints:
     from hybridp.tables import kmeans_queries as queries
 
     must(label == "trusted" or query.local_raw, "local_raw", "must be true to read points of local people", False)
-    table = f"points_{next(_fresh)}"
-    execute(rows, f"CREATE TEMP TABLE {quoted(table)} AS {written(queries.levels(rows, query, label))}")
-    (count,) = execute(rows, f"SELECT count(*) FROM {quoted(table)}").fetchone()
-    return StoredPoints(rows, table, query.box, int(count))
+    table = fresh("points")
+    keep(rows, table, queries.levels(rows, query, label))
+    (found,) = answers(rows, queries.size(table))
+    return StoredPoints(rows, table, query.box, int(found["people"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +109,7 @@ class StoredPoints:
 
     def parts(self) -> Iterator[Floats]:
         """Levels in chunks (coordinates, people)."""
-        wanted = ", ".join(quoted(f"c{j}") for j in range(self.box.dims))
-        for start in range(0, self.people, CHUNK):
-            where = f"rowid >= {start:d} AND rowid < {start + CHUNK:d}"
-            found: dict[str, Any] = arrays(self.rows, f"SELECT {wanted} FROM {quoted(self.table)} WHERE {where}")
+        from hybridp.tables import kmeans_queries as queries
+
+        for found in stream(self.rows, queries.every(self.table, self.box.dims), CHUNK):
             yield np.stack([np.asarray(found[f"c{j}"], dtype=np.float64) for j in range(self.box.dims)])

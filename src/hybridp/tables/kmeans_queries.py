@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hybridp.public.kmeans import Grid
+from hybridp.tables.dialects import exact_sum
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import both, cast, column, count_if, double, is_missing, labelled, level, named, number, whole
@@ -20,7 +21,7 @@ from hybridp.tables.sql import both, cast, column, count_if, double, is_missing,
 if TYPE_CHECKING:
     from hybridp.tables.kmeans import PointQuery
 
-__all__ = ["cells", "levels", "problems", "totals"]
+__all__ = ["cells", "every", "levels", "problems", "size", "totals"]
 
 Floats = NDArray[np.float64]
 Sql = Any
@@ -60,6 +61,16 @@ def levels(rows: Rows, query: PointQuery, label: str) -> exp.Select:
     """The levels c0, c1, ... of everybody with this label."""
     wanted = [named(cast(this, "int"), f"c{j}") for j, this in enumerate(_levels(rows, query))]
     return exp.select(*wanted).from_(VIEW).where(_label(query, label))
+
+
+def size(table: str) -> exp.Select:
+    """How many people were stored."""
+    return exp.select(named(exp.Count(this=exp.Star()), "people")).from_(exp.to_identifier(table, quoted=True))
+
+
+def every(table: str, dims: int) -> exp.Select:
+    """All stored levels."""
+    return exp.select(*(column(f"c{j}") for j in range(dims))).from_(exp.to_identifier(table, quoted=True))
 
 
 def cells(table: str, grid: Grid) -> exp.Select:
@@ -120,7 +131,7 @@ def totals(table: str, centres: Floats, origins: Floats, radius: int | None) -> 
         kept = exp.select(column("label"), *(p.copy() for p in parts), named(square, "square"))
         moved = kept.from_(moved).subquery("squared")
         parts = [_cut(f"d{j}", radius) for j in range(d)]
-    sums = [named(exp.Sum(this=cast(this, "bigint")), f"sum{j}") for j, this in enumerate(parts)]
+    sums = [named(exact_sum(cast(this, "bigint")), f"sum{j}") for j, this in enumerate(parts)]
     people = named(exp.Count(this=exp.Star()), "people")
     return exp.select(column("label"), people, *sums).from_(moved).group_by(column("label"))
 

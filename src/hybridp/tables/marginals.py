@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusableRows, must
 from hybridp.public.queries import Feature, Schema
-from hybridp.tables.engine import arrays, written
+from hybridp.tables.engine import arrays
 from hybridp.tables.source import VIEW, Rows
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _CODED = "coded"
 def codes(rows: Rows, schema: Schema, *, other: Other = "refuse") -> NDArray[np.uint16]:
     """The codes of every row, one array for each feature, in one pass over the table."""
     _check(rows, schema, other)
-    found = arrays(rows, written(_coded(rows, schema, other)))
+    found = arrays(rows, _coded(rows, schema, other))
     out = np.empty((len(schema.features), len(found["c0"])), dtype=np.uint16)
     for i, feature in enumerate(schema.features):
         column = found[f"c{i}"]
@@ -48,7 +48,7 @@ def table_counts(
     """
     from sqlglot import exp
 
-    from hybridp.tables.sql import column, named
+    from hybridp.tables.sql import column, named, whole
 
     _check(rows, schema, other)
     must(bool(tuples), "tuples", "must be at least one", 0)
@@ -57,12 +57,16 @@ def table_counts(
     for t in tuples:
         must(len(set(t)) == len(t) >= 1, "tuples", "must each have different features", t)
     sets = [exp.Tuple(expressions=[column(f"c{f}") for f in t]) for t in wanted]
-    # GROUPING tells the rows of one set from those of another, where NULL stands for "not in this set".
-    which = exp.Anonymous(this="grouping_id", expressions=[column(f"c{f}") for f in used])
+    # GROUPING tells the rows of one set from those of another, where NULL stands for "not in this set". Of one column
+    # at a time: with several, engines differ in which of them they accept.
+    which: Any = whole(0)
+    for f in used:
+        bit = exp.cast(exp.Grouping(expressions=[column(f"c{f}")]), "bigint")
+        which = exp.Add(this=exp.Mul(this=exp.paren(which), expression=whole(2)), expression=bit)
     query = exp.select(*(column(f"c{f}") for f in used), named(which, "which"), named(exp.Count(this=exp.Star()), "n"))
     query = query.from_(_coded(rows, schema, other).subquery(_CODED))
     query.set("group", exp.Group(grouping_sets=[exp.GroupingSets(expressions=sets)]))
-    found = arrays(rows, written(query))
+    found = arrays(rows, query)
     which_array = np.asarray(found["which"], dtype=np.int64)
     tables: dict[tuple[int, ...], NDArray[np.int64]] = {}
     for t in wanted:
@@ -110,6 +114,7 @@ def _code(rows: Rows, feature: Feature, other: Other) -> Any:
     """The code of one field, NULL where it is to be refused."""
     from sqlglot import exp
 
+    from hybridp.tables.dialects import code_of
     from hybridp.tables.sql import both, cast, column, double, is_missing, number, whole
 
     raw = column(feature.name)
@@ -123,10 +128,7 @@ def _code(rows: Rows, feature: Feature, other: Other) -> Any:
             below = (exp.LTE if i == last else exp.LT)(this=value, expression=high)
             case = case.when(both(exp.GTE(this=value, expression=low), below), whole(i))
     else:
-        # A cast to an enumeration is one look-up, against a branch for each of possibly thousands of labels.
-        labels = feature.values[: feature.size - feature.missing]
-        kind = exp.DataType(this=exp.DataType.Type.ENUM, expressions=[exp.Literal.string(label) for label in labels])
-        place = exp.Anonymous(this="enum_code", expressions=[exp.TryCast(this=cast(raw, "text"), to=kind)])
+        place = code_of(cast(raw, "text"), tuple(feature.values[: feature.size - feature.missing]))
         case = case.when(exp.not_(is_missing(place)), cast(place.copy(), "bigint"))
     if other == "missing":
         case = case.else_(whole(feature.size - 1))

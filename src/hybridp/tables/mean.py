@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusableRows, finite, must
-from hybridp.tables.engine import answers, arrays, execute, quoted, written
+from hybridp.tables.engine import answers, stream
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
 
 __all__ = ["CHUNK", "MeanQuery", "MeanTotals", "check_mechanism", "local_levels", "mean_totals", "trusted_levels"]
 
 CHUNK = 2**18
-_fresh = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,24 +169,14 @@ def _levels(rows: Rows, query: MeanQuery, label: str, chunk: int) -> Iterator[ND
 
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     mean_totals(rows, query)
-    table = quoted(f"levels_{next(_fresh)}")
-    execute(rows, f"CREATE TEMP TABLE {table} AS {written(queries.levels(rows, query, label))}")
-    return _stream(rows, table, chunk)
+    return _whole(rows, stream(rows, queries.levels(rows, query, label), chunk))
 
 
-def _stream(rows: Rows, table: str, chunk: int) -> Iterator[NDArray[np.int64]]:
-    try:
-        for start in itertools.count(0, chunk):
-            sql = f"SELECT level FROM {table} WHERE rowid >= {start:d} AND rowid < {start + chunk:d}"
-            found = arrays(rows, sql)["level"]
-            if np.ma.is_masked(found):
-                raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
-            part = np.asarray(found, dtype=np.int64)
-            if not part.size:
-                return
-            yield part
-    finally:
-        execute(rows, f"DROP TABLE {table}")
+def _whole(rows: Rows, parts: Iterator[dict[str, Any]]) -> Iterator[NDArray[np.int64]]:
+    for part in parts:
+        if np.ma.is_masked(part["level"]):
+            raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
+        yield np.asarray(part["level"], dtype=np.int64)
 
 
 def check_columns(rows: Rows, query: MeanQuery) -> None:

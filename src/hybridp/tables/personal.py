@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.heterogeneous import local_terms
-from hybridp.tables.engine import arrays, written
+from hybridp.tables.engine import arrays
 from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, check_values
 from hybridp.tables.source import Rows
 
@@ -46,7 +46,7 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
     if query.epsilon is None:
         raise InvalidInput("`epsilon` must name the column of personal epsilons. Got None.")
     check_columns(rows, query)
-    raw = arrays(rows, written(queries.totals(rows, query)))
+    raw = arrays(rows, queries.totals(rows, query))
     found = {name: _filled(a) for name, a in raw.items()}
     found["levels"] = np.ma.filled(raw["levels"], 0).astype(np.int64)  # exact: never through a double
     none = np.zeros(len(found["records"]), dtype=np.bool_)
@@ -107,7 +107,7 @@ def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:
     rows.need("epsilon", epsilon)
     asked = number(column(epsilon), is_text=rows.is_text(epsilon))
     query = exp.select(named(asked, "asked"), named(exp.Count(this=exp.Star()), "people")).from_(VIEW).group_by(asked)
-    found = arrays(rows, written(query))
+    found = arrays(rows, query)
     values = _filled(found["asked"])
     if not bool((values >= 0).all()):
         raise UnusableRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")

@@ -1,7 +1,6 @@
 """The queries of the mean, each one sqlglot expression, in three steps: records, their numbers, and the totals.
 
-SUM over BIGINT is exact and wider than 64 bits in DuckDB and PostgreSQL. (Spark keeps it in 64 bits: there the levels
-have to be cast to DECIMAL(38, 0) before they are summed.)
+Levels are summed by `exact_sum`, which no engine does in doubles or in 64 bits.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from hybridp.tables.dialects import exact_sum
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
@@ -30,7 +30,7 @@ from hybridp.tables.sql import number as as_number
 if TYPE_CHECKING:
     from hybridp.tables.mean import MeanQuery
 
-__all__ = ["copied", "draw_problems", "draws", "levels", "local_people", "mechanisms", "totals"]
+__all__ = ["copied", "draw_problems", "drawn_from", "draws", "levels", "local_people", "mechanisms", "totals"]
 
 
 def totals(rows: Rows, query: MeanQuery) -> exp.Select:
@@ -41,7 +41,7 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
     asked = {
         "records": exp.Count(this=exp.Star()),
         "local": count_if(column("local")),
-        "levels": exp.Sum(this=column("level")),
+        "levels": exact_sum(column("level")),
         "valued": exp.Count(this=column("level")),
     }
     if rows.is_text(query.value):
@@ -206,6 +206,13 @@ def draws(
         sensible = both(asked, exp.LTE(this=column("epsilon"), expression=double(float("inf"))))
         outputs.append(named(sensible, "asked"))
     return exp.select(*outputs).from_(exp.select(*fields).from_(VIEW).subquery("fields"))
+
+
+def drawn_from(table: str, *, with_epsilon: bool) -> exp.Select:
+    """What `draws` found, row by row, with 0 where a row is not read."""
+    fields = ["level", *(["epsilon"] if with_epsilon else [])]
+    kept = [named(exp.Coalesce(this=column(f), expressions=[exp.Literal.number(0)]), f) for f in fields]
+    return exp.select(column("local"), *kept).from_(exp.to_table(table))
 
 
 def draw_problems(table: str, *, with_epsilon: bool = False) -> exp.Select:

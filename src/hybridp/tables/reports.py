@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 from collections.abc import Callable
@@ -13,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusableRows, must
-from hybridp.tables.engine import answers, arrays, attempt, execute, quoted, text, written
+from hybridp.tables.duck import Duck, kind_of
+from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.mean import CHUNK
-from hybridp.tables.source import Rows, kind_of
+from hybridp.tables.source import Rows
 
-__all__ = ["write_reports"]
+__all__ = ["on_files", "write_copy", "write_reports"]
 
 Randomise = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 RandomiseEach = Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]
-_fresh = itertools.count()
 
 
 def write_reports(
@@ -89,22 +88,25 @@ def write_reports(
         if not found["rows"] == found["named"] == found["people"]:
             raise UnusableRows(f"Column `{person}` must name every local person, and once.")
 
-    serial = next(_fresh)
-    levelled, drawn = f"levelled_{serial}", f"drawn_{serial}"
+    duck = on_files(rows)
+    levelled, drawn = fresh("levelled"), fresh("drawn")
     try:
-        execute(
-            rows,
-            f"CREATE TEMP TABLE {levelled} AS {written(queries.draws(rows, value, trust, lattice, missing, epsilon))}",
-        )
+        keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon))
         problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
         local = _check_rows(answers(rows, problems)[0], value, trust, epsilon)
-        _draw(rows, levelled, drawn, randomise, epsilon, chunk)
+        _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk)
         copy = queries.copied(rows, value, trust, report, mechanism_column, mechanism_text, drawn)
-        _write(rows, written(copy), target)
+        write_copy(duck, written(copy), target)
     finally:
-        for table in (levelled, drawn):
-            execute(rows, f"DROP TABLE IF EXISTS {table}")
+        drop(rows, levelled, drawn)
     return local
+
+
+def on_files(rows: Rows) -> Duck:
+    """DuckDB, which alone keeps the order of a file's rows and writes a copy of it."""
+    if not isinstance(rows.engine, Duck):
+        raise InvalidInput("`path` must be a file to be copied with reports. Got a table of another engine.")
+    return rows.engine
 
 
 def _check_columns(
@@ -139,34 +141,28 @@ def _check_rows(found: dict[str, int | None], value: str, trust: str | None, eps
     return local
 
 
-def _draw(rows: Rows, levelled: str, drawn: str, randomise: Any, epsilon: str | None, chunk: int) -> None:
+def _draw(rows: Rows, duck: Duck, levelled: str, drawn: str, randomise: Any, epsilon: str | None, chunk: int) -> None:
     """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local."""
-    execute(rows, f"CREATE TEMP TABLE {drawn} (report DOUBLE)")
-    name = f"{drawn}_chunk"
-    for start in itertools.count(0, chunk):
-        here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
-        fields = "local, coalesce(level, 0) AS level" + ("" if epsilon is None else ", coalesce(epsilon, 0) AS epsilon")
-        part = arrays(rows, f"SELECT {fields} FROM {levelled} WHERE {here} ORDER BY rowid")
+    from hybridp.tables import queries
+
+    duck.execute(f"CREATE TEMP TABLE {drawn} (report DOUBLE)")
+    for part in stream(rows, queries.drawn_from(levelled, with_epsilon=epsilon is not None), chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
-        if not local.size:
-            return
         reports = np.zeros(local.size)
         if local.any():
-            given: list[Any] = [np.asarray(part["level"], dtype=np.int64)[local]]
+            asked: list[Any] = [np.asarray(part["level"], dtype=np.int64)[local]]
             if epsilon is not None:
-                given.append(np.asarray(part["epsilon"], dtype=np.float64)[local])
-            sent = np.asarray(randomise(*given), dtype=np.float64)
+                asked.append(np.asarray(part["epsilon"], dtype=np.float64)[local])
+            sent = np.asarray(randomise(*asked), dtype=np.float64)
             ok = sent.shape == (int(local.sum()),) and bool(np.isfinite(sent).all())
             must(ok, "randomise", "must return one finite report for each level", f"shape {sent.shape}")
             reports[local] = sent
-        rows.connection.register(name, {"local": local, "report": reports})
-        try:
-            execute(rows, f"INSERT INTO {drawn} SELECT CASE WHEN local THEN report END FROM {quoted(name)}")
-        finally:
-            rows.connection.unregister(name)
+        with given(rows, {"local": local, "report": reports}) as name:
+            duck.execute(f"INSERT INTO {drawn} SELECT CASE WHEN local THEN report END FROM {quoted(name)}")
 
 
-def _write(rows: Rows, query: str, target: Path) -> None:
+def write_copy(duck: Duck, query: str, target: Path) -> None:
+    """The answer as a CSV or Parquet file, which appears when it is complete."""
     plain = target.name.lower()
     form = "FORMAT parquet"
     if kind_of(plain) == "CSV":
@@ -178,7 +174,7 @@ def _write(rows: Rows, query: str, target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".hybridp-", dir=target.parent) as folder:
             part = Path(folder, target.name)
             sql = f"COPY ({query}) TO {text(str(part))} ({form}, USE_TMP_FILE false)"
-            attempt(lambda: rows.connection.execute(sql), refused)
+            attempt(duck, lambda: duck.connection.execute(sql), refused)
             with part.open("rb") as complete:
                 os.fsync(complete.fileno())
             # The copy may hold trusted people's values: nobody else may read it.

@@ -1,35 +1,90 @@
-"""Opening a table: CSV, Parquet or a DuckDB file, read by an embedded DuckDB without network.
+"""Opening a table: a CSV, Parquet or DuckDB file, or a table of PostgreSQL or Spark.
 
-Whatever the file is, the open table is the view `rows`, so that every query is written against one name.
+Whatever holds the rows, every query is written against one name, `rows`.
 """
 
 from __future__ import annotations
 
-import csv
-import glob
-import gzip
 import os
-import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hybridp.errors import InvalidInput, must
-from hybridp.tables.engine import attempt, quoted, text
+from hybridp.tables.engine import Engine
 
-__all__ = ["VIEW", "Rows", "open_rows"]
+__all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "open_rows"]
 
 VIEW = "rows"
+EngineName = Literal["duckdb", "postgresql", "spark"]
+ENGINES: tuple[str, ...] = get_args(EngineName)
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
-_DATABASES = (".duckdb", ".ddb", ".db")
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows live: a path or a connection URL, and the engine that reads it.
+
+    >>> Source("people.parquet").engine, Source("postgresql://db.example/people").engine
+    ('duckdb', 'postgresql')
+    >>> Source("sc://spark.example:15002/;token=abc").shown
+    'sc://spark.example:15002'
+    """
+
+    location: str
+    engine: str = ""
+
+    def __post_init__(self) -> None:
+        natural = "postgresql" if self.location.startswith(_POSTGRES) else "spark" if self._connect else "duckdb"
+        engine = self.engine or natural
+        remote = engine.startswith("sc://")
+        must(engine in ENGINES or remote, "engine", f"must be one of {', '.join(ENGINES)} or an sc:// URL", self._kind)
+        ok = natural == "duckdb" or natural == engine
+        must(ok, "engine", f"must be {natural} for this URL", self._kind)
+        if engine == "postgresql" and natural != engine:
+            raise InvalidInput(
+                "`path` must be a URL such as postgresql://user@host/database for this engine. Got a path."
+            )
+        object.__setattr__(self, "engine", engine)
+
+    @property
+    def _connect(self) -> bool:
+        return self.location.startswith("sc://")
+
+    @property
+    def _kind(self) -> str:
+        return _without_secrets(self.engine)
+
+    @property
+    def shown(self) -> str:
+        """The location without a password, token or other option: fit for a message."""
+        return _without_secrets(self.location)
+
+    def __fspath__(self) -> str:
+        return self.location
+
+
+def _without_secrets(location: str) -> str:
+    from urllib.parse import urlsplit
+
+    if "://" not in location:
+        return location
+    scheme = location.split("://", 1)[0]
+    try:
+        parts = urlsplit(location)
+        host, port = parts.hostname or "", f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return f"{scheme}://"
+    # The path of a Spark Connect URL starts its options, among them the token.
+    return f"{scheme}://{host}{port}" + ("" if scheme == "sc" else parts.path)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """An open table: its columns with their types, and the connection that answers queries about it.
+    """An open table: its columns with their types, and the engine that answers queries about it.
 
     `columns` maps each name to DuckDB's name of its type; every CSV column is text (`VARCHAR`) and is converted by the
     query that reads it, because types guessed from the first rows would depend on the people in them.
@@ -37,8 +92,7 @@ class Rows:
 
     name: str
     columns: Mapping[str, str]
-    connection: Any = field(repr=False)
-    spill: tempfile.TemporaryDirectory[str] = field(repr=False)
+    engine: Engine = field(repr=False)
 
     def need(self, parameter: str, column: str) -> None:
         """Refuse a column that the table does not have."""
@@ -51,10 +105,26 @@ class Rows:
     def is_number(self, column: str) -> bool:
         return self.columns[column].removeprefix("U").startswith(_NUMBERS) and "[" not in self.columns[column]
 
+    def is_whole(self, column: str) -> bool:
+        return self.columns[column].removeprefix("U") in _WHOLE
+
+    def need_identifier(self, parameter: str, column: str) -> None:
+        """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""
+        ok = self.is_text(column) or self.is_whole(column) or self.columns[column] in ("UUID", "DATE")
+        must(ok, parameter, "must hold text, whole numbers, dates or UUIDs", f"`{column}` of {self.columns[column]}")
+
+    @property
+    def connection(self) -> Any:
+        """DuckDB's connection: for what only files need, such as writing a copy of one."""
+        from hybridp.tables.duck import Duck
+
+        if not isinstance(self.engine, Duck):
+            raise InvalidInput("`engine` must be duckdb for this: it works on files. Got another.")
+        return self.engine.connection
+
     def close(self) -> None:
-        """Close the connection and remove what was spilled to disk."""
-        self.connection.close()
-        self.spill.cleanup()
+        """Give back what the engine holds."""
+        self.engine.close()
 
     def __enter__(self) -> Rows:
         return self
@@ -70,12 +140,18 @@ def open_rows(
     threads: int | None = None,
     memory_limit: str = "1GB",
 ) -> Rows:
-    """Open a CSV file (.csv, .tsv, also .gz), Parquet file or pattern, or DuckDB file (read-only) as `Rows`.
+    """Open a file or a table of a database as `Rows`. A `Source` chooses the engine; a path alone is DuckDB's.
 
-    A CSV file has a header, one delimiter (comma, semicolon, tab or bar, whichever is the most frequent in the header)
-    and double quotes; an empty field is missing. `table` names the table of a DuckDB file and may be left out when
-    there is only one. `threads` is all cores by default. What does not fit in `memory_limit` is spilled to a private
-    temporary directory, which `close` removes.
+    - A CSV file (.csv, .tsv, also .gz), a Parquet file or pattern, or a DuckDB file (read-only). A CSV file has a
+      header, one delimiter (comma, semicolon, tab or bar, whichever is the most frequent in the header) and double
+      quotes; an empty field is missing.
+    - ``postgresql://user@host/database``: a table or view of PostgreSQL, read in one snapshot.
+    - ``sc://host:15002``: a table of a Spark cluster, through Spark Connect; or a CSV or Parquet file with
+      ``Source(path, "spark")`` (a local Spark) or ``Source(path, "sc://host:15002")`` (a path that the cluster sees).
+
+    `table` may be left out for a DuckDB file or a PostgreSQL schema with only one table. `threads` (all cores by
+    default) and `memory_limit` are for DuckDB and a local Spark; what does not fit is spilled to a private temporary
+    directory, which `close` removes.
 
     >>> import pathlib, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -86,105 +162,20 @@ def open_rows(
     {'salary': 'VARCHAR', 'trust': 'VARCHAR'}
     >>> folder.cleanup()
     """
-    where = os.fspath(path)
-    name = Path(where).name
+    source = path if isinstance(path, Source) else Source(os.fspath(path))
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
-    kind = kind_of(where)
-    must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
-    files = [where] if os.path.isfile(where) else sorted(glob.glob(where, recursive=True)) if kind == "Parquet" else []
-    must(bool(files), "path", "must be a file that exists", where)
+    engine: Engine
+    if source.engine == "duckdb":
+        from hybridp.tables.duck import open_duck
 
-    import duckdb
+        engine, columns = open_duck(source.location, VIEW, table=table, threads=threads, memory_limit=memory_limit)
+        name = os.path.basename(source.location)
+    elif source.engine == "postgresql":
+        from hybridp.tables.postgres import open_postgres
 
-    spill = tempfile.TemporaryDirectory(prefix="hybridp-")
-    connection: Any = None
-    try:
-        config: dict[str, Any] = {
-            "memory_limit": memory_limit,
-            "temp_directory": spill.name,
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-        }
-        if threads is not None:
-            config["threads"] = threads
-        try:
-            connection = duckdb.connect(":memory:", config=config)
-        except duckdb.Error:
-            connection = None
-        must(connection is not None, "memory_limit", "must be a size such as 1GB", memory_limit)
-        connection.execute("SET enable_progress_bar = false")
+        engine, columns, name = open_postgres(source.location, source.shown, table)
+    else:
+        from hybridp.tables.spark import open_spark
 
-        def look() -> list[tuple[Any, ...]]:
-            source = _database(connection, where, table) if kind == "DuckDB" else _scan(kind, files)
-            connection.execute(f"CREATE TEMP VIEW {VIEW} AS SELECT * FROM {source}")
-            found: list[tuple[Any, ...]] = connection.execute(f"DESCRIBE {VIEW}").fetchall()
-            return found
-
-        found = attempt(look, InvalidInput(f"`path` must be a readable {kind} file. Got {where}."))
-    except BaseException:
-        if connection is not None:
-            connection.close()
-        spill.cleanup()
-        raise
-    return Rows(name, MappingProxyType({row[0]: str(row[1]) for row in found}), connection, spill)
-
-
-def kind_of(path: str) -> str:
-    """CSV, Parquet or DuckDB, from the name's extension."""
-    plain = path.lower()
-    if plain.removesuffix(".gz").endswith((".csv", ".tsv")):
-        return "CSV"
-    if plain.endswith((".parquet", ".pq")):
-        return "Parquet"
-    must(plain.endswith(_DATABASES), "path", "must end in .csv, .csv.gz, .tsv, .parquet, .duckdb or .db", path)
-    return "DuckDB"
-
-
-def _scan(kind: str, files: list[str]) -> str:
-    # The engine takes a path for a pattern, so that a file called `a[1].parquet` has to be escaped.
-    paths = ", ".join(text(glob.escape(file)) for file in files)
-    if kind == "Parquet":
-        return f"read_parquet([{paths}])"
-    names, delimiter = _header(files[0])
-    columns = ", ".join(f"{text(name)}: 'VARCHAR'" for name in names)
-    # Nothing is guessed: a sniffer drops the rows above the ones that it likes best.
-    return (
-        f"read_csv([{paths}], auto_detect = false, header = true, delim = {text(delimiter)}, quote = '\"', "
-        f"escape = '\"', columns = {{{columns}}})"
-    )
-
-
-def _header(file: str) -> tuple[list[str], str]:
-    opened = gzip.open if file.lower().endswith(".gz") else open
-    names: list[str] = []
-    delimiter = ","
-    try:
-        with opened(file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-            first = lines.readline()
-            outside_quotes = re.sub('"[^"]*"', "", first)
-            delimiter = "\t" if ".tsv" in Path(file).name.lower() else max(",;\t|", key=outside_quotes.count)
-            lines.seek(0)
-            names = next(csv.reader(lines, delimiter=delimiter), [])
-            readable = "".join(names).encode() != b""
-    except (OSError, EOFError, UnicodeError, csv.Error):
-        readable = False
-    must(readable, "path", "must be a CSV file in UTF-8 that starts with a header", file)
-    names = [name or f"column{index}" for index, name in enumerate(names)]
-    # Column names are compared without regard to case by most engines.
-    distinct = len({name.lower() for name in names}) == len(names)
-    must(distinct, "path", "must have a header without repeated column names", file)
-    return names, delimiter
-
-
-def _database(connection: Any, path: str, table: str | None) -> str:
-    connection.execute(f"ATTACH {text(path)} AS source (READ_ONLY)")
-    found = connection.execute(
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY 1, 2"
-    ).fetchall()
-    known = ", ".join(f"`{name}`" for _, name in found) or "none"
-    if table is None:
-        must(len(found) == 1, "table", f"must be given when a file has not exactly one table ({known})", table)
-    chosen = [row for row in found if table in (None, row[1])]
-    must(len(chosen) == 1, "table", f"must be one table of the file ({known})", table)
-    schema, name = chosen[0]
-    return f"source.{quoted(schema)}.{quoted(name)}"
+        engine, columns, name = open_spark(source, VIEW, table, threads=threads, memory_limit=memory_limit)
+    return Rows(name, MappingProxyType(columns), engine)

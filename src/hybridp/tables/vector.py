@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusableRows, must
-from hybridp.tables.engine import answers, arrays, execute, quoted, written
+from hybridp.tables.engine import answers, stream
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
 
-__all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_values", "local_vectors", "stream", "vector_totals"]
+__all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_values", "local_vectors", "vector_totals"]
 
 CHUNK = 2**16
-_fresh = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,26 +133,9 @@ def local_vectors(rows: Rows, query: VectorQuery, chunk: int = CHUNK) -> Iterato
 
     must(query.reads != "trusted", "reads", "must be local or all to read vectors of local people", query.reads)
     vector_totals(rows, query)
-    table = f"vectors_{next(_fresh)}"
-    execute(rows, f"CREATE TEMP TABLE {quoted(table)} AS {written(vector_queries.vectors(rows, query))}")
     names = [f"c{j}" for j in range(len(query.values))]
-    for part in stream(rows, table, names, chunk):
+    for part in stream(rows, vector_queries.vectors(rows, query), chunk):
         yield np.stack([np.asarray(part[name], dtype=np.int64) for name in names], axis=1)
-
-
-def stream(rows: Rows, table: str, names: list[str], chunk: int) -> Iterator[dict[str, Any]]:
-    """The columns of a temporary table, some rows at a time; the table is dropped at the end."""
-    must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    listed = ", ".join(quoted(name) for name in names)
-    try:
-        for start in itertools.count(0, chunk):
-            here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
-            part = arrays(rows, f"SELECT {listed} FROM {quoted(table)} WHERE {here} ORDER BY rowid")
-            if not len(part[names[0]]):
-                return
-            yield part
-    finally:
-        execute(rows, f"DROP TABLE {quoted(table)}")
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

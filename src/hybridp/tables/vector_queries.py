@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from hybridp.tables.dialects import exact_sum
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import both, cast, column, count_if, double, is_missing, labelled, level, named, whole
 from hybridp.tables.sql import not_a_number as not_number
@@ -18,7 +19,7 @@ from hybridp.tables.sql import number as as_number
 if TYPE_CHECKING:
     from hybridp.tables.vector import VectorQuery
 
-__all__ = ["clipped", "copied", "draw_problems", "people", "totals", "vectors"]
+__all__ = ["clipped", "copied", "draw_problems", "drawn_from", "people", "totals", "vectors"]
 
 
 def _added(terms: list[Any]) -> Any:
@@ -89,7 +90,7 @@ def totals(rows: Rows, query: VectorQuery) -> exp.Select:
     """The totals of each group (trusted: true, false, or NULL without a label), with a count of every problem."""
     asked: dict[str, Any] = {"records": exp.Count(this=exp.Star()), "local": count_if(column("local"))}
     for j in range(len(query.values)):
-        asked |= {f"steps{j}": exp.Sum(this=column(f"c{j}")), f"valued{j}": exp.Count(this=column(f"c{j}"))}
+        asked |= {f"steps{j}": exact_sum(column(f"c{j}")), f"valued{j}": exp.Count(this=column(f"c{j}"))}
         asked[f"text{j}"] = count_if(column(f"text{j}"))
     answered = []
     for j, centre in enumerate(query.report_centres if query.reports else ()):
@@ -126,6 +127,11 @@ def people(query: VectorQuery) -> exp.Select:
         "people": exp.Count(this=exp.Distinct(expressions=[who.copy()])),
     }
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
+
+
+def drawn_from(table: str, dimensions: int) -> exp.Select:
+    """Whether each row of a file to randomise is local, and its vector."""
+    return exp.select(column("local"), *(column(f"c{j}") for j in range(dimensions))).from_(exp.to_table(table))
 
 
 def draw_problems(table: str, dimensions: int) -> exp.Select:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusableRows, must
-from hybridp.tables.engine import answers, execute, quoted, written
-from hybridp.tables.reports import _write
+from hybridp.tables.duck import Duck
+from hybridp.tables.engine import answers, drop, fresh, given, keep, quoted, stream, written
+from hybridp.tables.reports import on_files, write_copy
 from hybridp.tables.source import Rows
-from hybridp.tables.vector import CHUNK, VectorQuery, check_columns, check_values, stream
+from hybridp.tables.vector import CHUNK, VectorQuery, check_columns, check_values
 
 __all__ = ["write_vector_reports"]
 
 RandomiseVectors = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-_fresh = itertools.count()
 
 
 def write_vector_reports(
@@ -51,22 +50,21 @@ def write_vector_reports(
         (found,) = answers(rows, vector_queries.people(query))
         if not found["rows"] == found["named"] == found["people"]:
             raise UnusableRows(f"Column `{query.person}` must name a person in every row, and each person once.")
-    serial = next(_fresh)
-    levelled, drawn = f"vector_levels_{serial}", f"vector_draws_{serial}"
+    duck = on_files(rows)
+    levelled, drawn = fresh("vector_levels"), fresh("vector_draws")
     d = len(query.values)
     try:
-        execute(rows, f"CREATE TEMP TABLE {levelled} AS {written(vector_queries.clipped(rows, query))}")
+        keep(rows, levelled, vector_queries.clipped(rows, query))
         (found,) = answers(rows, vector_queries.draw_problems(levelled, d))
         local = int(found["local"] or 0)
         if (found["known"] or 0) != found["records"]:
             raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
         check_values(found, local, query)
-        _draw(rows, levelled, drawn, d, randomise, chunk)
+        _draw(rows, duck, levelled, drawn, d, randomise, chunk)
         copy = vector_queries.copied(rows, query, names, mechanism_column, mechanism_text, drawn)
-        _write(rows, written(copy), target)
+        write_copy(duck, written(copy), target)
     finally:
-        for table in (levelled, drawn):
-            execute(rows, f"DROP TABLE IF EXISTS {table}")
+        drop(rows, levelled, drawn)
     return local
 
 
@@ -81,11 +79,12 @@ def _check_target(rows: Rows, target: Path, added: tuple[str, ...], *, overwrite
     must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
 
 
-def _draw(rows: Rows, levelled: str, drawn: str, d: int, randomise: RandomiseVectors, chunk: int) -> None:
+def _draw(rows: Rows, duck: Duck, levelled: str, drawn: str, d: int, randomise: RandomiseVectors, chunk: int) -> None:
     """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local or says nothing."""
-    execute(rows, f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} DOUBLE' for j in range(d))})")
-    name = f"{drawn}_chunk"
-    for part in stream(rows, levelled, ["local", *(f"c{j}" for j in range(d))], chunk):
+    from hybridp.tables import vector_queries
+
+    duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} DOUBLE' for j in range(d))})")
+    for part in stream(rows, vector_queries.drawn_from(levelled, d), chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
         sent = np.full((len(local), d), np.nan)
         if local.any():
@@ -94,9 +93,6 @@ def _draw(rows: Rows, levelled: str, drawn: str, d: int, randomise: RandomiseVec
             must(told.shape == (int(local.sum()), d), "randomise", "must return one report for each vector",
                  f"shape {told.shape}")  # fmt: skip
             sent[local] = told
-        rows.connection.register(name, {f"y{j}": np.ascontiguousarray(sent[:, j]) for j in range(d)})
-        try:
+        with given(rows, {f"y{j}": np.ascontiguousarray(sent[:, j]) for j in range(d)}) as name:
             listed = ", ".join(f"CASE WHEN isnan(y{j}) THEN NULL ELSE y{j} END" for j in range(d))
-            execute(rows, f"INSERT INTO {drawn} SELECT {listed} FROM {quoted(name)}")
-        finally:
-            rows.connection.unregister(name)
+            duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {quoted(name)}")

@@ -1,0 +1,319 @@
+"""Spark: a session on this machine, or a cluster through Spark Connect, whose client needs no Java.
+
+A local session is private to this process: its log and its user interface are off, because either would show values,
+and what it spills lies in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
+from hybridp.tables.duck import parquet_or_csv, read_header
+from hybridp.tables.engine import fresh
+
+if TYPE_CHECKING:
+    from hybridp.tables.source import Source
+
+__all__ = ["Spark", "open_spark"]
+
+_TYPES = {
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "string": "VARCHAR",
+    "date": "DATE",
+}
+# Loggers of the client that write a failed query's message, with the value in it, to standard error.
+_TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
+_local: list[Any] = []
+
+
+@dataclass(frozen=True, eq=False)
+class Spark:
+    """A session with the rows as a temporary view, and the names of what it keeps."""
+
+    name: str
+    session: Any = field(repr=False)
+    view: str = field(repr=False)
+    remote: bool = False
+    kept: set[str] = field(default_factory=set, repr=False)
+
+    @property
+    def dialect(self) -> str:
+        return "spark"
+
+    @property
+    def source(self) -> None:
+        return None
+
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.session.sql(sql).collect()]
+
+    def columns(self, sql: str) -> dict[str, Any]:
+        return _arrays(self.session.sql(sql).toArrow())
+
+    def keep(self, table: str, sql: str) -> None:
+        self.session.sql(sql).createOrReplaceTempView(table)
+        self.session.catalog.cacheTable(table)
+        self.kept.add(table)
+
+    def drop(self, table: str) -> None:
+        if table in self.kept:
+            self.kept.discard(table)
+            if self.session.catalog.isCached(table):
+                self.session.catalog.uncacheTable(table)
+            self.session.catalog.dropTempView(table)
+
+    def give(self, table: str, fields: Mapping[str, Any]) -> None:
+        import pyarrow as pa
+
+        given = pa.table({name: pa.array(np.asarray(a).tolist(), _arrow_type(a)) for name, a in fields.items()})
+        self.session.createDataFrame(given).createOrReplaceTempView(table)
+        self.kept.add(table)
+
+    def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
+        # In one piece: a partition at a time would run the query once for each on some clusters.
+        return self._stream(self.session.sql(sql).toArrow(), chunk)
+
+    def _stream(self, found: Any, chunk: int) -> Generator[dict[str, Any]]:
+        for start in range(0, found.num_rows, chunk):
+            yield _arrays(found.slice(start, chunk))
+
+    def sentence(self, error: Exception) -> HybridpError | None:
+        kind = type(error).__module__.split(".")[0]
+        if kind not in ("pyspark", "py4j", "grpc", "pyarrow"):
+            return None
+        told = _condition(error)
+        if kind == "grpc" or "UNAVAILABLE" in told or "SESSION" in told:
+            return InvalidInput(f"The Spark server of {self.name} must stay reachable until the release is done.")
+        if told in ("OUT_OF_MEMORY", "UNABLE_TO_ACQUIRE_MEMORY"):
+            return InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")
+        return UnusableRows(
+            f"The rows of {self.name} must be readable, and numbers and texts that the query can compute with"
+            f"{f' ({told})' if told else ''}."
+        )
+
+    def close(self) -> None:
+        """Forget what is kept; a cluster's session ends, a local one waits for the next table."""
+        import contextlib
+
+        with contextlib.suppress(Exception):
+            for table in [*self.kept]:
+                self.drop(table)
+            self.session.catalog.dropTempView(self.view)
+            if self.remote:
+                self.session.stop()
+
+
+def _condition(error: Exception) -> str:
+    """The name of an error's condition, such as CAST_INVALID_INPUT: a word of Spark's, never a value."""
+    for name in ("getCondition", "getErrorClass"):
+        call = getattr(error, name, None)
+        if call is not None:
+            try:
+                found = str(call() or "")
+            except Exception:
+                found = ""
+            return found if found.replace("_", "").replace(".", "").isalnum() else ""
+    return ""
+
+
+def open_spark(
+    source: Source, view: str, table: str | None, *, threads: int | None, memory_limit: str
+) -> tuple[Spark, dict[str, str], str]:
+    """The engine with a view of the file or table, the types of its columns, and its name for messages."""
+    at_cluster = source.location.startswith("sc://")
+    url = source.location if at_cluster else source.engine if source.engine.startswith("sc://") else None
+    kind = None if at_cluster else parquet_or_csv(source.location)
+    if at_cluster:
+        must(table is not None, "table", "must be given with an sc:// URL", table)
+    else:
+        must(kind is not None, "path", "must end in .csv, .csv.gz, .tsv or .parquet for Spark", source.shown)
+        must(table is None, "table", "is not for a file", table)
+        if url is None:
+            there = os.path.exists(source.location) or "://" in source.location or "*" in source.location
+            must(there, "path", "must be a file that exists", source.location)
+    session = _connected(url) if url is not None else _own(threads, memory_limit)
+    name = table if table is not None else os.path.basename(source.location)
+    engine = Spark(name, session, fresh(view) if url is None else view, remote=url is not None)
+    refused = InvalidInput(
+        f"`table` must be a table that the cluster knows and this user may read. Got {table}."
+        if table is not None
+        else f"`path` must be a readable {kind} file that Spark sees. Got {source.shown}."
+    )
+    try:
+        frame = _frame(session, source.location, kind, table, local=url is None)
+        frame.createOrReplaceTempView(view)
+        types = {column: _type(told) for column, told in frame.dtypes}
+    except HybridpError:
+        raise
+    except Exception as error:
+        if engine.sentence(error) is None:
+            raise
+        types = None
+    if types is None:
+        raise refused
+    return engine, types, name
+
+
+def _frame(session: Any, location: str, kind: str | None, table: str | None, *, local: bool) -> Any:
+    if table is not None:
+        return session.table(table)
+    if kind == "Parquet":
+        return session.read.parquet(location)
+    # Every column is text, as in the embedded engine; a row with another number of fields fails the whole file.
+    options = {"header": True, "inferSchema": False, "mode": "FAILFAST", "quote": '"', "escape": '"', "multiLine": True}
+    if local and "://" not in location:
+        names, delimiter = read_header(location)
+        schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in names)
+        return session.read.options(**options, sep=delimiter, enforceSchema=True).schema(schema).csv(location)
+    return session.read.options(**options, sep="\t" if ".tsv" in location.lower() else ",").csv(location)
+
+
+def _type(told: str) -> str:
+    if told.startswith("decimal"):
+        return told.upper()
+    return _TYPES.get(told, "VARCHAR" if told.startswith(("varchar", "char", "string")) else told.upper())
+
+
+def _own(threads: int | None, memory_limit: str) -> Any:
+    """A session of this process, which starts Java at the first call and is used again afterwards."""
+    if not _local:
+        _local.append(_started(threads, memory_limit))
+    session = _local[0].newSession()
+    _configure(session)
+    return session
+
+
+def _started(threads: int | None, memory_limit: str) -> Any:
+    sql = _pyspark()
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise InvalidInput("`engine` must have Java installed to run Spark here, or an sc:// URL. Got no java.")
+    folder = tempfile.mkdtemp(prefix="hybridp-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    memory = memory_limit.upper().removesuffix("B")
+    must(memory[:-1].isdigit() and memory[-1] in "MG", "memory_limit", "must be a size such as 1GB", memory_limit)
+    cores = threads or os.cpu_count() or 1
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": memory.lower(),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": folder,
+        "spark.sql.warehouse.dir": os.path.join(folder, "warehouse"),
+        "spark.sql.shuffle.partitions": str(4 * cores),
+        "spark.log.level": "OFF",
+    }
+    builder = sql.SparkSession.builder.master(f"local[{cores}]").appName("hybridp")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    found = None
+    try:
+        with _silent():
+            found = builder.getOrCreate()
+    except Exception:
+        found = None
+    if found is None:
+        raise InvalidInput("`engine` must be able to start Java 17 or newer for Spark. Got a Java that did not start.")
+    return found
+
+
+def _connected(url: str) -> Any:
+    sql = _pyspark()
+    found = None
+    try:
+        found = sql.SparkSession.builder.remote(url).create()
+        _configure(found)
+    except Exception:
+        found = None
+    if found is None:
+        from hybridp.tables.source import Source
+
+        raise InvalidInput(f"`engine` must be a Spark Connect server that answers. Got {Source(url).shown}.")
+    return found
+
+
+def _pyspark() -> Any:
+    import warnings
+
+    # pandas is not used here: neither is its version anything to tell people about.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark.sql as sql
+    except ImportError:
+        raise InvalidInput("`engine` must have PySpark installed (the extra `spark`). Got no pyspark.") from None
+    from pyspark.logger import PySparkLogger
+
+    for name in _TALKATIVE:
+        PySparkLogger.getLogger(name).disabled = True
+    # The bridge to Java repeats every message when an application logs in detail.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    return sql
+
+
+def _configure(session: Any) -> None:
+    # An overflow is an error and never wraps; names that differ in case are different names.
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    session.conf.set("spark.sql.caseSensitive", "true")
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Java inherits this process's standard error: it gets none, for its messages may quote values."""
+    before = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
+
+
+def _arrow_type(array: Any) -> Any:
+    import pyarrow as pa
+
+    known = {"i": pa.int64(), "u": pa.int64(), "f": pa.float64(), "b": pa.bool_()}
+    return known.get(np.asarray(array).dtype.kind, pa.string())
+
+
+def _arrays(found: Any) -> dict[str, Any]:
+    return {name: _array(found.column(name)) for name in found.column_names}
+
+
+def _array(column: Any) -> Any:
+    """One column; masked where something is missing, whole numbers exact."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_decimal(column.type):
+        values = [None if value is None else int(value) for value in column.to_pylist()]
+        mask = np.array([value is None for value in values], dtype=np.bool_)
+        filled = [0 if value is None else value for value in values]
+        wide = any(abs(value) >= 2**63 for value in filled)
+        plain: Any = np.array(filled, dtype=object if wide else np.int64)
+    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        plain = np.array(column.to_pylist(), dtype=object)
+        mask = np.array([value is None for value in plain], dtype=np.bool_)
+    else:
+        mask = np.asarray(pc.is_null(column).to_numpy(zero_copy_only=False), dtype=np.bool_)
+        zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
+        plain = pc.fill_null(column, zero).to_numpy(zero_copy_only=False)
+    return np.ma.masked_array(plain, mask=mask) if bool(mask.any()) else plain

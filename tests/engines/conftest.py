@@ -1,0 +1,88 @@
+"""The same table on every engine: a Parquet file for DuckDB and Spark, a table of a real server for PostgreSQL.
+
+Spark is started once for each process (local[2]), PostgreSQL once; where either cannot be, its tests say why.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridp.service.throwaway import postgres, server_binary
+from hybridp.tables import Rows, Source, open_rows
+
+Columns = Mapping[str, tuple[str, Sequence[Any]]]  # name -> (type, values); types are DuckDB's
+Opened = Callable[[str, Columns], Any]
+ENGINES = ("duckdb", "postgresql", "spark")
+_serial = itertools.count()
+_TYPES = {"VARCHAR": "text", "DOUBLE": "double precision", "BIGINT": "bigint", "INTEGER": "integer"}
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The URL of a PostgreSQL server whose texts sort by language: collations are a trap of their own."""
+    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    if server_binary() is None:
+        pytest.skip("PostgreSQL's server programs are not installed")
+    with postgres(durable=False) as url:
+        yield url.replace("postgresql+psycopg://", "postgresql://")
+
+
+def need_spark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("the extra `spark-local` is not installed")
+    if shutil.which("java") is None:
+        pytest.skip("Java is not installed, which a local Spark needs")
+
+
+def write_parquet(path: Path, columns: Columns) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = {
+        "VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "INTEGER": pa.int32(),
+        "BOOLEAN": pa.bool_(), "DATE": pa.date32(),
+    }  # fmt: skip
+    pq.write_table(pa.table({n: pa.array(list(v), types[t]) for n, (t, v) in columns.items()}), path)
+
+
+def fill_postgres(url: str, name: str, columns: Columns) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        typed = ", ".join(f'"{n}" {_TYPES.get(t, t.lower())}' for n, (t, _) in columns.items())
+        connection.execute(f'CREATE TABLE "{name}" ({typed})')
+        listed = ", ".join(f'"{n}"' for n in columns)
+        with connection.cursor() as cursor, cursor.copy(f'COPY "{name}" ({listed}) FROM STDIN') as copy:
+            for row in zip(*(values for _, values in columns.values()), strict=True):
+                copy.write_row(row)
+
+
+@pytest.fixture
+def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Opened:
+    """Open the same columns on an engine: `with opened("spark", columns) as rows`."""
+
+    @contextmanager
+    def open_on(engine: str, columns: Columns) -> Iterator[Rows]:
+        if engine == "postgresql":
+            url = request.getfixturevalue("server")
+            name = f"people_{next(_serial)}"
+            fill_postgres(url, name, columns)
+            with open_rows(url, table=name) as rows:
+                yield rows
+            return
+        file = tmp_path / f"people_{next(_serial)}.parquet"
+        write_parquet(file, columns)
+        if engine == "spark":
+            need_spark()
+        with open_rows(Source(str(file), engine), threads=2) as rows:
+            yield rows
+
+    return open_on

@@ -1,0 +1,365 @@
+"""Every aggregation of the curator, on every engine: identical integers, and sums of doubles within 1e-12.
+
+DuckDB is one of the engines under test; what it must agree with is computed here in Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.engines.conftest import ENGINES, Columns, Opened
+
+from hybridp.errors import UnusableRows
+from hybridp.public.kmeans import Box, Grid
+from hybridp.public.queries import Feature, Schema
+from hybridp.tables import (
+    HeavyQuery,
+    Lattice,
+    MeanQuery,
+    check_mechanism,
+    discovery_counts,
+    head_counts,
+    local_levels,
+    local_slots,
+    mean_totals,
+    personal_totals,
+    records_at,
+    sample_records,
+    slot_counts,
+    trusted_levels,
+)
+from hybridp.tables.kmeans import PointQuery, check_points, store_points
+from hybridp.tables.marginals import codes, table_counts
+from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
+
+pytestmark = pytest.mark.parametrize("engine", ENGINES)
+PEOPLE = 3_000
+
+
+def _people(seed: int = 1) -> Columns:
+    rng = np.random.default_rng(seed)
+    trust = rng.choice(["trusted", "local"], PEOPLE)
+    value = rng.normal(50, 60, PEOPLE)
+    value[:6] = [math.inf, -math.inf, 0.0, -0.0, 100.0, 1e308]
+    told = rng.uniform(-100, 200, PEOPLE)
+    return {
+        "person": ("BIGINT", range(PEOPLE)),
+        "value": ("DOUBLE", [float(v) if t == "trusted" else None for v, t in zip(value, trust, strict=True)]),
+        "trust": ("VARCHAR", trust.tolist()),
+        "report": ("DOUBLE", [float(r) if t == "local" else None for r, t in zip(told, trust, strict=True)]),
+    }
+
+
+MEAN = {"value": "value", "trust": "trust", "report": "report", "lower": 0.0, "upper": 100.0,
+        "report_low": -100.0, "report_high": 200.0, "report_centre": 50.0, "report_half": 50.0}  # fmt: skip
+
+
+def test_clipped_sums_and_counts_per_group(engine: str, opened: Opened) -> None:
+    columns = _people()
+    with opened(engine, columns) as rows:
+        found = mean_totals(rows, MeanQuery(**MEAN))
+    lattice = Lattice(0.0, 100.0, 2**32)
+    values = [v for v in columns["value"][1] if v is not None]
+    reports = [Fraction(r) for r in columns["report"][1] if r is not None]
+    assert found.trusted_people == len(values)
+    assert found.trusted_level_sum == sum(lattice.level(v) for v in values)
+    moved = [(r - 50) / 50 for r in reports]
+    assert found.report_sum == pytest.approx(float(sum(moved)), rel=1e-12, abs=1e-9)
+    assert found.report_square_sum == pytest.approx(float(sum(m * m for m in moved)), rel=1e-12)
+
+
+def test_sums_wider_than_64_bits_are_exact(engine: str, opened: Opened) -> None:
+    """2^50 levels times 10,000 people at the upper bound do not fit 64 bits."""
+    columns: Columns = {"value": ("DOUBLE", [1.0] * 10_000), "trust": ("VARCHAR", ["trusted"] * 10_000)}
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=1.0, levels=2**50)
+    with opened(engine, columns) as rows:
+        assert mean_totals(rows, query).trusted_level_sum == 10_000 * 2**50 > 2**63
+
+
+TEXTS = ["12", " 12 ", "\t3\n", "+5", "5.", ".5", "1e3", "1E+02", "-2.5e-1", "1_0", "inf", "-Infinity", "+Inf", "1e400",
+         "-1e400", "1e-400", "0", "-0", "99.999999999999999999999", "1e22", "12345678901234567890123456"]  # fmt: skip
+NOT_NUMBERS = ["0x10", "1d", "1f", "1,5", "  ", "1e", "e5", "--1", "1.5.2", "infinit", "ten", "١٢", "1 2", "_1", "1__0"]
+
+
+def test_texts_are_the_same_numbers_everywhere(engine: str, opened: Opened) -> None:
+    lattice = Lattice(-1000.0, 1000.0, 2**32)
+    columns: Columns = {"value": ("VARCHAR", TEXTS), "trust": ("VARCHAR", ["trusted"] * len(TEXTS))}
+    with opened(engine, columns) as rows:
+        found = mean_totals(rows, MeanQuery(value="value", trust="trust", lower=-1000.0, upper=1000.0))
+    assert found.trusted_level_sum == sum(lattice.level(float(t)) for t in TEXTS)
+
+
+@pytest.mark.parametrize("text", NOT_NUMBERS)
+def test_what_is_no_number_is_refused_everywhere(engine: str, opened: Opened, text: str) -> None:
+    if engine == "spark" and text != "1d":
+        pytest.skip("one text is enough for Spark, whose every query takes a second")
+    columns: Columns = {"value": ("VARCHAR", ["1", text]), "trust": ("VARCHAR", ["trusted"] * 2)}
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=1.0)
+    with opened(engine, columns) as rows, pytest.raises(UnusableRows, match="must hold numbers") as caught:
+        mean_totals(rows, query)
+    assert text.strip() == "" or text not in str(caught.value).replace("numbers", "")
+
+
+@pytest.mark.parametrize(("value", "missing", "total"), [(None, 25.0, 1), (math.nan, 75.0, 3)])
+def test_missing_and_nan_are_the_public_value_and_no_bound(
+    engine: str, opened: Opened, value: float | None, missing: float, total: int
+) -> None:
+    """LEAST(GREATEST(x, lower), upper) would make the lower bound of NULL, and the upper one of NaN."""
+    columns: Columns = {"value": ("DOUBLE", [value, 0.0]), "trust": ("VARCHAR", ["trusted"] * 2)}
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing=missing)
+    with opened(engine, columns) as rows:
+        assert mean_totals(rows, query).trusted_level_sum == total
+        strict = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, levels=4)
+        with pytest.raises(UnusableRows, match="must have a value"):
+            mean_totals(rows, strict)
+
+
+def _records(seed: int = 2, text_keys: bool = False) -> Columns:
+    """Several records for each person, in no order; odd letters, because engines sort texts by different rules."""
+    rng = np.random.default_rng(seed)
+    who = rng.integers(0, 400, PEOPLE)
+    label = np.array(["trusted", "local"])[(np.arange(400) * 7919 % 10 < 7).astype(int)]
+    keys = rng.permutation(PEOPLE * 5)[:PEOPLE] - PEOPLE
+    queries = np.array(["maps", "Maps", "weather", "été", "Ete", "a b", "ab", "", "z", "Ä"])
+    picked = rng.integers(1, 7, PEOPLE)
+    return {
+        "person": ("VARCHAR", [f"p{w}" for w in who]),
+        "trust": ("VARCHAR", label[who].tolist()),
+        "value": ("DOUBLE", rng.uniform(0, 100, PEOPLE).tolist()),
+        "key": ("VARCHAR", [str(k) for k in keys]) if text_keys else ("BIGINT", keys.tolist()),
+        "id": ("VARCHAR", [f"r-{i}" for i in rng.permutation(PEOPLE)]),
+        "query": ("VARCHAR", queries[picked].tolist()),
+        "url": ("VARCHAR", [None if p % 3 == 0 else f"u{p % 4}" for p in picked]),
+    }
+
+
+@pytest.mark.parametrize("by", ["key", "text key", "id"])
+def test_one_record_a_person_is_the_same_one(engine: str, opened: Opened, by: str) -> None:
+    columns = _records(text_keys=by == "text key")
+    plain = {name: list(values) for name, (_, values) in columns.items()}
+
+    def rank(i: int) -> Any:
+        return hashlib.md5(plain["id"][i].encode()).hexdigest() if by == "id" else int(plain["key"][i])
+
+    first: dict[str, int] = {}
+    for i, person in enumerate(plain["person"]):
+        if person not in first or rank(i) < rank(first[person]):
+            first[person] = i
+    lattice = Lattice(0.0, 100.0, 2**32)
+    chosen = [i for i in first.values() if plain["trust"][i] == "trusted"]
+    order = {"record_id": "id"} if by == "id" else {"record_key": "key"}
+    query = MeanQuery(value="value", trust="trust", person="person", lower=0.0, upper=100.0, local_raw=True, **order)
+    with opened(engine, columns) as rows:
+        found = mean_totals(rows, query)
+        local = np.concatenate(list(local_levels(rows, query, chunk=50)))
+        trusted = np.concatenate(list(trusted_levels(rows, query, chunk=1_000)))
+    assert (found.trusted_people, found.local_people) == (len(chosen), len(first) - len(chosen))
+    assert found.trusted_level_sum == sum(lattice.level(plain["value"][i]) for i in chosen) == int(trusted.sum())
+    rest = [i for i in first.values() if plain["trust"][i] == "local"]
+    assert sorted(local.tolist()) == sorted(lattice.level(plain["value"][i]) for i in rest)
+
+
+def _joined(*texts: str) -> str:
+    return "".join(f"{len(t)} {t}" for t in texts[:-1]) + texts[-1]
+
+
+def _md5(salt: int, purpose: str, text: str) -> str:
+    return hashlib.md5(f"{salt} {purpose} {text}".encode()).hexdigest()
+
+
+def _expected_sample(plain: dict[str, list[Any]], by: str, salt: int) -> dict[str, tuple[str, str]]:
+    """Which record stands for each person, computed from the definition."""
+    best: dict[str, tuple[Any, tuple[str, str]]] = {}
+    seen: Counter[Any] = Counter()
+    for i, person in enumerate(plain["person"]):
+        record = (plain["query"][i], plain["url"][i] or "")
+        if by == "id":
+            rank: Any = _md5(salt, "record", plain["id"][i])
+        elif by in ("key", "text key"):
+            rank = int(plain["key"][i])
+        else:
+            seen[person, record] += 1
+            rank = _md5(salt, "draw", _joined(person, *record))
+            if seen[person, record] > 1:
+                rank = hashlib.md5(_joined(rank, str(seen[person, record])).encode()).hexdigest()
+        if person not in best or rank < best[person][0]:
+            best[person] = (rank, record)
+    return {person: record for person, (_, record) in best.items()}
+
+
+@pytest.mark.parametrize("by", ["key", "text key", "id", "nothing"])
+def test_record_counts_after_bounding(engine: str, opened: Opened, by: str) -> None:
+    columns = _records(text_keys=by == "text key")
+    plain = {name: list(values) for name, (_, values) in columns.items()}
+    order = {"id": {"record_id": "id"}, "nothing": {}}.get(by, {"record_key": "key"})
+    query = HeavyQuery(person="person", record=("query", "url"), trust="trust", **order)
+    expected = _expected_sample(plain, by, 7)
+    label = dict(zip(plain["person"], plain["trust"], strict=True))
+    split = {p: _md5(7, "split", p) < f"{2**127:032x}" for p in expected}
+    discovery = Counter(expected[p] for p in expected if label[p] == "trusted" and split[p])
+    head = [("maps", "u1"), ("Maps", None), ("été", "u3"), (None, None)]
+
+    def slot(record: tuple[str, str]) -> int:
+        return head.index(record) if record in head else 1 if record[0] == "Maps" else 3
+
+    local = Counter(slot(expected[p]) for p in expected if label[p] == "local")
+    with opened(engine, columns) as rows, sample_records(rows, query, 7, discovery_share=0.5) as sample:
+        numbers, counts = discovery_counts(sample)
+        found = dict(zip(records_at(sample, numbers), counts.tolist(), strict=True))
+        listed = records_at(sample, numbers[::-1][:3])
+        local_counts = head_counts(sample, head, "local")
+        slots = np.concatenate(list(local_slots(sample, head, chunk=37)))
+        sizes = (sample.discovery_people, sample.estimation_people, sample.local_people)
+    assert found == discovery
+    assert list(found) == sorted(discovery, key=lambda record: [part.encode() for part in record])
+    assert listed == list(found)[::-1][:3]
+    assert local_counts.tolist() == [local[i] for i in range(4)] == np.bincount(slots, minlength=4).tolist()
+    assert sizes == (sum(discovery.values()), sum(1 for p in expected if label[p] == "trusted" and not split[p]),
+                     sum(local.values()))  # fmt: skip
+
+
+def test_a_person_with_one_row_each_is_sampled_alike(engine: str, opened: Opened) -> None:
+    columns: Columns = {
+        "person": ("BIGINT", range(500)),
+        "trust": ("VARCHAR", ["trusted", "local"] * 250),
+        "query": ("VARCHAR", [f"q{i % 9}" for i in range(500)]),
+    }
+    query = HeavyQuery(person="person", record=("query",), trust="trust")
+    early = [i for i in range(0, 500, 2) if _md5(3, "split", str(i)) < f"{2**126:032x}"]
+    with opened(engine, columns) as rows, sample_records(rows, query, 3, discovery_share=0.25) as sample:
+        numbers, counts = discovery_counts(sample)
+        found = {r[0]: int(c) for r, c in zip(records_at(sample, numbers), counts, strict=True)}
+    assert found == Counter(f"q{i % 9}" for i in early)
+
+
+def test_personal_totals(engine: str, opened: Opened) -> None:
+    columns = dict(_people(3))
+    epsilons = [(0.5, 1.0, 2.0, 0.0)[i * 31 % 4] for i in range(PEOPLE)]
+    columns["epsilon"] = ("DOUBLE", epsilons)
+    columns["report"] = ("DOUBLE", [None if r is None or e == 0 else 50.0 + (r - 50.0) / 100 for r, e in
+                                    zip(columns["report"][1], epsilons, strict=True)])  # fmt: skip
+    query = MeanQuery(**{**MEAN, "report_low": -math.inf, "report_high": math.inf}, epsilon="epsilon")
+    with opened(engine, columns) as rows:
+        found = personal_totals(rows, query)
+    lattice = Lattice(0.0, 100.0, 2**32)
+    assert found.trusted_epsilons.tolist() == [0.0, 0.5, 1.0, 2.0] == found.local_epsilons.tolist()
+    for place, epsilon in enumerate((0.0, 0.5, 1.0, 2.0)):
+        mine = [v for v, e in zip(columns["value"][1], epsilons, strict=True) if e == epsilon and v is not None]
+        assert found.trusted_people[place] == len(mine)
+        assert int(found.trusted_level_sums[place]) == sum(lattice.level(v) for v in mine)
+        sent = [Fraction(r) - 50 for r, e in zip(columns["report"][1], epsilons, strict=True)
+                if e == epsilon and r is not None]  # fmt: skip
+        assert found.report_sums[place] == pytest.approx(float(sum(sent)) / 50, rel=1e-12, abs=1e-12)
+        assert found.report_square_sums[place] == pytest.approx(float(sum(s * s for s in sent)) / 2500, rel=1e-12)
+
+
+def test_vector_totals(engine: str, opened: Opened) -> None:
+    rng = np.random.default_rng(4)
+    points = rng.normal(5, 4, (PEOPLE, 3))
+    trust = rng.choice(["trusted", "local"], PEOPLE)
+    columns: Columns = {f"x{j}": ("DOUBLE", points[:, j].tolist()) for j in range(3)} | {
+        "trust": ("VARCHAR", trust.tolist())
+    }
+    names = ("x0", "x1", "x2")
+    query = VectorQuery(values=names, trust="trust", lower=(0.0,) * 3, upper=(10.0,) * 3, half=1000, norm="l2",
+                        radius=1200, shrink=1 - 1e-9, reads="all")  # fmt: skip
+    lattice = Lattice(0.0, 10.0, 2000)
+    steps = np.array([[lattice.level(v) - 1000 for v in row] for row in points])
+    far = (steps**2).sum(axis=1) > 1200**2
+    shrunk = np.sign(steps) * np.floor(np.abs(steps) * (1200 * (1 - 1e-9) / np.sqrt((steps**2).sum(axis=1)))[:, None])
+    expected = np.where(far[:, None], shrunk, steps).astype(int)
+    with opened(engine, columns) as rows:
+        found = vector_totals(rows, query)
+        local = np.concatenate(list(local_vectors(rows, query, chunk=700)))
+    assert found.trusted_sums == tuple(expected[trust == "trusted"].sum(axis=0).tolist())
+    assert sorted(map(tuple, local.tolist())) == sorted(map(tuple, expected[trust == "local"].tolist()))
+    assert far.any()
+    assert not far.all()
+
+
+def test_cluster_sums_and_cells(engine: str, opened: Opened) -> None:
+    rng = np.random.default_rng(5)
+    points = rng.uniform(-1, 2, (PEOPLE, 2))
+    columns: Columns = {
+        "x": ("DOUBLE", points[:, 0].tolist()),
+        "y": ("DOUBLE", points[:, 1].tolist()),
+        "trust": ("VARCHAR", ["trusted", "local"] * (PEOPLE // 2)),
+    }
+    box = Box((0.0, 0.0), (1.0, 1.0))
+    levels = np.array([[Lattice(0.0, 1.0, t).level(v) for v, t in zip(p, box.tops, strict=True)] for p in points[::2]])
+    centres = np.array([[0.2, 0.3], [0.7, 0.8], [0.5, 0.1]]) * np.array(box.tops)
+    near = ((levels[:, None, :] - centres) ** 2).sum(axis=2).argmin(axis=1)
+    grid = Grid(box, 4)
+    with opened(engine, columns) as rows:
+        query = PointQuery(("x", "y"), "trust", box)
+        assert check_points(rows, query) == (PEOPLE // 2, PEOPLE // 2)
+        stored = store_points(rows, query, "trusted")
+        cells = stored.cell_counts(grid)
+        counts, sums = stored.totals(centres, centres, None)
+        _, cut = stored.totals(centres, centres, int(box.tops[0] // 8))
+        parts = np.concatenate(list(stored.parts()), axis=1)
+    places = [int(a) * 4 // (box.tops[0] + 1) * 4 + int(b) * 4 // (box.tops[1] + 1) for a, b in levels]
+    assert cells.tolist() == np.bincount(places, minlength=16).tolist()
+    assert counts.tolist() == np.bincount(near, minlength=3).tolist()
+    origin = np.rint(centres).astype(int)
+    assert sums.tolist() == [(levels[near == k] - origin[k]).sum(axis=0).tolist() for k in range(3)]
+    radius = int(box.tops[0] // 8)
+    for k in range(3):
+        away = (levels[near == k] - origin[k]).astype(float)
+        length = np.sqrt((away**2).sum(axis=1))
+        shorter = np.sign(away) * np.floor(np.abs(away) * (radius * (1 - 1e-9) / np.maximum(length, 1))[:, None])
+        assert cut[k].tolist() == np.where((length > radius)[:, None], shorter, away).sum(axis=0).astype(int).tolist()
+    assert sorted(map(tuple, parts.T.tolist())) == sorted(map(tuple, levels.astype(float).tolist()))
+
+
+def test_marginal_counts(engine: str, opened: Opened) -> None:
+    rng = np.random.default_rng(6)
+    colour = rng.choice(["red", "Red", "grün", "o'hara"], PEOPLE).tolist()
+    age = rng.uniform(0, 90, PEOPLE).tolist()
+    town: list[Any] = rng.choice(["a", "b"], PEOPLE).tolist()
+    town[:10] = [None] * 10
+    schema = Schema(
+        (
+            Feature("colour", values=("red", "Red", "grün", "o'hara")),
+            Feature("age", values=("young", "middle", "old"), edges=(0.0, 30.0, 60.0, 90.0)),
+            Feature("town", values=("a", "b", "missing"), missing=True),
+        )
+    )
+    columns: Columns = {"colour": ("VARCHAR", colour), "age": ("DOUBLE", age), "town": ("VARCHAR", town)}
+    expected = np.array(
+        [
+            [["red", "Red", "grün", "o'hara"].index(c) for c in colour],
+            [min(int(a // 30), 2) for a in age],
+            [2 if t is None else "ab".index(t) for t in town],
+        ]
+    )
+    tuples = [(0, 1, 2), (2, 0), (1,), (1, 2)]
+    with opened(engine, columns) as rows:
+        tables = table_counts(rows, schema, tuples)
+        coded = codes(rows, schema)
+    for t, table in zip(tuples, tables, strict=True):
+        shape = tuple(schema.sizes[f] for f in t)
+        cells = np.ravel_multi_index(tuple(expected[f] for f in t), shape)
+        assert table.tolist() == np.bincount(cells, minlength=math.prod(shape)).reshape(shape).tolist()
+    assert sorted(map(tuple, coded.T.tolist())) == sorted(map(tuple, expected.T.tolist()))
+
+
+def test_reports_of_devices(engine: str, opened: Opened) -> None:
+    columns: Columns = {
+        "slot": ("INTEGER", [0, 2, 2, 1, 2]),
+        "trust": ("VARCHAR", ["local"] * 5),
+        "made by": ("VARCHAR", ["fair coin"] * 5),
+    }
+    with opened(engine, columns) as rows:
+        assert slot_counts(rows, "slot", 4).tolist() == [1, 1, 3, 0]
+        assert check_mechanism(rows, "trust", "made by", "fair coin", "toy") is False
+        with pytest.raises(UnusableRows, match="must name the mechanism"):
+            check_mechanism(rows, "trust", "made by", "another coin", "toy")
+        with pytest.raises(UnusableRows, match="number of a slot"):
+            slot_counts(rows, "slot", 2)

@@ -1,0 +1,195 @@
+"""What goes wrong on an engine is one sentence, without the values, the password or the engine's own words."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+from tests.engines.conftest import Columns, Opened, fill_postgres, need_spark
+
+from hybridp.errors import HybridpError, InvalidInput, UnusableRows
+from hybridp.tables import MeanQuery, Source, mean_totals, open_rows
+
+SECRET = "4711.25"
+PEOPLE: Columns = {"value": ("DOUBLE", [1.0, 2.0]), "trust": ("VARCHAR", ["trusted", "trusted"])}
+QUERY = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("location", "engine", "words"),
+    [
+        ("people.csv", "oracle", "`engine` must be one of duckdb, postgresql, spark or an sc:// URL. Got oracle."),
+        ("people.csv", "postgresql", "`path` must be a URL such as postgresql://user@host/database"),
+        ("postgresql://u:hunter2@h/d", "duckdb", "`engine` must be postgresql for this URL. Got duckdb."),
+        ("sc://h/;token=hunter2", "postgresql", "`engine` must be spark for this URL. Got postgresql."),
+    ],
+)
+def test_a_source_that_makes_no_sense(location: str, engine: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Source(location, engine)
+    assert words in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("postgresql://ann:hunter2@db.example:5433/people?sslmode=require", "postgresql://db.example:5433/people"),
+        ("sc://h:15002/;token=hunter2;use_ssl=true", "sc://h:15002"),
+        ("postgresql://ann:hunter2@[bad/people", "postgresql://"),
+        ("folder/people.csv", "folder/people.csv"),
+    ],
+)
+def test_a_password_is_not_shown(location: str, shown: str) -> None:
+    assert Source(location).shown == shown
+
+
+def test_a_database_that_does_not_answer() -> None:
+    pytest.importorskip("psycopg")
+    url = f"postgresql://ann:hunter2@127.0.0.1:{free_port()}/people"
+    with pytest.raises(InvalidInput, match="must be a PostgreSQL database that answers") as caught:
+        open_rows(url, table="people")
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_tables_of_postgresql(server: str) -> None:
+    with pytest.raises(InvalidInput, match=r"`table` must be one table of .* that this user may read. Got nowhere."):
+        open_rows(server, table="nowhere")
+    fill_postgres(server, "first of two", PEOPLE)
+    fill_postgres(server, "second of two", PEOPLE)
+    with pytest.raises(InvalidInput, match="`table` must be given when"):
+        open_rows(server)
+    with open_rows(server, table="public.first of two") as rows:
+        assert mean_totals(rows, QUERY).trusted_people == 2
+
+
+def test_types_that_only_postgresql_has(server: str) -> None:
+    """An enumeration as label, money kept as numeric, truth as a value, and a fixed-width label."""
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("CREATE TYPE trusting AS ENUM ('trusted', 'local', 'asked later')")
+        connection.execute("CREATE TABLE odd (value numeric(12, 2), flag boolean, trust trusting, wide char(12))")
+        connection.execute(
+            "INSERT INTO odd VALUES (2.50, true, 'trusted', 'trusted'), (7.25, false, 'trusted', 'trusted')"
+        )
+    with open_rows(server, table="odd") as rows:
+        assert (
+            mean_totals(
+                rows, MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=40)
+            ).trusted_level_sum
+            == 39
+        )
+        assert (
+            mean_totals(rows, MeanQuery(value="flag", trust="trust", lower=0.0, upper=1.0, levels=1)).trusted_level_sum
+            == 1
+        )
+        assert mean_totals(rows, MeanQuery(value="value", trust="wide", lower=0.0, upper=10.0, levels=4)).trusted_people
+
+
+def test_a_release_sees_one_snapshot(server: str) -> None:
+    import psycopg
+
+    fill_postgres(server, "moving", PEOPLE)
+    with open_rows(server, table="moving") as rows:
+        assert mean_totals(rows, QUERY).trusted_people == 2
+        with psycopg.connect(server, autocommit=True) as other:
+            other.execute("INSERT INTO moving VALUES (3.0, 'nobody')")
+        assert mean_totals(rows, QUERY).trusted_people == 2
+    with open_rows(server, table="moving") as rows, pytest.raises(UnusableRows, match="must hold `trusted` or `local`"):
+        mean_totals(rows, QUERY)
+
+
+def test_a_user_without_rights(server: str) -> None:
+    import psycopg
+
+    fill_postgres(server, "closed", PEOPLE)
+    fill_postgres(server, "half open", PEOPLE)
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("CREATE USER visitor")
+        connection.execute('GRANT SELECT (trust) ON "half open" TO visitor')
+    visitor = server.replace("hybridp@", "visitor@")
+    with pytest.raises(InvalidInput, match="that this user may read"):
+        open_rows(visitor, table="closed")
+    with open_rows(visitor, table="half open") as rows, pytest.raises(InvalidInput):
+        mean_totals(rows, QUERY)
+
+
+def test_a_connection_that_breaks(server: str) -> None:
+    import psycopg
+
+    fill_postgres(server, "broken", PEOPLE)
+    with open_rows(server, table="broken") as rows:
+        with psycopg.connect(server, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (rows.engine.connection.info.backend_pid,))  # type: ignore[attr-defined]
+        with pytest.raises(InvalidInput, match="must stay connected") as caught:
+            mean_totals(rows, QUERY)
+        assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("engine", ["postgresql", "spark"])
+def test_an_error_of_the_engine_keeps_the_value_to_itself(
+    engine: str, opened: Opened, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    from hybridp.tables.engine import attempt
+
+    columns: Columns = {"value": ("VARCHAR", [SECRET]), "trust": ("VARCHAR", ["trusted"])}
+    with caplog.at_level(logging.DEBUG), opened(engine, columns) as rows:
+        source = "(SELECT '4711.25' AS value) AS rows" if engine == "postgresql" else "rows"
+        with pytest.raises(HybridpError) as caught:
+            attempt(rows.engine, lambda: rows.engine.ask(f"SELECT CAST(value AS INT) FROM {source}"))
+    assert SECRET not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert SECRET not in "".join(capfd.readouterr())
+    assert SECRET not in caplog.text
+
+
+def test_spark_files_and_servers(tmp_path: Path) -> None:
+    need_spark()
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"not a table")
+    for path, words in [
+        (broken, "`path` must be a readable Parquet file that Spark sees"),
+        (tmp_path / "nowhere.parquet", "`path` must be a file that exists"),
+        (tmp_path / "people.duckdb", "`path` must end in .csv, .csv.gz, .tsv or .parquet for Spark"),
+    ]:
+        with pytest.raises(InvalidInput) as caught:
+            open_rows(Source(str(path), "spark"))
+        assert words in str(caught.value)
+    with pytest.raises(InvalidInput, match="`table` must be given with an sc:// URL"):
+        open_rows("sc://127.0.0.1:1/;token=hunter2")
+
+
+def test_a_csv_file_is_read_alike(tmp_path: Path) -> None:
+    """Quotes, a delimiter inside them, line ends inside them, empty fields and a byte-order mark."""
+    need_spark()
+    file = tmp_path / "people.csv"
+    text = '\ufeff"the value";trust;note\r\n"1.5";trusted;"a ""b"";\nc"\r\n;trusted;\r\n2.5;local;x\r\n'
+    file.write_text(text, encoding="utf-8", newline="")
+    query = MeanQuery(value="the value", trust="trust", lower=0.0, upper=4.0, levels=8, missing=4.0, local_raw=True)
+    found = []
+    for engine in ("duckdb", "spark"):
+        with open_rows(Source(str(file), engine)) as rows:
+            assert list(rows.columns) == ["the value", "trust", "note"]
+            found.append(mean_totals(rows, query))
+    assert found[0] == found[1]
+    assert found[0].trusted_level_sum == 3 + 8
+
+
+def test_a_csv_row_with_too_many_fields_is_refused_alike(tmp_path: Path) -> None:
+    need_spark()
+    file = tmp_path / "people.csv"
+    file.write_text(f"value,trust\n1,trusted\n2,trusted,{SECRET}\n")
+    for engine in ("duckdb", "spark"):
+        with open_rows(Source(str(file), engine)) as rows, pytest.raises(UnusableRows) as caught:
+            mean_totals(rows, QUERY)
+        assert SECRET not in str(caught.value)
