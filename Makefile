@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test setup lint docs bench clean
+.PHONY: demo test setup lint docs site papers bench release-check clean
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/hybridp demo --out out
 
 test: $(VENV)/.stamp-dev
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
@@ -17,13 +17,25 @@ test: $(VENV)/.stamp-dev
 setup: $(VENV)/.stamp-dev
 
 lint: $(VENV)/.stamp-dev
-	$(BIN)/ruff check --fix src tests benchmarks docs
+	$(BIN)/ruff check --fix src tests benchmarks docs tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 # The API and command-line references, written from the code.
 docs: $(VENV)/.stamp-dev
 	$(BIN)/python docs/generate.py
+
+# The documentation as a site that needs no network, with the papers' report where it was made.
+site: $(VENV)/.stamp-dev
+	$(BIN)/python docs/build.py --out out/site
+
+# Every figure and table of the papers in its quick form, with one report; goes on where it was stopped.
+papers: $(VENV)/.stamp-dev
+	$(BIN)/hybridp papers run all --out out/papers
+
+# Both distributions built, installed in clean environments and tried.
+release-check: $(VENV)/.stamp-dev
+	$(BIN)/python tools/release_check.py
 
 # Ratios against peers and limits; minutes, not part of the tests.
 bench: $(VENV)/.stamp-bench

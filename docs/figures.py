@@ -1,4 +1,7 @@
-"""Draws the pictures of the documentation from the library: `python docs/figures.py`. Needs the extra `plot`."""
+"""Draws the pictures of the documentation from the library: `python docs/figures.py`; more of them: more_figures.py.
+
+Pictures of measurements come from `benchmarks/`. Needs the extras `plot` and `pareto`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writes docs/reference/cli.md and docs/reference/api.md from the code; `--check` exits with 1 when they are stale.
+"""Writes docs/reference/ from the code; `--check` exits with 1 when a page is stale.
 
-One page walks the click tree, the other every public module's `__all__`. Nothing that depends
-on the machine, the time or the Python version goes into either.
+`cli.md` walks the click tree, `api.md` lists the public names, and `api/ROOM.md` documents every public module's
+`__all__`. Nothing that depends on the machine, the time or the Python version goes into any of them.
 """
 
 from __future__ import annotations
@@ -22,30 +22,38 @@ import click
 import hybridp
 from hybridp.cli.app import cli
 
-__all__ = ["commands", "main", "modules", "pages", "stale"]
+__all__ = ["commands", "main", "modules", "pages", "room", "stale"]
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
+ROOMS = ("public", "device", "curator", "blend", "release", "protocols", "tables", "bench", "papers", "service")
 NOTE = "<!-- Written by docs/generate.py from the code: change the docstring or the help, then run `make docs`. -->"
 
 
 def pages() -> dict[Path, str]:
     """Each page's path and what it should say."""
-    return {REFERENCE / "cli.md": _cli_page(), REFERENCE / "api.md": _api_page()}
+    rooms = {REFERENCE / "api" / f"{name}.md": _room_page(name, listed) for name, listed in _rooms().items()}
+    return {REFERENCE / "cli.md": _cli_page(), REFERENCE / "api.md": _api_page(), **rooms}
 
 
 def stale() -> list[Path]:
-    """The pages on disk that differ from the code."""
-    return [p for p, text in pages().items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+    """The pages on disk that differ from the code, or that the code no longer has."""
+    wanted = pages()
+    changed = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+    return changed + [p for p in sorted((REFERENCE / "api").glob("*.md")) if p not in wanted]
 
 
 def main(arguments: list[str]) -> int:
     if "--check" in arguments:
         old = stale()
         for path in old:
-            print(f"stale: docs/reference/{path.name} (run `make docs`)", file=sys.stderr)
+            print(f"stale: docs/reference/{path.relative_to(REFERENCE)} (run `make docs`)", file=sys.stderr)
         return int(bool(old))
-    REFERENCE.mkdir(exist_ok=True)
-    for path, text in pages().items():
+    (REFERENCE / "api").mkdir(exist_ok=True, parents=True)
+    wanted = pages()
+    for path in (REFERENCE / "api").glob("*.md"):
+        if path not in wanted:
+            path.unlink()
+    for path, text in wanted.items():
         path.write_text(text, encoding="utf-8")
     return 0
 
@@ -125,15 +133,61 @@ def modules() -> list[ModuleType]:
     return [m for m in found if getattr(m, "__all__", None)]
 
 
+def room(module: str) -> str:
+    """The page of a module: its room, or `core` for the few modules outside the rooms."""
+    name = [*module.split("."), ""][1]
+    return name if name in ROOMS else "core"
+
+
+def _rooms() -> dict[str, list[ModuleType]]:
+    listed = [module for module in modules() if module.__name__ != "hybridp"]
+    return {name: [m for m in listed if room(m.__name__) == name] for name in (*ROOMS, "core")}
+
+
 def _api_page() -> str:
-    listed = modules()
-    parts = [NOTE, "# Library", "Everything below is typed, and every example is run by the tests."]
+    parts = [NOTE, "# Library", "Everything is typed, and every example is run by the tests."]
+    parts.append("## The public names of `hybridp`")
+    parts.append("`from hybridp import MeanStudy` works for each of these; they are imported when first used.")
+    names = sorted((n for n in hybridp.__all__ if not n.startswith("_")), key=str.lower)
+    rows = [_name_row(name) for name in names]
+    parts.append("\n".join(["| name | what it is | where |", "|---|---|---|", *rows]))
+    for name, listed in _rooms().items():
+        parts.append(f"## {_room_title(name)}")
+        if name != "core":
+            parts.append(_first(importlib.import_module(f"hybridp.{name}")))
+        parts.append("\n".join(f"- [`{m.__name__}`]({_link(m.__name__)}): {_first(m)}" for m in listed))
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def _name_row(name: str) -> str:
+    thing = getattr(hybridp, name)
+    doc = _first(thing)
+    what = "" if doc.startswith(f"{name}(") else _cell(doc)
+    return f"| `{name}` | {what} | [`{thing.__module__}`]({_link(thing.__module__)}) |"
+
+
+def _room_title(name: str) -> str:
+    return "Modules outside the rooms" if name == "core" else f"`hybridp.{name}`"
+
+
+def _room_page(name: str, listed: list[ModuleType]) -> str:
+    title = "# Modules outside the rooms" if name == "core" else f"# The room `{name}`"
+    parts = [NOTE, title]
     parts.append("\n".join(f"- [`{m.__name__}`](#{_anchor(m.__name__)}): {_first(m)}" for m in listed))
     for module in listed:
         parts.append(f"## `{module.__name__}`")
         parts.append(_markdown(inspect.getdoc(module) or ""))
-        parts.extend(text for name in sorted(module.__all__, key=str.lower) for text in _member(module, name))
+        parts.extend(text for n in sorted(module.__all__, key=str.lower) for text in _member(module, n))
+    parts.append("[All rooms and the public names](../api.md)")
     return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def _link(module: str, *, inside: str = "") -> str:
+    """Where a module is documented, from the index, or from the page of the room `inside`."""
+    anchor = f"#{_anchor(module)}"
+    if inside:
+        return anchor if room(module) == inside else f"{room(module)}.md{anchor}"
+    return f"api/{room(module)}.md{anchor}"
 
 
 def _first(thing: object) -> str:
@@ -150,7 +204,7 @@ def _member(module: ModuleType, name: str) -> Iterator[str]:
         thing = inspect.unwrap(thing)
     home = getattr(thing, "__module__", None)
     if (inspect.isclass(thing) or inspect.isfunction(thing)) and home != module.__name__:
-        yield f"### `{name}`\n\nFrom [`{home}`](#{_anchor(str(home))})."
+        yield f"### `{name}`\n\nFrom [`{home}`]({_link(str(home), inside=room(module.__name__))})."
     elif inspect.isclass(thing):
         yield from _class(name, thing)
     elif inspect.isfunction(thing):
@@ -196,6 +250,7 @@ def _annotation(value: Any) -> str:
 
 def _constant(value: object) -> str:
     text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", repr(value))
+    text = re.sub(r"<class '(\w+)'>", r"\1", text)
     if len(text) > 300 or " at 0x" in text:  # what it is, where what it holds would fill a page or name an address
         inner = sorted({type(item).__name__ for item in value}) if isinstance(value, tuple) else []
         return f"...  # {type(value).__name__}" + (f" of {', '.join(inner)}" if inner else "")

@@ -3,15 +3,23 @@
 Blocks of one page run in order, in one directory and one namespace, as a reader would run them. A block of ``>>>``
 examples must print what it shows, and a plain Python block what a `text` block right after it shows. Of a `console`
 block every ``$ hybridp`` command must end with exit code 0 (3 in a block marked `refused`), and where a command draws
-no noise the lines shown must be in its output, in order.
+no noise the lines shown must be in its output, in order. `ID` stands for the service's only study. A server in a block
+marked `starts` must say where it serves, and is stopped; commands marked `parsed`, or shown in blocks of other
+languages, need what a test has not (a crowd, a cluster, hours) and are checked against the options that exist.
 """
 
 from __future__ import annotations
 
 import doctest
 import importlib.util
+import json
+import os
 import re
 import shlex
+import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +29,16 @@ from typing import Any
 import click
 import pytest
 
-from hybridp.cli.app import main
+from hybridp.cli.app import cli, main
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
-GUIDES = ("quickstart", "privacy-model", "errata", "personal", "heavy-hitters", "vector-mean", "kmeans", "synth")
-GUIDES += ("pareto", "service", "papers")
-RUN = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in GUIDES)]
+OWN = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")]
+PAGES = sorted([*OWN, *ROOT.glob("docs/**/*.md")])
+REFERENCE = ROOT / "docs" / "reference"
 NOISELESS = ("plan", "amplify", "ledger create")
 LEFT_OUT = "…"
+SETTINGS = ("refused", "starts", "parsed")
+LANGUAGES = ("python", "console", "text", "csv", "sh", "ini", "nginx", "yaml", "{toctree}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Command:
 
     @property
     def arguments(self) -> list[str]:
-        return shlex.split(self.line)[1:]
+        return shlex.split(self.line, comments=True)[1:]
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -71,6 +80,12 @@ def commands(block: Block) -> Iterator[Command]:
             yield Command(line, tuple(shown))
 
 
+def runs(page: Path) -> bool:
+    """Whether a page has anything to run. References are made of docstrings, which run where they stand."""
+    kinds = {block.info.split(" ")[0] for block in blocks(page)}
+    return REFERENCE not in page.parents and bool(kinds & {"python", "console"})
+
+
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None
@@ -88,8 +103,15 @@ def missing_in_order(shown: tuple[str, ...], output: str) -> list[str]:
 
 def run_command(command: Command, code: int, capsys: pytest.CaptureFixture[str], where: str) -> None:
     capsys.readouterr()
+    arguments = command.arguments
+    if "ID" in arguments:  # options first: an id may begin with a dash
+        at, end = (
+            arguments.index("ID"),
+            next((i for i, a in enumerate(arguments) if a.startswith("--")), len(arguments)),
+        )
+        arguments = [*arguments[:at], *arguments[end:], "--", only_study(capsys), *arguments[at + 1 : end]]
     with pytest.raises(SystemExit) as stopped:
-        main(command.arguments)
+        main(arguments)
     said = capsys.readouterr()
     assert stopped.value.code == code, f"{where}: {command.line}\n{said.err}"
     if code or command.line.removeprefix("hybridp ").startswith(NOISELESS):
@@ -97,10 +119,60 @@ def run_command(command: Command, code: int, capsys: pytest.CaptureFixture[str],
         assert not missing, f"{where}: {command.line} does not print {missing}"
 
 
+def only_study(capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit):
+        main(["study", "list", "--json"])
+    (study,) = json.loads(capsys.readouterr().out)["studies"]
+    return str(study["id"])
+
+
+def start_and_stop(command: Command, where: str) -> None:
+    """A server in a process of its own, on a free port; it must say where it serves within a minute."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    call = [sys.executable, "-c", "from hybridp.cli.app import main; main()", *command.arguments, "--port", str(port)]
+    server = subprocess.Popen(
+        call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    )
+    assert server.stdout is not None
+    impatient = threading.Timer(60, server.kill)
+    impatient.start()
+    try:
+        said = []
+        for line in server.stdout:
+            said.append(line)
+            if f"http://127.0.0.1:{port}" in line:
+                break
+        else:
+            raise AssertionError(f"{where}: {command.line} did not serve\n{''.join(said)}")
+    finally:
+        impatient.cancel()
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def check_options(arguments: list[str], where: str) -> None:
+    """The command, its subcommands and its options exist; whether the values are any good is not asked."""
+    found: click.Command = cli
+    words = iter(arguments)
+    context = click.Context(cli)
+    for word in words:
+        if not isinstance(found, click.Group):
+            break
+        below = found.get_command(context, word)
+        assert below is not None, f"{where}: there is no `{word}` among the commands"
+        found = below
+    known = {o for p in found.params if isinstance(p, click.Option) for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+    unknown = [a for a in arguments if a.startswith("--") and a.partition("=")[0] not in known]
+    assert not unknown, f"{where}: {found.name} has no {', '.join(unknown)}"
+
+
 def run_python(block: Block, names: dict[str, Any], where: str) -> None:
     """Execute the block in the page's namespace; examples are compared with what they show."""
     if not block.text.startswith(">>>"):
-        exec(compile(block.text, where, "exec"), names)
+        exec(compile(block.text, where, "exec", dont_inherit=True), names)
         return
     example = doctest.DocTestParser().get_doctest(block.text, names, where, where, block.line)
     said: list[str] = []
@@ -110,6 +182,9 @@ def run_python(block: Block, names: dict[str, Any], where: str) -> None:
     assert not result.failed, "".join(said)
 
 
+RUN = [page for page in PAGES if runs(page)]
+
+
 @pytest.mark.parametrize("page", RUN, ids=lambda p: p.name)
 def test_every_example_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -117,20 +192,91 @@ def test_every_example_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")  # the width at which tables are shown
     names: dict[str, Any] = {"__name__": "docs"}
-    ran = 0
     for block in blocks(page):
         where = f"{page.name}, line {block.line}"
         if block.info == "python":
             capsys.readouterr()
             run_python(block, names, where)
-            ran += 1
         elif block.info == "text" and block.after == "python":
             assert capsys.readouterr().out.rstrip() == block.text.rstrip(), where
         elif block.info.startswith("console"):
             for command in commands(block):
-                run_command(command, 3 if "refused" in block.info else 0, capsys, where)
-                ran += 1
-    assert ran >= 2
+                if "parsed" in block.info:
+                    check_options(command.arguments, where)
+                elif "starts" in block.info:
+                    start_and_stop(command, where)
+                else:
+                    run_command(command, 3 if "refused" in block.info else 0, capsys, where)
+
+
+def test_no_block_slips_through() -> None:
+    """Every block is of a language known here, and a console block has a command; none hides by a misspelt word."""
+    for page in PAGES:
+        for block in blocks(page):
+            where = f"{page.relative_to(ROOT)}, line {block.line}"
+            language, *settings = block.info.split(" ")
+            assert language in LANGUAGES, where
+            assert set(settings) <= set(SETTINGS), where
+            if language == "console":
+                assert "$ " in block.text, where
+    expected = {
+        "quickstart",
+        "personal",
+        "heavy-hitters",
+        "vector-mean",
+        "kmeans",
+        "synth",
+        "pareto",
+        "service",
+        "papers",
+    }
+    expected |= {"choosing-trust", "choosing-epsilon", "privacy-model", "threat-model", "errata", "add-a-mechanism"}
+    assert expected | {"README"} <= {page.stem for page in RUN}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_that_are_only_shown_exist(page: Path) -> None:
+    for block in blocks(page):
+        if block.info in ("text", "sh", "ini") and REFERENCE not in page.parents:
+            for line in re.sub(r"\\\n\s*", "", block.text).splitlines():
+                found = re.search(r"(?:^|bin/)hybridp (.*)", line)
+                if found:
+                    where = f"{page.name}, line {block.line}"
+                    check_options(shlex.split(found[1], comments=True), where)
+
+
+def test_an_option_that_does_not_exist_is_noticed() -> None:
+    check_options(["plan", "mean", "--n", "5"], "control")
+    with pytest.raises(AssertionError, match="has no --people"):
+        check_options(["plan", "mean", "--people", "5"], "control")
+    with pytest.raises(AssertionError, match="no `plot`"):
+        check_options(["plot"], "control")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "examples").glob("own_*.py")), ids=lambda p: p.name)
+def test_the_skeletons_examples_hold_and_the_page_shows_their_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, file.stem, module)
+    spec.loader.exec_module(module)
+    tried = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    assert tried.attempted >= 2
+    assert not tried.failed
+    page = (ROOT / "docs" / "add-a-mechanism.md").read_text(encoding="utf-8")
+    for part in re.split(r"^(?=@dataclass|def )", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        code = part.split("\n# In the library")[0].rstrip()
+        assert code in page, f"{file.name}: docs/add-a-mechanism.md does not show\n{code}"
+
+
+def test_the_tour_prints_and_draws_what_it_shows() -> None:
+    tour = load("tour")
+    saved = json.loads(tour.TOUR.read_text(encoding="utf-8"))
+    shown = tour.printed(saved)
+    assert tour.printed(tour.run(saved)) == shown, "run `python docs/tour.py`"
+    assert sum(pictures for _, pictures in shown) >= 4
+    assert tour.TOUR.stat().st_size < 300_000
 
 
 def test_a_wrong_figure_would_be_noticed() -> None:
@@ -162,7 +308,7 @@ def test_a_stale_reference_is_noticed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_every_command_and_option_is_documented() -> None:
-    reference = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    reference = (REFERENCE / "cli.md").read_text(encoding="utf-8")
     guides = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     walk = "".join(guide.read_text(encoding="utf-8") for guide in guides)
     for name, command, _ in load("generate").commands():
@@ -176,12 +322,16 @@ def test_every_command_and_option_is_documented() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    reference = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
-    for module in load("generate").modules():
-        section = reference.split(f"\n## `{module.__name__}`\n")[1].split("\n## ")[0]
+    generate = load("generate")
+    for module in generate.modules():
+        index = module.__name__ == "hybridp"
+        file = REFERENCE / ("api.md" if index else f"api/{generate.room(module.__name__)}.md")
+        page = file.read_text(encoding="utf-8")
+        assert " at 0x" not in page
+        section = page if index else page.split(f"\n## `{module.__name__}`\n")[1].split("\n## ")[0]
         for name in module.__all__:
-            assert f"### `{name}`\n" in section, f"{module.__name__}.{name}"
-    assert " at 0x" not in reference
+            shown = f"| `{name}` |" if index else f"### `{name}`\n"
+            assert shown in section or name.startswith("__"), f"{module.__name__}.{name}"
 
 
 def anchors(page: Path) -> set[str]:
@@ -204,9 +354,22 @@ def test_local_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(found), f"{page.name} links to {target}"
 
 
-def test_pictures_are_small_and_described() -> None:
-    for picture in (ROOT / "docs" / "images").glob("*.png"):
+def test_pictures_are_small_described_and_used() -> None:
+    pictures = set((ROOT / "docs" / "images").glob("*.png"))
+    for picture in pictures:
         assert picture.stat().st_size < 100_000, picture.name
+    used = set()
     for page in PAGES:
-        for text, _ in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        for text, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             assert text, f"a picture of {page.name} has no description"
+            used.add((page.parent / target).resolve())
+    assert pictures == used
+
+
+GUIDES = ("quickstart", "personal", "heavy-hitters", "vector-mean", "kmeans", "synth", "pareto", "service")
+GUIDES += ("choosing-trust", "choosing-epsilon", "privacy-model", "threat-model", "add-a-mechanism", "adaptive")
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_every_guide_has_a_picture(name: str) -> None:
+    assert "](images/" in (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")

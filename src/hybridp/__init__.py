@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hybridp.bench.heavy_plan import plan_heavy as plan_heavy
+    from hybridp.bench.pareto.run import dpareto as dpareto
     from hybridp.bench.personal import plan_personal as plan_personal
     from hybridp.bench.planning import plan_mean as plan_mean
     from hybridp.blend.mean import Rule as Rule
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from hybridp.protocols.mean import release_mean as release_mean
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
     from hybridp.protocols.personal import release_personal_mean as release_personal_mean
+    from hybridp.protocols.synth import SynthStudy as SynthStudy
+    from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.protocols.vector import VectorStudy as VectorStudy
     from hybridp.protocols.vector import release_vector_mean as release_vector_mean
     from hybridp.public.amplification import amplify_mean as amplify_mean
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
+    from hybridp.tables.source import Source as Source
 
 __version__ = "0.1.0"
 
@@ -68,10 +72,14 @@ _PLACES = {
     "PersonalStudy": "protocols.personal",
     "PureDP": "public.budgets",
     "Rule": "blend.mean",
+    "Source": "tables.source",
+    "SynthStudy": "protocols.synth",
     "VectorBounds": "public.vector",
     "VectorStudy": "protocols.vector",
     "ZCDP": "public.budgets",
     "amplify_mean": "public.amplification",
+    "dpareto": "bench.pareto.run",
+    "fit_synth": "protocols.synth",
     "plan_heavy": "bench.heavy_plan",
     "plan_mean": "bench.planning",
     "plan_personal": "bench.personal",

@@ -1,14 +1,20 @@
-"""The list of every mechanism that the contract suite runs over. A new mechanism joins by adding its cases here."""
+"""The list of every mechanism that the contract suite runs over. A new mechanism joins by adding its cases here.
+
+One that the library's samplers do not know yet brings its own (`Case.draw`, `Case.fits`), and `broken` tells which
+promises of the contract it breaks: docs/add-a-mechanism.md walks through both.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from hybridp.public import kmeans_rounds as rounds
 from hybridp.public import mechanisms as m
@@ -16,13 +22,19 @@ from hybridp.public import randomisers as r
 from hybridp.public import vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
+from hybridp.randomness import Randomness
 
 from . import laws
 from .laws import Law
 
-__all__ = ["ANYTHING_GOES", "MECHANISMS", "Case", "every"]
+__all__ = ["ANYTHING_GOES", "MECHANISMS", "Case", "broken", "every"]
 
 Kind = Literal["continuous", "lattice", "local", "categories", "names", "several"]
+
+Draw = Callable[[Any, float, int, Randomness], NDArray[Any]]
+"""(mechanism, value in the unit coordinate, how many, rng) to reports; of additive noise, to draws of the noise."""
+
+Test = TypeVar("Test", bound=Callable[..., None])
 
 ANYTHING_GOES = ApproxDP(25.0, 0.9)
 """A promise so weak that a description with too little noise for its own can be built, and sampled as a control."""
@@ -38,6 +50,10 @@ class Case:
     kind: Kind
     waste: float = 1e-6
     """How far, relatively, the true delta (or e^loss) may stay below the stated one; 1 for a rule that is not tight."""
+    draw: Draw | None = None
+    """The sampler of a mechanism that `hybridp.noise` does not know."""
+    fits: Callable[[Any, float, NDArray[Any]], float] | None = None
+    """The p value of reports of a value under the stated law, where the suite's own test does not apply."""
 
     @property
     def core(self) -> Any:
@@ -190,24 +206,57 @@ def _whole_points() -> Iterator[Case]:
 MECHANISMS: list[Case] = list(_mechanisms())
 
 
+CONTRACT: list[tuple[Callable[..., None], Callable[[Case], bool]]] = []
+"""Every test that `every` marks, and whether it is about a case."""
+
+
 def every(
     *kinds: Kind,
     tight: bool = False,
     profiled: bool = False,
+    known: bool = False,
     epsilon: float = math.inf,
     sensitivity: float = math.inf,
-) -> pytest.MarkDecorator:
+) -> Callable[[Test], Test]:
     """Parametrise a test over all cases of these kinds (all of them when none is named), up to the given sizes.
 
-    `tight` leaves out rules that are not, `profiled` descriptions that state an epsilon and no curve.
+    `tight` leaves out rules that are not, `profiled` descriptions that state an epsilon and no curve, and `known`
+    those that bring a sampler of their own.
     """
-    chosen = [
-        case
-        for case in MECHANISMS
-        if (not kinds or case.kind in kinds)
-        and not (tight and case.waste == 1)
-        and not (profiled and not hasattr(case.mechanism, "profile"))
-        and case.guarantee.epsilon <= epsilon
-        and case.parameters.get("sensitivity", 0) <= sensitivity
-    ]
-    return pytest.mark.parametrize("case", chosen, ids=str)
+
+    def about(case: Case) -> bool:
+        return (
+            (not kinds or case.kind in kinds)
+            and not (tight and case.waste == 1)
+            and not (profiled and not hasattr(case.mechanism, "profile"))
+            and not (known and case.draw is not None)
+            and case.guarantee.epsilon <= epsilon
+            and case.parameters.get("sensitivity", 0) <= sensitivity
+        )
+
+    def mark(test: Test) -> Test:
+        CONTRACT.append((test, about))
+        marked: Test = pytest.mark.parametrize("case", [c for c in MECHANISMS if about(c)], ids=str)(test)
+        return marked
+
+    return mark
+
+
+def broken(case: Case) -> list[str]:
+    """Run the whole contract on a case: the names of the tests that it fails, none for a mechanism that keeps it."""
+    failed = []
+    for test, about in CONTRACT:
+        if about(case):
+            try:
+                for arguments in _arguments(test):
+                    test(case=case, **arguments)
+            except (AssertionError, pytest.fail.Exception):
+                failed.append(test.__name__)
+    return failed
+
+
+def _arguments(test: Callable[..., None]) -> Iterator[dict[str, Any]]:
+    """Every combination of the test's other parameters."""
+    marks = [m.args for m in getattr(test, "pytestmark", []) if m.name == "parametrize" and m.args[0] != "case"]
+    for values in itertools.product(*[values for _, values in marks]):
+        yield {name: value for (name, _), value in zip(marks, values, strict=True)}

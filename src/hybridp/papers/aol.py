@@ -306,7 +306,7 @@ def _staged(
     """Numbers into a database on disk, then one COPY that looks the words up; the distinct queries and URLs."""
     import duckdb
 
-    from hybridp.tables.engine import attempt
+    from hybridp.tables.duck import without_bar
 
     staging = part.with_name("staging.duckdb")
     limits: dict[str, str | bool | int | float | list[str]] = {
@@ -316,7 +316,7 @@ def _staged(
     }
     queries, urls = np.zeros(QUERIES + 1, dtype=np.bool_), np.zeros(URLS, dtype=np.bool_)
     with duckdb.connect(str(staging), config=limits) as connection:
-        connection.execute("SET enable_progress_bar = false")
+        without_bar(connection)
         connection.execute("CREATE TABLE log (person INTEGER, rank INTEGER, url INTEGER, trusted BOOLEAN)")
         done = 0
         for log in logs:
@@ -329,7 +329,13 @@ def _staged(
             done += len(log.person)
             tick(0.7 * done / events)
         full = InvalidInput(f"`out` must be a place with room for the file. Got {part.parent.parent}.")
-        attempt(lambda: _copy(connection, part), full)
+        try:
+            _copy(connection, part)
+            complete = True
+        except duckdb.Error:
+            complete = False
+        if not complete:
+            raise full
     tick(1.0)
     return int(queries.sum()), int(urls.sum())
 

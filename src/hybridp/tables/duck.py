@@ -16,7 +16,7 @@ from typing import Any
 from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.tables.engine import attempt, fresh, memory_short, quoted, text, unreadable
 
-__all__ = ["Duck", "kind_of", "open_duck", "parquet_or_csv", "read_header"]
+__all__ = ["Duck", "kind_of", "open_duck", "parquet_or_csv", "read_header", "without_bar"]
 
 _DATABASES = (".duckdb", ".ddb", ".db")
 
@@ -92,6 +92,13 @@ class Duck:
         self.spill.cleanup()
 
 
+def without_bar(connection: Any) -> None:
+    """No progress bar of DuckDB's own. It is on only where it could be drawn, and elsewhere may not even be named."""
+    (shown,) = connection.execute("SELECT current_setting('enable_progress_bar')").fetchone()
+    if shown:
+        connection.execute("SET enable_progress_bar = false")
+
+
 def open_duck(
     where: str, view: str, *, table: str | None, threads: int | None, memory_limit: str
 ) -> tuple[Duck, dict[str, str]]:
@@ -121,7 +128,7 @@ def open_duck(
             connection = None
         must(connection is not None, "memory_limit", "must be a size such as 1GB", memory_limit)
         engine = Duck(Path(where).name, connection, spill)
-        connection.execute("SET enable_progress_bar = false")
+        without_bar(connection)
         # A Parquet file's statistics leave NaN out, and the optimiser takes them at their word: a NaN would count as a
         # value inside the least and the greatest, and so be neither refused nor replaced.
         connection.execute("SET disabled_optimizers = 'statistics_propagation'")
