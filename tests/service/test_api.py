@@ -402,6 +402,18 @@ def test_health_and_metrics_name_nobody(
     assert study not in text
 
 
+def test_metrics_may_ask_for_a_token(settings: Any, service: Service) -> None:
+    from dataclasses import replace
+
+    from hybridp.service.app import build_app
+
+    service.settings = replace(settings, metrics_token="scraper")
+    with TestClient(build_app(settings, service=service, pages=False)) as client:
+        assert client.get("/metrics").status_code == 401
+        assert client.get("/metrics", headers={"Authorization": "Bearer guess"}).status_code == 401
+        assert client.get("/metrics", headers={"Authorization": "Bearer scraper"}).status_code == 200
+
+
 def test_rate_limits_by_address(settings: Any, service: Service, mean_plan: Make, report: Make) -> None:
     from hybridp.service.app import build_app
     from hybridp.service.limits import Gate

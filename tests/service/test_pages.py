@@ -149,6 +149,19 @@ def test_a_session_ends_with_its_key(web: TestClient) -> None:
     assert web.get("/").status_code == 303
 
 
+def test_logging_out_ends_a_stolen_copy_of_the_session_too(web: TestClient) -> None:
+    key = log_in(web)
+    stolen = {sessions.COOKIE: web.cookies[sessions.COOKIE]}
+    thief = TestClient(web.app, follow_redirects=False, base_url="http://127.0.0.1:8000", cookies=stolen)
+    other = TestClient(web.app, follow_redirects=False, base_url="http://127.0.0.1:8000")
+    assert other.post("/login", data={"key": key}, headers=SITE).status_code == 303
+    assert thief.get("/").status_code == 200
+    token = hidden(web.get("/studies/new").text, "form_token")
+    assert web.post("/logout", data={"form_token": token}, headers=SITE).status_code == 303
+    assert thief.get("/").status_code == 303
+    assert other.get("/").status_code == 200  # another session of the same analyst goes on
+
+
 @pytest.mark.parametrize("action", ["close", "release", "phase-two", "invitations"])
 def test_a_form_from_elsewhere_does_nothing(web: TestClient, action: str) -> None:
     study = make(web, by_invitation=True)

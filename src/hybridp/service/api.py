@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from typing import Annotated, Any
 
 import msgspec
@@ -136,8 +137,11 @@ def healthz(service: Here) -> dict[str, str]:
 
 
 @router.get("/metrics", tags=["operations"], response_class=Response)
-def metrics(service: Here) -> Response:
-    """Counters for Prometheus: nothing about anybody."""
+def metrics(service: Here, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Response:
+    """Counters for Prometheus: nothing about anybody. Asks for HYBRIDP_METRICS_TOKEN as a bearer where that is set."""
+    token = service.settings.metrics_token
+    if token and (given is None or not hmac.compare_digest(given.credentials.encode(), token.encode())):
+        raise Refused("unauthorised", "This needs the token of the metrics: Authorization: Bearer TOKEN.")
     service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
     service.metrics.gauge("hybridp_up_seconds", service.uptime())
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from sqlalchemy import select
+from sqlalchemy import Connection, delete, select
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
@@ -28,7 +28,7 @@ from hybridp.service.headers import SecurityHeaders
 from hybridp.service.participant import participant_view, trusted_payload
 from hybridp.service.plans import AnyPlan
 from hybridp.service.problems import Refused
-from hybridp.service.schema import analysts
+from hybridp.service.schema import analysts, meta
 from hybridp.service.shown import error_rows, error_unit, shown_release
 
 __all__ = ["install", "router"]
@@ -115,11 +115,28 @@ def _same_site(request: Request) -> bool:
     return request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
-def _known(service: Service, who: int) -> studies.Analyst | None:
-    """The analyst, unless their key was revoked: a session ends with it."""
+def _known(service: Service, who: int, cookie: str) -> studies.Analyst | None:
+    """The analyst, unless their key was revoked or this session was ended by logging out."""
     with store.reading(service.engine) as db:
         row = db.execute(select(analysts).where(analysts.c.id == who, analysts.c.revoked.is_(None))).first()
-    return None if row is None else studies.Analyst(row.id, row.name)
+        ended = db.execute(select(meta.c.key).where(meta.c.key == _ended(cookie))).first()
+    return None if row is None or ended is not None else studies.Analyst(row.id, row.name)
+
+
+def _ended(cookie: str) -> str:
+    return f"ended:{sessions.mark(cookie)}"
+
+
+def _end(service: Service, cookie: str) -> None:
+    """End a session for good, wherever its cookie has been copied to; forget those that are over anyway."""
+
+    def run(db: Connection) -> None:
+        kept = db.execute(select(meta.c.key, meta.c.value).where(meta.c.key.like("ended:%"))).all()
+        over = [key for key, until in kept if int(until) < time.time()]
+        db.execute(delete(meta).where(meta.c.key.in_([*over, _ended(cookie)])))
+        db.execute(meta.insert().values(key=_ended(cookie), value=str(sessions.ends(cookie))))
+
+    service.write(run)
 
 
 def _session(request: Request) -> Session | None:
@@ -128,7 +145,7 @@ def _session(request: Request) -> Session | None:
     who = sessions.read_session(service.settings.session_secret, cookie, now=time.time())
     if who is None:
         return None
-    analyst = _known(service, who)
+    analyst = _known(service, who, cookie)
     if analyst is None:
         return None
     return Session(analyst, sessions.form_token(service.settings.session_secret, cookie))
@@ -198,6 +215,7 @@ async def logout(request: Request) -> Response:
         await _posted(request)
     except Refused as error:
         return _trouble(error, "/")
+    await run_in_threadpool(_end, request.app.state.service, request.cookies.get(sessions.COOKIE, ""))
     answer = _to("/login")
     answer.delete_cookie(sessions.COOKIE)
     return answer

@@ -2,7 +2,8 @@
 
 The cookie says who, until when, and a random number; a keyed hash (HMAC-SHA256) of that makes it unforgeable. The form
 token is a keyed hash of the whole cookie, so that another site, which can make a browser send the cookie but cannot
-read it, cannot make the token. Nothing is stored; a change of the secret ends every session.
+read it, cannot make the token. A change of the secret ends every session; logging out ends one, by a hash of its cookie
+(`mark`) that the server keeps until the session would have ended by itself.
 
 >>> secret = bytes(32)
 >>> cookie = open_session(secret, 7, now=1000)
@@ -20,7 +21,7 @@ import hashlib
 import hmac
 import secrets
 
-__all__ = ["COOKIE", "LASTS", "form_token", "form_token_ok", "open_session", "read_session"]
+__all__ = ["COOKIE", "LASTS", "ends", "form_token", "form_token_ok", "mark", "open_session", "read_session"]
 
 COOKIE = "hybridp_session"
 LASTS = 12 * 3600
@@ -44,6 +45,16 @@ def read_session(secret: bytes, cookie: str, *, now: float) -> int | None:
     if len(parts) != 3 or not cookie.isascii() or not hmac.compare_digest(mac, _mac(secret, "session", text)):
         return None
     return int(parts[0]) if now < int(parts[1]) else None
+
+
+def mark(cookie: str) -> str:
+    """What is kept of a session that was ended: nobody can make the cookie from it."""
+    return hashlib.sha256(f"ended:{cookie}".encode()).hexdigest()
+
+
+def ends(cookie: str) -> int:
+    """When a session that `read_session` accepts will end by itself."""
+    return int(cookie.split(".")[1])
 
 
 def form_token(secret: bytes, cookie: str) -> str:

@@ -49,6 +49,7 @@ class Settings:
     base_url: str = "http://127.0.0.1:8000"
     limits: Limits = field(default_factory=Limits)
     secure_cookies: bool = False
+    metrics_token: str = field(default="", repr=False)
 
     @property
     def session_secret(self) -> bytes:
@@ -62,7 +63,10 @@ class Settings:
         base_url: str | None = None,
         limits: Limits | None = None,
     ) -> Settings:
-        """From arguments, else HYBRIDP_DATABASE, HYBRIDP_KEY_FILE and HYBRIDP_BASE_URL, else files in this folder."""
+        """From arguments, else HYBRIDP_DATABASE, HYBRIDP_KEY_FILE and HYBRIDP_BASE_URL, else files in this folder.
+
+        HYBRIDP_METRICS_TOKEN, where set, is asked of whoever reads /metrics.
+        """
         path = Path(key_file or os.environ.get("HYBRIDP_KEY_FILE") or "hybridp.key")
         url = base_url or os.environ.get("HYBRIDP_BASE_URL") or "http://127.0.0.1:8000"
         return cls(
@@ -72,4 +76,5 @@ class Settings:
             base_url=url.rstrip("/"),
             limits=limits or Limits(),
             secure_cookies=url.startswith("https:"),
+            metrics_token=os.environ.get("HYBRIDP_METRICS_TOKEN", ""),
         )
