@@ -59,6 +59,15 @@ release = _group(
         "kmeans": ("hybridp.cli.kmeans:release", "The centres of K clusters, with a picture and receipt."),
     },
 )
+tally = _group(
+    "tally",
+    "Local reports added up as they come, in a state that can be merged.",
+    {
+        "add": ("hybridp.cli.tally:add", "Add files of reports to a tally; a missing one is created."),
+        "merge": ("hybridp.cli.tally:merge", "Several tallies in one, whatever their order."),
+        "show": ("hybridp.cli.tally:show", "What a tally holds."),
+    },
+)
 amplify = _group(
     "amplify",
     "Privacy against someone who sees only what is published.",
@@ -120,6 +129,7 @@ cli = LazyGroup(
         "randomise-vector": ("hybridp.cli.vector:randomise", "The same for vectors: one row a person."),
         "randomise-points": ("hybridp.cli.kmeans:respond", "The same for points to be clustered."),
         "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),
+        "tally": ("hybridp.cli.app:tally", "Local reports added up as they come."),
         "amplify": ("hybridp.cli.app:amplify", "Privacy against someone who sees only the output."),
         "ledger": ("hybridp.cli.app:ledger", "Who was charged what."),
         "synth": ("hybridp.cli.app:synth", "Private synthetic data: fit once, ask as often as you like."),

@@ -25,6 +25,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
 __all__ = ["plan", "release", "respond"]
@@ -169,12 +170,13 @@ def _draw_plan(ax: Any, found: Any) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Phase two: the invitation that the reports in FILE answer.",
 )
+@tally_option
 @click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 @table_option
 @plot_option
 @json_option
 def release(
-    file: Path,
+    file: Path | None,
     person: str,
     record: tuple[str, ...],
     trust: str,
@@ -193,6 +195,7 @@ def release(
     simulate_local: bool,
     invite_out: Path | None,
     invite: Path | None,
+    tally_file: Path | None,
     seed: int | None,
     table_name: str | None,
     plot_file: Path | None,
@@ -202,7 +205,7 @@ def release(
 
     One record a person counts. In one go (--simulate-local, or nobody local); or in two phases: --invite-out discovers
     with the trusted people and writes the invitation, `hybridp randomise-records` makes the reports on the devices,
-    and --invite combines them.
+    and --invite combines them: those in FILE, or without FILE those of a --tally.
     """
     from hybridp.protocols import heavy_files as protocol
     from hybridp.protocols.heavy import HeavyStudy
@@ -227,14 +230,20 @@ def release(
         _settled("invite", *SETTLED, "simulate_local", "seed")
     if invite_out is not None:
         _settled("invite-out", "simulate_local", "plot_file")
+    if (tally_file is None) == (file is None) or (tally_file is not None and invite is None):
+        raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
+    tally = standing_in(tally_file, "slots")
     rng = randomness(seed)
     ledger = _ledger(ledger_file, study)
     with progress() as bar:
         bar.add_task("sampling, discovering, counting", total=None)
         if invite is not None:
             shown = level if _given("level") else None
-            found = protocol.combine_reports(file, invite, table=table_name, ledger=ledger, level=shown, asked=study)
+            found = protocol.combine_reports(
+                file, invite, table=table_name, tally=tally, ledger=ledger, level=shown, asked=study
+            )
         else:
+            assert file is not None
             columns = protocol.RecordColumns(person, record, trust, record_key, record_id)
             if invite_out is not None:
                 sent = protocol.write_invitation(
@@ -246,6 +255,10 @@ def release(
                 file, study, columns, simulate_local=simulate_local, table=table_name, ledger=ledger, rng=rng
             )
     finish(found, _print, ledger_file=ledger_file, plot_file=plot_file, size=(7, 6), as_json=as_json)
+
+
+# Phase two may read a tally in place of a file.
+next(parameter for parameter in release.params if parameter.name == "file").required = False
 
 
 def _given(name: str) -> bool:

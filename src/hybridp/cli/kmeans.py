@@ -26,6 +26,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
 __all__ = ["plan", "release", "respond"]
@@ -148,6 +149,7 @@ def plan(
 @click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw points and are randomised here.")
 @click.option("--reports", type=click.Path(dir_okay=False, path_type=Path), help="Reports that answer --invite.")
 @click.option("--invite", type=click.Path(dir_okay=False, path_type=Path), help="The invitation that they answer.")
+@tally_option
 @click.option("--ledger", "ledger_file", type=click.Path(dir_okay=False, path_type=Path), help="The ledger to charge.")
 @click.option("--collection", help="A name for these local reports: charged once, however often used.")
 @seed_option
@@ -168,6 +170,7 @@ def release(
     simulate_local: bool,
     reports: Path | None,
     invite: Path | None,
+    tally_file: Path | None,
     ledger_file: Path | None,
     collection: str | None,
     seed: int | None,
@@ -186,6 +189,7 @@ def release(
     check_plot(plot_file)
     study = _study(columns, lower, upper, clusters, guarantee(epsilon, delta), iterations, method)
     rng = randomness(seed)
+    tally = standing_in(tally_file, "slots")
     ledger = open_or_create(ledger_file, {"trusted": study.guarantee, "local": study.guarantee})
     with progress() as bar:
         bar.add_task("counting and moving centres", total=None)
@@ -197,6 +201,7 @@ def release(
             simulate_local=simulate_local,
             reports=reports,
             invite=invite,
+            tally=tally,
             ledger=ledger,
             purpose=f"kmeans of {', '.join(columns)}",
             collection=collection,

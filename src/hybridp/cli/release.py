@@ -31,6 +31,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
 __all__ = ["mean", "open_or_create"]
@@ -73,6 +74,7 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
     help="estimate-only seals the group figures and amplifies local people's privacy.",
 )
 @collected_options
+@tally_option
 @seed_option
 @table_option
 @plot_option
@@ -105,6 +107,7 @@ def mean(
     ledger_file: Path | None,
     collection: str | None,
     simulate_local: bool,
+    tally_file: Path | None,
     seed: int | None,
     table_name: str | None,
     plot_file: Path | None,
@@ -112,7 +115,8 @@ def mean(
 ) -> None:
     """The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
-    Trusted rows hold the value, local rows the report that `hybridp randomise` wrote.
+    Trusted rows hold the value, local rows the report that `hybridp randomise` wrote. With --tally all rows of FILE are
+    trusted.
     """
     from hybridp.curator.mean import Columns
 
@@ -120,6 +124,9 @@ def mean(
     limits = bounds(lower, upper)
     columns = Columns(value, trust, report, person, record_key, record_id, missing)
     rng = randomness(seed)
+    if tally_file is not None:
+        _not_with("--tally", {"simulate-local": simulate_local or None})
+    tally = standing_in(tally_file, "mean" if epsilon_column is None else "personal-mean")
     common = {"table": table_name, "purpose": f"mean of {value}", "collection": collection, "rng": rng}
     with progress() as bar:
         bar.add_task("reading and adding up", total=None)
@@ -132,7 +139,7 @@ def mean(
             )  # fmt: skip
             found = _personal(
                 file, columns, epsilon_column, limits, estimator or "unified", sd, share, level, ledger_file,
-                simulate_local, common,
+                simulate_local, tally, common,
             )  # fmt: skip
         else:
             _not_with("--epsilon", {"share": None if share == 1 else share})
@@ -147,7 +154,7 @@ def mean(
                 {"noise": noise, "local": local, "level": level, "publish": publish},
                 ledger_file,
                 simulate_local,
-                common,
+                {**common, "tally": tally},
             )
     finish(found, _print, ledger_file=ledger_file, plot_file=plot_file, size=(7.2, 2.8), as_json=as_json)
 
@@ -202,6 +209,7 @@ def _personal(
     level: float,
     ledger_file: Path | None,
     simulate_local: bool,
+    tally: Any,
     common: dict[str, Any],
 ) -> Any:
     """Everyone's own promise."""
@@ -210,6 +218,10 @@ def _personal(
 
     study = PersonalStudy(limits, estimator, sd=sd, share=share, level=level)
     ledger = open_or_create(ledger_file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
+    if tally is not None:
+        from hybridp.protocols.tally import release_personal_tally
+
+        return release_personal_tally(file, study, columns, epsilon_column, tally, ledger=ledger, **common)
     if not simulate_local:
         return release_personal_mean(file, study, columns, epsilon_column, ledger=ledger, **common)
     if ledger is not None:  # the trial reads rows before the release charges: an overdraft is refused first

@@ -27,9 +27,10 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
-__all__ = ["ESTIMATORS", "LOCAL", "randomise", "release"]
+__all__ = ["ESTIMATORS", "LOCAL", "randomise", "release", "vector_invite"]
 
 ESTIMATORS = ["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only"]
 LOCAL = ["best", "per-coordinate", "sampling", "unit-vector"]
@@ -85,6 +86,23 @@ def _bounds(d: int, lower: tuple[float, ...], upper: tuple[float, ...], norm: An
     return VectorBounds.of(_each("lower", lower, d), _each("upper", upper, d), norm=norm, radius=radius)
 
 
+def vector_invite(
+    columns: tuple[str, ...],
+    lower: tuple[float, ...],
+    upper: tuple[float, ...],
+    norm: Any,
+    radius: float | None,
+    epsilon: float,
+    local: Any,
+) -> Any:
+    """What goes to every device, from the options that describe it."""
+    from hybridp.public.vector import VectorInvite
+    from hybridp.public.vector_randomisers import vector_reports
+
+    limits = _bounds(len(columns), lower, upper, norm, radius)
+    return VectorInvite(limits, vector_reports(local, guarantee(epsilon), limits.dimensions, limits.ratio))
+
+
 def _columns(names: tuple[str, ...], trust: str | None, person: str | None, missing: tuple[float, ...]) -> Any:
     from hybridp.curator.vector import VectorColumns
 
@@ -121,6 +139,7 @@ def _rules(
 @click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
 @click.option("--joint", is_flag=True, help="Intervals that hold for all columns together.")
 @collected_options
+@tally_option
 @seed_option
 @table_option
 @plot_option
@@ -149,6 +168,7 @@ def release(
     ledger_file: Path | None,
     collection: str | None,
     simulate_local: bool,
+    tally_file: Path | None,
     seed: int | None,
     table_name: str | None,
     plot_file: Path | None,
@@ -156,8 +176,8 @@ def release(
 ) -> None:
     """The mean of several columns at once: estimates, intervals, where the groups disagree, and a privacy receipt.
 
-    Trusted rows hold the values, local rows the reports that `hybridp randomise-vector` wrote (NAME_report). The
-    promise covers a person's whole row.
+    Trusted rows hold the values, local rows the reports that `hybridp randomise-vector` wrote (NAME_report). With
+    --tally all rows of FILE are trusted. The promise covers a person's whole row.
     """
     from hybridp.cli.release import open_or_create
     from hybridp.protocols.vector import VectorStudy, release_vector_mean
@@ -176,6 +196,9 @@ def release(
         level=level,
         joint=joint,
     )
+    if tally_file is not None and simulate_local:
+        raise InvalidInput("`simulate-local` must not go with --tally. Got both.")
+    tally = standing_in(tally_file, "vector-mean")
     ledger = open_or_create(ledger_file, {"trusted": trusted_promise or promise, "local": promise})
     with progress() as bar:
         bar.add_task("reading and adding up", total=None)
@@ -188,6 +211,7 @@ def release(
             ledger=ledger,
             purpose=f"mean of {len(columns)} columns",
             collection=collection,
+            tally=tally,
             rng=randomness(seed),
         )
     height = 4.8 if len(columns) > 60 else 1.2 + 0.28 * len(columns)
@@ -250,12 +274,9 @@ def randomise(
     `report_mechanism`; the values of a randomised row are left empty.
     """
     from hybridp.protocols.vector import write_reports
-    from hybridp.public.vector import VectorInvite
-    from hybridp.public.vector_randomisers import vector_reports
 
     rng = randomness(seed)
-    limits = _bounds(len(columns), lower, upper, norm, radius)
-    invite = VectorInvite(limits, vector_reports(local, guarantee(epsilon), limits.dimensions, limits.ratio))
+    invite = vector_invite(columns, lower, upper, norm, radius, epsilon, local)
     with progress() as bar:
         bar.add_task("randomising", total=None)
         people = write_reports(

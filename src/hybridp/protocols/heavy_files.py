@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,10 +38,14 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
 
+if TYPE_CHECKING:
+    from hybridp.blend.tally import SlotTally
+
 __all__ = [
     "RecordColumns",
     "combine_reports",
     "publish_heavy",
+    "read_invitation",
     "release_heavy_hitters",
     "write_invitation",
     "write_record_reports",
@@ -208,6 +212,12 @@ def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _
     return study, invite, found, _Record(tuple(columns), tuple(entries), simulated, digest)
 
 
+def read_invitation(file: Path) -> tuple[int, str]:
+    """How many slots an invitation has, and the text that stands beside every answer to it."""
+    _, invite, _, about = _read_invitation(file)
+    return len(invite.head), about.text
+
+
 def _opt_in(stated: dict[str, Any], study: HeavyStudy) -> OptInCounts:
     full = HeadList(study.depth, tuple(tuple(s) for s in stated["slots"]))
     shown = np.array([math.nan if x is None else x for x in stated["discovered"]], dtype=np.float64)
@@ -273,10 +283,11 @@ def _scalar_reports(slots: Any, invite: Invitation, rng: Randomness) -> Any:
 
 
 def combine_reports(
-    path: str | PathLike[str],
+    path: str | PathLike[str] | None,
     invite_file: Path,
     *,
     table: str | None = None,
+    tally: SlotTally | None = None,
     ledger: Ledger | None = None,
     level: float | None = None,
     asked: HeavyStudy | None = None,
@@ -285,26 +296,36 @@ def combine_reports(
 
     The reports to one invitation are charged once, however often they are combined. Where they name the invitation
     that they answer (a column `invitation`), it must be this one. `asked` is refused when it promises something else.
-    `level` is the invitation's unless given.
+    `level` is the invitation's unless given. A `tally` of the reports stands in for a file of them, `path` being None.
     """
     study, invite, found, about = _read_invitation(invite_file)
+    must((path is None) == (tally is not None), "file", "must be left out with a tally, and only then", path)
     if asked is not None:
         _same_depth(asked.depth, study.depth)
         for name in ("epsilon", "delta"):
             stated, wanted = getattr(study.guarantee, name), getattr(asked.guarantee, name)
             must(stated == wanted, name, f"must be {stated:g}, as in the invitation", wanted)
+    if tally is not None:
+        tally.origin.stands_in(about.text, None)
+        slots = len(invite.head)
+        must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
     collection = f"heavy hitters: {', '.join(about.columns)}; invitation {about.text}"
-    with (
-        spending(ledger, _charges(study, trusted=False, local=True, collection=collection)) as entries,
-        curator.open_rows(path, table=table) as rows,
-    ):
-        answered = curating.answered(rows, "invitation", (about.text, about.text + _SIMULATED))
-        counts = curating.reported(rows, "report", len(invite.head))
-        told = SlotReports(int(counts.sum()), counts)
+    with spending(ledger, _charges(study, trusted=False, local=True, collection=collection)) as entries:
+        if tally is not None:
+            told, drawn = tally.summary(), tally.origin.simulated
+        else:
+            told, drawn = _told(path or "", table, about.text, len(invite.head))
         _, estimates = blender.trim(found, study)
-        drawn = about.text + _SIMULATED in answered
         both = (*about.entries, *entries)
         return publish_heavy(study, found, invite, estimates, told, told.people, both, about.simulated, drawn, level)
+
+
+def _told(path: str | PathLike[str], table: str | None, text: str, slots: int) -> tuple[SlotReports, bool]:
+    """The reports of a file to the invitation with this text, and whether some say that they were simulated."""
+    with curator.open_rows(path, table=table) as rows:
+        answered = curating.answered(rows, "invitation", (text, text + _SIMULATED))
+        counts = curating.reported(rows, "report", slots)
+    return SlotReports(int(counts.sum()), counts), text + _SIMULATED in answered
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------

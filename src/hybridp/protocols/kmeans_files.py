@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import curator
+from hybridp.blend.tally import SlotTally
 from hybridp.curator.kmeans import PointQuery, check_points, store_points
 from hybridp.device.kmeans import answer_map
 from hybridp.errors import InvalidInput, UnusableRows, must
@@ -74,6 +75,7 @@ def release_kmeans(
     simulate_local: bool = False,
     reports: Path | None = None,
     invite: Path | None = None,
+    tally: SlotTally | None = None,
     ledger: Ledger | None = None,
     purpose: str = "kmeans",
     collection: str | None = None,
@@ -81,17 +83,23 @@ def release_kmeans(
 ) -> KMeansRelease:
     """Release centres from a table of trusted points.
 
-    Local people come in as `reports` that answer the invitation `invite`, or, for a trial, as raw rows that are
-    randomised here (`simulate_local`). The ledger is charged before a row is read. Guarantee: as `study.guarantee`
-    says for trusted people, epsilon-DP for each local report.
+    Local people come in as `reports` that answer the invitation `invite`, or as a `tally` of them, or, for a trial, as
+    raw rows that are randomised here (`simulate_local`). The ledger is charged before a row is read. Guarantee: as
+    `study.guarantee` says for trusted people, epsilon-DP for each local report.
     """
     rng = secure() if rng is None else rng
-    must((reports is None) == (invite is None), "reports", "must be given together with the invitation", reports)
-    must(not (simulate_local and reports), "reports", "must not go with simulated local people", reports)
+    must(reports is None or tally is None, "reports", "must not go with a tally of them", reports)
+    told = reports if tally is None else "a tally"
+    must((told is None) == (invite is None), "reports", "must be given together with the invitation", told)
+    must(not (simulate_local and told), "reports", "must not go with simulated local people", told)
     asked = None
     if invite is not None:
         must(study.method == "improved", "method", "must be improved with reports that answer a map", study.method)
         asked = _same_study(invite, study, columns)
+        if tally is not None:
+            collection = tally.origin.stands_in(asked[1], collection)
+            cells = asked[0].grid.cells
+            must(len(tally.counts) == cells, "tally", f"must count the {cells} cells", len(tally.counts))
     uses_local = study.method != "tcm" and (simulate_local or asked is not None)
     groups = ("trusted", "local") if uses_local else ("trusted",)
     which = {} if asked is None else {"reports": asked[1]}
@@ -107,9 +115,12 @@ def release_kmeans(
         trusted = store_points(rows, query, "trusted") if people[0] else None
         local: Any = None
         plan = None
-        if asked is not None and reports is not None:
+        if asked is not None:
             grid, text = asked[0].grid, asked[1]
-            local, simulated = _read_reports(reports, grid.cells, text)
+            if tally is not None:
+                local, simulated = _Told(np.array(tally.counts, dtype=np.int64)), tally.origin.simulated
+            elif reports is not None:
+                local, simulated = _read_reports(reports, grid.cells, text)
             people = people[0], local.people
             plan = plan_with_map(
                 study.guarantee,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hybridp import curator
 from hybridp.blend.mean import Blend, Rule, blend
@@ -31,6 +31,9 @@ from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import GroupEstimate, MeanRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+
+if TYPE_CHECKING:
+    from hybridp.blend.tally import MeanTally
 
 __all__ = ["MeanStudy", "noise_level", "publish_mean", "release_mean", "spending"]
 
@@ -114,6 +117,7 @@ def release_mean(
     ledger: Ledger | None = None,
     purpose: str = "mean",
     collection: str | None = None,
+    tally: MeanTally | None = None,
     rng: Randomness | None = None,
 ) -> MeanRelease:
     """Release the mean of a table of trusted values and local reports.
@@ -121,15 +125,22 @@ def release_mean(
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
     one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
     local rows are raw and are randomised here: a trial, and marked as such. `collection` names the set of local
-    reports, which are then charged once, however often they are used; without a name, at every release.
+    reports, which are then charged once, however often they are used; without a name, at every release. A `tally`
+    stands in for the local rows: the table then holds trusted people only.
     """
     rng = secure() if rng is None else rng
     invite, noise = study.invite, study.sum_noise
+    if tally is not None:
+        must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
+        collection = tally.origin.stands_in(invite.text, collection)
     with spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local)
         local = totals.local
         if simulate_local:
             local = curating.simulate_local(rows, columns, invite, rng=rng)
+        if tally is not None:
+            tally.origin.stands_in(invite.text, collection, local_rows=local.people)
+            local = tally.summary()
         trusted: TrustedSummary | None = None
         if study.rule.name == "full-lm":
             if totals.trusted_people:
@@ -142,7 +153,7 @@ def release_mean(
             None if study.rule.name == "tcm-only" else local,
             trusted_people=totals.trusted_people,
             entries=tuple(entries),
-            simulated_local=totals.simulated_reports,
+            simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
             rng=rng,
         )
 

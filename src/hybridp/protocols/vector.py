@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
 from hybridp.release.vector import VectorGroup, VectorMeanRelease
 from hybridp.tables.vector_reports import write_vector_reports
+
+if TYPE_CHECKING:
+    from hybridp.blend.tally import VectorTally
 
 __all__ = ["VectorStudy", "add_up", "publish_vector_mean", "release_vector_mean", "write_reports"]
 
@@ -121,24 +125,33 @@ def release_vector_mean(
     ledger: Ledger | None = None,
     purpose: str = "vector mean",
     collection: str | None = None,
+    tally: VectorTally | None = None,
     rng: Randomness | None = None,
 ) -> VectorMeanRelease:
     """Release the mean vector of a table of trusted values and local reports.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's whole
     vector, one record a person. Local people: the guarantee of their own report, against everyone. With
-    `simulate_local` local rows are raw and randomised here: a trial, and marked as such.
+    `simulate_local` local rows are raw and randomised here: a trial, and marked as such. A `tally` stands in for the
+    local rows: the table then holds trusted people only.
     """
     rng = secure() if rng is None else rng
     d = study.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
     invite, noise = study.invite, study.sum_noise
+    if tally is not None:
+        must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
+        must(tally.columns == columns.values, "tally", "must hold reports on these columns", ", ".join(tally.columns))
+        collection = tally.origin.stands_in(invite.text, collection)
     with spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local)
         local = totals.local
         if simulate_local:
             for steps in curating.local_steps(rows, columns, invite):
                 local = _joined(local, add_up(reach_reports(steps, invite, rng=rng), invite))
+        if tally is not None:
+            tally.origin.stands_in(invite.text, collection, local_rows=local.people)
+            local = tally.summary()
         trusted: VectorSum | None = None
         if totals.trusted_people and study.estimator != "lm-only":
             trusted = curating.release_sum(totals, noise, study.bounds, rng=rng)
@@ -149,7 +162,7 @@ def release_vector_mean(
             None if study.estimator == "tcm-only" else local,
             trusted_people=totals.trusted_people,
             entries=tuple(entries),
-            simulated_local=totals.simulated_reports,
+            simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
             rng=rng,
         )
 

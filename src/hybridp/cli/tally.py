@@ -1,0 +1,188 @@
+"""`hybridp tally`: local reports added up as they come, in a state that can be merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hybridp.cli.common import emit, json_option, note, progress, spread, table_option
+from hybridp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from hybridp.blend.tally import Tally
+
+__all__ = ["add", "merge", "show", "standing_in", "tally_option"]
+
+tally_option = click.option(
+    "--tally",
+    "tally_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A tally of local reports (`hybridp tally add`) in place of the local rows.",
+)
+_STATE = click.Path(dir_okay=False, path_type=Path)
+_LOCAL = ["best", "per-coordinate", "sampling", "unit-vector"]
+
+
+@click.command("add", cls=spread("--columns", "--lower", "--upper"))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--state", type=_STATE, required=True, help="The tally; a missing one is created.")
+@click.option("--report", default="report", show_default=True, help="The column with the reports.")
+@click.option("--trust", help="The column with trusted/local; only local rows are read. Without it, all rows.")
+@click.option("--epsilon-column", help="The column with each person's own epsilon, where reports were made with it.")
+@click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once.")
+@click.option("--invite", type=_STATE, help="A new tally of records or points: the invitation that reports answer.")
+@click.option("--columns", multiple=True, help="A new tally of vectors: their columns, one after another.")
+@click.option("--lower", type=float, multiple=True, help="With --columns: lower bounds, one for all or each.")
+@click.option("--upper", type=float, multiple=True, help="With --columns: upper bounds, one for all or each.")
+@click.option("--norm", type=click.Choice(["l1", "l2"]), help="With --columns: as for the devices.")
+@click.option("--radius", type=float, help="With --norm: its radius, in half-ranges of the bounds.")
+@click.option("--epsilon", type=float, help="With --columns: what every person is promised.")
+@click.option(
+    "--local", type=click.Choice(_LOCAL), default="best", show_default=True, help="With --columns: the report."
+)
+@table_option
+@json_option
+def add(
+    files: tuple[Path, ...],
+    state: Path,
+    report: str,
+    trust: str | None,
+    epsilon_column: str | None,
+    collection: str | None,
+    invite: Path | None,
+    columns: tuple[str, ...],
+    lower: tuple[float, ...],
+    upper: tuple[float, ...],
+    norm: Any,
+    radius: float | None,
+    epsilon: float | None,
+    local: Any,
+    table_name: str | None,
+    as_json: bool,
+) -> None:
+    """Add files of reports to a tally: all of them, or none.
+
+    FILE is what `hybridp randomise`, `randomise-vector`, `randomise-records` or `randomise-points` wrote. The state
+    holds counts and exact sums, whatever the number of reports; a file that it has already is refused.
+    """
+    from hybridp.protocols import tally as protocol
+
+    where = protocol.ReportColumns(report, trust, epsilon_column, table_name)
+    before = protocol.load_tally(state) if state.exists() else None
+    wanted: Tally | None = None
+    if columns:
+        from hybridp.cli.vector import vector_invite
+
+        if epsilon is None:
+            raise InvalidInput("`epsilon` must be given with --columns. Got none.")
+        asked = vector_invite(columns, lower, upper, norm, radius, epsilon, local)
+        wanted = protocol.vector_tally(asked, columns, collection=collection)
+    elif lower or upper or norm or radius is not None or epsilon is not None:
+        raise InvalidInput("`columns` must be given with bounds and a promise: other reports name theirs. Got none.")
+    elif invite is not None:
+        wanted = protocol.invitation_tally(invite, collection=collection)
+    elif before is None:
+        wanted = protocol.number_tally(files[0], where, collection=collection)
+    start = _agreed(before, wanted, collection)
+    found = start
+    with progress() as bar:
+        task = bar.add_task("adding up", total=len(files))
+        for file in files:
+            found = protocol.add_file(found, file, where)
+            bar.advance(task)
+    protocol.save_tally(found, state, before=before)
+    document = {**_about(found), "state": str(state), "added": found.people - start.people}
+    if as_json:
+        emit(document)
+        return
+    _warn(found)
+    click.echo(f"{document['added']:,} reports added to {state}, which holds {found.people:,}.")
+
+
+def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) -> Tally:
+    """The tally to add to. What the command line says of one that exists must be true of it."""
+    if before is None:
+        assert wanted is not None
+        return wanted
+    same = wanted is None or (wanted.kind, wanted.origin.mechanism) == (before.kind, before.origin.mechanism)
+    if not same or getattr(wanted, "columns", None) not in (None, getattr(before, "columns", None)):
+        raise InvalidInput("`state` must be a tally of the mechanism and columns given. Got another's.")
+    if collection not in (None, before.origin.collection):
+        raise InvalidInput(f"`collection` must be {before.origin.collection}, as in the tally. Got {collection}.")
+    return before
+
+
+@click.command("merge")
+@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="STATE...")
+@click.option("--out", type=_STATE, required=True, help="Where the merged tally goes; a new file.")
+@json_option
+def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
+    """Merge tallies of one mechanism and collection, in any order and grouping: the result is the same to the bit."""
+    from functools import reduce
+
+    from hybridp.blend.tally import merge as merged
+    from hybridp.protocols.tally import load_tally, save_tally
+
+    if out.exists():
+        raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
+    found = reduce(merged, [load_tally(file) for file in files])
+    save_tally(found, out)
+    document = {**_about(found), "out": str(out), "merged": len(files)}
+    if as_json:
+        emit(document)
+        return
+    _warn(found)
+    click.echo(f"{len(files)} tallies with {found.people:,} reports merged into {out}.")
+
+
+@click.command("show")
+@click.argument("state", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+def show(state: Path, as_json: bool) -> None:
+    """What a tally holds: how many reports, by which mechanism, in how many batches."""
+    from hybridp.protocols.tally import load_tally
+
+    found = load_tally(state)
+    document = {**_about(found), "state": str(state), "bytes": state.stat().st_size}
+    if as_json:
+        emit({**document, "batch_names": sorted(found.origin.batches)})
+        return
+    _warn(found)
+    for name in ("kind", "people", "mechanism", "collection", "batches", "entries", "bytes"):
+        value = document[name]
+        click.echo(
+            f"{name:<11}{value:,}" if isinstance(value, int) else f"{name:<11}{'none' if value is None else value}"
+        )
+
+
+def _about(found: Tally) -> dict[str, Any]:
+    """What may be said of a tally; its sums are for a release to publish."""
+    state = getattr(found, "columns", None) or getattr(found, "groups", None) or getattr(found, "counts", None) or (0,)
+    return {
+        "kind": found.kind,
+        "people": found.people,
+        "mechanism": found.origin.mechanism,
+        "collection": found.origin.collection,
+        "simulated": found.origin.simulated,
+        "batches": len(found.origin.batches),
+        "entries": len(state),
+    }
+
+
+def _warn(found: Tally) -> None:
+    if found.origin.simulated:
+        note("SIMULATED: reports in this tally come from a seeded generator and protect nobody.")
+
+
+def standing_in(file: Path | None, kind: str) -> Any:
+    """The tally that a release names, of the kind that it needs; None without a file."""
+    from hybridp.protocols.tally import load_tally
+
+    if file is None:
+        return None
+    found = load_tally(file)
+    if found.kind != kind:
+        raise InvalidInput(f"`tally` must be of the kind {kind} for this release. Got {found.kind}.")
+    return found

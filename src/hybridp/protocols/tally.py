@@ -1,0 +1,310 @@
+"""Device reports from files into a tally, and a tally in place of the local rows of a release.
+
+A file of reports is read once, some rows at a time, and forgotten: what stays is the tally. The file's SHA-256 is the
+name of its batch, so that the same file is not added twice under whatever name; a file that holds some of the same
+reports beside others is not recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import curator
+from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, tally_from_dict
+from hybridp.blend.tally_origin import SIMULATED, bounds_in, invite_in
+from hybridp.curator import personal as curating
+from hybridp.curator.mean import Columns
+from hybridp.errors import InvalidInput, UnusableRows, must
+from hybridp.ledger import Ledger
+from hybridp.protocols import personal as own
+from hybridp.protocols.mean import spending
+from hybridp.public.messages import OWN_EPSILON, WeightedSum, own_epsilon_text
+from hybridp.public.vector import VectorInvite
+from hybridp.randomness import Randomness, secure
+from hybridp.release.mean import MeanRelease
+from hybridp.tables.columns import slot_counts
+from hybridp.tables.engine import answers, arrays, stream
+from hybridp.tables.source import VIEW, Rows
+
+__all__ = [
+    "ReportColumns",
+    "add_file",
+    "invitation_tally",
+    "load_tally",
+    "number_tally",
+    "release_personal_tally",
+    "save_tally",
+    "vector_tally",
+]
+
+_CHUNK = 2**20  # numbers at a time
+
+
+@dataclass(frozen=True, slots=True)
+class ReportColumns:
+    """Where a file has its reports. With `trust` only rows labelled `local` are read; without it, every row is."""
+
+    report: str = "report"
+    trust: str | None = None
+    epsilon: str | None = None
+    table: str | None = None
+
+    @property
+    def mechanism(self) -> str:
+        return f"{self.report}_mechanism"
+
+
+# --- the state as a file ----------------------------------------------------------------------------------------------
+
+
+def load_tally(file: str | PathLike[str]) -> Tally:
+    """A tally from its JSON document, every rule of which is checked."""
+    try:
+        document = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        raise InvalidInput(f"`tally` must name a file that `hybridp tally` wrote. Got {file}.") from None
+    return tally_from_dict(document)
+
+
+def save_tally(tally: Tally, file: str | PathLike[str], *, before: Tally | None = None) -> None:
+    """Write the document, which appears as a whole or not at all.
+
+    `before` is the tally that the file held when this work began, None where there was no file: a file that changed in
+    between is left alone, because another's reports would be lost. Whoever adds at the same time keeps a tally of
+    their own and merges.
+    """
+    target = Path(file)
+    must(target.parent.is_dir(), "state", "must lie in an existing folder", target)
+    draft = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
+    try:
+        with draft.open("w", encoding="utf-8") as out:
+            json.dump(tally.to_dict(), out, indent=1, allow_nan=False)
+            out.flush()
+            os.fsync(out.fileno())
+        same = load_tally(target) == before if target.exists() else before is None
+        must(same, "state", "must not change while reports are added to it", target)
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+# --- a new tally ------------------------------------------------------------------------------------------------------
+
+
+def number_tally(
+    path: str | PathLike[str], columns: ReportColumns | None = None, *, collection: str | None = None
+) -> MeanTally | PersonalTally:
+    """An empty tally for the mechanism that a file of reports on one number names beside them."""
+    where = columns or ReportColumns()
+    with curator.open_rows(path, table=where.table) as rows:
+        text, _ = _mechanism(rows, where)
+    if text is None:
+        raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
+    if text.startswith(OWN_EPSILON):
+        return PersonalTally.empty(bounds_in(text), collection)
+    return MeanTally.empty(invite_in(text), collection)
+
+
+def vector_tally(invite: VectorInvite, names: tuple[str, ...], *, collection: str | None = None) -> VectorTally:
+    """An empty tally for reports on these columns."""
+    return VectorTally.empty(invite, names, collection)
+
+
+def invitation_tally(invite: Path, *, collection: str | None = None) -> SlotTally:
+    """An empty tally for answers to an invitation: to a head list, or to a map of K-means."""
+    from hybridp.protocols import heavy_files, kmeans_files
+
+    try:
+        slots, text = heavy_files.read_invitation(invite)
+        return SlotTally.empty(text, slots, "heavy-hitters", collection)
+    except InvalidInput:
+        _, asked, _, text = kmeans_files.read_invitation(invite)
+        return SlotTally.empty(text, asked.grid.cells, "kmeans", collection)
+
+
+# --- a file of reports ------------------------------------------------------------------------------------------------
+
+
+def add_file(tally: Tally, path: str | PathLike[str], columns: ReportColumns | None = None) -> Tally:
+    """The tally with the reports of a file, whose mechanism must be the tally's and whose content must be new to it."""
+    where = columns or ReportColumns()
+    batch = _fingerprint(path, where)
+    with curator.open_rows(path, table=where.table) as rows:
+        if isinstance(tally, SlotTally) and tally.task == "heavy-hitters":
+            simulated = _answers(rows, "invitation", tally.origin.mechanism, where)
+        else:
+            text, simulated = _mechanism(rows, where)
+            if text not in (None, tally.origin.mechanism):
+                raise UnusableRows(f"Column `{where.mechanism}` must name the mechanism of the tally in every row.")
+        # The batch is refused before its rows are read.
+        ready = tally.origin.adding(batch, simulated=simulated)
+        if isinstance(tally, SlotTally):
+            must(where.trust is None, "trust", "must be left out: a file of answers holds nothing else", where.trust)
+            return replace(tally, origin=ready).add_counts(slot_counts(rows, where.report, len(tally.counts)))
+        if isinstance(tally, MeanTally):
+            return _add_numbers(replace(tally, origin=ready), rows, where)
+        if isinstance(tally, PersonalTally):
+            return _add_personal(replace(tally, origin=ready), rows, where)
+        return _add_vectors(replace(tally, origin=ready), rows, where)
+
+
+def _fingerprint(path: str | PathLike[str], where: ReportColumns) -> str:
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]
+    except OSError:
+        raise InvalidInput(f"`file` must be a file of reports that can be read. Got {os.fspath(path)}.") from None
+    return f"sha256:{digest}" + ("" if where.table is None else f" table {where.table}")
+
+
+def _add_numbers(tally: MeanTally, rows: Rows, where: ReportColumns) -> MeanTally:
+    for part in _parts(rows, (where.report,), where, _CHUNK):
+        tally = tally.add(_whole(part[where.report], where.report))
+    return tally
+
+
+def _add_personal(tally: PersonalTally, rows: Rows, where: ReportColumns) -> PersonalTally:
+    if where.epsilon is None:
+        raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
+    for part in _parts(rows, (where.report, where.epsilon), where, _CHUNK):
+        asked = _whole(part[where.epsilon], where.epsilon, finite=False)
+        told = part[where.report]
+        told[asked == 0] = tally.bounds.centre  # who asked for silence need not have a report
+        tally = tally.add(_whole(told, where.report), asked)
+    return tally
+
+
+def _add_vectors(tally: VectorTally, rows: Rows, where: ReportColumns) -> VectorTally:
+    names = tuple(f"{name}_report" for name in tally.columns)
+    for part in _parts(rows, names, where, max(1, _CHUNK // len(names))):
+        told = np.ma.stack([part[name] for name in names], axis=1)
+        bad = ~np.isfinite(told.data) & ~np.ma.getmaskarray(told)
+        if bool(bad.any()):
+            raise UnusableRows(f"Columns `{names[0]}` and following must hold finite numbers or nothing.")
+        tally = tally.add(np.ma.filled(told, np.nan))
+    return tally
+
+
+def _whole(told: Any, name: str, *, finite: bool = True) -> NDArray[np.float64]:
+    """Every row has a number."""
+    x: NDArray[np.float64] = np.asarray(np.ma.getdata(told), dtype=np.float64)
+    if np.ma.is_masked(told) or not bool(np.isfinite(x).all() if finite else (~np.isnan(x)).all()):
+        raise UnusableRows(f"Column `{name}` must hold a number in every row that is read.")
+    return x
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def _read(rows: Rows, fields: list[Any], where: ReportColumns) -> Any:
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, labelled
+
+    query = exp.select(*fields).from_(VIEW)
+    return query if where.trust is None else query.where(labelled(column(where.trust), "local"))
+
+
+def _parts(rows: Rows, names: tuple[str, ...], where: ReportColumns, chunk: int) -> Iterator[dict[str, Any]]:
+    """The columns as masked doubles, some rows at a time; text that is no number is refused."""
+    from hybridp.tables.sql import column, named, not_a_number, number
+
+    fields = []
+    for i, name in enumerate(names):
+        rows.need("report", name)
+        value = number(column(name), is_text=rows.is_text(name))
+        fields += [named(value, f"n{i}"), named(not_a_number(column(name), value), f"text{i}")]
+    for part in stream(rows, _read(rows, fields, where), chunk):
+        for i, name in enumerate(names):
+            if bool(np.any(part[f"text{i}"])):
+                raise UnusableRows(f"Column `{name}` must hold numbers.")
+        yield {name: np.ma.asarray(part[f"n{i}"], dtype=np.float64).copy() for i, name in enumerate(names)}
+
+
+def _mechanism(rows: Rows, where: ReportColumns) -> tuple[str | None, bool]:
+    """The text of the one mechanism that reports name (None without reports), and whether some say SIMULATED."""
+    _check_labels(rows, where)
+    texts = _texts(rows, where.mechanism, where)
+    plain = {text.removesuffix(SIMULATED) for text in texts if isinstance(text, str)}
+    if None in texts or len(plain) > 1:
+        raise UnusableRows(f"Column `{where.mechanism}` must name one mechanism, the same in every row that is read.")
+    return next(iter(plain), None), any(text != text.removesuffix(SIMULATED) for text in texts)
+
+
+def _answers(rows: Rows, name: str, text: str, where: ReportColumns) -> bool:
+    """Whether some answers say SIMULATED; one to another invitation is refused."""
+    texts = _texts(rows, name, where)
+    if not texts <= {text, text + SIMULATED}:
+        raise UnusableRows(f"Column `{name}` must name the invitation of the tally in every row.")
+    return text + SIMULATED in texts
+
+
+def _texts(rows: Rows, name: str, where: ReportColumns) -> set[Any]:
+    """Up to three different texts of a public column."""
+    from hybridp.tables.sql import cast, column, named
+
+    rows.need("report", name)
+    query = _read(rows, [named(cast(column(name), "text"), "text")], where).distinct().limit(3)
+    return {*np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist()}
+
+
+def _check_labels(rows: Rows, where: ReportColumns) -> None:
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, count_if, labelled, named
+
+    if where.trust is None:
+        return
+    rows.need("trust", where.trust)
+    label = column(where.trust)
+    known = exp.or_(labelled(label, "trusted"), labelled(label.copy(), "local"))
+    every = named(exp.Count(this=exp.Star()), "every")
+    (found,) = answers(rows, exp.select(every, named(count_if(exp.paren(known)), "known")).from_(VIEW))
+    if found["every"] and found["known"] != found["every"]:
+        raise UnusableRows(f"Column `{where.trust}` must hold `trusted` or `local` in every row.")
+
+
+# --- a release --------------------------------------------------------------------------------------------------------
+
+
+def release_personal_tally(
+    path: str | PathLike[str],
+    study: own.PersonalStudy,
+    columns: Columns,
+    epsilon_column: str,
+    tally: PersonalTally,
+    *,
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = "mean",
+    collection: str | None = None,
+    rng: Randomness | None = None,
+) -> MeanRelease:
+    """As `release_personal_mean`, for a file of trusted rows and a tally of the local people's reports."""
+    rng = secure() if rng is None else rng
+    collection = tally.origin.stands_in(own_epsilon_text(study.bounds), collection)
+    charges = study.charges(purpose, collection)
+    with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
+        totals, _ = curating.read(rows, columns, epsilon_column, study.bounds)
+        tally.origin.stands_in(tally.origin.mechanism, collection, local_rows=int(totals.local_people.sum()))
+        reports = tally.summary()
+        spread = own.learned_spread(study, reports)
+        epsilons = totals.trusted_epsilons * study.share
+        trusted: WeightedSum | None = None
+        if bool((epsilons > 0).any()):
+            weights = own.trusted_weights(study, epsilons, totals.trusted_people, spread)
+            trusted = curating.release_weighted_sum(
+                epsilons, totals.trusted_people, totals.trusted_level_sums, weights, rng=rng
+            )
+        people, drawn = totals.trusted_people, tally.origin.simulated
+        return own.publish_personal_mean(study, trusted, epsilons, people, reports, spread, tuple(entries), drawn, rng)

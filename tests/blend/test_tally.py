@@ -1,0 +1,430 @@
+"""Tallies: the laws of merging, to the bit, for every kind; a bounded state; what is refused."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridp.blend import personal as personal_blending
+from hybridp.blend.mean import Rule, blend
+from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, merge, tally_from_dict
+from hybridp.blend.tally_origin import MOST_BATCHES, Origin, bounds_in, invite_in
+from hybridp.blend.tally_sums import NOTHING, Sums, exact_sums
+from hybridp.blend.vector import blend_vectors
+from hybridp.device.mean import randomise_many
+from hybridp.device.personal import randomise_own
+from hybridp.device.vector import randomise_vectors
+from hybridp.errors import InvalidInput
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.messages import Invite
+from hybridp.public.randomisers import LOCAL_NAMES, Piecewise, piecewise, randomiser
+from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES, vector_reports
+from hybridp.randomness import seeded
+
+BOUNDS = Bounds(-3, 57)
+INVITE = Invite(BOUNDS, randomiser("best", PureDP(1.0)))
+BOX = VectorBounds.of([0, -1, 100], [10, 1, 100_000])
+MANY = VectorInvite(BOX, vector_reports("sampling", PureDP(3.0), 3, BOX.ratio))
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+# --- exact sums ---
+
+
+@settings(deadline=None)
+@given(st.lists(FINITE, max_size=40))
+def test_sums_are_those_of_rational_arithmetic(values: list[float]) -> None:
+    (found,) = exact_sums(np.array(values, dtype=np.float64))
+    exact = [Fraction(v) for v in values]
+    assert found.people == len(values)
+    assert found.total == sum(exact)
+    assert found.squares == sum(x * x for x in exact)
+    if values:
+        assert (found.least, found.most) == (min(values), max(values))
+    assert Sums.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(FINITE, min_size=1, max_size=5), min_size=1, max_size=8))
+def test_segments_are_added_apart(parts: list[list[float]]) -> None:
+    starts = np.cumsum([0, *(len(part) for part in parts[:-1])])
+    found = exact_sums(np.array([v for part in parts for v in part]), starts)
+    assert found == [exact_sums(np.array(part))[0] for part in parts]
+
+
+def test_blocks_do_not_show() -> None:
+    x = np.random.default_rng(5).standard_normal(100_003) * 1e5
+    starts = np.array([0, 1, 32_768, 32_769, 70_000])
+    assert reduce(lambda a, b: a + b, exact_sums(x, starts), NOTHING) == exact_sums(x)[0]
+    assert float(exact_sums(x)[0].total) == math.fsum(x)
+
+
+def test_the_sum_of_doubles_would_tell_the_order() -> None:
+    """The control: what is not exact fails the law."""
+    x = np.random.default_rng(5).standard_normal(1001) * 1e5
+    halves = float(np.sum(x[:500])) + float(np.sum(x[500:]))
+    turned = float(np.sum(x[::-1]))
+    assert len({float(np.sum(x)), halves, turned}) > 1
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
+def test_moving_the_sums_is_moving_the_numbers(values: list[float], centre: float, half: float) -> None:
+    (found,) = exact_sums(np.array(values))
+    moved = [(Fraction(v) - Fraction(centre)) / Fraction(half) for v in values]
+    assert found.moved(centre, half) == (float(sum(moved)), float(sum(m * m for m in moved)))
+
+
+# --- every kind ---
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An empty tally, reports for it (one a row), how rows are added, and an estimate that uses them."""
+
+    empty: Tally
+    rows: np.ndarray[Any, Any]
+    add: Callable[..., Any]
+    estimate: Callable[[Any], Any]
+
+
+def _mean() -> Kind:
+    sent = randomise_many(np.linspace(0, 50, 200), INVITE, rng=seeded(1))
+    return Kind(
+        MeanTally.empty(INVITE, "spring"),
+        sent,
+        lambda tally, rows, **named: tally.add(rows, **named),
+        lambda tally: blend(None, tally.summary(), Rule("lm-only")),
+    )
+
+
+def _vector() -> Kind:
+    values = np.random.default_rng(2).uniform(BOX.from_unit(np.full(3, -1.0)), BOX.from_unit(np.ones(3)), (200, 3))
+    return Kind(
+        VectorTally.empty(MANY, ("a", "b", "c"), "spring"),
+        randomise_vectors(values, MANY, rng=seeded(2)),
+        lambda tally, rows, **named: tally.add(rows, **named),
+        lambda tally: blend_vectors(None, tally.summary(), (Rule("lm-only"),), BOX.reach),
+    )
+
+
+def _personal() -> Kind:
+    epsilons = np.resize([0.0, 0.5, 3.0, math.inf, 1e-4], 200)
+    sent = randomise_own(BOUNDS.levels(np.linspace(0, 50, 200)), epsilons, BOUNDS, rng=seeded(3))
+    return Kind(
+        PersonalTally.empty(BOUNDS, "spring"),
+        np.stack([sent, epsilons], axis=1),
+        lambda tally, rows, **named: tally.add(rows[:, 0], rows[:, 1], **named),
+        lambda tally: personal_blending.combine(
+            None, np.zeros(0), tally.summary(), personal_blending.learn_variance(tally.summary())
+        ),
+    )
+
+
+def _slots() -> Kind:
+    return Kind(
+        SlotTally.empty("0123456789abcdef", 7, "heavy-hitters", "spring"),
+        np.random.default_rng(4).integers(0, 7, 200),
+        lambda tally, rows, **named: tally.add(rows, **named),
+        lambda tally: tuple(tally.summary().counts.tolist()),
+    )
+
+
+KINDS = {"mean": _mean(), "vector": _vector(), "personal": _personal(), "slots": _slots()}
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def _bits(found: Any) -> str:
+    return json.dumps(found.to_dict())
+
+
+@every_kind
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_split_of_any_order_is_one_add(kind: Kind, data: st.DataObject) -> None:
+    rows = kind.rows[data.draw(st.permutations(range(len(kind.rows))).map(np.array))]
+    cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=6).map(sorted))
+    parts = [kind.add(kind.empty, part) for part in np.split(rows, cuts)]
+    order = data.draw(st.permutations(parts))
+    whole = kind.add(kind.empty, kind.rows)
+    merged = reduce(merge, order)
+    assert merged == whole
+    assert _bits(merged) == _bits(whole)
+    # One report after another, in the same state.
+    grown = reduce(kind.add, np.split(rows, cuts), kind.empty)
+    assert _bits(grown) == _bits(whole)
+    assert repr(kind.estimate(merged)) == repr(kind.estimate(whole))
+
+
+@every_kind
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_merging_is_associative_and_commutative_with_an_identity(kind: Kind, data: st.DataObject) -> None:
+    def part(name: str) -> Any:
+        rows = kind.rows[data.draw(st.lists(st.integers(0, 199), max_size=8).map(lambda i: np.array(i, dtype=int)))]
+        return kind.add(kind.empty, rows, batch=name, simulated=data.draw(st.booleans()))
+
+    a, b, c = part("a"), part("b"), part("c")
+    assert _bits((a + b) + c) == _bits(a + (b + c))
+    assert _bits(a + b) == _bits(b + a)
+    assert _bits(merge(a, kind.empty)) == _bits(merge(kind.empty, a)) == _bits(a)
+    assert (a + b).origin.simulated == (a.origin.simulated or b.origin.simulated)
+    assert (a + b + c).origin.batches == {"a", "b", "c"}
+
+
+@every_kind
+def test_the_document_holds_everything(kind: Kind) -> None:
+    for tally in (kind.empty, kind.add(kind.empty, kind.rows, batch="one", simulated=True)):
+        found = tally_from_dict(json.loads(json.dumps(tally.to_dict(), allow_nan=False)))
+        assert found == tally
+        assert found.people == tally.people
+
+
+@every_kind
+def test_the_state_does_not_grow_with_the_reports(kind: Kind) -> None:
+    """500 times the reports add a few digits to each count and sum, and no entry."""
+    few, many = (kind.add(kind.empty, np.repeat(kind.rows, times, axis=0)) for times in (1, 500))
+    assert many.people == 500 * few.people
+    assert len(_bits(many)) < len(_bits(few)) * 1.3
+    grown = few
+    for _ in range(30):
+        grown = grown + grown
+    assert grown.people == 2**30 * few.people
+    assert len(_bits(grown)) < len(_bits(few)) * 2
+
+
+@every_kind
+def test_a_batch_is_added_once(kind: Kind) -> None:
+    one = kind.add(kind.empty, kind.rows[:3], batch="monday")
+    with pytest.raises(InvalidInput, match="`batch` must not be in the tally yet"):
+        kind.add(one, kind.rows[3:5], batch="monday")
+    with pytest.raises(InvalidInput, match="must share no batch"):
+        one + one
+    two = kind.add(kind.empty, kind.rows[3:5], batch="tuesday")
+    with pytest.raises(InvalidInput, match=r"must share no batch.*Got monday\."):
+        merge(one + two, one)
+    # What has no name cannot be recognised, and is documented so.
+    silent = kind.add(kind.empty, kind.rows[:3])
+    assert (silent + silent).people == 6
+
+
+# --- what is refused ---
+
+
+def test_strangers_are_not_merged() -> None:
+    mean = MeanTally.empty(INVITE)
+    other = MeanTally.empty(Invite(BOUNDS, randomiser("best", PureDP(2.0))))
+    wider = MeanTally.empty(Invite(Bounds(-3, 58), INVITE.randomiser))
+    named = MeanTally.empty(INVITE, "spring")
+    slots = SlotTally.empty("one", 3, "heavy-hitters")
+    vectors = VectorTally.empty(MANY, ("a", "b", "c"))
+    for a, b, why in [
+        (mean, other, "one mechanism"),
+        (mean, wider, "one mechanism"),
+        (mean, named, "the collection spring"),
+        (named, MeanTally.empty(INVITE, "autumn"), "autumn"),
+        (mean, slots, "of one kind"),
+        (slots, SlotTally.empty("two", 3, "heavy-hitters"), "one mechanism"),
+        (slots, SlotTally.empty("one", 4, "heavy-hitters"), "same invitation"),
+        (slots, SlotTally.empty("one", 3, "kmeans"), "same invitation"),
+        (vectors, VectorTally.empty(MANY, ("a", "b", "z")), "same columns"),
+        (PersonalTally.empty(BOUNDS), PersonalTally.empty(Bounds(0, 1)), "one mechanism"),
+    ]:
+        for one, two in ((a, b), (b, a)):
+            with pytest.raises(InvalidInput, match=r"^[^.]*must[^.]*\. Got .*") as said:
+                merge(one, two)
+            assert why in str(said.value)
+
+
+@pytest.mark.parametrize("reports", [[math.nan], [math.inf], [1e9], [[1.0]], [-1e9, 1.0]])
+def test_reports_that_no_device_sends_are_refused(reports: Any) -> None:
+    with pytest.raises(InvalidInput) as said:
+        MeanTally.empty(INVITE).add(reports)
+    assert "1000000000" not in str(said.value)
+    with pytest.raises(InvalidInput):
+        PersonalTally.empty(BOUNDS).add(reports, [1.0] * len(reports))
+
+
+def test_more_reports_that_no_device_sends() -> None:
+    personal, slots = PersonalTally.empty(BOUNDS), SlotTally.empty("one", 3, "kmeans")
+    far = BOUNDS.from_unit(2.5)  # within reach of epsilon 1, not of 8
+    assert personal.add([far], [1.0]).people == 1
+    for epsilons in ([8.0], [-1.0], [math.nan], [1.0, 1.0]):
+        with pytest.raises(InvalidInput):
+            personal.add([far], epsilons)
+    for told in ([3], [-1], [0.5], [[1]]):
+        with pytest.raises(InvalidInput):
+            slots.add(told)
+    with pytest.raises(InvalidInput):
+        slots.add_counts(np.array([1, -1, 0]))
+    vectors = VectorTally.empty(MANY, ("a", "b", "c"))
+    for row in ([math.nan] * 3, [1.0, 0.0, 500.0], [1e9, math.nan, math.nan], [math.inf, math.nan, math.nan], [1.0]):
+        with pytest.raises(InvalidInput):
+            vectors.add([row])
+
+
+def _changes(document: Any) -> list[Any]:
+    """Documents that differ in one leaf, each in a way that nothing honest could."""
+    out = []
+
+    def walk(here: Any, path: tuple[Any, ...]) -> None:
+        inside = here.items() if isinstance(here, dict) else enumerate(here) if isinstance(here, list) else ()
+        for key, value in inside:
+            walk(value, (*path, key))
+        if isinstance(here, bool) or not path:
+            return
+        wrong: list[Any] = []
+        if isinstance(here, int):
+            wrong = [-1, here + 1, str(here)]
+        elif isinstance(here, float):
+            wrong = [math.nan, 1e300, "x"]
+        elif isinstance(here, str):
+            wrong = ["x", here + "0", 5]
+        for new in wrong:
+            changed = copy.deepcopy(document)
+            spot = changed
+            for key in path[:-1]:
+                spot = spot[key]
+            spot[path[-1]] = new
+            out.append((path, new, changed))
+
+    walk(document, ())
+    return out
+
+
+@every_kind
+def test_a_changed_document_is_refused(kind: Kind) -> None:
+    whole = kind.add(kind.empty, kind.rows, batch="one").to_dict()
+    free = {"collection", "batches"}  # names: anything printable goes
+    tried = 0
+    for path, new, changed in _changes(whole):
+        if path[0] in free and isinstance(new, str):
+            continue
+        if path[0] == "mechanism" and whole["kind"] == "slots" and isinstance(new, str):
+            continue  # the text of an invitation, which the release compares
+        if path[-1] in ("total", "squares", "least", "most") and not isinstance(new, float) and new != "x" and new != 5:
+            continue  # another number may still be a possible sum
+        tried += 1
+        with pytest.raises(InvalidInput):
+            tally_from_dict(changed)
+    assert tried > 10
+
+
+@every_kind
+@pytest.mark.parametrize("what", [None, [], {}, "tally", 7, {"hybridp": "tally of device reports", "version": 1}])
+def test_other_documents_are_refused(kind: Kind, what: Any) -> None:
+    with pytest.raises(InvalidInput):
+        tally_from_dict(what)
+    for changed in (
+        {**kind.empty.to_dict(), "more": 1},
+        {**kind.empty.to_dict(), "version": 2},
+        {**kind.empty.to_dict(), "kind": "median"},
+        {key: value for key, value in kind.empty.to_dict().items() if key != "batches"},
+        {**kind.empty.to_dict(), "batches": ["b", "a"]},
+        {**kind.empty.to_dict(), "batches": ["a\n"]},
+        {**kind.empty.to_dict(), "collection": ""},
+    ):
+        with pytest.raises(InvalidInput):
+            tally_from_dict(changed)
+
+
+def test_sums_that_no_numbers_have() -> None:
+    good = exact_sums(np.array([1.0, 2.0, 4.0]))[0]
+    for field, value in [
+        ("total", Fraction(2)),  # below three times the least
+        ("total", Fraction(13)),
+        ("squares", Fraction(16)),  # below total^2/3
+        ("squares", Fraction(49)),
+        ("people", 0),
+        ("people", -1),
+        ("least", None),
+    ]:
+        fields = {name: getattr(good, name) for name in ("people", "total", "squares", "least", "most")}
+        with pytest.raises(InvalidInput):
+            Sums(**{**fields, field: value})
+
+
+def test_batches_are_bounded() -> None:
+    full = Origin("m", batches=frozenset(map(str, range(MOST_BATCHES))))
+    with pytest.raises(InvalidInput, match="at most 100,000"):
+        full.adding("one more", simulated=False)
+
+
+# --- texts lead back to mechanisms ---
+
+
+@pytest.mark.parametrize("name", LOCAL_NAMES)
+def test_a_text_describes_its_invitation(name: Any) -> None:
+    for epsilon in (0.001, 0.3, 1.0, 7.25):
+        promise = ApproxDP(epsilon, 1e-7) if name == "gaussian" else PureDP(epsilon)
+        invite = Invite(Bounds(-0.1, 1e6 / 3), randomiser(name, promise))
+        assert invite_in(invite.text) == invite
+
+
+def test_texts_that_describe_nothing() -> None:
+    for text in (
+        "", "dithered", INVITE.simulated_text, INVITE.text + " ", INVITE.text.replace("dithered", "coin"),
+        INVITE.text.replace("1.0", "1"), INVITE.text.replace("1.0", "-1.0"), INVITE.text.replace("57.0", "nan"),
+        INVITE.text.replace("57.0", "-57.0"), INVITE.text.replace("delta=0.0", "delta=0.5"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput):
+            invite_in(text)
+        with pytest.raises(InvalidInput):
+            bounds_in(text)
+    odd = piecewise(PureDP(1.0), t=3.0)
+    assert isinstance(odd, Piecewise)
+    with pytest.raises(InvalidInput, match="its text describes"):
+        MeanTally.empty(Invite(BOUNDS, odd))
+
+
+@pytest.mark.parametrize("name", VECTOR_LOCAL_NAMES)
+@pytest.mark.parametrize("ball", [{}, {"norm": "l2", "radius": 0.7}, {"norm": "l1", "radius": 1.5}])
+def test_vector_documents_lead_back_to_their_invitation(name: Any, ball: dict[str, Any]) -> None:
+    box = VectorBounds.of([0.1, -1], [10, 1e5], **ball)
+    invite = VectorInvite(box, vector_reports(name, PureDP(2.0), 2, box.ratio))
+    tally = VectorTally.empty(invite, ("a", "b")).add(randomise_vectors([[1.0, 2.0]] * 5, invite, rng=seeded(1)))
+    found = tally_from_dict(tally.to_dict())
+    assert found == tally
+    assert isinstance(found, VectorTally)
+    assert found.invite == invite
+
+
+# --- the summaries are the sums ---
+
+
+def test_summaries_agree_with_sums_in_floating_point() -> None:
+    kind = KINDS["mean"]
+    unit = (kind.rows - BOUNDS.centre) / BOUNDS.half
+    found = kind.add(kind.empty, kind.rows).summary()
+    assert found.total == pytest.approx(math.fsum(unit), rel=1e-13)
+    assert found.squares == pytest.approx(math.fsum(unit**2), rel=1e-13)
+    kind = KINDS["vector"]
+    sums = kind.add(kind.empty, kind.rows).summary()
+    for j, side in enumerate(BOX.bounds):
+        told = (kind.rows[:, j][np.isfinite(kind.rows[:, j])] - side.centre) / (side.half * BOX.reach)
+        assert sums.counts[j] == len(told)
+        assert sums.totals[j] == pytest.approx(math.fsum(told), rel=1e-12, abs=1e-12)
+        assert sums.squares[j] == pytest.approx(math.fsum(told**2), rel=1e-12)
+    kind = KINDS["personal"]
+    by = kind.add(kind.empty, kind.rows).summary()
+    assert by.epsilons.tolist() == [0.0, 1e-4, 0.5, 3.0, math.inf]
+    assert by.people.tolist() == [40] * 5
+    assert by.totals[0] == by.squares[0] == 0
+    for i, epsilon in itertools.islice(enumerate(by.epsilons), 1, None):
+        told = (kind.rows[kind.rows[:, 1] == epsilon, 0] - BOUNDS.centre) / BOUNDS.half
+        assert by.totals[i] == pytest.approx(math.fsum(told), rel=1e-12, abs=1e-12)
+    assert PersonalTally.empty(BOUNDS).summary().count == 0

@@ -1,0 +1,303 @@
+"""Tallies on the command line: adding, merging, and the same release as from a file that holds every row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from hybridp.cli import heavy, kmeans, release, tally, vector
+from hybridp.cli.randomise import randomise
+from hybridp.errors import InvalidInput, UnusableRows
+
+SECRET = "987654.321"
+DRAW = np.random.default_rng(7)
+MEAN = "--value pay --trust trust --lower 0 --upper 90000 --epsilon 1"
+OWN = "--value pay --trust trust --lower 0 --upper 90000 --epsilon-column eps"
+SHAPE = "--columns a b c --lower 0 0 0 --upper 10 20 30 --epsilon 4"
+HEAVY = "--person id --record query url --trust trust --epsilon 4 --delta 1e-5"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(command: click.Command, line: str) -> Result:
+    return CliRunner().invoke(command, line.split())
+
+
+def done(command: click.Command, line: str) -> dict[str, Any]:
+    result = run(command, f"{line} --json")
+    assert result.exit_code == 0, result.exception or result.output
+    assert result.stdout.count("\n") == 1
+    document = json.loads(result.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+def refused(command: click.Command, line: str, why: str) -> None:
+    found = run(command, line)
+    assert isinstance(found.exception, InvalidInput), found.output
+    assert why in str(found.exception)
+    assert SECRET not in str(found.exception)
+
+
+def split(file: str, trust: int, *parts: tuple[int, int]) -> None:
+    """Trusted rows into trusted.csv, and ranges of the local rows, shuffled, into part0.csv and following."""
+    head, *lines = Path(file).read_text().splitlines()
+    local = [line for line in lines if line.split(",")[trust] == "local"]
+    kept = [line for line in lines if line.split(",")[trust] == "trusted"]
+    assert kept
+    assert local
+    Path("trusted.csv").write_text("\n".join([head, *kept]) + "\n")
+    local = [local[i] for i in np.random.default_rng(1).permutation(len(local))]
+    for i, (a, b) in enumerate(parts):
+        Path(f"part{i}.csv").write_text("\n".join([head, *local[a:b]]) + "\n")
+
+
+def same(one: Any, two: Any, where: str = "") -> None:
+    """Equal documents; numbers may differ where a file's doubles are summed in another order."""
+    assert type(one) is type(two) or {type(one), type(two)} == {int, float}, where
+    if isinstance(one, dict):
+        assert list(one) == list(two), where
+        for key in one:
+            same(one[key], two[key], f"{where}/{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(two), where
+        for i, (a, b) in enumerate(zip(one, two, strict=True)):
+            same(a, b, f"{where}/{i}")
+    elif isinstance(one, float):
+        assert one == pytest.approx(two, rel=1e-9, abs=1e-12), where
+    else:
+        assert one == two, where
+
+
+@pytest.fixture
+def reports(here: Path) -> str:
+    """150 trusted and 450 local people with reports on their pay."""
+    rows = [f"{i},{pay:.2f},{'trusted' if i % 4 == 0 else 'local'},{(0.5, 1, 3)[i % 3]}"
+            for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 600))]  # fmt: skip
+    Path("people.csv").write_text("\n".join(["id,pay,trust,eps", *rows]) + "\n")
+    done(randomise, f"people.csv {MEAN} --out sent.csv")
+    split("sent.csv", 2, (0, 100), (100, 101), (101, 450))
+    return "sent.csv"
+
+
+# --- the mean ---
+
+
+@pytest.mark.parametrize(
+    "how", ["", "--estimator fixed --weight 0.3 --sd 20000 --publish estimate-only", "--estimator full-lm"]
+)
+def test_a_tally_stands_in_for_local_rows(reports: str, how: str) -> None:
+    one = done(tally.add, "part0.csv --state one.json")
+    assert (one["kind"], one["people"], one["added"], one["batches"]) == ("mean", 100, 100, 1)
+    done(tally.add, "part2.csv part1.csv --state two.json")
+    both = done(tally.merge, "two.json one.json --out both.json")
+    assert (both["people"], both["batches"], both["merged"]) == (450, 3, 2)
+    done(tally.merge, "one.json two.json --out turned.json")
+    assert Path("both.json").read_text() == Path("turned.json").read_text()
+    whole = done(release.mean, f"{reports} {MEAN} --seed 5 {how}")
+    found = done(release.mean, f"trusted.csv {MEAN} --seed 5 --tally both.json {how}")
+    same(found, whole)
+
+
+def test_any_split_writes_the_same_numbers(reports: str) -> None:
+    done(tally.add, "sent.csv --trust trust --state whole.json")
+    done(tally.add, "part1.csv part0.csv part2.csv --state parts.json")
+    whole, parts = (json.loads(Path(f"{name}.json").read_text()) for name in ("whole", "parts"))
+    assert whole.pop("batches") != parts.pop("batches")
+    assert whole == parts
+    one, two = (done(release.mean, f"trusted.csv {MEAN} --seed 5 --tally {name}.json") for name in ("whole", "parts"))
+    assert one == two
+
+
+def test_a_file_is_added_once_whatever_its_name(reports: str) -> None:
+    done(tally.add, "part0.csv --state one.json")
+    before = Path("one.json").read_bytes()
+    Path("again.csv").write_bytes(Path("part0.csv").read_bytes())
+    refused(tally.add, "part1.csv again.csv --state one.json", "`batch` must not be in the tally yet")
+    assert Path("one.json").read_bytes() == before  # all files, or none
+    done(tally.add, "part0.csv part1.csv --state two.json")
+    refused(tally.merge, "one.json two.json --out both.json", "must share no batch")
+    assert not Path("both.json").exists()
+    assert not list(Path().glob(".*.json*"))
+
+
+def test_a_collection_is_charged_once(reports: str) -> None:
+    done(tally.add, "part0.csv part1.csv part2.csv --state all.json --collection spring")
+    line = f"trusted.csv {MEAN} --tally all.json --ledger ledger.json --trusted-epsilon 0.5"
+    done(release.mean, line)
+    again = done(release.mean, f"{line} --estimator lm-only")
+    assert again["ledger"] == "ledger.json"
+    refused(release.mean, f"{line} --collection autumn", "`collection` must be spring")
+    refused(tally.add, "part0.csv --state all.json --collection autumn", "`collection` must be spring")
+
+
+def test_seeded_reports_are_marked(reports: str) -> None:
+    done(randomise, f"people.csv {MEAN} --seed 3 --out trial.csv")
+    assert done(tally.add, "trial.csv --trust trust --state trial.json")["simulated"] is True
+    said = run(tally.show, "trial.json")
+    assert said.exit_code == 0
+    assert "SIMULATED" in said.stderr
+    assert "dithered(epsilon=1.0" in said.stdout
+    assert done(release.mean, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
+    shown = done(tally.show, "trial.json")
+    assert shown["people"] == 450
+    assert shown["bytes"] < 1000
+    assert len(shown["batch_names"]) == 1
+
+
+def test_everyones_own_epsilon(reports: str) -> None:
+    done(randomise, f"people.csv {OWN} --out own.csv")
+    split("own.csv", 2, (0, 200), (200, 450))
+    refused(tally.add, "part0.csv --state own.json", "`epsilon-column`")
+    assert done(tally.add, "part0.csv part1.csv --epsilon-column eps --state own.json")["kind"] == "personal-mean"
+    whole = done(release.mean, f"own.csv {OWN} --seed 5")
+    found = done(release.mean, f"trusted.csv {OWN} --seed 5 --tally own.json")
+    same(found, whole)
+    refused(release.mean, f"trusted.csv {MEAN} --tally own.json", "must be of the kind mean")
+    refused(release.mean, f"own.csv {OWN} --tally own.json", "must hold trusted rows only")
+
+
+def test_what_cannot_stand_in(reports: str) -> None:
+    done(tally.add, "part0.csv --state one.json")
+    refused(release.mean, f"{reports} {MEAN} --tally one.json", "must hold trusted rows only")
+    refused(release.mean, f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
+    refused(release.mean, f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
+    refused(release.mean, f"trusted.csv {MEAN} --tally nowhere.json", "nowhere.json")
+    refused(vector.release, f"trusted.csv {SHAPE} --trust trust --tally one.json", "must be of the kind vector-mean")
+    Path("one.json").write_text(Path("one.json").read_text().replace('"people": 100', '"people": 99', 1))
+    refused(release.mean, f"trusted.csv {MEAN} --tally one.json", "must")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "must"),
+        ("report\n5\n", "`report_mechanism`"),
+        ("report,report_mechanism\n", "must hold a report"),
+        (f'report,report_mechanism\n5,"coin(epsilon={SECRET})"\n', "must be one that hybridp writes"),
+        ('report,report_mechanism\n5,"T"\n5,\n', "must name one mechanism"),
+        (f'report,report_mechanism\n{SECRET}e9,"T"\n', "must lie where this mechanism"),
+        (f'report,report_mechanism\nabout {SECRET},"T"\n', "must hold numbers"),
+        ('report,report_mechanism\n,"T"\n', "must hold a number in every row"),
+        ('report,report_mechanism\nnan,"T"\n', "must hold a number in every row"),
+        ('report,report_mechanism\ninf,"T"\n', "must hold a number in every row"),
+    ],
+)
+def test_files_that_are_no_reports(reports: str, text: str, why: str) -> None:
+    Path("bad.csv").write_text(text.replace("T", "dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=90000.0)"))
+    refused(tally.add, "bad.csv --state bad.json", why)
+    assert not Path("bad.json").exists()
+
+
+def test_more_that_is_refused(reports: str) -> None:
+    done(tally.add, "part0.csv --state one.json")
+    refused(tally.add, "nowhere.csv --state one.json", "nowhere.csv")
+    refused(tally.add, "sent.csv --state one.json", "must name one mechanism")  # trusted rows without --trust
+    refused(tally.add, "sent.csv --trust id --state one.json", "`trusted` or `local`")
+    refused(tally.add, "part1.csv --state one.json --epsilon 1", "`columns`")
+    refused(tally.add, f"part1.csv --state one.json {SHAPE}", "`state` must be a tally of the mechanism")
+    refused(tally.add, "part1.csv --state nowhere/one.json", "existing folder")
+    refused(tally.merge, "one.json one.json --out two.json", "must share no batch")
+    refused(tally.merge, "one.json --out one.json", "`out` must name a new file")
+    Path("torn.json").write_text("{")
+    for command, line in ((tally.show, "torn.json"), (tally.add, "part1.csv --state torn.json")):
+        refused(command, line, "`tally` must name a file")
+    done(randomise, f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --out other.csv")
+    assert isinstance(run(tally.add, "other.csv --trust trust --state one.json").exception, UnusableRows)
+
+
+def test_a_state_that_changes_meanwhile_is_left_alone(reports: str) -> None:
+    from hybridp.protocols.tally import add_file, load_tally, number_tally, save_tally
+
+    empty = number_tally("part0.csv")
+    one = add_file(empty, "part0.csv")
+    save_tally(one, "state.json")
+    with pytest.raises(InvalidInput, match="must not change"):
+        save_tally(add_file(empty, "part1.csv"), "state.json")
+    both = add_file(one, "part1.csv")
+    save_tally(both, "state.json", before=one)
+    assert load_tally("state.json") == both
+
+
+# --- vectors ---
+
+
+@pytest.mark.parametrize("how", ["", "--local unit-vector --norm l2 --radius 0.9"])
+def test_vectors(how: str) -> None:
+    values = DRAW.beta(2, 4, size=(600, 3)) * [10, 20, 30]
+    rows = [f"{a:.4f},{b:.4f},{c:.4f},{'trusted' if i % 3 == 0 else 'local'}" for i, (a, b, c) in enumerate(values)]
+    Path("people.csv").write_text("\n".join(["a,b,c,trust", *rows]) + "\n")
+    done(vector.randomise, f"people.csv {SHAPE} --trust trust --out sent.csv {how}")
+    split("sent.csv", 3, (0, 150), (150, 400))
+    done(tally.add, f"part0.csv --state one.json {SHAPE} {how}")
+    done(tally.add, "part1.csv --state one.json")  # the state knows its geometry
+    whole = done(vector.release, f"sent.csv {SHAPE} --trust trust --seed 5 {how}")
+    found = done(vector.release, f"trusted.csv {SHAPE} --trust trust --seed 5 --tally one.json {how}")
+    same(found, whole)
+    refused(vector.release, f"sent.csv {SHAPE} --trust trust --tally one.json {how}", "must hold trusted rows only")
+    turned = SHAPE.replace("a b c", "b a c").replace("10 20", "20 10")
+    refused(vector.release, f"trusted.csv {turned} --trust trust --tally one.json {how}", "must hold reports on these")
+    refused(tally.add, f"part0.csv --state two.json {SHAPE.split(' --epsilon')[0]}", "`epsilon` must be given")
+    Path("part0.csv").write_text(Path("part0.csv").read_text().replace(",local,", ",local,nan,", 1))
+    assert run(tally.add, f"part0.csv --state two.json {SHAPE} {how}").exit_code != 0
+
+
+# --- slots ---
+
+
+def test_heavy_hitters() -> None:
+    query = np.minimum(DRAW.geometric(0.33, 3000) - 1, 40)
+    rows = [f"{i},q{q},u{i % 2},{'trusted' if i < 800 else 'local'}" for i, q in enumerate(query.tolist())]
+    Path("log.csv").write_text("\n".join(["id,query,url,trust", *rows]) + "\n")
+    done(heavy.release, f"log.csv {HEAVY} --invite-out invite.json")
+    answer = "--person id --record query url --trust trust --invite invite.json"
+    done(heavy.respond, f"log.csv {answer} --out sent.csv")
+    head, *lines = Path("sent.csv").read_text().splitlines()
+    for i, part in enumerate((lines[::3], lines[1::3], lines[2::3])):
+        Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
+    done(tally.add, "part0.csv --state one.json --invite invite.json")
+    done(tally.add, "part2.csv part1.csv --state two.json --invite invite.json")
+    assert done(tally.merge, "one.json two.json --out both.json")["people"] == 2200
+    whole = done(heavy.release, f"sent.csv {HEAVY} --invite invite.json")
+    found = done(heavy.release, f"--invite invite.json --tally both.json {HEAVY}")
+    assert found == whole
+    refused(heavy.release, f"sent.csv {HEAVY} --invite invite.json --tally both.json", "`file` must be given, or")
+    refused(heavy.release, HEAVY, "`file` must be given, or")
+    refused(heavy.release, f"--tally both.json {HEAVY}", "`file` must be given, or")
+    done(heavy.release, f"log.csv {HEAVY} --invite-out other.json")
+    refused(heavy.release, f"--invite other.json --tally both.json {HEAVY}", "must hold reports by")
+    refused(tally.add, "part0.csv --state other.tally --invite other.json", "must name the invitation of the tally")
+    refused(tally.add, "part0.csv --state x.json --invite part0.csv", "`invite`")
+
+
+def test_points() -> None:
+    points = np.clip(np.repeat([[0.2, 0.3], [0.7, 0.8]], 2000, axis=0) + 0.05 * DRAW.standard_normal((4000, 2)), 0, 1)
+    Path("points.csv").write_text("a,b\n" + "".join(f"{a:.5f},{b:.5f}\n" for a, b in points))
+    plan = "--columns a b --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite invite.json"
+    done(kmeans.plan, plan)
+    done(kmeans.respond, "points.csv --invite invite.json --out sent.csv")
+    head, *lines = Path("sent.csv").read_text().splitlines()
+    for i, part in enumerate((lines[::2], lines[1::2])):
+        Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
+    done(tally.add, "part0.csv part1.csv --state map.json --invite invite.json")
+    told = np.bincount([int(line.split(",")[0]) for line in lines])
+    counts = json.loads(Path("map.json").read_text())["counts"]
+    assert counts[: len(told)] == told.tolist()
+    assert sum(counts) == 4000
+    refused(tally.add, "part0.csv --trust a --state other.json --invite invite.json", "`trust`")
+    Path("trusted.csv").write_text("a,b,trust\n" + "".join(f"{a:.3f},{b:.3f},trusted\n" for a, b in points[::8]))
+    line = "trusted.csv --columns a b --trust trust --lower 0 --upper 1 --clusters 2 --epsilon 4 --invite invite.json"
+    whole = done(kmeans.release, f"{line} --reports sent.csv --seed 5")
+    assert done(kmeans.release, f"{line} --tally map.json --seed 5") == whole
+    refused(kmeans.release, f"{line} --tally map.json --reports sent.csv", "must not go with a tally")
+    refused(kmeans.release, line.removesuffix(" --invite invite.json") + " --tally map.json", "with the invitation")
