@@ -84,6 +84,39 @@ def test_searches_on_adult_are_shared_by_their_figures(tmp_path: Path) -> None:
         save_picture(other, tmp_path / f"{name}.png")
 
 
+def test_the_claim_about_the_logistic_front_leaves_out_extreme_privacy() -> None:
+    """A sample that misses only epsilon below .01 is close to the true front where the text says so."""
+    common = {"corner": [np.log(10.0), 0.5], "trial": 0}
+    line = [(0.001, 0.3), (0.01, 0.25), (0.1, 0.2), (1.0, 0.1)]
+    grid = [{**common, "kind": "grid", "epsilon": e, "error": v, "model_epsilon": e, "model_error": v} for e, v in line]
+    sample = [{**common, "kind": "sample", "epsilon": e, "error": v} for e, v in line[1:]]
+    told = BY_NAME["pareto-3.5"].judge([*grid, *sample])
+    assert told.reproduced
+    assert told.checks[-1].value == pytest.approx(1.0)
+    assert not BY_NAME["pareto-3.6"].judge([*grid, *sample]).reproduced
+
+
+def test_bands_and_models_are_judged_on_the_first_front() -> None:
+    def front(problem: str, errors: list[float], width: float) -> list[dict[str, Any]]:
+        return [
+            {
+                "problem": problem, "method": "DPareto", "trial": 0, "epsilon": 0.1 * 2**i, "error": e, "afresh": e,
+                "best": e - width / (1 + i), "worst": e + width / (1 + i), "corner": [np.log(10.0), 0.5],
+            }
+            for i, e in enumerate(errors)
+        ]  # fmt: skip
+
+    low, high = [0.3, 0.25, 0.2, 0.15], [0.31, 0.26, 0.21, 0.16]
+    rows = [*front("dpadam-adult", low, 0.01), *front("dpsgd-adult", high, 0.01)]
+    assert BY_NAME["pareto-3.9"].judge(rows).reproduced
+    assert BY_NAME["pareto-3.10"].judge(rows).reproduced
+    other = [*front("dpadam-adult", high, 0.2), *front("dpsgd-adult", low, 0.2)]
+    assert not BY_NAME["pareto-3.9"].judge(other).reproduced
+    verdict = BY_NAME["pareto-3.10"].judge(other)
+    assert not verdict.reproduced
+    assert all(check.why and check.where for check in verdict.checks)
+
+
 def rows(ours: float, theirs: tuple[float, ...]) -> list[dict[str, Any]]:
     common = {"problem": "dpsgd-adult", "corner": [np.log(10.0), 0.5]}
     first = [{**common, "method": "DPareto", "trial": 0, "hypervolume": ours}]

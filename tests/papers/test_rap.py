@@ -6,19 +6,18 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from hybridp.cli.papers import papers
 from hybridp.curator.marginals import codes_of
 from hybridp.errors import InvalidInput
 from hybridp.papers import figure as figures
-from hybridp.papers import rap, rap_judges
-from hybridp.papers.figure import Check, Figure, Grid, Verdict, catalogue, find, run_figure, save_picture
-from hybridp.public.budgets import ApproxDP
+from hybridp.papers import rap, rap_future_judges, rap_judges
+from hybridp.papers.figure import Verdict, find, save_picture
+from hybridp.papers.rap_figures import FIGURES
+from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded
 
-WANTED = ["4.2", "4.3", "4.4", "4.5", "4.6", "4.7", "4.8", "4.9", "4.13", "4.14", "4.15", "4.16"]
+WANTED = [*(f"4.{i}" for i in (*range(1, 10), *range(11, 17))), "4.A"]  # 4.10 is a drawing of an idea
 SIZES = (3, 4, 2, 5, 3, 2)
 
 
@@ -34,7 +33,7 @@ def small(monkeypatch):
 
 
 POINT = {"data": "adult", "epsilon": 1.0, "rows": 40, "steps": 60, "k": 3, "trial": 0, "T": 3, "K": 2}
-PRESENT = {**POINT, "r": 3, "filtered": False, "mechanism": "RAP", "workload": 4}
+PRESENT = {**POINT, "r": 3, "filtered": False, "mechanism": "RAP", "form": "corrected", "workload": 4}
 FUTURE = {**POINT, "r": 1, "law": "geometric", "workload": 3, "future": 4}
 
 
@@ -42,11 +41,11 @@ FUTURE = {**POINT, "r": 1, "law": "geometric", "workload": 3, "future": 4}
 
 
 def test_every_figure_is_declared_with_a_claim_and_both_grids():
-    found = {name: figure for name, figure in catalogue().items() if name.startswith("rap-")}
+    found = {figure.name: figure for figure in FIGURES}
     assert [name.removeprefix("rap-") for name in found] == WANTED
     for figure in found.values():
         quick, full = figure.points("quick"), figure.points("full")
-        assert 0 < len(quick) < len(full)
+        assert 0 < len(quick) <= len(full)
         assert figure.claim.endswith((".", ")"))
         json.dumps(full)
 
@@ -98,6 +97,40 @@ def test_a_point_gives_the_same_rows_again(small):
     assert first[0]["error"] == second[0]["error"]
     other = rap.present({**PRESENT, "trial": 1})
     assert other[0]["error"] != first[0]["error"]
+
+
+def test_the_printed_form_draws_less_noise_and_spends_more(small, monkeypatch):
+    """Errata 4: what the selection is given is twice the corrected rho, so that a round spends 1.5 times its own."""
+    given = []
+    real = rap.curating.top_errors
+
+    def spy(scores, picks, rho, **more):
+        given.append(rho)
+        return real(scores, picks, rho, **more)
+
+    monkeypatch.setattr(rap.curating, "top_errors", spy)
+    rows = [rap.present({**PRESENT, "form": form})[0] for form in ("corrected", "as printed")]
+    assert len(given) == 6
+    assert given[3:] == pytest.approx([2 * rho for rho in given[:3]])
+    assert rows[0]["spent"] == pytest.approx(1.0)
+    # The round's rho is twice what the corrected selection gets; 1.5 of it by the exact conversion.
+    assert rows[1]["spent"] == pytest.approx(as_approx(ZCDP(1.5 * 6 * given[0]), small.people**-2.0).epsilon, rel=1e-6)
+    assert rows[1]["spent"] > 1.2
+    told = rap_judges.promise(rows)
+    assert [check.erratum for check in told] == ["errata 4"]
+    assert told[0].holds
+    assert not rap_judges.promise([{**row, "spent": 1.5} for row in rows])[0].holds
+
+
+def test_the_non_adaptive_variant_learns_when_the_noise_is_small(small):
+    workload = Workload(small.schema, (Threshold((0, 1), 2),))
+    loud, quiet = (
+        rap._error(
+            small, workload, rap.non_adaptive(small, workload, ApproxDP(e, 1e-6), rows=60, steps=300, rng=seeded(3))
+        )
+        for e in (0.001, 1000.0)
+    )
+    assert quiet < 0.02 < loud
 
 
 def test_mechanisms_share_the_workload_and_impossible_points_have_no_row(small):
@@ -161,10 +194,12 @@ def test_figure_2_wants_every_part():
     errors = {"All-0": 0.5, "GM": 2.0, "non-adaptive": 0.45, "RAP": 0.1}
     rows = [{**told, "mechanism": name, "error": error} for name, error in errors.items()]
     assert rap_judges.baselines(rows).reproduced
+    assert all(check.where for check in rap_judges.baselines(rows).checks)
     worse = [{**row, "error": 3.0} if row["mechanism"] == "non-adaptive" else row for row in rows]
     verdict = rap_judges.baselines(worse)
     assert [check.holds for check in verdict.checks] == [True, False, False]
     assert "GM 2.000" in str(verdict)
+    assert all(bool(check.why) != check.holds for check in verdict.checks)
 
 
 def test_drift_is_judged_by_paired_differences():
@@ -175,8 +210,8 @@ def test_drift_is_judged_by_paired_differences():
         for gamma, rise in ((0.0, 0.0), (0.1, 0.0), (0.5, 0.2), (1.0, 0.3)):
             error = level + rise + rng.normal(0, 0.02)
             rows.append({"data": "adult", "gamma": gamma, "trial": trial, "error": error})
-    assert rap_judges.drift(rows).reproduced
-    assert not rap_judges.drift(
+    assert rap_future_judges.drift(rows).reproduced
+    assert not rap_future_judges.drift(
         [{**row, "error": 0.1 + row["error"] * (row["gamma"] <= 0.1)} for row in rows]
     ).reproduced
 
@@ -187,55 +222,12 @@ def test_overfitting_is_seen():
         for law, drop in (("uniform", 0.2), ("geometric", 0.6))
         for t in range(1, 11)
     ]
-    assert rap_judges.overfitting(rows).reproduced
+    assert rap_future_judges.overfitting(rows).reproduced
     rising = [{**row, "error": 0.3 + abs(row["round"] - 5) / 10} for row in rows]
-    assert not rap_judges.overfitting(rising).reproduced
+    assert not rap_future_judges.overfitting(rising).reproduced
 
 
-# --- running, keeping and drawing -------------------------------------------------------------------------------------
-
-CALLS: list[int] = []
-
-
-def _square(point):
-    CALLS.append(point["x"])
-    if point["x"] < 0:
-        raise KeyboardInterrupt
-    return [{**point, "y": point["x"] ** 2}]
-
-
-def _squares(*values):
-    def judge(rows):
-        return Verdict((Check("squares", all(r["y"] == r["x"] ** 2 for r in rows), f"{len(rows)} rows"),))
-
-    def draw(rows, canvas):
-        canvas.subplots().plot([r["x"] for r in rows], [r["y"] for r in rows])
-
-    grids = {"quick": (Grid({"x": values}),), "full": (Grid({"x": (*values, 99)}),)}
-    return Figure("squares", "nowhere", "Squares are squares.", grids, _square, judge, draw)
-
-
-def test_a_run_goes_on_where_it_was_interrupted(tmp_path):
-    CALLS.clear()
-    with pytest.raises(KeyboardInterrupt):
-        run_figure(_squares(1, 2, -1), folder=tmp_path)
-    kept = tmp_path / "_square.jsonl"
-    kept.write_text(kept.read_text() + '{"key": "cut o')  # what a killed process may leave
-    done = run_figure(_squares(1, 2, 3), folder=tmp_path)
-    assert (CALLS, done.fresh) == ([1, 2, -1, 3], 1)
-    assert [row["y"] for row in done.rows] == [1, 4, 9]
-    assert done.verdict.reproduced
-    again = run_figure(_squares(1, 2, 3), folder=tmp_path, scope="full")
-    assert (again.fresh, CALLS[-1]) == (1, 99)
-
-
-def test_results_of_other_inputs_are_not_mixed(tmp_path):
-    first = _squares(1)
-    run_figure(first, folder=tmp_path)
-    other = Figure(
-        *(getattr(first, f) for f in ("name", "source", "claim", "grid", "run", "judge", "draw")), lambda p: "b"
-    )
-    assert run_figure(other, folder=tmp_path).fresh == 1
+# --- drawing ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_drawing_draws(small, tmp_path):
@@ -251,12 +243,15 @@ def test_every_drawing_draws(small, tmp_path):
     both = [{**present, "workload": w} for w in (1, 4)]
     drawn("rap-4.2", [*both, *({**p, "mechanism": m} for p in both for m in ("All-0", "GM"))])
     drawn("rap-4.3", [*both, {**both[0], "K": 3}])
+    drawn("rap-4.4", [{**present, "form": form} for form in ("corrected", "as printed")])
     drawn("rap-4.9", [{**present, "rows": n, "r": r} for n in (10, 20) for r in (1, 3)])
     grid = [(e, w, f, i) for e in (0.1, 1.0) for w in (1, 4) for f in (False, True) for i in (0, 1)]
     settings = ("epsilon", "workload", "filtered", "trial")
     observed = [{**present, **dict(zip(settings, values, strict=True))} for values in grid]
     drawn("rap-4.5", observed)
     drawn("rap-4.6", observed)
+    three = [*observed, *({**point, "epsilon": 0.01} for point in observed if point["epsilon"] == 0.1)]
+    drawn("rap-4.A", three)
     still = [
         {**FUTURE, **quick, "law": law, "gammas": [0.0], "trial": i} for law in ("zipf", "uniform") for i in (0, 1)
     ]
@@ -264,22 +259,3 @@ def test_every_drawing_draws(small, tmp_path):
     drawn("rap-4.14", still)
     drawn("rap-4.15", [{**FUTURE, **quick, "law": law} for law in ("uniform", "geometric")])
     drawn("rap-4.16", [{**FUTURE, **quick, "gammas": [0.0, 0.5], "trial": i} for i in (0, 1)])
-
-
-def test_the_commands(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "catalogue", lambda: {"squares": _squares(1, 2)})
-    listed = json.loads(CliRunner().invoke(papers, ["list", "--json"], catch_exceptions=False).stdout)
-    assert listed["figures"][0]["points"] == {"quick": 2, "full": 3}
-    args = ["run", "squares", "--out", str(tmp_path)]
-    told = CliRunner().invoke(papers, args, catch_exceptions=False).stdout
-    assert "Reproduced. Drawn in" in told
-    found = json.loads(CliRunner().invoke(papers, [*args, "--full", "--json"], catch_exceptions=False).stdout)
-    assert (found["computed_now"], found["private"], found["verdict"]["reproduced"]) == (1, False, True)
-    assert (tmp_path / "squares-full.png").is_file()
-
-
-def test_processes_give_the_same_rows():
-    points = [{"b": 1, "a": i} for i in range(3)]
-    shared = list(figures._results(sorted, points, 2))  # a function that other processes know without this file
-    assert sorted(point["a"] for point, _ in shared) == [0, 1, 2]
-    assert all(rows == ["a", "b"] for _, rows in shared)

@@ -1,24 +1,26 @@
-"""A figure of a paper as data: what it reads, what it tries, what it must show; and one way to run any of them.
+"""Figures of the papers: the catalogue of all of them, and one way to run any of them.
 
-A `Figure` declares its grids of points and four functions. Points are plain JSON objects, so that every finished point
-is one line of a file: a run that was interrupted goes on where it stopped, and figures that ask for the same point
-share it. Errors against true answers are in the rows: results are for public or made-up data, NOT PRIVATE.
+`hybridp.papers.declared` says what a figure is; every finished point is one line of a file, so that a run that was
+interrupted goes on where it stopped, and figures that ask for the same point share it. Errors against true answers
+are in the rows: results are for public or made-up data, NOT PRIVATE.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import product
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hybridp import __version__
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import HybridpError, InvalidInput, must
+from hybridp.papers.declared import Check, Figure, Grid, Point, Row, Scope, Status, Verdict
+from hybridp.papers.running import Shelf, Task, work
 
 __all__ = [
     "Check",
@@ -28,101 +30,35 @@ __all__ = [
     "Point",
     "Row",
     "Scope",
+    "Status",
     "Verdict",
     "catalogue",
+    "chosen",
     "find",
     "mean_by",
+    "picture",
+    "read_figures",
     "run_figure",
+    "run_figures",
     "save_picture",
 ]
 
-Point = dict[str, Any]
-Row = dict[str, Any]
-Scope = Literal["quick", "full"]
-
-_CATALOGUES = ("hybridp.papers.pareto_figures", "hybridp.papers.rap_figures")
-
-
-@dataclass(frozen=True)
-class Grid:
-    """All combinations of the values of some axes, `trials` times each: trial 0, 1, ...
-
-    >>> [p["epsilon"] for p in Grid({"epsilon": (0.1, 1.0), "k": (3,)}, trials=2).points()]
-    [0.1, 0.1, 1.0, 1.0]
-    """
-
-    axes: Mapping[str, tuple[Any, ...]]
-    trials: int = 1
-
-    def __post_init__(self) -> None:
-        must(self.trials >= 1, "trials", "must be at least 1", self.trials)
-        must(all(self.axes.values()), "axes", "must each have a value", sorted(self.axes))
-
-    def points(self) -> Iterator[Point]:
-        for values in product(*self.axes.values()):
-            for trial in range(self.trials):
-                yield {**dict(zip(self.axes, values, strict=True)), "trial": trial}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One part of a claim: whether the rows show it, and the numbers that decided."""
-
-    claim: str
-    holds: bool
-    found: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A claim is reproduced when every part of it holds.
-
-    >>> str(Verdict((Check("falls", True, "2 to 1"), Check("stays above 0", False, "-1"))))
-    'not reproduced: stays above 0 (found: -1)'
-    """
-
-    checks: tuple[Check, ...]
-
-    @property
-    def reproduced(self) -> bool:
-        return bool(self.checks) and all(check.holds for check in self.checks)
-
-    def __str__(self) -> str:
-        failed = [f"{check.claim} (found: {check.found})" for check in self.checks if not check.holds]
-        return "reproduced" if self.reproduced else f"not reproduced: {'; '.join(failed) or 'nothing was checked'}"
-
-    def to_dict(self) -> dict[str, Any]:
-        checks = [{"claim": c.claim, "holds": c.holds, "found": c.found} for c in self.checks]
-        return {"reproduced": self.reproduced, "checks": checks}
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure or table: `run` turns one point into rows, `judge` all rows into a verdict, `draw` them into a picture.
-
-    `inputs(point)` names the data that the point would read here and now; a point is kept under that name, so that
-    results on real rows and on made-up ones never mix. `run` is a function of a module (other processes import it), and
-    its name is the name of its file of results.
-    """
-
-    name: str
-    source: str
-    claim: str
-    grid: Mapping[Scope, tuple[Grid, ...]]
-    run: Callable[[Point], list[Row]]
-    judge: Callable[[Sequence[Row]], Verdict]
-    draw: Callable[[Sequence[Row], Any], None]
-    inputs: Callable[[Point], str] = field(default=lambda _: "none")
-
-    def points(self, scope: Scope) -> list[Point]:
-        """The points of a scope, each once."""
-        found = {_text(point): point for grid in self.grid[scope] for point in grid.points()}
-        return list(found.values())
+_CATALOGUES = (
+    "hybridp.papers.mean_figures",
+    "hybridp.papers.adpm_figures",
+    "hybridp.papers.blender_figures",
+    "hybridp.papers.pareto_figures",
+    "hybridp.papers.rap_figures",
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What running a figure gave."""
+    """What running a figure gave. `seconds` is the CPU time of all its points, `computed` when the last one ended.
+
+    `error` says in one line what went wrong; `missing` is how many points were not computed. In both cases nothing
+    was judged.
+    """
 
     figure: Figure
     scope: Scope
@@ -131,6 +67,24 @@ class Outcome:
     verdict: Verdict
     fresh: int
     seconds: float
+    computed: str = ""
+    missing: int = 0
+    error: str = ""
+
+    @property
+    def status(self) -> Status:
+        """The verdict, or that it is about a stand-in: then `verdict` says what the stand-in shows."""
+        if self.error:
+            return "error"
+        if self.missing:
+            return "not computed"
+        return "data not public" if self.figure.not_public else self.verdict.status
+
+    @property
+    def decisive(self) -> str:
+        """The number, or else the words, that decided."""
+        check = self.verdict.decisive
+        return self.error or ("" if check is None else check.measured or check.found)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -140,19 +94,32 @@ class Outcome:
             "scope": self.scope,
             "inputs": list(self.inputs),
             "private": False,
+            "status": self.status,
+            "not_public": self.figure.not_public,
             "verdict": self.verdict.to_dict(),
             "points": len(self.figure.points(self.scope)),
             "computed_now": self.fresh,
+            "missing": self.missing,
+            "error": self.error,
             "seconds": self.seconds,
+            "computed": self.computed,
             "rows": list(self.rows),
         }
+
+
+# --- the catalogue ----------------------------------------------------------------------------------------------------
 
 
 def catalogue() -> dict[str, Figure]:
     """Every declared figure by its name."""
     found: dict[str, Figure] = {}
     for module in _CATALOGUES:
-        found |= {figure.name: figure for figure in import_module(module).FIGURES}
+        try:
+            found |= {figure.name: figure for figure in import_module(module).FIGURES}
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("hybridp"):
+                raise
+            raise InvalidInput(f"`papers` must have the extra `papers` installed. Got no {error.name}.") from error
     return found
 
 
@@ -160,6 +127,16 @@ def find(name: str) -> Figure:
     known = catalogue()
     must(name in known, "name", f"must be one of {', '.join(known)}", name)
     return known[name]
+
+
+def chosen(name: str) -> list[Figure]:
+    """The figure of that name; or all of them for "all"; or those whose names begin like that."""
+    known = catalogue()
+    if name in known:
+        return [known[name]]
+    found = [figure for key, figure in known.items() if name == "all" or (name and key.startswith(name))]
+    must(bool(found), "name", f"must be all, or the beginning of one of {', '.join(known)}", name)
+    return found
 
 
 def mean_by(rows: Sequence[Row], keys: Sequence[str], value: str) -> dict[tuple[Any, ...], float]:
@@ -177,25 +154,51 @@ def mean_by(rows: Sequence[Row], keys: Sequence[str], value: str) -> dict[tuple[
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+@dataclass
+class _Job:
+    """A figure on its way: its tasks, how many of them were computed now, and what went wrong."""
+
+    figure: Figure
+    scope: Scope
+    tasks: list[Task] = field(default_factory=list)
+    inputs: tuple[str, ...] = ()
+    fresh: int = 0
+    error: Exception | None = None
+
+    def prepare(self, place: Path) -> None:
+        path = place / f"{self.figure.run.__name__}.jsonl"
+        named = [(point, self.figure.inputs(point)) for point in self.figure.points(self.scope)]
+        self.inputs = tuple(dict.fromkeys(name for _, name in named))
+        for point, name in named:
+            key = json.dumps({"version": __version__, "inputs": name, "point": point}, sort_keys=True)
+            self.tasks.append(Task(self.figure.run, point, path, key))
+
+    def outcome(self, shelf: Shelf) -> Outcome:
+        """Judge what the shelf holds; raises what the judge raises."""
+        kept = [found for task in self.tasks if (found := shelf.get(task)) is not None]
+        rows = tuple(row for found in kept for row in found.rows)
+        missing = len(self.tasks) - len(kept)
+        verdict = Verdict(())
+        if self.error is None and not missing:
+            if not rows:
+                raise InvalidInput(f"`grid` must have a point that can be computed. Got none for {self.figure.name}.")
+            verdict = self.figure.judge(rows)
+        seconds = sum(found.seconds for found in kept)
+        when = max((found.at for found in kept), default="")
+        told = "" if self.error is None else _told(self.error)
+        return Outcome(
+            self.figure, self.scope, self.inputs, rows, verdict, self.fresh, seconds, when, missing, error=told
+        )
 
 
-def _key(figure: Figure, point: Point) -> str:
-    return _text({"version": __version__, "inputs": figure.inputs(point), "point": point})
+def _told(error: Exception) -> str:
+    """One line: the kind of error, where it is not one of ours, and its first line."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return first if isinstance(error, HybridpError) else f"{type(error).__name__}: {first}".rstrip(": ")
 
 
-def _kept(path: Path) -> dict[str, list[Row]]:
-    """The finished points of a file. Its last line may have been cut off by an interruption, and is then not there."""
-    found: dict[str, list[Row]] = {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                record = json.loads(line)
-                found[record["key"]] = record["rows"]
-            except (ValueError, KeyError, TypeError):
-                continue
-    return found
+def _failed(job: _Job, error: Exception) -> Outcome:
+    return Outcome(job.figure, job.scope, job.inputs, (), Verdict(()), job.fresh, 0.0, error=_told(error))
 
 
 def run_figure(
@@ -210,60 +213,104 @@ def run_figure(
 
     With `jobs` above 1 the points run in as many processes. Every finished point is kept at once.
     """
+    job, shelf = _Job(figure, scope), Shelf()
+    _compute([job], shelf, Path(folder), jobs, lambda done, total, _: tick(done, total), patient=False)
+    return job.outcome(shelf)
+
+
+def run_figures(
+    figures: Sequence[Figure],
+    *,
+    folder: str | os.PathLike[str],
+    scope: Scope = "quick",
+    jobs: int = 1,
+    tick: Callable[[int, int, str], None] = lambda done, total, name: None,
+) -> list[Outcome]:
+    """Run several figures, their points in one pool of processes. `tick` hears done, total and the figure's name.
+
+    An error in one figure is told in its outcome, and the others go on.
+    """
+    going, shelf = [_Job(figure, scope) for figure in figures], Shelf()
+    _compute(going, shelf, Path(folder), jobs, tick, patient=True)
+    return [_judged(job, shelf) for job in going]
+
+
+def read_figures(figures: Sequence[Figure], *, folder: str | os.PathLike[str]) -> list[Outcome]:
+    """Judge what the folder holds and compute nothing: the full form of a figure if it is all there, else the quick."""
+    shelf, found = Shelf(), []
+    scopes: tuple[Scope, ...] = ("full", "quick")
+    for figure in figures:
+        for scope in scopes:
+            job = _Job(figure, scope)
+            try:
+                job.prepare(Path(folder))
+            except Exception as error:
+                found.append(_failed(job, error))
+                break
+            if scope == "quick" or all(shelf.get(task) for task in job.tasks):
+                found.append(_judged(job, shelf))
+                break
+    return found
+
+
+def _judged(job: _Job, shelf: Shelf) -> Outcome:
+    try:
+        return job.outcome(shelf)
+    except Exception as error:
+        return _failed(job, error)
+
+
+def _compute(
+    going: Sequence[_Job],
+    shelf: Shelf,
+    place: Path,
+    jobs: int,
+    tick: Callable[[int, int, str], None],
+    *,
+    patient: bool,
+) -> None:
+    """Compute what is not on the shelf. Without patience the first error ends everything."""
     must(jobs >= 1, "jobs", "must be at least 1", jobs)
-    place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    path = place / f"{figure.run.__name__}.jsonl"
-    points = figure.points(scope)
-    kept = _kept(path)
-    left = [point for point in points if _key(figure, point) not in kept]
-    began = time.perf_counter()
-    done = len(points) - len(left)
-    tick(done, len(points))
-    with path.open("a", encoding="utf-8") as file:
-        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-            file.write("\n")
-        for point, rows in _results(figure.run, left, jobs):
-            key = _key(figure, point)
-            file.write(json.dumps({"key": key, "rows": rows}, allow_nan=False) + "\n")
-            file.flush()
-            kept[key] = rows
-            done += 1
-            tick(done, len(points))
-    every = tuple(row for point in points for row in kept[_key(figure, point)])
-    if not every:
-        raise InvalidInput(f"`grid` must have a point that can be computed. Got none for {figure.name}.")
-    inputs = tuple(dict.fromkeys(figure.inputs(point) for point in points))
-    return Outcome(figure, scope, inputs, every, figure.judge(every), len(left), time.perf_counter() - began)
-
-
-def _results(
-    run: Callable[[Point], list[Row]], points: Sequence[Point], jobs: int
-) -> Iterator[tuple[Point, list[Row]]]:
-    if jobs == 1 or len(points) < 2:
-        for point in points:
-            yield point, run(point)
-        return
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(min(jobs, len(points)), mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        asked = {pool.submit(run, point): point for point in points}
+    wanted: dict[tuple[str, str], list[_Job]] = {}
+    left: dict[tuple[str, str], Task] = {}
+    for job in going:
         try:
-            for future in as_completed(asked):
-                yield asked[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            job.prepare(place)
+        except Exception as error:
+            if not patient:
+                raise
+            job.error = error
+            continue
+        for task in job.tasks:
+            wanted.setdefault(task.place, []).append(job)
+            if shelf.get(task) is None:
+                left[task.place] = task
+    done, total = len(wanted) - len(left), len(wanted)
+    tick(done, total, "")
+    for task, found in work(list(left.values()), jobs):
+        owners = wanted[task.place]
+        try:
+            if isinstance(found, Exception):
+                raise found
+            shelf.keep(task, found)
+        except Exception as error:
+            if not patient:
+                raise
+            for job in owners:
+                job.error = job.error or error
+        else:
+            for job in owners:
+                job.fresh += 1
+        done += 1
+        tick(done, total, owners[0].figure.name)
 
 
-def _one_thread() -> None:
-    """Processes share the cores already: threads of their own would only get in each other's way."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, which is later
+# --- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def save_picture(outcome: Outcome, path: str | os.PathLike[str]) -> None:
-    """Draw the rows into a PNG whose title says which data they are from."""
+def picture(outcome: Outcome) -> bytes:
+    """The rows drawn, as a PNG whose title says which data they are from."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -272,10 +319,15 @@ def save_picture(outcome: Outcome, path: str | os.PathLike[str]) -> None:
     canvas = plt.figure(figsize=(9.0, 4.4), layout="constrained")
     try:
         outcome.figure.draw(outcome.rows, canvas)
-        told = "reproduced" if outcome.verdict.reproduced else "not reproduced"
-        canvas.suptitle(
-            f"{outcome.figure.source}: {', '.join(outcome.inputs)}, {outcome.scope} grid; {told}", fontsize=9
-        )
-        canvas.savefig(path, dpi=130)
+        title = f"{outcome.figure.source}: {', '.join(outcome.inputs)}, {outcome.scope} grid; {outcome.status}"
+        canvas.suptitle(textwrap.fill(title, 140), fontsize=9)
+        made = BytesIO()
+        canvas.savefig(made, format="png", dpi=130)
+        return made.getvalue()
     finally:
         plt.close(canvas)
+
+
+def save_picture(outcome: Outcome, path: str | os.PathLike[str]) -> None:
+    """Write the picture into a file."""
+    Path(path).write_bytes(picture(outcome))

@@ -9,7 +9,9 @@ import numpy as np
 
 from hybridp.papers import regression
 from hybridp.papers.figure import Row, mean_by
-from hybridp.papers.rap_judges import best, chosen_fits, filtering_rows, tried
+from hybridp.papers.rap_appendix import filtering_rows
+from hybridp.papers.rap_checks import Settings, best, tried
+from hybridp.papers.rap_judges import chosen_fits, corrected
 
 __all__ = ["by_law", "by_rows", "drifting", "heatmaps", "mechanisms", "regressions", "training"]
 
@@ -19,7 +21,7 @@ _MARKS = "osv^D*"
 def _panels(canvas: Any, names: Sequence[str]) -> list[Any]:
     found = canvas.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for axes, name in zip(found, names, strict=True):
-        axes.set_title(name, fontsize=9)
+        axes.set_title(name, fontsize=9 if len(names) <= 4 else 7)
     return list(found)
 
 
@@ -30,13 +32,17 @@ def _label(value: Any) -> str:
 def mechanisms(rows: Sequence[Row], canvas: Any, *, panel: str, x: str) -> None:
     """Figures 4.2 and 4.7: the error of every mechanism along x, a panel for each value of another axis."""
     keys = ["data", panel, x]
-    groups, others = tried(rows, keys), mean_by(rows, [*keys, "mechanism"], "error")
+    groups, others = tried(corrected(rows), keys), mean_by(rows, [*keys, "mechanism"], "error")
+    printed = tried([row for row in rows if row.get("form") == "as printed"], keys)
     names = list(dict.fromkeys(key[:2] for key in groups))
     for axes, name in zip(_panels(canvas, [f"{d}, {panel} {_label(v)}" for d, v in names]), names, strict=True):
         line = sorted((key[2], *best(settings)) for key, settings in groups.items() if key[:2] == name)
         axes.plot([at for at, _, _ in line], [error for _, _, error in line], "o-", label="RAP, best (T, K)")
         for at, pair, error in line:
             axes.annotate(f"{pair}", (at, error), fontsize=6, textcoords="offset points", xytext=(2, 4))
+        unsafe = sorted((key[2], best(settings)[1]) for key, settings in printed.items() if key[:2] == name)
+        if unsafe:
+            axes.plot(*zip(*unsafe, strict=True), "x:", color="C3", label="RAP as printed (spends 1.5 rho)")
         for mark, mechanism in zip(_MARKS[1:], ("non-adaptive", "GM", "All-0"), strict=False):
             other = sorted((key[2], e) for key, e in others.items() if key[:2] == name and key[3] == mechanism)
             if other:
@@ -49,21 +55,31 @@ def mechanisms(rows: Sequence[Row], canvas: Any, *, panel: str, x: str) -> None:
 
 
 def heatmaps(rows: Sequence[Row], canvas: Any, *, panel: str) -> None:
-    """Figures 4.3, 4.4 and 4.8: the error at every (T, K)."""
-    groups = tried(rows, ["data", panel])
-    highest = max(error for settings in groups.values() for error in settings.values())
-    panels = _panels(canvas, [f"{data}, {panel} {_label(value)}" for data, value in groups])
-    for axes, settings in zip(panels, groups.values(), strict=True):
-        rounds, picks = (sorted({pair[i] for pair in settings}) for i in (0, 1))
-        table = np.array([[settings.get((t, k), np.nan) for k in picks] for t in rounds])
-        axes.imshow(table, origin="lower", vmin=0, vmax=highest, cmap="viridis_r", aspect="auto")
-        for i, j in np.ndindex(table.shape):
-            if np.isfinite(table[i, j]):
-                axes.text(j, i, f"{table[i, j]:.3f}", ha="center", va="center", fontsize=7, color="tab:red")
-        axes.set_xticks(range(len(picks)), picks)
-        axes.set_yticks(range(len(rounds)), rounds)
-        axes.set_xlabel("K")
-        axes.set_ylabel("T")
+    """Figures 4.3, 4.4 and 4.8: the error at every (T, K), a line of panels for each form."""
+    lines: dict[str, dict[tuple[Any, ...], Settings]] = {}
+    for form in dict.fromkeys(row.get("form", "corrected") for row in rows):
+        lines[form] = tried([row for row in rows if row.get("form", "corrected") == form], ["data", panel])
+    columns = list(dict.fromkeys(key for groups in lines.values() for key in groups))
+    highest = max(error for groups in lines.values() for settings in groups.values() for error in settings.values())
+    grid = canvas.subplots(len(lines), len(columns), squeeze=False)
+    for line, (form, groups) in zip(grid, lines.items(), strict=True):
+        for axes, key in zip(line, columns, strict=True):
+            axes.set_title(f"{key[0]}, {panel} {_label(key[1])}" + (f", {form}" if len(lines) > 1 else ""), fontsize=8)
+            _heatmap(axes, groups.get(key, {}), highest)
+
+
+def _heatmap(axes: Any, settings: Settings, highest: float) -> None:
+    rounds, picks = (sorted({pair[i] for pair in settings}) for i in (0, 1))
+    table = np.array([[settings.get((t, k), np.nan) for k in picks] for t in rounds]).reshape(len(rounds), len(picks))
+    axes.imshow(table, origin="lower", vmin=0, vmax=highest, cmap="viridis_r", aspect="auto")
+    for i, j in np.ndindex(table.shape):
+        if np.isfinite(table[i, j]):
+            colour = "white" if table[i, j] > 0.5 * highest else "black"
+            axes.text(j, i, f"{table[i, j]:.3f}", ha="center", va="center", fontsize=7, color=colour)
+    axes.set_xticks(range(len(picks)), picks)
+    axes.set_yticks(range(len(rounds)), rounds)
+    axes.set_xlabel("K")
+    axes.set_ylabel("T")
 
 
 def regressions(rows: Sequence[Row], canvas: Any, *, size: regression.Size, epsilon: float = 0.1) -> None:

@@ -22,7 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["Coefficient", "Nested", "filtering_design", "filtering_effect", "filtering_test", "nested_test"]
+__all__ = [
+    "Coefficient",
+    "Nested",
+    "Size",
+    "effect_error",
+    "filtering_design",
+    "filtering_effect",
+    "filtering_test",
+    "nested_test",
+]
 
 Floats = NDArray[np.float64]
 Size = Literal["workload", "queries"]
@@ -52,6 +61,7 @@ class Nested:
     ratio: float
     degrees: int
     p: float
+    covariance: tuple[tuple[float, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -114,6 +124,7 @@ def nested_test(response: ArrayLike, restricted: ArrayLike, extra: ArrayLike) ->
         float(ratio),
         int(degrees),
         float(p),
+        tuple(tuple(float(v) for v in row) for row in full.cov_params()),
     )
 
 
@@ -164,3 +175,14 @@ def filtering_effect(found: Nested, epsilon_level: int, size: float) -> float:
     if epsilon_level:
         effect += b[epsilon_level] + b[levels + epsilon_level] * x
     return effect
+
+
+def effect_error(found: Nested, epsilon_level: int, size: float) -> float:
+    """The standard error of `filtering_effect`, from the covariance of the coefficients."""
+    levels = len(found.coefficients) // 4
+    must(0 <= epsilon_level < levels, "epsilon_level", f"must be from 0 to {levels - 1}", epsilon_level)
+    row = np.zeros(len(found.coefficients))
+    for place in {0, epsilon_level}:
+        row[2 * levels + place] = 1.0
+        row[3 * levels + place] = math.log(size)
+    return float(np.sqrt(row @ np.array(found.covariance) @ row))
