@@ -381,7 +381,7 @@ def test_arguments_and_columns_are_checked(tmp_path: Path) -> None:
         for salt, share, name in ((-1, 0.5, "salt"), (1.5, 0.5, "salt"), (0, 1.5, "discovery_share")):
             with pytest.raises(InvalidInput, match=f"`{name}` must"):
                 sample_records(rows, TWO, salt, discovery_share=share)  # type: ignore[arg-type]
-        with pytest.raises(UnusableRows, match="Column `query` must hold text or numbers"):
+        with pytest.raises(UnusableRows, match="Column `query` must hold text or whole numbers"):
             sample_records(rows, TWO, 0, discovery_share=0.5)
         with pytest.raises(UnusableRows, match="Column `trust` must hold text"):
             sample_records(rows, HeavyQuery(person="person", record=("url",), trust="trust"), 0, discovery_share=0.5)

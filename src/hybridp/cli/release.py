@@ -218,12 +218,8 @@ def _personal(
 
     study = PersonalStudy(limits, estimator, sd=sd, share=share, level=level)
     ledger = open_or_create(ledger_file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
-    if tally is not None:
-        from hybridp.protocols.tally import release_personal_tally
-
-        return release_personal_tally(file, study, columns, epsilon_column, tally, ledger=ledger, **common)
     if not simulate_local:
-        return release_personal_mean(file, study, columns, epsilon_column, ledger=ledger, **common)
+        return release_personal_mean(file, study, columns, epsilon_column, tally=tally, ledger=ledger, **common)
     if ledger is not None:  # the trial reads rows before the release charges: an overdraft is refused first
         ledger.check(study.charges(common["purpose"], common["collection"]))
     import tempfile

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from os import PathLike
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,15 @@ from hybridp.protocols.mean import spending
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heterogeneous import PersonalDP
-from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum
+from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+
+if TYPE_CHECKING:
+    from hybridp.blend.tally import PersonalTally
 
 __all__ = [
     "ACCOUNTS",
@@ -96,20 +99,27 @@ def release_personal_mean(
     ledger: Ledger | None = None,
     purpose: str = "mean",
     collection: str | None = None,
+    tally: PersonalTally | None = None,
     rng: Randomness | None = None,
 ) -> MeanRelease:
     """Release the mean of a table whose column `epsilon_column` holds each person's own epsilon.
 
     Guarantee: person i's epsilon (times the share), under replacement of that person's data: against the curator for
-    local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only.
+    local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only. A
+    `tally` stands in for the local rows: the table then holds trusted people only.
     """
     rng = secure() if rng is None else rng
+    if tally is not None:
+        collection = tally.origin.stands_in(own_epsilon_text(study.bounds), collection)
     charges = study.charges(purpose, collection)
     with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
         totals, simulated = curating.read(rows, columns, epsilon_column, study.bounds)
         reports = ReportsByEpsilon(
             totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
         )
+        if tally is not None:
+            tally.origin.stands_in(tally.origin.mechanism, collection, local_rows=reports.count)
+            reports, simulated = tally.summary(), tally.origin.simulated
         spread = learned_spread(study, reports)
         epsilons = totals.trusted_epsilons * study.share
         trusted: WeightedSum | None = None

@@ -1,4 +1,4 @@
-"""Device reports from files into a tally, and a tally in place of the local rows of a release.
+"""Device reports from files into a tally, which stands in for the local rows of a release.
 
 A file of reports is read once, some rows at a time, and forgotten: what stays is the tally. The file's SHA-256 is the
 name of its batch, so that the same file is not added twice under whatever name; a file that holds some of the same
@@ -22,19 +22,12 @@ from numpy.typing import NDArray
 from hybridp import curator
 from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, tally_from_dict
 from hybridp.blend.tally_origin import SIMULATED, bounds_in, invite_in
-from hybridp.curator import personal as curating
-from hybridp.curator.mean import Columns
 from hybridp.errors import InvalidInput, UnusableRows, must
-from hybridp.ledger import Ledger
-from hybridp.protocols import personal as own
-from hybridp.protocols.mean import spending
-from hybridp.public.messages import OWN_EPSILON, WeightedSum, own_epsilon_text
+from hybridp.public.messages import OWN_EPSILON
 from hybridp.public.vector import VectorInvite
-from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import MeanRelease
 from hybridp.tables.columns import slot_counts
 from hybridp.tables.engine import answers, arrays, stream
-from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.source import Rows, shown
 
 __all__ = [
     "ReportColumns",
@@ -42,7 +35,6 @@ __all__ = [
     "invitation_tally",
     "load_tally",
     "number_tally",
-    "release_personal_tally",
     "save_tally",
     "vector_tally",
 ]
@@ -72,7 +64,7 @@ def load_tally(file: str | PathLike[str]) -> Tally:
     try:
         document = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        raise InvalidInput(f"`tally` must name a file that `hybridp tally` wrote. Got {file}.") from None
+        raise InvalidInput(f"`tally` must name a file that `hybridp tally` wrote. Got {shown(file)}.") from None
     return tally_from_dict(document)
 
 
@@ -163,7 +155,7 @@ def _fingerprint(path: str | PathLike[str], where: ReportColumns) -> str:
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]
     except OSError:
-        raise InvalidInput(f"`file` must be a file of reports that can be read. Got {os.fspath(path)}.") from None
+        raise InvalidInput(f"`file` must be a file of reports that can be read. Got {shown(path)}.") from None
     return f"sha256:{digest}" + ("" if where.table is None else f" table {where.table}")
 
 
@@ -203,28 +195,18 @@ def _whole(told: Any, name: str, *, finite: bool = True) -> NDArray[np.float64]:
     return x
 
 
-# --- queries ----------------------------------------------------------------------------------------------------------
-
-
-def _read(rows: Rows, fields: list[Any], where: ReportColumns) -> Any:
-    from sqlglot import exp
-
-    from hybridp.tables.sql import column, labelled
-
-    query = exp.select(*fields).from_(VIEW)
-    return query if where.trust is None else query.where(labelled(column(where.trust), "local"))
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def _parts(rows: Rows, names: tuple[str, ...], where: ReportColumns, chunk: int) -> Iterator[dict[str, Any]]:
     """The columns as masked doubles, some rows at a time; text that is no number is refused."""
-    from hybridp.tables.sql import column, named, not_a_number, number
+    from hybridp.tables import tally_queries as queries
 
-    fields = []
-    for i, name in enumerate(names):
+    for name in names:
         rows.need("report", name)
-        value = number(column(name), is_text=rows.is_text(name))
-        fields += [named(value, f"n{i}"), named(not_a_number(column(name), value), f"text{i}")]
-    for part in stream(rows, _read(rows, fields, where), chunk):
+        if not (rows.is_number(name) or rows.is_text(name)):
+            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+    for part in stream(rows, queries.reports(rows, names, where.trust), chunk):
         for i, name in enumerate(names):
             if bool(np.any(part[f"text{i}"])):
                 raise UnusableRows(f"Column `{name}` must hold numbers.")
@@ -251,60 +233,20 @@ def _answers(rows: Rows, name: str, text: str, where: ReportColumns) -> bool:
 
 def _texts(rows: Rows, name: str, where: ReportColumns) -> set[Any]:
     """Up to three different texts of a public column."""
-    from hybridp.tables.sql import cast, column, named
+    from hybridp.tables import tally_queries as queries
 
     rows.need("report", name)
-    query = _read(rows, [named(cast(column(name), "text"), "text")], where).distinct().limit(3)
-    return {*np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist()}
+    return {*np.ma.asarray(arrays(rows, queries.texts(name, where.trust, 3))["text"], dtype=object).tolist()}
 
 
 def _check_labels(rows: Rows, where: ReportColumns) -> None:
-    from sqlglot import exp
-
-    from hybridp.tables.sql import column, count_if, labelled, named
+    from hybridp.tables import tally_queries as queries
 
     if where.trust is None:
         return
     rows.need("trust", where.trust)
-    label = column(where.trust)
-    known = exp.or_(labelled(label, "trusted"), labelled(label.copy(), "local"))
-    every = named(exp.Count(this=exp.Star()), "every")
-    (found,) = answers(rows, exp.select(every, named(count_if(exp.paren(known)), "known")).from_(VIEW))
+    if not rows.is_text(where.trust):
+        raise UnusableRows(f"Column `{where.trust}` must hold text: `trusted` or `local` in every row.")
+    (found,) = answers(rows, queries.labels(where.trust))
     if found["every"] and found["known"] != found["every"]:
         raise UnusableRows(f"Column `{where.trust}` must hold `trusted` or `local` in every row.")
-
-
-# --- a release --------------------------------------------------------------------------------------------------------
-
-
-def release_personal_tally(
-    path: str | PathLike[str],
-    study: own.PersonalStudy,
-    columns: Columns,
-    epsilon_column: str,
-    tally: PersonalTally,
-    *,
-    table: str | None = None,
-    ledger: Ledger | None = None,
-    purpose: str = "mean",
-    collection: str | None = None,
-    rng: Randomness | None = None,
-) -> MeanRelease:
-    """As `release_personal_mean`, for a file of trusted rows and a tally of the local people's reports."""
-    rng = secure() if rng is None else rng
-    collection = tally.origin.stands_in(own_epsilon_text(study.bounds), collection)
-    charges = study.charges(purpose, collection)
-    with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
-        totals, _ = curating.read(rows, columns, epsilon_column, study.bounds)
-        tally.origin.stands_in(tally.origin.mechanism, collection, local_rows=int(totals.local_people.sum()))
-        reports = tally.summary()
-        spread = own.learned_spread(study, reports)
-        epsilons = totals.trusted_epsilons * study.share
-        trusted: WeightedSum | None = None
-        if bool((epsilons > 0).any()):
-            weights = own.trusted_weights(study, epsilons, totals.trusted_people, spread)
-            trusted = curating.release_weighted_sum(
-                epsilons, totals.trusted_people, totals.trusted_level_sums, weights, rng=rng
-            )
-        people, drawn = totals.trusted_people, tally.origin.simulated
-        return own.publish_personal_mean(study, trusted, epsilons, people, reports, spread, tuple(entries), drawn, rng)

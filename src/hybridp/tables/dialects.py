@@ -11,14 +11,15 @@ from typing import Any
 
 from sqlglot import exp
 
-__all__ = ["DIALECTS", "adapted", "code_of", "exact_sum", "identity", "joined", "mark"]
+__all__ = ["DIALECTS", "adapted", "as_flag", "code_of", "exact_sum", "identity", "joined", "mark"]
 
 Sql = Any
 DIALECTS = ("duckdb", "postgres", "spark")
 
 # Digits may be grouped by single underscores, as DuckDB reads them. No backslash: dialects disagree about escaping it.
 _DIGITS = "[0-9]+(_[0-9]+)*"
-_NUMBER = f"^[+-]?({_DIGITS}[.]?({_DIGITS})?|[.]{_DIGITS})([eE][+-]?[0-9]{{1,4}})?$"
+_NUMBER = f"^[+-]?({_DIGITS}[.]?({_DIGITS})?|[.]{_DIGITS})(e[+-]?EXPONENT)?$"
+_EXPONENT = {"postgres": "0*[0-9]{1,4}", "spark": "[0-9]+"}  # PostgreSQL's decimals end at about 1e131072
 _INFINITE, _MINUS_INFINITE, _NAN = "^[+]?(inf|infinity)$", "^-(inf|infinity)$", "^[+-]?nan$"
 _BLANKS = " \t\n\r\f\v"
 _LARGEST, _SMALLEST = "1.797693134862315808e308", "2.4703282292062328e-324"  # where doubles round to infinity and to 0
@@ -57,6 +58,13 @@ def code_of(this: Sql, labels: tuple[str, ...]) -> Sql:
     return exp.Anonymous(this="hybridp_code", expressions=[this, *(exp.Literal.string(label) for label in labels)])
 
 
+def as_flag(this: Sql) -> Sql:
+    """Truth as 0 and 1 for a `source`: PostgreSQL has no least truth and no number of one. Its text stays `true`."""
+    flag = exp.cast(this, "int")
+    flag.meta["flag"] = True
+    return flag
+
+
 def adapted(expression: exp.Expression, dialect: str, source: exp.Expression | None = None, view: str = "") -> Sql:
     """The expression in the words of one dialect; `source`, where given, stands for the table called `view`.
 
@@ -76,7 +84,7 @@ def adapted(expression: exp.Expression, dialect: str, source: exp.Expression | N
             return _for_postgres(node)
         return node
 
-    found = expression.transform(change)
+    found = (expression if source is None else _flags_as_text(expression.copy(), source, view)).transform(change)
     if source is not None:
         for table in list(found.find_all(exp.Table)):
             if table.name == view and not table.db:
@@ -111,8 +119,9 @@ def _code(these: list[Sql], dialect: str) -> Sql:
         return exp.Anonymous(this="enum_code", expressions=[exp.TryCast(this=this, to=kind)])
     case = exp.Case(this=this)
     for place, label in enumerate(labels):
-        case = case.when(label, exp.Literal.number(place))
-    return case
+        if dialect != "postgres" or "\0" not in label.name:  # which no text there can hold
+            case = case.when(label, exp.Literal.number(place))
+    return case if case.args["ifs"] else exp.cast(exp.Null(), "int")
 
 
 _WORDS = {"hybridp_exact_sum": _sum, "hybridp_mark": _mark, "hybridp_identity": _identity, "hybridp_code": _code}
@@ -141,8 +150,22 @@ def _as_number(this: Sql, dialect: str) -> Sql:
         nothing = exp.LTE(this=size.copy(), expression=exp.cast(exp.Literal.string(_SMALLEST), "decimal"))
         huge = exp.Mul(this=exp.cast(sign, "double"), expression=constant("Infinity"))
         value = exp.Case().when(nothing, constant("0")).when(beyond, huge).else_(exp.cast(decimal.copy(), "double"))
-    case = exp.Case().when(like(_NUMBER.replace("eE", "e")), value).when(like(_INFINITE), constant("Infinity"))
+    plain_number = _NUMBER.replace("EXPONENT", _EXPONENT[dialect])
+    case = exp.Case().when(like(plain_number), value).when(like(_INFINITE), constant("Infinity"))
     return case.when(like(_MINUS_INFINITE), constant("-Infinity")).when(like(_NAN), constant("NaN"))
+
+
+def _flags_as_text(expression: Any, source: Any, view: str) -> Any:
+    """Where a flag of the source is read as text, it is `true` or `false`, as the truth that it stands for."""
+    flags = {output.alias for output in source.this.expressions if output.this.meta.get("flag")}
+    for cast in list(expression.find_all(exp.Cast)) if flags else []:
+        select = cast.find_ancestor(exp.Select)
+        read = select is not None and select.args.get("from_")
+        direct = isinstance(cast.this, exp.Column) and cast.this.name in flags and cast.to.is_type("text")
+        if direct and read and isinstance(read.this, exp.Table) and read.this.name == view:
+            truth = exp.EQ(this=cast.this.copy(), expression=exp.Literal.number(1))
+            cast.set("this", exp.paren(truth))
+    return expression
 
 
 def _for_postgres(node: Any) -> Any:

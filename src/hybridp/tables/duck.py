@@ -54,7 +54,12 @@ class Duck:
         self.connection.execute(f"CREATE TEMP TABLE {quoted(table)} AS {sql}")
 
     def drop(self, table: str) -> None:
-        self.connection.unregister(table)
+        import duckdb
+
+        try:
+            self.connection.unregister(table)
+        except duckdb.ConnectionException:
+            return  # closed, and the table gone with it
         self.connection.execute(f"DROP TABLE IF EXISTS {quoted(table)}")
 
     def give(self, table: str, fields: Mapping[str, Any]) -> None:

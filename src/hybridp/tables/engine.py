@@ -29,6 +29,10 @@ class Engine(Protocol):
     """What a place where rows live can do. Tables that it keeps are its own, and gone when it is closed."""
 
     @property
+    def name(self) -> str:
+        """What messages call the rows."""
+
+    @property
     def dialect(self) -> str:
         """sqlglot's name of its SQL."""
 
@@ -99,7 +103,8 @@ def attempt(engine: Engine, call: Callable[[], T], sentence: HybridpError | None
     except HybridpError:
         raise
     except Exception as error:
-        problem = engine.sentence(error)
+        # Bytes that are no Unicode are the rows' doing, whoever reads them; such an error holds the whole text.
+        problem = unreadable(engine.name) if isinstance(error, UnicodeError) else engine.sentence(error)
         if problem is None:
             raise
         if sentence is not None and isinstance(problem, UnusableRows):

@@ -37,6 +37,8 @@ __all__ += ["slot_counts", "slots", "times"]
 
 PARTS: dict[str, tuple[int, ...]] = {"discovery": (0,), "estimation": (1,), "trusted": (0, 1), "local": (2,)}
 LOCAL = 2
+_GLANCE = 2**17
+_SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 
 def labels(query: HeavyQuery) -> exp.Select:
@@ -44,14 +46,18 @@ def labels(query: HeavyQuery) -> exp.Select:
 
     People are counted by a 64-bit hash: equal people have equal hashes, so that as many hashes as rows prove that no
     person has two rows; two people with one hash only send the table to the longer path, which is right for any table.
+    Where some rows already name a person twice, nobody is counted, which saves as much as the choice itself takes.
     """
     who, label = column(query.person), column(query.trust)
+    some = exp.select(named(who.copy(), "who")).from_(VIEW).limit(_GLANCE).subquery("some")
+    different = exp.Count(this=exp.Distinct(expressions=[column("who")]))
+    glance = exp.select(exp.EQ(this=different, expression=exp.Count(this=column("who")))).from_(some).subquery()
     asked = {
         "rows": exp.Count(this=exp.Star()),
         "named": exp.Count(this=who),
         "trusted": count_if(labelled(label, "trusted")),
         "local": count_if(labelled(label, "local")),
-        "people": exp.Count(this=exp.Distinct(expressions=[identity(who)])),
+        "people": exp.Count(this=exp.Distinct(expressions=[exp.Case().when(glance, identity(who))])),
     }
     if query.order is not None:
         asked["keyed"] = exp.Count(this=column(query.order))
@@ -70,9 +76,14 @@ def chosen(rows: Rows, query: HeavyQuery, salt: int) -> exp.Select:
     if query.order is None:
         text = _joined(cast(column("who"), "text"), *_names(query))
         flags.append(named(_md5(salt, "draw", text), "draw"))
-    keyed = exp.select(column("who"), named(_key(rows, query, salt), "key"), *flags)
+    if query.record_id is not None:
+        flags.append(named(_md5(salt, "record", column("own")), "draw"))
+    keyed = exp.select(column("who"), named(_key(rows, query), "key"), *flags)
     records = keyed.from_(_fields(query, query.order).subquery("fields"))
     smallest: Any = exp.Min(this=column("key"))
+    if query.record_id is not None:
+        # The id itself is kept, so that its MD5 is computed once: ids differ where their MD5s do.
+        smallest = cast(exp.ArgMin(this=column("key"), expression=column("draw")), _id_type(rows, query))
     if query.order is None:
         # Identical records of a person are counted first, and then each of them draws its own hash.
         groups = [column(name) for name in ("who", "key", "blank", "trusted")]
@@ -108,10 +119,10 @@ def ranked(rows: Rows, query: HeavyQuery, salt: int, share: float, table: str) -
     """The sample of any table: the fields of the records that `table` chose, and how many records had the chosen key.
 
     Records with the chosen key are identical (or refused as tied, when the key is a column), so that the minimum over
-    them is that record. The order of people is that of a salted hash: it neither depends on the rows' order nor varies
-    with the number of threads.
+    them is that record. The order of local people is that of a salted hash: it neither depends on the rows' order nor
+    varies with the number of threads.
     """
-    key = _key(rows, query, salt)
+    key = _key(rows, query)
     keyed = [column("who"), named(key, "key"), *_names(query)]
     records = exp.select(*keyed).from_(_fields(query, query.order).subquery("fields")).subquery("records")
 
@@ -128,7 +139,9 @@ def ranked(rows: Rows, query: HeavyQuery, salt: int, share: float, table: str) -
     flagged = exp.select(column("who"), *_names(query), flag, column("times")).from_(joined.subquery("joined"))
     tied = named(exp.GT(this=column("times"), expression=whole(1)), "tied")
     outputs = [*_names(query), named(_part(salt, share), "part"), *([tied] if query.order is not None else [])]
-    return exp.select(*outputs).from_(flagged.subquery("flagged")).order_by(_md5(salt, "order", column("who")))
+    # Trusted people are only ever counted, so that theirs is left open.
+    along = exp.Case().when(exp.not_(column("trusted")), _md5(salt, "order", column("who")))
+    return exp.select(*outputs).from_(flagged.subquery("flagged")).order_by(along)
 
 
 def people(table: str, *, keyed: bool) -> exp.Select:
@@ -221,14 +234,14 @@ def _fields(query: HeavyQuery, own: str | None) -> exp.Select:
     return exp.select(*outputs).from_(VIEW)
 
 
-def _key(rows: Rows, query: HeavyQuery, salt: int) -> Any:
-    """What the records of one person are told apart by: their key, the MD5 of their id, or a hash of their fields.
+def _key(rows: Rows, query: HeavyQuery) -> Any:
+    """What the records of one person are told apart by: their key, their id, or a hash of their fields.
 
     Without a key or id, two of a person's records with one hash are taken for the same record: at odds of 2^-64 a pair
     this changes which record is chosen, and never that there is one, or that it depends on that person alone.
     """
     if query.record_id is not None:
-        return _md5(salt, "record", column("own"))
+        return cast(column("own"), _id_type(rows, query))
     if query.record_key is None:
         return mark(*_names(query))
     own = column("own")
@@ -239,6 +252,11 @@ def _key(rows: Rows, query: HeavyQuery, salt: int) -> Any:
     pair = {"number": as_number, "text": own.copy()}
     named_fields = [exp.PropertyEQ(this=exp.to_identifier(name), expression=this) for name, this in pair.items()]
     return exp.Struct(expressions=named_fields)
+
+
+def _id_type(rows: Rows, query: HeavyQuery) -> str:
+    """Whole numbers stay numbers, which are compared faster; every other id is compared as the text that is hashed."""
+    return "bigint" if rows.columns[query.record_id or ""] in _SIGNED else "text"
 
 
 def _part(salt: int, share: float) -> Any:

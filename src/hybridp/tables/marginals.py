@@ -44,11 +44,12 @@ def table_counts(
 ) -> list[NDArray[np.int64]]:
     """The exact k-way table over each tuple of features: one query, in which every tuple is one grouping set.
 
-    The file is read once. For many tables over rows that fit in memory, counting on `codes` is faster.
+    The file is read once. Listed values are counted as they are and become codes afterwards, which is a few thousand
+    cells in place of every row. For many tables over rows that fit in memory, counting on `codes` is faster.
     """
     from sqlglot import exp
 
-    from hybridp.tables.sql import column, named, whole
+    from hybridp.tables.sql import cast, column, named, whole
 
     _check(rows, schema, other)
     must(bool(tuples), "tuples", "must be at least one", 0)
@@ -63,9 +64,20 @@ def table_counts(
     for f in used:
         bit = exp.cast(exp.Grouping(expressions=[column(f"c{f}")]), "bigint")
         which = exp.Add(this=exp.Mul(this=exp.paren(which), expression=whole(2)), expression=bit)
-    query = exp.select(*(column(f"c{f}") for f in used), named(which, "which"), named(exp.Count(this=exp.Star()), "n"))
-    query = query.from_(_coded(rows, schema, other).subquery(_CODED))
-    query.set("group", exp.Group(grouping_sets=[exp.GroupingSets(expressions=sets)]))
+    features = {f: schema.features[f] for f in used}
+    late = {f for f in used if _is_late(rows, features[f])}
+    fields = {f: column(features[f].name) if f in late else _code(rows, features[f], other) for f in used}
+    base = exp.select(*(named(this, f"c{f}") for f, this in fields.items())).from_(VIEW).subquery("fields")
+    groups = exp.select(*(column(f"c{f}") for f in used), named(which, "which"), named(exp.Count(this=exp.Star()), "n"))
+    groups = groups.from_(base)
+    groups.set("group", exp.Group(grouping_sets=[exp.GroupingSets(expressions=sets)]))
+    # Several values may have one code (missing, and not listed), so that their counts are added up.
+    place = {f: _code(rows, features[f], other, column(f"c{f}")) if f in late else column(f"c{f}") for f in used}
+    keys = [*(named(this, f"c{f}") for f, this in place.items()), column("which")]
+    coded = exp.select(*keys, column("n")).from_(groups.subquery("groups")).subquery(_CODED)
+    names = [column(name) for name in (*(f"c{f}" for f in used), "which")]
+    people = named(cast(exp.Sum(this=column("n")), "bigint"), "n")
+    query = exp.select(*names, people).from_(coded).group_by(*(name.copy() for name in names))
     found = arrays(rows, query)
     which_array = np.asarray(found["which"], dtype=np.int64)
     tables: dict[tuple[int, ...], NDArray[np.int64]] = {}
@@ -90,6 +102,9 @@ def _check(rows: Rows, schema: Schema, other: Other) -> None:
     must(other in ("refuse", "missing"), "other", "must be refuse or missing", other)
     for feature in schema.features:
         rows.need("columns", feature.name)
+        # The text of a double differs between engines, and with it the category.
+        if not feature.edges and rows.columns[feature.name] in ("FLOAT", "DOUBLE"):
+            raise UnusableRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")
         if other == "missing":
             must(feature.missing, "other", "can only be missing where every feature has that category", feature.name)
 
@@ -110,14 +125,20 @@ def _coded(rows: Rows, schema: Schema, other: Other) -> exp.Select:
     return exp.select(*outputs).from_(VIEW)
 
 
-def _code(rows: Rows, feature: Feature, other: Other) -> Any:
-    """The code of one field, NULL where it is to be refused."""
+def _is_late(rows: Rows, feature: Feature) -> bool:
+    """Whether fields may be counted before they are coded: as many different ones as a public list is long, if all is
+    well, and equal only where their texts are (0 and -0 are not)."""
+    return not feature.edges and (rows.is_text(feature.name) or rows.is_whole(feature.name))
+
+
+def _code(rows: Rows, feature: Feature, other: Other, field: Any = None) -> Any:
+    """The code of one field (the feature's column unless given), NULL where it is to be refused."""
     from sqlglot import exp
 
     from hybridp.tables.dialects import code_of
     from hybridp.tables.sql import both, cast, column, double, is_missing, number, whole
 
-    raw = column(feature.name)
+    raw = column(feature.name) if field is None else field
     # The raw field is named beside its cast: a CSV reader left with the cast alone fails as a whole on one odd field.
     case: Any = exp.Case().when(is_missing(raw), whole(feature.size - 1) if feature.missing else exp.Null())
     if feature.edges:

@@ -184,6 +184,8 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
         name = getattr(query, parameter)
         if name is not None:
             rows.need(parameter, name)
+    if query.record_id is not None:
+        rows.need_identifier("record_id", query.record_id)
     for name in (query.value, query.report, query.epsilon):
         if name is not None and not (rows.is_number(name) or rows.is_text(name)):
             raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")

@@ -1,13 +1,15 @@
 """PostgreSQL: one snapshot of one table, read with the rights of the user that connects.
 
 Everything runs in one transaction (REPEATABLE READ), so that all queries of a release see the same rows. Tables that
-are kept are temporary ones of the session; a simple total needs none, and then no right but SELECT.
+are kept are temporary ones of the session; a simple total needs none, and then no right but SELECT. Every query has a
+savepoint of its own, so that one that fails does not take the transaction with it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -15,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.engine import fresh
+from hybridp.tables.dialects import as_flag
+from hybridp.tables.engine import attempt, fresh, unreadable
 
 __all__ = ["Postgres", "open_postgres"]
 
-# Names of types as information_schema spells them, and as every other room knows them.
+# Names of types as the catalogue spells them, and as every other room knows them.
 _TYPES = {
     "smallint": "SMALLINT",
     "integer": "INTEGER",
     "bigint": "BIGINT",
-    "numeric": "DECIMAL",
     "real": "FLOAT",
     "double precision": "DOUBLE",
     "boolean": "BOOLEAN",
@@ -46,6 +48,7 @@ class Postgres:
     name: str
     relation: Any = field(repr=False)
     connection: Any = field(repr=False)
+    kept: set[str] = field(default_factory=set, repr=False)
 
     @property
     def dialect(self) -> str:
@@ -58,38 +61,44 @@ class Postgres:
     def ask(self, sql: str) -> list[dict[str, Any]]:
         from psycopg.rows import dict_row
 
-        with self.connection.cursor(row_factory=dict_row, binary=True) as cursor:
+        with self._tried(), self.connection.cursor(row_factory=dict_row, binary=True) as cursor:
             found: list[dict[str, Any]] = cursor.execute(sql).fetchall()
         return found
 
     def columns(self, sql: str) -> dict[str, Any]:
-        with self.connection.cursor(binary=True) as cursor:
+        with self._tried(), self.connection.cursor(binary=True) as cursor:
             cursor.execute(sql)
             return _arrays([column.name for column in cursor.description], cursor.fetchall())
 
     def keep(self, table: str, sql: str) -> None:
         # ON COMMIT DROP: nothing outlives the transaction. Statistics help the joins that follow.
-        with self.connection.cursor() as cursor:
+        with self._tried(), self.connection.cursor() as cursor:
             cursor.execute(f"CREATE TEMP TABLE {_quoted(table)} ON COMMIT DROP AS {sql}")
             cursor.execute(f"ANALYZE {_quoted(table)}")
+        self.kept.add(table)
 
     def drop(self, table: str) -> None:
         import psycopg
 
-        if self.connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
-            return  # the transaction failed, and takes the table with it
-        with self.connection.cursor() as cursor:
-            cursor.execute("SET LOCAL client_min_messages = warning")
-            cursor.execute(f"DROP TABLE IF EXISTS {_quoted(table)}")
+        if table not in self.kept:
+            return
+        self.kept.discard(table)
+        if self.connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
+            return  # the transaction is over, and took the table with it
+        # Named in full: another table of this name must not be meant.
+        with self._tried(), self.connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE pg_temp.{_quoted(table)}")
 
     def give(self, table: str, fields: Mapping[str, Any]) -> None:
         typed = ", ".join(f"{_quoted(name)} {_GIVEN[np.asarray(a).dtype.kind]}" for name, a in fields.items())
-        with self.connection.cursor() as cursor:
+        with self._tried(), self.connection.cursor() as cursor:
             cursor.execute(f"CREATE TEMP TABLE {_quoted(table)} ({typed}) ON COMMIT DROP")
             with cursor.copy(f"COPY {_quoted(table)} FROM STDIN") as copy:
                 for row in zip(*(np.asarray(a).tolist() for a in fields.values()), strict=True):
-                    copy.write_row(row)
+                    # A text with a NUL is none of this database's, and NULL is equal to none.
+                    copy.write_row([None if isinstance(this, str) and "\0" in this else this for this in row])
             cursor.execute(f"ANALYZE {_quoted(table)}")
+        self.kept.add(table)
 
     def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
         # Kept first: an open cursor would hold on to every table that the query reads.
@@ -108,22 +117,41 @@ class Postgres:
         finally:
             self.drop(table)
 
+    @contextmanager
+    def _tried(self) -> Iterator[None]:
+        """A failed statement ends the transaction, unless it goes back to where it was before."""
+        import psycopg
+
+        self.connection.execute("SAVEPOINT hybridp")
+        try:
+            yield
+        except BaseException:
+            if self.connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
+                self.connection.execute("ROLLBACK TO SAVEPOINT hybridp")
+            raise
+        self.connection.execute("RELEASE SAVEPOINT hybridp")
+
     def sentence(self, error: Exception) -> HybridpError | None:
         import psycopg
 
         if not isinstance(error, psycopg.Error):
             return None
         code = error.sqlstate or ""
-        if isinstance(error, psycopg.OperationalError) and (not code or code[:2] in ("08", "57")):
-            return InvalidInput(f"The database of {self.name} must stay connected until the release is done.")
         known = {
+            "25006": f"The database of {self.name} must allow temporary tables: this connection may only read.",
             "42501": f"The table {self.name} must be readable by this user, who must also be allowed temporary tables.",
             "57014": f"The query on {self.name} must be allowed to finish: the server cancelled it.",
             "53100": f"The disk of the server of {self.name} must have room for temporary tables.",
             "53200": f"The server of {self.name} must have enough memory for the query.",
         }
+        if code in ("22021", "22P05"):
+            return unreadable(self.name)
         if code in known:
             return InvalidInput(known[code])
+        if isinstance(error, psycopg.OperationalError) and (not code or code[:2] in ("08", "57")):
+            return InvalidInput(f"The database of {self.name} must stay connected until the release is done.")
+        if code[:2] in ("40", "53", "55"):
+            return InvalidInput(f"The server of {self.name} must let the query finish: it gave up (SQLSTATE {code}).")
         return UnusableRows(
             f"The rows of {self.name} must be numbers and texts that the query can compute with (SQLSTATE {code})."
         )
@@ -140,10 +168,15 @@ def open_postgres(url: str, shown: str, table: str | None) -> tuple[Postgres, di
     except ImportError:
         raise InvalidInput("`engine` must have psycopg installed (the extra `postgres`). Got no psycopg.") from None
 
-    plain = url.replace("postgresql+psycopg://", "postgresql://", 1)
+    plain = "postgresql://" + url.split("://", 1)[1]
     connection: Any = None
     try:
-        connection = psycopg.connect(plain, application_name="hybridp", connect_timeout=_seconds())
+        settings: dict[str, Any] = {
+            "application_name": "hybridp",
+            "connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", "10"),
+        }
+        settings |= psycopg.conninfo.conninfo_to_dict(plain)
+        connection = psycopg.connect(**{**settings, "client_encoding": "utf8"})
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     except (psycopg.Error, ValueError):
         connection = None
@@ -151,48 +184,69 @@ def open_postgres(url: str, shown: str, table: str | None) -> tuple[Postgres, di
         raise InvalidInput(
             f"`path` must be a PostgreSQL database that answers, with a user that may connect. Got {shown}."
         )
+
+    def look() -> tuple[str, str, dict[str, str]]:
+        connection.execute(_SETTINGS)
+        schema, name, number = _find(connection, table, shown)
+        return schema, name, _columns(connection, number)
+
     try:
-        schema, name = _find(connection, table, shown)
-        types = _columns(connection, schema, name)
-        engine = Postgres(name, _relation(schema, name, types), connection)
+        schema, name, types = attempt(Postgres(table or shown, None, connection), look)
     except BaseException:
         connection.close()
         raise
+    engine = Postgres(name, _relation(schema, name, types), connection)
     return engine, {column: _shown(kind) for column, kind in types.items()}, name
 
 
-def _seconds() -> int:
-    return int(os.environ.get("PGCONNECT_TIMEOUT", "10"))
+# What a role or a database may have set otherwise: how literals are read, how dates are written, and where a temporary
+# table is looked for before any other.
+_SETTINGS = """
+SET standard_conforming_strings = on; SET DateStyle = ISO; SET client_min_messages = error;
+SELECT set_config('search_path', concat_ws(', ', 'pg_temp', nullif(current_setting('search_path'), '')), false)
+"""
+_TABLES = """
+SELECT n.nspname, c.relname, c.oid, pg_table_is_visible(c.oid), c.relispartition
+FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+AND NOT pg_is_other_temp_schema(n.oid) AND has_schema_privilege(n.oid, 'USAGE')
+AND has_any_column_privilege(c.oid, 'SELECT') ORDER BY 1, 2
+"""
+# The type below a domain; of numeric with its digits. A column that this user may not read is left out.
+_COLUMNS = """
+SELECT a.attname, CASE WHEN b.typelem <> 0 AND b.typlen = -1 THEN 'ARRAY'
+  WHEN b.typnamespace <> 'pg_catalog'::regnamespace THEN 'USER-DEFINED'
+  WHEN b.oid = 'numeric'::regtype
+  THEN format_type(b.oid, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END)
+  ELSE format_type(b.oid, NULL) END
+FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+JOIN pg_catalog.pg_type AS b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+AND has_column_privilege(a.attrelid, a.attnum, 'SELECT') ORDER BY a.attnum
+"""
 
 
-def _find(connection: Any, table: str | None, shown: str) -> tuple[str, str]:
-    found = connection.execute(
-        "SELECT table_schema, table_name FROM information_schema.tables "
-        "WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2"
-    ).fetchall()
+def _find(connection: Any, table: str | None, shown: str) -> tuple[str, str, int]:
+    """The schema, name and number of the one table meant. A name may hold dots, with its schema before it or not."""
+    every = connection.execute(_TABLES).fetchall()
     if table is None:
-        own = [row for row in found if row[0] == "public"]
-        must(len(own) == 1, "table", f"must be given when {shown} has not exactly one public table", len(own))
-        return str(own[0][0]), str(own[0][1])
-    schema, _, name = table.rpartition(".")
-    same = [row for row in found if row[1] in (name, table) and row[0] == (schema or row[0])]
-    if not schema and len(same) > 1:
-        same = [row for row in same if row[0] == "public"]
-    must(len(same) == 1, "table", f"must be one table of {shown} that this user may read", table)
-    return str(same[0][0]), str(same[0][1])
+        found = [row for row in every if row[3] and not row[4]]
+        must(len(found) == 1, "table", f"must be given when {shown} has not exactly one table", len(found))
+    else:
+        named = [row for row in every if row[1] == table]
+        # As PostgreSQL itself does: the first schema on the search path that has the name.
+        found = [row for row in named if row[3]] or named
+        found += [row for row in every if f"{row[0]}.{row[1]}" == table]
+        must(len(found) == 1, "table", f"must be one table of {shown} that this user may read", table)
+    return str(found[0][0]), str(found[0][1]), int(found[0][2])
 
 
-def _columns(connection: Any, schema: str, name: str) -> dict[str, str]:
-    found = connection.execute(
-        "SELECT column_name, data_type FROM information_schema.columns "
-        "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-        (schema, name),
-    ).fetchall()
-    return {str(column): str(kind) for column, kind in found}
+def _columns(connection: Any, number: int) -> dict[str, str]:
+    return {str(column): str(kind) for column, kind in connection.execute(_COLUMNS, (number,)).fetchall()}
 
 
 def _shown(kind: str) -> str:
-    return "INTEGER" if kind == "boolean" else _TYPES.get(kind, kind.upper())
+    return kind.replace("numeric", "DECIMAL", 1) if kind.startswith("numeric") else _TYPES.get(kind, kind.upper())
 
 
 def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
@@ -203,7 +257,7 @@ def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
     for column, kind in types.items():
         this: Any = exp.column(column, quoted=True)
         if kind == "boolean":
-            this = exp.cast(this, "int")
+            this = as_flag(this)
         elif _TYPES.get(kind) == "VARCHAR":
             # Another collation could sort texts differently from other engines, or even take different ones for equal.
             this = exp.Collate(this=exp.cast(this, "text"), expression=exp.to_identifier("C", quoted=True))

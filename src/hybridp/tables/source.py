@@ -6,6 +6,7 @@ Whatever holds the rows, every query is written against one name, `rows`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,17 +15,21 @@ from typing import Any, Literal, get_args
 from hybridp.errors import InvalidInput, must
 from hybridp.tables.engine import Engine
 
-__all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "open_rows"]
+__all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "open_rows", "shown"]
 
 VIEW = "rows"
 EngineName = Literal["duckdb", "postgresql", "spark"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_WHOLE_DECIMAL = re.compile(r"DECIMAL\([0-9]+, ?0\)")
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
+# Two letters at least: one is a drive. `pathlib` leaves one slash of a URL's two.
+_URL = re.compile(r"([a-z][a-z0-9+.:-]+):/", re.IGNORECASE)
+_STRING = re.compile(r"\bpassword\s*=", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Source:
     """Where rows live: a path or a connection URL, and the engine that reads it.
 
@@ -38,7 +43,8 @@ class Source:
     engine: str = ""
 
     def __post_init__(self) -> None:
-        natural = "postgresql" if self.location.startswith(_POSTGRES) else "spark" if self._connect else "duckdb"
+        start = self.location.lower()
+        natural = "postgresql" if start.startswith(_POSTGRES) else "spark" if start.startswith("sc://") else "duckdb"
         engine = self.engine or natural
         remote = engine.startswith("sc://")
         must(engine in ENGINES or remote, "engine", f"must be one of {', '.join(ENGINES)} or an sc:// URL", self._kind)
@@ -48,35 +54,52 @@ class Source:
             raise InvalidInput(
                 "`path` must be a URL such as postgresql://user@host/database for this engine. Got a path."
             )
+        if engine == "duckdb" and self.shown != self.location:
+            raise InvalidInput(
+                "`path` must be a file, or a URL that starts with postgresql:// or sc://. "
+                f"Got {self.shown or 'a connection string'}."
+            )
         object.__setattr__(self, "engine", engine)
 
     @property
-    def _connect(self) -> bool:
-        return self.location.startswith("sc://")
-
-    @property
     def _kind(self) -> str:
-        return _without_secrets(self.engine)
+        return shown(self.engine)
 
     @property
     def shown(self) -> str:
         """The location without a password, token or other option: fit for a message."""
-        return _without_secrets(self.location)
+        return shown(self.location)
 
     def __fspath__(self) -> str:
         return self.location
 
+    def __repr__(self) -> str:
+        return f"Source({self.shown!r}, {self._kind!r})"
 
-def _without_secrets(location: str) -> str:
+    def __str__(self) -> str:
+        return self.shown
+
+
+def shown(location: str | os.PathLike[str]) -> str:
+    """A location without a password, token or other option: fit for a message.
+
+    >>> shown("postgresql://ann:hunter2@db.example/people"), shown("folder/people.csv")
+    ('postgresql://db.example/people', 'folder/people.csv')
+    """
     from urllib.parse import urlsplit
 
-    if "://" not in location:
-        return location
-    scheme = location.split("://", 1)[0]
+    location = os.fspath(location)
+    url = _URL.match(location)
+    if url is None:
+        return "" if _STRING.search(location) else location
+    scheme = url[1]
     try:
         parts = urlsplit(location)
         host, port = parts.hostname or "", f":{parts.port}" if parts.port else ""
     except ValueError:
+        return f"{scheme}://"
+    # A password with a slash or a number sign ends the host too early; what follows is then not a path.
+    if ":" in scheme or "://" not in location or ("@" in location and "@" not in parts.netloc):
         return f"{scheme}://"
     # The path of a Spark Connect URL starts its options, among them the token.
     return f"{scheme}://{host}{port}" + ("" if scheme == "sc" else parts.path)
@@ -106,7 +129,9 @@ class Rows:
         return self.columns[column].removeprefix("U").startswith(_NUMBERS) and "[" not in self.columns[column]
 
     def is_whole(self, column: str) -> bool:
-        return self.columns[column].removeprefix("U") in _WHOLE
+        kind = self.columns[column]
+        # An unsigned number of 64 bits is a DECIMAL(20,0) elsewhere.
+        return kind.removeprefix("U") in _WHOLE or _WHOLE_DECIMAL.fullmatch(kind) is not None
 
     def need_identifier(self, parameter: str, column: str) -> None:
         """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""

@@ -1,18 +1,24 @@
 """Spark: a session on this machine, or a cluster through Spark Connect, whose client needs no Java.
 
 A local session is private to this process: its log and its user interface are off, because either would show values,
-and what it spills lies in a folder of its own.
+and what it spills lies in a folder of its own. It reads files through links in that folder, whose names are plain:
+Spark takes a path for a pattern, and a file whose name starts with `_` or `.` for one that is not there.
 """
 
 from __future__ import annotations
 
 import atexit
+import codecs
+import contextlib
+import glob
+import gzip
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +26,7 @@ import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.duck import parquet_or_csv, read_header
-from hybridp.tables.engine import fresh
+from hybridp.tables.engine import attempt, unreadable
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Source
@@ -40,7 +46,10 @@ _TYPES = {
 }
 # Loggers of the client that write a failed query's message, with the value in it, to standard error.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
+# Spark's own words for "not here, but at a server", which a session of this process must not read.
+_ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "SPARK_LOCAL_REMOTE")
 _local: list[Any] = []
+_folder: list[str] = []
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +60,7 @@ class Spark:
     session: Any = field(repr=False)
     view: str = field(repr=False)
     remote: bool = False
+    links: str | None = field(default=None, repr=False)
     kept: set[str] = field(default_factory=set, repr=False)
 
     @property
@@ -110,14 +120,20 @@ class Spark:
 
     def close(self) -> None:
         """Forget what is kept; a cluster's session ends, a local one waits for the next table."""
-        import contextlib
-
-        with contextlib.suppress(Exception):
-            for table in [*self.kept]:
-                self.drop(table)
-            self.session.catalog.dropTempView(self.view)
+        with ExitStack() as last:
             if self.remote:
-                self.session.stop()
+                last.callback(_forgiven, self.session.stop)
+            last.callback(_forgiven, self.session.catalog.dropTempView, self.view)
+            for table in [*self.kept]:
+                last.callback(_forgiven, self.drop, table)
+            if self.links is not None:
+                shutil.rmtree(self.links, ignore_errors=True)
+
+
+def _forgiven(call: Callable[..., Any], *given: str) -> None:
+    """What is given back may be gone already."""
+    with contextlib.suppress(Exception):
+        call(*given)
 
 
 def _condition(error: Exception) -> str:
@@ -137,49 +153,79 @@ def open_spark(
     source: Source, view: str, table: str | None, *, threads: int | None, memory_limit: str
 ) -> tuple[Spark, dict[str, str], str]:
     """The engine with a view of the file or table, the types of its columns, and its name for messages."""
-    at_cluster = source.location.startswith("sc://")
-    url = source.location if at_cluster else source.engine if source.engine.startswith("sc://") else None
+    at_cluster = source.location.lower().startswith("sc://")
+    url = source.location if at_cluster else source.engine if source.engine != "spark" else None
+    files: list[str] | None = None
     kind = None if at_cluster else parquet_or_csv(source.location)
     if at_cluster:
         must(table is not None, "table", "must be given with an sc:// URL", table)
     else:
         must(kind is not None, "path", "must end in .csv, .csv.gz, .tsv or .parquet for Spark", source.shown)
         must(table is None, "table", "is not for a file", table)
-        if url is None:
-            there = os.path.exists(source.location) or "://" in source.location or "*" in source.location
-            must(there, "path", "must be a file that exists", source.location)
+        if url is None and "://" not in source.location:
+            files = [source.location] if os.path.exists(source.location) else []
+            files = files or (sorted(glob.glob(source.location, recursive=True)) if kind == "Parquet" else [])
+            must(bool(files), "path", "must be a file that exists", source.location)
+    name = table if table is not None else os.path.basename(source.shown)
+    if files and kind == "CSV":
+        _check_text(files[0], name)
     session = _connected(url) if url is not None else _own(threads, memory_limit)
-    name = table if table is not None else os.path.basename(source.location)
-    engine = Spark(name, session, fresh(view) if url is None else view, remote=url is not None)
+    links = _linked(files) if files else None
+    engine = Spark(name, session, view, remote=url is not None, links=links)
     refused = InvalidInput(
         f"`table` must be a table that the cluster knows and this user may read. Got {table}."
         if table is not None
         else f"`path` must be a readable {kind} file that Spark sees. Got {source.shown}."
     )
-    try:
-        frame = _frame(session, source.location, kind, table, local=url is None)
+
+    def look() -> dict[str, str]:
+        frame = _frame(session, links or source.location, kind, table, files)
         frame.createOrReplaceTempView(view)
-        types = {column: _type(told) for column, told in frame.dtypes}
-    except HybridpError:
+        return {column: _type(told) for column, told in frame.dtypes}
+
+    try:
+        types = attempt(engine, look, refused)
+    except BaseException:
+        engine.close()
         raise
-    except Exception as error:
-        if engine.sentence(error) is None:
-            raise
-        types = None
-    if types is None:
-        raise refused
     return engine, types, name
 
 
-def _frame(session: Any, location: str, kind: str | None, table: str | None, *, local: bool) -> Any:
+def _linked(files: list[str]) -> str:
+    """A folder of links to the files, whose names only keep what tells the format."""
+    folder = tempfile.mkdtemp(prefix="links-", dir=_folder[0])
+    for number, file in enumerate(files):
+        ending = "".join(part for part in (".csv", ".tsv", ".parquet", ".gz") if part in os.path.basename(file).lower())
+        os.symlink(os.path.abspath(file), os.path.join(folder, f"{number:09d}{ending}"))
+    return folder
+
+
+def _check_text(file: str, name: str) -> None:
+    """Refuse a text file that is not UTF-8, where Spark would put one character for every byte that is none."""
+    opened = gzip.open if file.lower().endswith(".gz") else open
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    ok = True
+    try:
+        with opened(file, "rb") as content:
+            while block := content.read(1 << 20):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+    except (OSError, EOFError, UnicodeError, zlib.error):
+        ok = False
+    if not ok:
+        raise unreadable(name)
+
+
+def _frame(session: Any, location: str, kind: str | None, table: str | None, files: list[str] | None) -> Any:
     if table is not None:
         return session.table(table)
     if kind == "Parquet":
-        return session.read.parquet(location)
+        paths = [location] if files is None else [entry.path for entry in os.scandir(location)]
+        return session.read.parquet(*sorted(paths))
     # Every column is text, as in the embedded engine; a row with another number of fields fails the whole file.
     options = {"header": True, "inferSchema": False, "mode": "FAILFAST", "quote": '"', "escape": '"', "multiLine": True}
-    if local and "://" not in location:
-        names, delimiter = read_header(location)
+    if files is not None:
+        names, delimiter = read_header(files[0])
         schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in names)
         return session.read.options(**options, sep=delimiter, enforceSchema=True).schema(schema).csv(location)
     return session.read.options(**options, sep="\t" if ".tsv" in location.lower() else ",").csv(location)
@@ -193,6 +239,8 @@ def _type(told: str) -> str:
 
 def _own(threads: int | None, memory_limit: str) -> Any:
     """A session of this process, which starts Java at the first call and is used again afterwards."""
+    if _local and _local[0].sparkContext._jsc is None:  # somebody stopped it
+        _local.clear()
     if not _local:
         _local.append(_started(threads, memory_limit))
     session = _local[0].newSession()
@@ -202,12 +250,16 @@ def _own(threads: int | None, memory_limit: str) -> Any:
 
 def _started(threads: int | None, memory_limit: str) -> Any:
     sql = _pyspark()
+    from pyspark.util import is_remote_only
+
+    if is_remote_only():
+        raise InvalidInput("`engine` must have all of PySpark (the extra `spark-local`). Got its client alone.")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise InvalidInput("`engine` must have Java installed to run Spark here, or an sc:// URL. Got no java.")
-    folder = tempfile.mkdtemp(prefix="hybridp-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     memory = memory_limit.upper().removesuffix("B")
     must(memory[:-1].isdigit() and memory[-1] in "MG", "memory_limit", "must be a size such as 1GB", memory_limit)
+    folder = tempfile.mkdtemp(prefix="hybridp-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     cores = threads or os.cpu_count() or 1
     settings = {
         "spark.ui.enabled": "false",
@@ -218,30 +270,42 @@ def _started(threads: int | None, memory_limit: str) -> Any:
         "spark.sql.warehouse.dir": os.path.join(folder, "warehouse"),
         "spark.sql.shuffle.partitions": str(4 * cores),
         "spark.log.level": "OFF",
+        "spark.eventLog.enabled": "false",
+        "spark.api.mode": "classic",
     }
-    builder = sql.SparkSession.builder.master(f"local[{cores}]").appName("hybridp")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     found = None
     try:
-        with _silent():
+        with _silent(), _here():
+            builder = sql.SparkSession.builder.master(f"local[{cores}]").appName("hybridp")
+            for key, value in settings.items():
+                builder = builder.config(key, value)
             found = builder.getOrCreate()
     except Exception:
         found = None
     if found is None:
         raise InvalidInput("`engine` must be able to start Java 17 or newer for Spark. Got a Java that did not start.")
+    _folder[:] = [folder]
     return found
 
 
 def _connected(url: str) -> Any:
     sql = _pyspark()
+    try:
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+    except (ImportError, SystemExit):  # under `python -c` PySpark takes a missing package for a reason to leave, with 0
+        raise InvalidInput("`engine` must have all of the extra `spark` installed. Got PySpark alone.") from None
     found = None
+    answered = False
     try:
         found = sql.SparkSession.builder.remote(url).create()
+        # Some fifteen seconds, where the client by itself would try again for ten minutes.
+        found.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
         _configure(found)
+        answered = True
     except Exception:
-        found = None
-    if found is None:
+        if found is not None:
+            _forgiven(found.client.close)  # or it would try again when this process ends
+    if not answered:
         from hybridp.tables.source import Source
 
         raise InvalidInput(f"`engine` must be a Spark Connect server that answers. Got {Source(url).shown}.")
@@ -253,6 +317,8 @@ def _pyspark() -> Any:
 
     # pandas is not used here: neither is its version anything to tell people about.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    # Said in a sentence, where it matters.
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=UserWarning)
     try:
         import pyarrow  # noqa: F401
         import pyspark.sql as sql
@@ -271,6 +337,18 @@ def _configure(session: Any) -> None:
     # An overflow is an error and never wraps; names that differ in case are different names.
     session.conf.set("spark.sql.ansi.enabled", "true")
     session.conf.set("spark.sql.caseSensitive", "true")
+    # A label such as ${spark.app.name} stays what it is.
+    session.conf.set("spark.sql.variable.substitute", "false")
+
+
+@contextmanager
+def _here() -> Iterator[None]:
+    """Without the variables that would send the rows of this machine to a server."""
+    kept = {name: os.environ.pop(name) for name in _ELSEWHERE if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 @contextmanager

@@ -1,0 +1,407 @@
+"""Odd names, odd texts and odd servers: the same answer on every engine, or one sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.engines.conftest import ENGINES, Columns, Opened, fill_postgres, need_spark, write_parquet
+from tests.engines.test_errors import PEOPLE, QUERY, free_port
+
+from hybridp.errors import HybridpError, InvalidInput, UnusableRows
+from hybridp.ledger import Ledger
+from hybridp.public.queries import Feature, Schema
+from hybridp.tables import (
+    HeavyQuery,
+    MeanQuery,
+    Source,
+    discovery_counts,
+    head_counts,
+    mean_totals,
+    open_rows,
+    records_at,
+    sample_records,
+    trusted_levels,
+)
+from hybridp.tables.marginals import codes, table_counts
+from hybridp.tables.source import shown
+
+HEAVY = HeavyQuery(person="person", record=("query",), trust="trust")
+LABELS = [
+    "it's",
+    "back\\slash",
+    "\\",
+    "${spark.app.name}",
+    "new\nline",
+    "\\u0041",
+    "A",
+    "%",
+    "'; --",
+    "é",
+    "e\u0301",
+    "",
+]
+MEAN = ["--value", "value", "--trust", "trust", "--lower", "0", "--upper", "10", "--epsilon", "1"]
+
+
+def refused(call: Any, words: str) -> HybridpError:
+    with pytest.raises(HybridpError) as caught:
+        call()
+    assert words in str(caught.value)
+    assert caught.value.__context__ is None
+    return caught.value
+
+
+# --- every engine -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_labels_are_literal(engine: str, opened: Opened) -> None:
+    """Quotes, backslashes, and what Spark takes for a variable; a NUL, which no text of PostgreSQL holds."""
+    schema = Schema((Feature("query", ("a\0b", *LABELS)),))
+    with opened(engine, {"query": ("VARCHAR", LABELS)}) as rows:
+        assert codes(rows, schema).tolist() == [[*range(1, len(LABELS) + 1)]]
+        (counted,) = table_counts(rows, schema, [(0,)])
+        assert counted.tolist() == [0] + [1] * len(LABELS)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_truth_as_text_and_as_number(engine: str, opened: Opened) -> None:
+    columns: Columns = {
+        "person": ("BIGINT", [1, 2, 3]),
+        "query": ("BOOLEAN", [True, False, True]),
+        "trust": ("VARCHAR", ["trusted"] * 3),
+    }
+    with opened(engine, columns) as rows:
+        assert rows.columns["query"] == "BOOLEAN"
+        assert codes(rows, Schema((Feature("query", ("true", "false")),))).tolist() == [[0, 1, 0]]
+        query = MeanQuery(value="query", trust="trust", person="person", lower=0.0, upper=1.0, levels=1)
+        assert mean_totals(rows, query).trusted_level_sum == 2
+        with sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample:
+            numbers, counts = discovery_counts(sample)
+            assert records_at(sample, numbers) == [("false",), ("true",)]
+            assert counts.tolist() == [1, 2]
+            assert head_counts(sample, [("a\0b",), ("true",), (None,)], "trusted").tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("names", [("a`b", "${x}", "x;y"), ('va"lue', "tr.ust", "label"), ("%s", "trusted", "place_")])
+def test_names_are_names(engine: str, opened: Opened, names: tuple[str, str, str]) -> None:
+    if engine == "postgresql" and '"' in names[0]:
+        pytest.skip("the fixture does not quote quotes; see below")
+    value, trust, person = names
+    columns: Columns = {
+        value: ("DOUBLE", [1.0, 2.0, 4.0]),
+        trust: ("VARCHAR", ["trusted", "trusted", "local"]),
+        person: ("BIGINT", [1, 2, 3]),
+    }
+    query = MeanQuery(value=value, trust=trust, person=person, lower=0.0, upper=8.0, levels=8, local_raw=True)
+    with opened(engine, columns) as rows:
+        assert mean_totals(rows, query).trusted_level_sum == 3
+        assert sorted(level for part in trusted_levels(rows, query) for level in part.tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_exponents_of_many_digits(engine: str, opened: Opened) -> None:
+    columns: Columns = {"value": ("VARCHAR", ["1e00001", "5e-00400"]), "trust": ("VARCHAR", ["trusted"] * 2)}
+    with opened(engine, columns) as rows:
+        query = MeanQuery(value="value", trust="trust", lower=0.0, upper=20.0, levels=20)
+        assert mean_totals(rows, query).trusted_level_sum == 10
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_iterator_may_outlive_the_rows(engine: str, opened: Opened) -> None:
+    """What it has kept went with the connection: nothing is left to complain about when it is collected."""
+    with opened(engine, PEOPLE) as rows:
+        parts = trusted_levels(rows, QUERY, chunk=1)
+        assert next(parts).size == 1
+    del parts
+    gc.collect()
+
+
+# --- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def connection(server: str) -> Any:
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as found:
+        yield found
+
+
+def test_a_failed_query_leaves_the_transaction_usable(server: str, connection: Any) -> None:
+    connection.execute("CREATE TABLE beyond (value numeric, trust text, ok float8)")
+    connection.execute("INSERT INTO beyond VALUES (1e400, 'trusted', 2)")
+    fine = MeanQuery(value="ok", trust="trust", lower=0.0, upper=10.0, levels=10)
+    with open_rows(server, table="beyond") as rows:
+        for _ in range(2):
+            refused(lambda: mean_totals(rows, QUERY), "SQLSTATE 22003")
+        assert mean_totals(rows, fine).trusted_level_sum == 2
+
+
+def test_tables_are_found_as_the_database_finds_them(server: str, connection: Any) -> None:
+    """A dot in a name, a schema on the search path, a materialised view, a partitioned table, a domain."""
+    connection.execute("CREATE DOMAIN share AS numeric(4, 0)")
+    connection.execute('CREATE TABLE "with.dot" (value share, trust text)')
+    connection.execute("INSERT INTO \"with.dot\" VALUES (3, 'trusted')")
+    connection.execute('CREATE MATERIALIZED VIEW frozen AS SELECT * FROM "with.dot"')
+    connection.execute("CREATE TABLE parted (value float8, trust text) PARTITION BY LIST (trust)")
+    connection.execute("CREATE TABLE parted_one PARTITION OF parted FOR VALUES IN ('trusted')")
+    connection.execute("INSERT INTO parted VALUES (3, 'trusted')")
+    for schema in ("one", "two"):
+        connection.execute(f"CREATE SCHEMA {schema}")
+        connection.execute(f"CREATE TABLE {schema}.twice AS SELECT 3.0 AS value, 'trusted' AS trust")
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=10)
+    path = f"{server}&options=-c%20search_path%3Dtwo"
+    for url, table in [
+        (server, "with.dot"), (server, "public.with.dot"), (server, "frozen"), (server, "parted"),
+        (server, "one.twice"), (path, "twice"), (path, None),
+    ]:  # fmt: skip
+        with open_rows(url, table=table) as rows:
+            assert mean_totals(rows, query).trusted_level_sum == 3
+    with open_rows(server, table="frozen") as rows:
+        assert rows.columns["value"] == "DECIMAL(4,0)"
+        assert rows.is_whole("value")
+    refused(lambda: open_rows(server, table="twice"), "must be one table of")
+
+
+def test_quotes_in_the_names_of_a_database(server: str, connection: Any) -> None:
+    connection.execute('CREATE TABLE "a ""table""" ("va""lue" float8, "Trust" text)')
+    connection.execute('INSERT INTO "a ""table""" VALUES (3, \'trusted\')')
+    with open_rows(server, table='a "table"') as rows:
+        query = MeanQuery(value='va"lue', trust="Trust", lower=0.0, upper=10.0, levels=10)
+        assert mean_totals(rows, query).trusted_level_sum == 3
+
+
+LOG: Columns = {
+    "person": ("VARCHAR", ["a", "b", "c"]),
+    "trust": ("VARCHAR", ["trusted"] * 3),
+    "query": ("VARCHAR", ["x", "y\\", "x"]),
+}
+
+
+def test_settings_of_a_role_do_not_matter(server: str, connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of the database has the name of a temporary one and comes first; literals are read the old way."""
+    from hybridp.tables import heavy
+
+    fill_postgres(server, "log", LOG)
+    connection.execute("CREATE TABLE sample_mine (a int)")
+    connection.execute("CREATE TABLE chosen_mine (a int)")
+    connection.execute("CREATE USER guest")
+    connection.execute("GRANT SELECT ON log TO guest")
+    monkeypatch.setattr(heavy, "fresh", lambda purpose: f"{purpose}_mine")
+    options = "-c%20search_path%3Dpublic,pg_temp%20-c%20standard_conforming_strings%3Doff"
+    guest = server.replace("hybridp@", "guest@") + f"&options={options}"
+    with open_rows(guest, table="log") as rows:
+        assert codes(rows, Schema((Feature("query", ("y\\", "x")),))).tolist() == [[1, 0, 1]]
+        with sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample:
+            assert records_at(sample, discovery_counts(sample)[0]) == [("x",), ("y\\",)]
+    assert connection.execute("SELECT count(*) FROM chosen_mine").fetchone() == (0,)
+
+
+def test_a_server_says_no(server: str, connection: Any) -> None:
+    """Too slow, or read-only: not the rows' fault, and not a lost connection."""
+    fill_postgres(server, "kept log", LOG)
+    connection.execute("CREATE VIEW slow AS SELECT pg_sleep(20)::text AS trust, 1.0::float8 AS value")
+    with open_rows(f"{server}&options=-c%20statement_timeout%3D200", table="slow") as rows:
+        refused(lambda: mean_totals(rows, QUERY), "must be allowed to finish: the server cancelled it")
+    with open_rows(f"{server}&options=-c%20default_transaction_read_only%3Don", table="kept log") as rows:
+        refused(lambda: sample_records(rows, HEAVY, 1, discovery_share=1.0), "must allow temporary tables")
+
+
+def test_a_column_that_may_not_be_read_is_left_out(server: str, connection: Any) -> None:
+    connection.execute("CREATE TABLE partly (value float8, trust text, diary text)")
+    connection.execute("INSERT INTO partly VALUES (1, 'trusted', 'x')")
+    connection.execute("CREATE USER reader")
+    connection.execute("GRANT SELECT (value, trust), INSERT (diary) ON partly TO reader")
+    with open_rows(server.replace("hybridp@", "reader@"), table="partly") as rows:
+        assert list(rows.columns) == ["value", "trust"]
+        assert mean_totals(rows, QUERY).trusted_people == 1
+
+
+def test_bytes_that_are_no_text(server: str, connection: Any) -> None:
+    import psycopg
+
+    connection.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    url = server.replace("/postgres?", "/plain?")
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(b"CREATE TABLE log AS SELECT 'p' AS person, E'caf\\xe9' AS query, 'trusted' AS trust")
+    with open_rows(url, table="log") as rows, sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample:
+        numbers, _ = discovery_counts(sample)
+        assert isinstance(refused(lambda: records_at(sample, numbers), "text that is not UTF-8"), UnusableRows)
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
+    """Spark takes brackets for a pattern, cannot read a colon, and takes `_` and `.` for files that are not there."""
+    need_spark()
+    for name, value in [("a1", 9.0), ("a[1]", 3.0), ("_a", 3.0), (".a", 3.0), ("a:b", 3.0), ("m1", 1.0), ("m2", 2.0)]:
+        write_parquet(tmp_path / f"{name}.parquet", {"value": ("DOUBLE", [value]), "trust": ("VARCHAR", ["trusted"])})
+        (tmp_path / f"{name}.csv").write_text(f"value,trust\n{value},trusted\n")
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=10)
+    for name in (
+        "a[1].parquet",
+        "_a.parquet",
+        "a:b.parquet",
+        "m*.parquet",
+        "m?.parquet",
+        "a[1].csv",
+        "_a.csv",
+        ".a.csv",
+    ):
+        for engine in ("duckdb", "spark"):
+            with open_rows(Source(str(tmp_path / name), engine), threads=2) as rows:
+                assert mean_totals(rows, query).trusted_level_sum == 3, (name, engine)
+    refused(lambda: open_rows(Source(str(tmp_path / "z*.parquet"), "spark")), "`path` must be a file that exists")
+
+
+def test_a_csv_file_that_is_not_utf8_is_refused_alike(tmp_path: Path) -> None:
+    need_spark()
+    file = tmp_path / "log.csv"
+    file.write_bytes("person,query,trust\n1,caf\xe9,trusted\n".encode("latin-1"))
+    for engine in ("duckdb", "spark"):
+
+        def sample(engine: str = engine) -> None:
+            with open_rows(Source(str(file), engine)) as rows:
+                sample_records(rows, HEAVY, 1, discovery_share=1.0)
+
+        refused(sample, "text that is not UTF-8")
+
+
+def test_unsigned_people_are_people(tmp_path: Path) -> None:
+    need_spark()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"person": pa.array([1, 2**64 - 1], pa.uint64()), "query": ["x", "y"], "trust": ["trusted"] * 2}
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    for engine in ("duckdb", "spark"):
+        with (
+            open_rows(Source(str(tmp_path / "log.parquet"), engine)) as rows,
+            sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample,
+        ):
+            assert records_at(sample, discovery_counts(sample)[0]) == [("x",), ("y",)]
+
+
+def _told(*words: str, without: str = "", **environment: str) -> tuple[int, str, str]:
+    import os
+
+    code = f"import sys\nfor name in {without.split()!r}: sys.modules[name] = None\n"
+    command = [sys.executable, "-c", f"{code}from hybridp.cli.app import main; main()", *words]
+    found = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
+    )
+    return found.returncode, found.stdout, found.stderr.strip()
+
+
+def test_another_server_in_the_environment_gets_no_rows(tmp_path: Path) -> None:
+    need_spark()
+    file = tmp_path / "people.csv"
+    file.write_text("value,trust\n" + "1,trusted\n" * 40)
+    code, out, told = _told("release", "mean", str(file), "--engine", "spark", *MEAN, "--json",
+                            SPARK_REMOTE=f"sc://127.0.0.1:{free_port()}")  # fmt: skip
+    assert (code, told) == (0, "")
+    assert '"people": 40' in out
+
+
+def test_a_spark_server_that_does_not_answer_is_not_waited_for() -> None:
+    """PySpark would try for ten minutes, and once more when the process ends."""
+    need_spark()
+    url = f"sc://127.0.0.1:{free_port()}"
+    code, _, told = _told("release", "mean", f"{url}/;token=hunter2", "--table", "people", *MEAN)
+    assert (code, told) == (2, f"hybridp: `engine` must be a Spark Connect server that answers. Got {url}.")
+
+
+@pytest.mark.parametrize(
+    ("without", "where", "words"),
+    [
+        (
+            "psycopg",
+            ["postgresql://h/d"],
+            "psycopg installed (the extra `postgres`). Got no psycopg.",
+        ),
+        (
+            "pyspark",
+            ["sc://h", "--table", "t"],
+            "PySpark installed (the extra `spark`). Got no pyspark.",
+        ),
+        (
+            "grpc",
+            ["sc://h", "--table", "t"],
+            "all of the extra `spark` installed. Got PySpark alone.",
+        ),
+    ],
+)
+def test_what_is_not_installed(without: str, where: list[str], words: str) -> None:
+    pytest.importorskip(without)
+    code, out, told = _told("release", "mean", *where, *MEAN, without=without)
+    assert (code, out, told.splitlines()[-1]) == (2, "", f"hybridp: `engine` must have {words}")
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "mysql://ann:hunter2@h/d", "POSTGRESQL://ann:hunter2@127.0.0.1:1/d", "postgresql:/ann:hunter2@h/d",
+        "jdbc:postgresql://ann:hunter2@h/d.parquet", "host=h password=hunter2", "postgresql://ann:12/hunter2@h/d",
+        "postgresql://ann:12#hunter2@h/d", "postgresql://h/d?password=hunter2",
+    ],
+)  # fmt: skip
+def test_a_password_is_never_repeated(location: str) -> None:
+    pytest.importorskip("psycopg")
+    assert "hunter2" not in shown(location)
+    with pytest.raises(InvalidInput) as caught:
+        open_rows(location, table="people")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_source_does_not_print_its_password() -> None:
+    source = Source("postgresql://ann:hunter2@h/d")
+    assert "hunter2" not in repr(source) + str(source) + f"{source}"
+    assert str(source) == "postgresql://h/d"
+
+
+@pytest.mark.parametrize("line", ["randomise URL --value v --lower 0 --upper 1 --epsilon 1 --out o.csv",
+                                  "tally add URL --state s.json", "tally show URL"])  # fmt: skip
+def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from hybridp.cli.app import cli
+
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(cli, line.replace("URL", "postgresql://ann:hunter2@h/d").split())
+    assert isinstance(found.exception, InvalidInput)
+    assert "hunter2" not in str(found.exception) + found.output
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["postgresql", "spark"])
+def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_path: Path) -> None:
+    from hybridp import Bounds, MeanStudy, PureDP
+    from hybridp.curator.mean import Columns as MeanColumns
+    from hybridp.protocols.mean import release_mean
+
+    if engine == "spark":
+        need_spark()
+        file = tmp_path / "people.csv"
+        file.write_text("value,trust\n1,trusted\n2,trusted,more\n")
+        where: Any = Source(str(file), "spark")
+    else:
+        pytest.importorskip("psycopg")
+        where = Source(f"postgresql://127.0.0.1:{free_port()}/people")
+    ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
+    with pytest.raises(HybridpError):
+        release_mean(where, study, MeanColumns("value", "trust"), ledger=ledger)
+    assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == 1.0
