@@ -19,7 +19,6 @@ def table(folder: Path) -> str:
     from hybridp.papers.figure import catalogue, read_figures
 
     lines = ["| figure | status | claims that hold | what decided |", "|---|---|---|---|"]
-    seconds = 0.0
     for outcome in read_figures(list(catalogue().values()), folder=folder):
         if not outcome.verdict.checks:
             continue
@@ -31,8 +30,7 @@ def table(folder: Path) -> str:
         lines.append(
             f"| {outcome.figure.name} | {status} | {len(checks) - len(failed)} of {len(checks)} | {_cell(said)} |"
         )
-        seconds += outcome.seconds
-    return "\n".join([*lines, "", f"All points of this run took {seconds / 60:.0f} minutes of CPU time."])
+    return "\n".join(lines)
 
 
 def _cell(text: str) -> str:
