@@ -96,7 +96,7 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
     """One record for each person, and the split of the trusted people.
 
     Each trusted person is in the discovery part with probability `discovery_share` over the salt. When every person
-    has one row the sample keeps the order of the rows; otherwise its order is that of a salted hash of the person.
+    has one row the sample keeps the order of the rows; otherwise the local people's order is that of a salted hash.
 
     Raises `UnusableRows` when a row breaks a rule; the sentence names a column, never a record or a value.
 
