@@ -29,7 +29,6 @@ __all__ = ["PointQuery", "PointRows", "Points", "check_points", "release_map", "
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _CHUNK = 1 << 15
-_BLOCK = 1 << 13  # points whose indicators stay in the cache
 _MANY = 1 << 20  # people from which threads pay
 
 
@@ -114,18 +113,7 @@ class Points:
 
 
 def _sums(x: Floats, label: Ints, clusters: int) -> Ints:
-    """The sums of whole numbers by label, an array (coordinates, clusters).
-
-    With few clusters a product with their indicators is quicker than counting, and lets other threads run meanwhile;
-    all partial sums are whole numbers below 2^53, so that both are exact.
-    """
-    if clusters <= 3 * len(x):
-        each = np.arange(clusters, dtype=label.dtype)[:, None]
-        found = np.zeros((len(x), clusters))
-        for start in range(0, x.shape[1], _BLOCK):
-            here = slice(start, start + _BLOCK)
-            found += x[:, here] @ np.equal(label[here], each).astype(np.float64).T
-        return found.astype(np.int64)
+    """The sums of whole numbers by label, an array (coordinates, clusters)."""
     return np.stack([np.bincount(label, weights=row, minlength=clusters).astype(np.int64) for row in x])
 
 
