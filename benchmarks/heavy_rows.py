@@ -101,7 +101,7 @@ def child(path: Path, way: str, head: list[tuple[str | None, ...]], options: arg
 
         def plain() -> dict[str, tuple[float, float]]:
             start = time.perf_counter(), time.process_time()
-            rows.connection.execute(PLAIN).fetchall()
+            rows.engine.connection.execute(PLAIN).fetchall()
             return {"group by": (time.perf_counter() - start[0], time.process_time() - start[1])}
 
         run: Callable[[], dict[str, tuple[float, float]]] = plain if way == "duckdb" else lambda: steps(rows, head)
@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
             path = Path(folder, "rows.parquet")
             generate(path, records, among)
             with open_rows(path) as rows:
-                head = head_of(rows.connection)
+                head = head_of(rows.engine.connection)
             found = {way: measure(path, way, head, options) for way in WAYS}
             size = f"{records:,} records of {people:,} people, {path.stat().st_size / 2**30:.2f} GiB of Parquet"
             print(f"{name}: {size}, {len(head)} slots, {options.threads} threads, memory limit {options.memory}")

@@ -63,10 +63,10 @@ def ours(path: Path, way: str) -> dict[str, Any]:
 
 def plain(path: Path) -> dict[str, Any]:
     with open_rows(path) as rows:
-        local = rows.connection.execute("SELECT count(*) FROM rows WHERE trust = 'local'").fetchone()[0]
+        local = rows.engine.connection.execute("SELECT count(*) FROM rows WHERE trust = 'local'").fetchone()[0]
     start = time.perf_counter(), time.process_time()
     with open_rows(path) as rows:
-        rows.connection.execute(PLAIN).fetchall()
+        rows.engine.connection.execute(PLAIN).fetchall()
     counted = time.perf_counter()
     np.random.default_rng(1).random(local)
     end = time.perf_counter(), time.process_time()

@@ -83,7 +83,7 @@ def child(path: Path, case: str, way: str, threads: int, repeat: int) -> None:
         query = MeanQuery(**options)
         run: Callable[[], object] = lambda: mean_totals(rows, query)  # noqa: E731
         if way != "totals":
-            run = lambda: rows.connection.execute(plain(path, column, low, high, way)).fetchall()  # noqa: E731
+            run = lambda: rows.engine.connection.execute(plain(path, column, low, high, way)).fetchall()  # noqa: E731
         run()
         times = []
         for _ in range(repeat):

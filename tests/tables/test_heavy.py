@@ -47,7 +47,7 @@ def parquet(path: Path, select: str) -> None:
 def frequencies(path: Path, query: HeavyQuery = TWO, salt: int = 3, threads: int = 1) -> dict[tuple[str, ...], int]:
     with open_rows(path, threads=threads) as rows:
         records, counts = raw_record_frequencies(rows, query, salt)
-        assert rows.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+        assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     assert counts.tolist() == sorted(counts.tolist(), reverse=True)
     return dict(zip(records, counts.tolist(), strict=True))
 
@@ -245,7 +245,7 @@ def test_every_record_counts_for_one_slot(tmp_path: Path) -> None:
             with pytest.raises(InvalidInput, match="`numbers` must be"):
                 records_at(sample, wrong)  # type: ignore[arg-type]
         sample.close()
-        assert rows.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+        assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
 def test_the_sample_order_varies_neither_with_threads_nor_with_the_rows(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_row_that_breaks_a_rule_is_refused(
         assert str(caught.value) == sentence
         assert caught.value.__cause__ is None
         assert caught.value.__context__ is None
-        assert rows.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+        assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("kind", ["record_key", "record_id"])
@@ -327,7 +327,7 @@ def test_keys_must_decide(tmp_path: Path, kind: str, keys: tuple[str | None, ...
         with pytest.raises(UnusableRows) as caught:
             sample_records(rows, query, 0, discovery_share=0.5)
         assert str(caught.value) == sentence
-        assert rows.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+        assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_the_query_and_the_lattice_agree_level_by_level(tmp_path: Path) -> None:
         with open_rows(path, threads=1) as rows:
             query = MeanQuery(**{**BASE, "levels": levels})
             chunks = list(trusted_levels(rows, query, chunk=300))
-            assert rows.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+            assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
         assert [chunk.size for chunk in chunks] == [300] * 6 + [205]
         assert all(chunk.dtype == np.int64 for chunk in chunks)
         lattice = Lattice(-3, 7, levels)

@@ -37,7 +37,7 @@ def save(folder: Path, content: str = CSV) -> Path:
 def write(path: Path, out: Path, **changes: Any) -> int:
     with open_rows(path, threads=1) as rows:
         count = write_reports(rows, out=out, **{**BASE, **changes})
-        assert rows.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+        assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     return count
 
 

@@ -132,7 +132,7 @@ def test_a_database_is_not_written_to_and_the_spill_is_removed(tmp_path: Path) -
     rows = open_rows(path, threads=1)
     assert os.path.isdir(rows.engine.spill.name)
     with pytest.raises(duckdb.Error):
-        rows.connection.execute("INSERT INTO source.t VALUES (2, 'trusted')")
+        rows.engine.connection.execute("INSERT INTO source.t VALUES (2, 'trusted')")
     rows.close()
     assert not os.path.exists(rows.engine.spill.name)
     assert path.read_bytes() == before
@@ -143,7 +143,7 @@ def test_the_network_is_out_of_reach(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(CSV)
     with open_rows(tmp_path / "a.csv", threads=1) as rows:
         settings = "current_setting('autoload_known_extensions'), current_setting('autoinstall_known_extensions')"
-        assert rows.connection.execute(f"SELECT {settings}").fetchone() == (False, False)
+        assert rows.engine.connection.execute(f"SELECT {settings}").fetchone() == (False, False)
     with pytest.raises(InvalidInput, match="must be a file that exists"):
         open_rows("https://localhost/a.csv")
 

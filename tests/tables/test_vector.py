@@ -91,7 +91,7 @@ def test_the_vectors_of_a_trial_are_numpy_s_in_no_order_that_tells(
     limits = bounds(norm, radius)
     with open_rows(files["parquet"]) as rows:
         parts = list(local_vectors(rows, query(limits, reads="all", reports=None), chunk=500))
-        left = rows.connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'vectors%'")
+        left = rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'vectors%'")
         assert left.fetchone() == (0,)
     found = np.concatenate(parts)
     exact = limits.steps(X[~TRUSTED])

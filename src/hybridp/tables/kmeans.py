@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusableRows, must
 from hybridp.public.kmeans import Box, Grid
 from hybridp.tables.engine import answers, fresh, keep, stream
+from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
 __all__ = ["PointQuery", "StoredPoints", "check_points", "store_points"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-CHUNK = 2**18
 
 
 @dataclass(frozen=True)

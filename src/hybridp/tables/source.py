@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from hybridp.errors import InvalidInput, must
 from hybridp.tables.engine import Engine
@@ -137,15 +137,6 @@ class Rows:
         """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""
         ok = self.is_text(column) or self.is_whole(column) or self.columns[column] in ("UUID", "DATE")
         must(ok, parameter, "must hold text, whole numbers, dates or UUIDs", f"`{column}` of {self.columns[column]}")
-
-    @property
-    def connection(self) -> Any:
-        """DuckDB's connection: for what only files need, such as writing a copy of one."""
-        from hybridp.tables.duck import Duck
-
-        if not isinstance(self.engine, Duck):
-            raise InvalidInput("`engine` must be duckdb for this: it works on files. Got another.")
-        return self.engine.connection
 
     def close(self) -> None:
         """Give back what the engine holds."""
