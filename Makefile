@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test setup lint docs site papers bench release-check clean
+.PHONY: demo test setup lint site papers bench release-check clean
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/hybridp demo --out out
@@ -21,11 +21,7 @@ lint: $(VENV)/.stamp-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The API and command-line references, written from the code.
-docs: $(VENV)/.stamp-dev
-	$(BIN)/python docs/generate.py
-
-# The documentation as a site that needs no network, with the papers' report where it was made.
+# The documentation as a site that needs no network: guides, references written from the code, the papers' report where it was made.
 site: $(VENV)/.stamp-dev
 	$(BIN)/python docs/build.py --out out/site
 

@@ -1,14 +1,16 @@
 """Builds the documentation site, without the network: `python docs/build.py --out out/site`.
 
 Pages that live outside docs/ (changelog, benchmarks, contributing, licence), the tour notebook and the papers' report
-become pages of the site. All pages are gathered in a folder of their own, links are turned to where their targets then
-lie, and Sphinx runs with every warning an error. Needs the extra `docs`.
+become pages of the site, and the reference is written from the code (`generate.py`). All pages are gathered in a folder
+of their own, links are turned to where their targets then lie, and Sphinx runs with every warning an error. Needs the
+extra `docs`.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import importlib.util
 import json
 import posixpath
 import re
@@ -17,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["build", "gather", "main", "tour_page"]
+__all__ = ["build", "gather", "main", "reference", "tour_page"]
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -86,12 +88,26 @@ def gather(pages: Path, *, report: bool = False) -> None:
         elif source == "LICENSE":
             text = f"# Licence\n\n```text\n{text}```\n"
         (pages / page).write_text(text, encoding="utf-8")
+    for page, text in reference().items():
+        (pages / page).parent.mkdir(exist_ok=True, parents=True)
+        (pages / page).write_text(text, encoding="utf-8")
     (pages / "papers-report.md").write_text(REPORT if report else NO_REPORT, encoding="utf-8")
     sources = {page: source for source, page in BROUGHT.items()}
     for file in pages.rglob("*.md"):
         page = file.relative_to(pages).as_posix()
         text = file.read_text(encoding="utf-8")
         file.write_text(_turned(text, sources.get(page, f"docs/{page}"), page), encoding="utf-8")
+
+
+def reference() -> dict[str, str]:
+    """The generated pages, by their place in the site."""
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: dict[str, str] = module.pages()
+    return found
 
 
 def _turned(text: str, source: str, page: str) -> str:

@@ -1,7 +1,7 @@
-"""Writes docs/reference/ from the code; `--check` exits with 1 when a page is stale.
+"""The reference pages of the site, made from the code at every build and never committed.
 
-`cli.md` walks the click tree, `api.md` lists the public names, and `api/ROOM.md` documents every public module's
-`__all__`. Nothing that depends on the machine, the time or the Python version goes into any of them.
+`reference/cli.md` walks the click tree, `reference/api.md` lists the public names, and `reference/api/ROOM.md`
+documents every public module's `__all__`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -22,40 +21,15 @@ import click
 import hybridp
 from hybridp.cli.app import cli
 
-__all__ = ["commands", "main", "modules", "pages", "room", "stale"]
+__all__ = ["commands", "modules", "pages", "room"]
 
-REFERENCE = Path(__file__).resolve().parent / "reference"
 ROOMS = ("public", "device", "curator", "blend", "release", "protocols", "tables", "bench", "papers", "service")
-NOTE = "<!-- Written by docs/generate.py from the code: change the docstring or the help, then run `make docs`. -->"
 
 
-def pages() -> dict[Path, str]:
-    """Each page's path and what it should say."""
-    rooms = {REFERENCE / "api" / f"{name}.md": _room_page(name, listed) for name, listed in _rooms().items()}
-    return {REFERENCE / "cli.md": _cli_page(), REFERENCE / "api.md": _api_page(), **rooms}
-
-
-def stale() -> list[Path]:
-    """The pages on disk that differ from the code, or that the code no longer has."""
-    wanted = pages()
-    changed = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
-    return changed + [p for p in sorted((REFERENCE / "api").glob("*.md")) if p not in wanted]
-
-
-def main(arguments: list[str]) -> int:
-    if "--check" in arguments:
-        old = stale()
-        for path in old:
-            print(f"stale: docs/reference/{path.relative_to(REFERENCE)} (run `make docs`)", file=sys.stderr)
-        return int(bool(old))
-    (REFERENCE / "api").mkdir(exist_ok=True, parents=True)
-    wanted = pages()
-    for path in (REFERENCE / "api").glob("*.md"):
-        if path not in wanted:
-            path.unlink()
-    for path, text in wanted.items():
-        path.write_text(text, encoding="utf-8")
-    return 0
+def pages() -> dict[str, str]:
+    """Each page's path in the site and what it says."""
+    rooms = {f"reference/api/{name}.md": _room_page(name, listed) for name, listed in _rooms().items()}
+    return {"reference/cli.md": _cli_page(), "reference/api.md": _api_page(), **rooms}
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -80,7 +54,6 @@ def _walk(
 
 def _cli_page() -> str:
     parts = [
-        NOTE,
         "# Command line",
         "Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 the ledger refused, 130 interrupted. "
         "With `--json` a command prints one JSON object on stdout and nothing else, also when it fails.",
@@ -145,7 +118,7 @@ def _rooms() -> dict[str, list[ModuleType]]:
 
 
 def _api_page() -> str:
-    parts = [NOTE, "# Library", "Everything is typed, and every example is run by the tests."]
+    parts = ["# Library", "Everything is typed, and every example is run by the tests."]
     parts.append("## The public names of `hybridp`")
     parts.append("`from hybridp import MeanStudy` works for each of these; they are imported when first used.")
     names = sorted((n for n in hybridp.__all__ if not n.startswith("_")), key=str.lower)
@@ -172,7 +145,7 @@ def _room_title(name: str) -> str:
 
 def _room_page(name: str, listed: list[ModuleType]) -> str:
     title = "# Modules outside the rooms" if name == "core" else f"# The room `{name}`"
-    parts = [NOTE, title]
+    parts = [title]
     parts.append("\n".join(f"- [`{m.__name__}`](#{_anchor(m.__name__)}): {_first(m)}" for m in listed))
     for module in listed:
         parts.append(f"## `{module.__name__}`")
@@ -306,7 +279,3 @@ def _markdown(doc: str) -> str:
         else:
             blocks.append(body)
     return "\n\n".join(blocks)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -64,7 +64,7 @@ module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 module.DOCS = Path(docs)
 if not int(brought):
-    module.BROUGHT = {}
+    module.BROUGHT, module.reference = {}, dict
 sys.exit(module.build(Path(out), Path(papers)))
 """
 
