@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test setup lint site papers bench release-check clean
+.PHONY: demo test setup lint site papers bench mutants release-check clean
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/hybridp demo --out out
@@ -32,6 +32,10 @@ papers: $(VENV)/.stamp-dev
 # Both distributions built, installed in clean environments and tried.
 release-check: $(VENV)/.stamp-dev
 	$(BIN)/python tools/release_check.py
+
+# Weakens privacy, a line at a time, in copies of the tree: does a test notice each? Long, and not part of the tests.
+mutants: $(VENV)/.stamp-dev
+	$(BIN)/python tools/mutate_privacy.py
 
 # Ratios against peers and limits; minutes, not part of the tests.
 bench: $(VENV)/.stamp-bench

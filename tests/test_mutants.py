@@ -1,0 +1,144 @@
+"""The lists of deliberate weakenings fit the code, and their tool tells a noticed one from a survivor."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _tool():
+    spec = importlib.util.spec_from_file_location("mutate_privacy", ROOT / "tools" / "mutate_privacy.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = _tool()
+MUTANTS = tool.load(ROOT)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_every_weakening_still_applies_to_the_code(mutant):
+    """A patch whose text is gone or doubled, or that is no Python, tries nothing."""
+    patched = tool.apply(mutant, ROOT)
+    assert patched is not None, f"{mutant.file} holds the old text {_count(mutant)} times instead of once"
+    assert mutant.new != mutant.old
+    assert len(mutant.reason) > 10
+    if mutant.file.endswith(".py"):
+        ast.parse(patched)
+
+
+def _count(mutant) -> int:
+    path = ROOT / mutant.file
+    return path.read_text(encoding="utf-8").count(mutant.old) if path.is_file() else 0
+
+
+def test_names_and_patches_are_given_once():
+    assert len(MUTANTS) > 0
+    assert [n for n, k in Counter(m.name for m in MUTANTS).items() if k > 1] == []
+    patches = Counter((m.file, m.old, m.new) for m in MUTANTS)
+    assert [p for p, k in patches.items() if k > 1] == []
+
+
+@pytest.mark.parametrize("selection", sorted({t for m in MUTANTS for t in m.tests}))
+def test_the_tests_that_must_notice_exist(selection):
+    file, *names = selection.split("[")[0].split("::")
+    path = ROOT / file
+    assert path.exists()
+    body = ast.parse(path.read_text(encoding="utf-8")).body if names else []
+    for name in names:
+        inside = [n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == name]
+        assert inside, f"{file} has no {name}"
+        body = inside[0].body
+
+
+def test_every_weakening_names_tests():
+    assert [m.name for m in MUTANTS if not m.tests] == []
+
+
+# --- the tool ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """A tree of its own: a release with noise and a charge, and a test that looks at the noise alone."""
+    (tmp_path / "src" / "planted").mkdir(parents=True)
+    (tmp_path / "src" / "planted" / "__init__.py").write_text("NOISE = 3\nCHARGE = 1.0\nSPARE = 5\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_noise.py").write_text(
+        "import planted\n\ndef test_noise():\n    assert planted.NOISE == 3\n"
+    )
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\n")
+    (tmp_path / "tools" / "privacy_mutants").mkdir(parents=True)
+
+    def with_list(*entries):
+        lines = ['tests = ["tests/test_noise.py"]']
+        for name, old, new, *rest in entries:
+            lines += ["[[mutant]]", f'name = "{name}"', 'file = "src/planted/__init__.py"']
+            lines += [f'old = "{old}"', f'new = "{new}"', 'reason = "a planted weakening"', *rest]
+        (tmp_path / "tools" / "privacy_mutants" / "task.toml").write_text("\n".join(lines))
+        return tmp_path
+
+    return with_list
+
+
+KILLED = ("no-noise", "NOISE = 3", "NOISE = 0")
+SURVIVOR = ("half-charge", "CHARGE = 1.0", "CHARGE = 0.5")
+
+
+def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted, capsys):
+    root = planted(
+        KILLED,
+        SURVIVOR,
+        ("spare", "SPARE = 5", "SPARE = 4", 'harmless = "Nothing reads it."'),
+        ("gone", "NOISE = 7", "NOISE = 0"),
+        ("nonsense", "NOISE = 3", "NOISE = three"),
+        ("also-no-noise", "NOISE = 3", "NOISE = 1"),
+    )
+    before = (root / "src" / "planted" / "__init__.py").read_text()
+    assert tool.main(["--json", "--jobs", "2"], root) == 1
+    outcomes = {o["mutant"]: o for o in json.loads(capsys.readouterr().out)["outcomes"]}
+    assert {name: o["status"] for name, o in outcomes.items()} == {
+        "task/no-noise": "killed",
+        "task/half-charge": "survived",
+        "task/spare": "harmless",
+        "task/gone": "stale",
+        "task/nonsense": "broken",
+        "task/also-no-noise": "killed",
+    }
+    assert outcomes["task/no-noise"]["by"] == "tests/test_noise.py::test_noise"
+    assert (root / "src" / "planted" / "__init__.py").read_text() == before, "the checkout itself was patched"
+
+
+@pytest.mark.parametrize(("chosen", "code"), [("task/no-*", 0), ("task/half-*", 1), ("task/never", 2)])
+def test_the_exit_code_says_whether_all_was_noticed(planted, capsys, chosen, code):
+    root = planted(KILLED, SURVIVOR)
+    assert tool.main(["--only", chosen], root) == code
+    shown = capsys.readouterr()
+    if code == 1:
+        assert "task/half-charge: a planted weakening" in shown.out
+
+
+def test_tests_that_fail_before_any_change_kill_nothing(planted, capsys):
+    root = planted(KILLED)
+    (root / "src" / "planted" / "__init__.py").write_text("NOISE = 2\nCHARGE = 1.0\n# NOISE = 3\n")
+    assert tool.main([], root) == 2
+    assert "before anything is changed" in capsys.readouterr().err
+
+
+def test_the_list_says_what_would_be_tried(planted, capsys):
+    assert tool.main(["--list"], planted(KILLED, SURVIVOR)) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "task/no-noise: a planted weakening",
+        "task/half-charge: a planted weakening",
+        "2 mutants.",
+    ]

@@ -1,0 +1,261 @@
+"""Would a test notice weaker privacy? `python tools/mutate_privacy.py` weakens it, a line at a time, and looks.
+
+Each file of `tools/privacy_mutants` lists small patches to one task: less noise, a smaller sensitivity, a charge left
+out. Every patch is applied by itself to a copy of the tree (the checkout is never touched) and the tests that it names
+are run there, up to the first failure. A patch that they notice is killed. One that they do not notice has survived:
+write the missing test, or, where the change weakens nothing, say so in one sentence as `harmless`.
+
+    tests = ["tests/laws/test_mean.py"]        # for every patch of the file that names none itself
+
+    [[mutant]]
+    name = "sum-without-noise"
+    file = "src/hybridp/curator/mean.py"
+    old = "total + draw"                       # exact text that occurs once in the file
+    new = "total"
+    reason = "the trusted sum would be published as it is"
+
+Exit code 1 when a patch survives without a sentence, no longer applies, breaks the code instead of weakening it, or
+never ends; 2 when the tests fail before anything was changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+__all__ = ["Mutant", "Outcome", "apply", "load", "main"]
+
+ROOT = Path(__file__).resolve().parent.parent
+LISTS = Path("tools") / "privacy_mutants"
+NOT_COPIED = (".git", ".venv", "out", "build", "dist", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info")
+
+KILLED, SURVIVED, HARMLESS, STALE, BROKEN, HUNG = "killed", "survived", "harmless", "stale", "broken", "hung"
+BAD = (SURVIVED, STALE, BROKEN, HUNG)
+MEANING = {
+    KILLED: "a test failed",
+    SURVIVED: "no test failed",
+    HARMLESS: "no test failed, and the list says why none needs to",
+    STALE: "the old text is not in the file exactly once",
+    BROKEN: "the patched code does not run at all, so that nothing was tried",
+    HUNG: "the tests did not end",
+}
+# The patched code itself is at fault, not what it does.
+_NO_CODE = re.compile(r"^E +(SyntaxError|IndentationError|NameError|UnboundLocalError|ImportError)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One deliberate weakening: `old` becomes `new` in `file`, and one of `tests` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    reason: str
+    tests: tuple[str, ...]
+    harmless: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant, how long that took, and the test that noticed it."""
+
+    mutant: str
+    status: str
+    seconds: float
+    by: str = ""
+    reason: str = ""
+
+
+class Problem(Exception):
+    """Why nothing could be tried."""
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(description="Weaken privacy, a line at a time, and see whether a test notices.")
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="names to try, e.g. 'mean/*'; repeatable")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants tried at a time [1]")
+    parser.add_argument("--limit", type=int, default=900, metavar="S", help="seconds before tests count as hung [900]")
+    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
+    parser.add_argument("--list", action="store_true", help="say what would be tried, and stop")
+    given = parser.parse_args(arguments)
+    try:
+        if given.jobs < 1:
+            raise Problem(f"--jobs must be at least 1; got {given.jobs}.")
+        mutants = _chosen(load(root), given.only)
+        if given.list:
+            _list(mutants, as_json=given.json)
+            return 0
+        outcomes = _run(root, mutants, jobs=given.jobs, limit=given.limit)
+    except Problem as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    _report(outcomes, mutants, as_json=given.json)
+    return int(any(o.status in BAD for o in outcomes))
+
+
+def load(root: Path = ROOT) -> list[Mutant]:
+    """Every mutant of every list, named `list/name`."""
+    found: list[Mutant] = []
+    for path in sorted((root / LISTS).glob("*.toml")):
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        shared = document.get("tests", [])
+        for entry in document.get("mutant", []):
+            tests = tuple(entry.pop("tests", shared))
+            try:
+                found.append(Mutant(**{**entry, "name": f"{path.stem}/{entry['name']}"}, tests=tests))
+            except (KeyError, TypeError) as error:
+                raise Problem(f"{path.name}: {entry.get('name', 'a mutant without a name')}: {error}") from None
+    return found
+
+
+def apply(mutant: Mutant, root: Path) -> str | None:
+    """The file's text with the patch; None where `old` does not occur exactly once or the file is gone."""
+    path = root / mutant.file
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return text.replace(mutant.old, mutant.new) if text.count(mutant.old) == 1 else None
+
+
+def _chosen(mutants: list[Mutant], patterns: Iterable[str] | None) -> list[Mutant]:
+    chosen = [m for m in mutants if not patterns or any(fnmatch.fnmatch(m.name, p) for p in patterns)]
+    if not chosen:
+        raise Problem("No mutant has such a name; --list shows them all.")
+    return chosen
+
+
+def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Outcome]:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for i in range(jobs):
+            copy = Path(folder) / str(i)
+            shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
+            copies.put(copy)
+        _unchanged_is_green(Path(folder) / "0", mutants, jobs)
+
+        def attempt(mutant: Mutant) -> Outcome:
+            copy = copies.get()
+            try:
+                return _attempt(mutant, copy, limit)
+            finally:
+                copies.put(copy)
+
+        outcomes: dict[str, Outcome] = {}
+        with ThreadPoolExecutor(jobs) as pool:
+            for done in as_completed([pool.submit(attempt, m) for m in mutants]):
+                o = done.result()
+                outcomes[o.mutant] = o
+                count = f"[{len(outcomes)}/{len(mutants)}]"
+                print(f"{count:>9} {o.status:8} {o.mutant} {o.seconds:.0f} s {o.by}", file=sys.stderr, flush=True)
+    return [outcomes[m.name] for m in mutants]
+
+
+def _unchanged_is_green(copy: Path, mutants: list[Mutant], jobs: int) -> None:
+    """All the tests at once, before anything is changed: otherwise every mutant would seem to be noticed."""
+    tests = sorted({t for m in mutants for t in m.tests})
+    print(f"{len(tests)} selections of tests on the unchanged tree", file=sys.stderr, flush=True)
+    ended = _pytest(copy, tests, "-n", str(jobs if jobs > 1 else 0))
+    if ended.returncode != 0:
+        raise Problem(f"{ended.stdout[-3000:]}\nThe tests fail before anything is changed: no mutant was tried.")
+
+
+def _attempt(mutant: Mutant, copy: Path, limit: int) -> Outcome:
+    start = time.monotonic()
+
+    def outcome(status: str, by: str = "") -> Outcome:
+        return Outcome(mutant.name, status, round(time.monotonic() - start, 1), by, mutant.reason)
+
+    path = copy / mutant.file
+    patched = apply(mutant, copy)
+    if patched is None:
+        return outcome(STALE)
+    original, times = path.read_bytes(), path.stat()
+    try:
+        path.write_text(patched, encoding="utf-8")
+        # Compiled files are told apart by size and whole second: a time of its own keeps an old one from being used.
+        os.utime(path, (times.st_atime, times.st_mtime - 1000))
+        try:
+            ended = _pytest(copy, mutant.tests, "-n", "0", limit=limit)
+        except subprocess.TimeoutExpired:
+            return outcome(HUNG)
+    finally:
+        path.write_bytes(original)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+            compiled.unlink()
+    if ended.returncode == 0:
+        return outcome(HARMLESS if mutant.harmless else SURVIVED)
+    if _NO_CODE.search(ended.stdout):
+        return outcome(BROKEN, ended.stdout[-1500:])
+    by = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ended.stdout, re.MULTILINE)
+    return outcome(KILLED, by[1] if by else ended.stdout[-300:])
+
+
+def _pytest(
+    copy: Path, tests: Iterable[str], *options: str, limit: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run with the copy's source in front of any other; whatever the tests started ends with them."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "300"}
+    process = subprocess.Popen(
+        command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=limit)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, output)
+
+
+def _list(mutants: list[Mutant], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([asdict(m) for m in mutants], indent=1))
+        return
+    for m in mutants:
+        print(f"{m.name}: {m.reason}{f' (harmless: {m.harmless})' if m.harmless else ''}")
+    print(f"{len(mutants)} mutants.")
+
+
+def _report(outcomes: list[Outcome], mutants: list[Mutant], *, as_json: bool) -> None:
+    statuses = Counter(o.status for o in outcomes)
+    if as_json:
+        print(json.dumps({"counts": dict(statuses), "outcomes": [asdict(o) for o in outcomes]}, indent=1))
+        return
+    columns = [s for s in MEANING if statuses[s]]
+    print(f"\n{'':14}{'mutants':>9}{''.join(f'{c:>10}' for c in columns)}")
+    lists = Counter(o.mutant.split("/")[0] for o in outcomes)
+    by_list = Counter((o.mutant.split("/")[0], o.status) for o in outcomes)
+    for name, count in lists.items():
+        print(f"{name:14}{count:9}{''.join(f'{by_list[name, c]:10}' for c in columns)}")
+    print(f"{'all':14}{len(outcomes):9}{''.join(f'{statuses[c]:10}' for c in columns)}")
+    sentences = {m.name: m.harmless for m in mutants}
+    for status in columns[1:] if columns[:1] == [KILLED] else columns:
+        print(f"\n{status}: {MEANING[status]}")
+        for o in outcomes:
+            if o.status == status:
+                print(f"  {o.mutant}: {sentences[o.mutant] if status == HARMLESS else o.reason}")
+    stale = [o.mutant for o in outcomes if o.status == KILLED and sentences[o.mutant]]
+    if stale:
+        print(f"\nCalled harmless, but a test notices: drop the sentence of {', '.join(stale)}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
