@@ -1,101 +1,120 @@
-"""A real server on a free port, and a browser that writes down everything it sends."""
+"""A real server in a process of its own, and a browser that writes down everything it sends.
+
+Run as a program this file is that process: `hybridp serve`, with every byte that it is sent written to a file as well.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
-import socket
-import threading
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import uvicorn
-
-from hybridp.service import studies
-from hybridp.service.app import build_app
-from hybridp.service.core import Service
-from hybridp.service.settings import Limits, Settings
+from typing import Any, BinaryIO
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+PATIENCE = 120  # seconds: a limit for what will never come, not an expectation; other work may slow everything down
 
 
 @dataclass(frozen=True)
 class Live:
-    """A running server with one analyst."""
+    """A running server and one analyst's key. Studies are made and released as an analyst would, through the server."""
 
     url: str
-    service: Service
     key: str
-    received: list[bytes]
+    received: Path
 
     def has_received(self, *texts: str) -> bool:
         """Whether one of these texts was in any byte that reached the server: line, headers (cookies too) or body."""
-        return any(text.encode() in part for text in texts for part in self.received)
+        everything = self.received.read_bytes()
+        return any(text.encode() in everything for text in texts)
+
+    def ask(self, path: str, body: object = None, *, method: str = "POST") -> Any:
+        """The JSON answer of the analysts' API."""
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(f"{self.url}/api/studies{path}", data=data, headers=headers, method=method)
+        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
+            return json.load(answer)
 
     def study(self, **plan: Any) -> str:
         stated = {"kind": "mean", "title": "Way to work", "question": "How long?", "min_batch": 2, "epsilon": 1.0}
         stated |= {"bounds": {"lower": 0, "upper": 120}, "unit": "minutes"}
         if plan.get("kind", "mean") != "mean":
             stated = {k: v for k, v in stated.items() if k in ("title", "question", "min_batch")}
-        return str(studies.create_study(self.service, stated | plan)["id"])
+        return str(self.ask("", stated | plan)["id"])
 
     def people(self, study: str) -> dict[str, int]:
-        found: dict[str, int] = studies.study_summary(self.service, study)["people"]
+        found: dict[str, int] = self.ask(f"/{study}", method="GET")["people"]
         return found
 
+    def invite(self, study: str, count: int) -> list[str]:
+        tokens: list[str] = self.ask(f"/{study}/invitations", {"count": count})["tokens"]
+        return tokens
 
-def recording(app: Any, received: list[bytes]) -> Any:
-    """The application, with everything that it is sent written down."""
+    def open_phase_two(self, study: str) -> None:
+        self.ask(f"/{study}/phase-two")
 
-    async def run(scope: Any, receive: Any, send: Any) -> None:
-        async def noted() -> Any:
-            message = await receive()
-            received.append(message.get("body", b""))
-            return message
-
-        if scope["type"] == "http":
-            received.append(scope["raw_path"] + b"?" + scope["query_string"])
-            received.extend(name + b": " + value for name, value in scope["headers"])
-        await app(scope, noted if scope["type"] == "http" else receive, send)
-
-    return run
+    def release(self, study: str) -> None:
+        self.ask(f"/{study}/close")
+        self.ask(f"/{study}/release")
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Live]:
-    port = free_port()
-    settings = Settings.from_environment(
-        database=f"sqlite:///{folder / 'live.db'}",
-        key_file=folder / "live.key",
-        base_url=f"http://127.0.0.1:{port}",
-        limits=Limits(rate=0),
-    )
-    app = build_app(settings)
-    key = studies.add_analyst(app.state.service, "ana")
-    received: list[bytes] = []
-    server = uvicorn.Server(
-        uvicorn.Config(recording(app, received), host="127.0.0.1", port=port, log_level="warning", ws="none")
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until = time.monotonic() + 30
-    while not server.started:
-        assert time.monotonic() < until, "the server did not start"
-        time.sleep(0.02)
+    """`hybridp serve` on a port that the system chooses, until the block ends."""
+    received = folder / "received"
+    received.touch()
+    where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
+    command = [sys.executable, __file__, str(received), *where, "--port", "0", "--rate", "0"]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"})
     try:
-        yield Live(settings.base_url, app.state.service, key, received)
+        url = _address(server, folder / "log")
+        name = [sys.executable, "-c", "from hybridp.cli import main; main()", "study", "analyst", "ana", *where]
+        key = subprocess.run(name, capture_output=True, text=True, check=True).stdout.strip()
+        yield Live(url, key, received)
     finally:
-        server.should_exit = True
-        thread.join(timeout=20)
+        server.terminate()
+        try:
+            server.wait(PATIENCE)
+        finally:
+            server.kill()
+
+
+def _address(server: subprocess.Popen[bytes], log: Path) -> str:
+    """Where the server says that it serves."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and server.poll() is None:
+        found = re.search(r"Serving on (http://[\w.:]+);", log.read_text(encoding="utf-8"))
+        if found:
+            return found[1]
+        time.sleep(0.02)
+    raise AssertionError(f"the server did not start\n{log.read_text(encoding='utf-8')}")
+
+
+def recording(app: Any, received: BinaryIO) -> Any:
+    """The application, with everything that it is sent written down before it is handed on."""
+
+    async def run(scope: Any, receive: Any, send: Any) -> None:
+        async def noted() -> Any:
+            message = await receive()
+            received.write(message.get("body", b"") + b"\n")
+            return message
+
+        if scope["type"] == "http":
+            received.write(scope["raw_path"] + b"?" + scope["query_string"] + b"\n")
+            received.writelines(name + b": " + value + b"\n" for name, value in scope["headers"])
+        await app(scope, noted if scope["type"] == "http" else receive, send)
+
+    return run
 
 
 @dataclass
@@ -125,3 +144,17 @@ class Traffic:
     @property
     def uploads(self) -> list[str]:
         return [body for method, url, _, body in self.sent if method == "POST" and url.endswith("/reports")]
+
+
+def _serve(received: str, *arguments: str) -> None:
+    from hybridp.cli import main
+    from hybridp.service import app
+
+    build = app.build_app
+    file = open(received, "ab", buffering=0)  # noqa: SIM115 - as long as the process
+    app.build_app = lambda *given, **more: recording(build(*given, **more), file)
+    main(["serve", *arguments])
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

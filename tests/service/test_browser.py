@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,22 +13,9 @@ import pytest
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.public.bounds import Bounds
 from hybridp.randomness import seeded
-from hybridp.service import studies
 
+from . import live
 
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-live = _load("live")
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: no browser tests")
 pytestmark = pytest.mark.skipif(live.CHROMIUM is None, reason="Chromium is not installed: no browser tests")
 
@@ -61,7 +46,7 @@ def traffic() -> Any:
 @pytest.fixture
 def page(chromium: Any, traffic: Any) -> Iterator[Any]:
     context = chromium.new_context()
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(live.PATIENCE * 1000)
     traffic.watch(context)
     yield context.new_page()
     context.close()
@@ -71,7 +56,7 @@ def page(chromium: Any, traffic: Any) -> Iterator[Any]:
 def plain_page(chromium: Any, traffic: Any) -> Iterator[Any]:
     """A page without scripts."""
     context = chromium.new_context(java_script_enabled=False)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(live.PATIENCE * 1000)
     traffic.watch(context)
     yield context.new_page()
     context.close()
@@ -122,7 +107,7 @@ def test_a_local_record_never_leaves_the_page(server: Any, page: Any, traffic: A
     assert send_reports(server.url, study, [trusted_report(task, r) for r in records]) == []
     page.goto(f"{server.url}/s/{study}")
     assert "opens later" in page.inner_text(".local")
-    studies.open_phase_two(server.service, study)
+    server.open_phase_two(study)
     page.goto(f"{server.url}/s/{study}")
     page.fill("#local-record-0", "my secret search")
     page.fill("#local-record-1", "secret.example")
@@ -239,7 +224,7 @@ def test_an_answer_out_of_range_is_not_randomised(server: Any, page: Any, traffi
 
 def test_an_invitation_works_once(server: Any, page: Any, traffic: Any) -> None:
     study = server.study(by_invitation=True)
-    (token,) = studies.invite(server.service, study, 1)
+    (token,) = server.invite(study, 1)
     for outcome in (".done", ".problem"):
         page.goto(f"{server.url}/s/{study}?t={token}")
         page.fill("#local-value", "12")
@@ -385,8 +370,7 @@ def released_study(server: Any) -> str:
         local_report(task, 20.0 + i, rng=rng) for i in range(60)
     ]
     assert send_reports(server.url, study, made) == []
-    studies.close_study(server.service, study)
-    studies.release_study(server.service, study)
+    server.release(study)
     return study
 
 
@@ -397,8 +381,7 @@ def released_vectors(server: Any) -> str:
     made = [trusted_report(task, [7.0, 60.0 + i, 3.0]) for i in range(40)]
     made += [local_report(task, [8.0, 70.0, i - 30.0], rng=rng) for i in range(60)]
     assert send_reports(server.url, study, made) == []
-    studies.close_study(server.service, study)
-    studies.release_study(server.service, study)
+    server.release(study)
     return study
 
 
@@ -409,7 +392,7 @@ def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any, size: 
     released, heavy, several = released_study(server), server.study(**HEAVY), released_vectors(server)
     vector = server.study(**VECTOR, epsilon=1.0)
     context = chromium.new_context(viewport=size)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(live.PATIENCE * 1000)
     traffic.watch(context)
     page = context.new_page()
     open_study = server.study()

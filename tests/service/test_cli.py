@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +85,30 @@ def test_a_release_of_several_numbers_by_commands(tmp_path: Path) -> None:
 
 
 def test_the_demonstration_by_command(tmp_path: Path) -> None:
+    """In a process of its own: it serves, and its crowd draws a progress bar from a thread."""
     where = ("--out", str(tmp_path / "d"))
-    told = run(demo, "--serve", "--people", "300", "--seconds", "0.2", "--port", "0", "--leave", "--json", *where)
-    found = json.loads(told)
+    options = ("--people", "300", "--seconds", "0.2", "--port", "0", "--leave", "--json", *where)
+    call = [sys.executable, "-c", "from hybridp.cli import main; main()", "demo", "--serve", *options]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     assert sum(found["people"].values()) == 300
     assert found["planned"]["people"] == {"trusted": 15, "local": 285}
     for bad in (("--seconds", "-1"), ("--opt-in", "2"), ("--people", "2000000")):
         with pytest.raises(InvalidInput, match=bad[0].strip("-")):
             run(demo, "--serve", *bad, *where)
+
+
+@pytest.mark.parametrize("command", [(serve, ()), (demo, ("--serve", "--people", "10"))], ids=["serve", "demo"])
+def test_a_port_that_is_taken_is_refused_before_anything_is_made(
+    command: tuple[click.Command, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InvalidInput, match=f"nothing else uses.*127.0.0.1:{port}"):
+            run(command[0], *command[1], "--port", str(port))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_keys_by_commands(tmp_path: Path) -> None:

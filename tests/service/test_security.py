@@ -173,20 +173,21 @@ def test_the_server_writes_no_access_log(tmp_path: Path, monkeypatch: pytest.Mon
     from hybridp.cli import serve as command
     from hybridp.service import app
 
-    seen: dict[str, Any] = {}
+    seen: list[uvicorn.Config] = []
 
-    def run(served: Any, **options: Any) -> None:
-        seen.update(options)
-        served.state.service.close()
+    def run(server: uvicorn.Server, sockets: Any = None) -> None:
+        seen.append(server.config)
+        server.config.app.state.service.close()
 
-    monkeypatch.setattr(uvicorn, "run", run)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
     monkeypatch.setattr(app, "settle", lambda: None)
-    where = ["--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k")]
+    where = ["--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"), "--port", "0"]
     told = CliRunner().invoke(command.serve, where, catch_exceptions=False)
     assert told.exit_code == 0
-    assert seen["access_log"] is False
-    assert seen["log_level"] == "warning"
-    assert seen["server_header"] is False
+    (config,) = seen
+    assert config.access_log is False
+    assert config.log_level == "warning"
+    assert config.server_header is False
     assert "study analyst NAME" in told.output
     assert not re.search(r"[\w-]{43}", told.output)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def needs_service() -> None:
 @click.command("serve")
 @store_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
 @click.option("--base-url", help="How participants reach the service; links are made from it.")
 @click.option("--rate", type=float, default=100.0, show_default=True, help="Reports a second and address; 0: no limit.")
 @click.option(
@@ -55,30 +56,29 @@ def serve(
     needs_service()
     import uvicorn
 
-    from hybridp.service.app import build_app, settle
+    from hybridp.service.app import build_app, listen, settle
     from hybridp.service.core import Service
     from hybridp.service.settings import Limits, Settings
     from hybridp.service.studies import add_analyst, has_analysts
 
-    address = base_url or f"http://{host}:{port}"
-    settings = Settings.from_environment(database, key_file, address, Limits(rate=rate))
-    service = Service(settings)
-    if not has_analysts(service):
-        if sys.stderr.isatty():
-            note(f"An analyst's key, shown only now: {add_analyst(service, 'first analyst')}")
-        else:  # what is no terminal may be a log, and a key does not belong there
-            note("Nobody can log in yet: make an analyst's key with `hybridp study analyst NAME`.")
-    note(f"Serving on {address}; stop with Ctrl-C.")
-    app = build_app(settings, service=service)
-    settle()
-    # No access log: it would write addresses, and tokens in links.
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        forwarded_allow_ips=trust_proxy,
-        timeout_graceful_shutdown=10,
-    )
+    with listen(host, port) as (listening, address):
+        settings = Settings.from_environment(database, key_file, base_url or address, Limits(rate=rate))
+        service = Service(settings)
+        if not has_analysts(service):
+            if sys.stderr.isatty():
+                note(f"An analyst's key, shown only now: {add_analyst(service, 'first analyst')}")
+            else:  # what is no terminal may be a log, and a key does not belong there
+                note("Nobody can log in yet: make an analyst's key with `hybridp study analyst NAME`.")
+        note(f"Serving on {settings.base_url}; stop with Ctrl-C.")
+        app = build_app(settings, service=service)
+        settle()
+        config = uvicorn.Config(
+            app,
+            access_log=False,  # it would write addresses, and tokens in links
+            log_level="warning",
+            server_header=False,
+            forwarded_allow_ips=trust_proxy,
+            timeout_graceful_shutdown=10,
+        )
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
+            uvicorn.Server(config).run(sockets=[listening])

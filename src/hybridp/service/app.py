@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -15,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from hybridp import __version__
-from hybridp.errors import HybridpError
+from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import api
 from hybridp.service.core import Service
 from hybridp.service.plans import sentence
@@ -23,7 +24,7 @@ from hybridp.service.problems import MEDIA_TYPE, problem, problem_of
 from hybridp.service.settings import Settings
 from hybridp.service.uploads import Front, describe_upload, log_internal
 
-__all__ = ["build_app", "settle"]
+__all__ = ["build_app", "listen", "settle"]
 
 _CODES = {400: "bad-request", 401: "unauthorised", 404: "not-found", 405: "wrong-method", 413: "too-large"}
 
@@ -51,6 +52,22 @@ def build_app(settings: Settings, *, service: Service | None = None, pages: bool
     _describe(app)
     app.add_middleware(Front, service=running)
     return app
+
+
+@contextmanager
+def listen(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
+    """A socket that takes connections from now on, and its address; port 0 is any free one.
+
+    It is open before anybody is told of it: what is told is true, and nobody else can have the port.
+    """
+    six = ":" in host
+    try:
+        opened = socket.create_server((host, port), family=socket.AF_INET6 if six else socket.AF_INET)
+    except OSError as error:
+        rule = "`host` and `port` must be an address of this machine that nothing else uses (port 0: any free one)"
+        raise InvalidInput(f"{rule}. Got {host}:{port} ({error.strerror or error}).") from None
+    with opened:
+        yield opened, f"http://{f'[{host}]' if six else host}:{opened.getsockname()[1]}"
 
 
 def settle() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridp.service import studies
-from hybridp.service.app import build_app
+from hybridp.service.app import build_app, listen
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
 
@@ -80,14 +80,22 @@ def serve_demo(
 
     Every demonstration is a new study in a new database: an old one in the folder is replaced.
     """
+    with listen(host, port) as (listening, base_url):
+        return _serve(listening, base_url, folder, crowd, demo_plan(people, opt_in, epsilon), tell, keep)
+
+
+def _serve(
+    listening: socket.socket,
+    base_url: str,
+    folder: Path,
+    crowd: Crowd,
+    plan: dict[str, Any],
+    tell: Callable[[Demo], None],
+    keep: bool,
+) -> dict[str, Any]:
     import uvicorn
 
     folder.mkdir(parents=True, exist_ok=True)
-    if port == 0:
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            port = int(probe.getsockname()[1])
-    base_url = f"http://{host}:{port}"
     for old in ("demo.db", "demo.db-wal", "demo.db-shm", "demo.key"):
         (folder / old).unlink(missing_ok=True)
     settings = Settings.from_environment(
@@ -99,8 +107,8 @@ def serve_demo(
     app = build_app(settings)
     service = app.state.service
     key = studies.add_analyst(service, "demo")
-    study_id = str(studies.create_study(service, demo_plan(people, opt_in, epsilon))["id"])
-    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False))
+    study_id = str(studies.create_study(service, plan)["id"])
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
 
     def visit() -> None:
         while not server.started:
@@ -122,7 +130,7 @@ def serve_demo(
     visitors = threading.Thread(target=visit, name="crowd", daemon=True)
     visitors.start()
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
-        server.run()
+        server.run(sockets=[listening])
     server.should_exit = True
     visitors.join(timeout=10)
     if failed:
