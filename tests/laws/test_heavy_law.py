@@ -1,0 +1,364 @@
+"""Heavy hitters, from released numbers alone: every count has the stated noise of its own, in files and in the service.
+
+Discovery: discrete Laplace of scale 2/epsilon, shown from a threshold on (Korolova et al. 2009). Estimation: discrete
+Laplace of the least scale whose own law has this epsilon and delta, about 2/(epsilon - 2 ln(1 - delta)) (dissertation,
+Thm 1.1.5). The two halves of the trusted people have nobody in common, so that each pays one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from tests.contract import laws
+from tests.laws.recording import Recording, apart, laplaces, span_of
+
+from hybridp.ledger import Ledger
+from hybridp.protocols import heavy_files as files
+from hybridp.protocols.heavy import HeavyStudy
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.release.receipt import CURATOR, VIEWER
+
+EPSILON, DELTA = 0.25, 1e-5
+PROMISE = ApproxDP(EPSILON, DELTA)
+DISCOVERY = 2 / EPSILON
+
+
+def _least_scale(low: float, high: float) -> float:
+    """The least discrete Laplace noise that hides two counts moved by one, from its own law."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if laws.discrete_laplace(2, middle).delta(EPSILON) <= DELTA else (middle, high)
+    return high
+
+
+ESTIMATION = _least_scale(DISCOVERY / 2, DISCOVERY)
+COLUMNS = files.RecordColumns("id", ("query",), "trust")
+RECORDS, EACH = 24, 320
+HALF = 0.5
+STUDY = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=HALF, local="two-stage")
+
+
+def held(i: int) -> str:
+    return f"q{i % RECORDS:02d}"
+
+
+def write(path: Path, rows: list[tuple[Any, str, str]]) -> Path:
+    path.write_text("id,query,trust\n" + "".join(f"{who},{query},{trust}\n" for who, query, trust in rows))
+    return path
+
+
+def people(changes: dict[int, str] | None = None) -> list[tuple[Any, str, str]]:
+    return [(i, (changes or {}).get(i, held(i)), "trusted") for i in range(RECORDS * EACH)]
+
+
+def book(folder: Path) -> Ledger:
+    return Ledger.create(folder / "a.ledger", {"trusted": PROMISE})
+
+
+def invited(path: Path, tape: Recording, out: Path, study: HeavyStudy = STUDY, **more: Any) -> dict[str, Any]:
+    """What phase one publishes."""
+    with tape.as_the_systems():
+        files.write_invitation(path, study, COLUMNS, out, **more)
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def released_counts(opt_in: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The noisy counts of the records among the discovery half, and of all slots among the estimation half."""
+    assert [slot[0] for slot in opt_in["slots"]] == [*sorted({held(i) for i in range(RECORDS)}), None]
+    shown = np.array([np.nan if x is None else x for x in opt_in["discovered"]], dtype=float)
+    assert np.isnan(shown[-1])
+    return shown[:-1].astype(np.int64), np.array(opt_in["counted"]).astype(np.int64)
+
+
+def halves(opt_in: dict[str, Any], tape: Recording, totals: np.ndarray, *, ordered: bool) -> tuple[Any, Any]:
+    """The true counts of both halves: what is left of the released ones without two stretches of the tape.
+
+    The estimation half's own wildcard has nobody, and both halves together have everybody once. The draws of the
+    discovery half are in the order of its records only where that order is public (`ordered`).
+    """
+    shown, counted = released_counts(opt_in)
+    pairs = []
+    for start in tape.starts:
+        read = tape.read_from(start, laplaces(ESTIMATION), len(counted))
+        if read is None or counted[-1] - read[0][-1] != 0:
+            continue
+        among = counted[:-1] - read[0][:-1]
+        if among.min() < 0 or (among > totals).any() or among.sum() != opt_in["estimation_people"]:
+            continue
+        for other in tape.starts:
+            found = tape.read_from(other, laplaces(DISCOVERY), len(shown))
+            if found is None:
+                continue
+            added = shown - (totals - among)
+            same = np.array_equal(added, found[0]) if ordered else sorted(added) == sorted(found[0].tolist())
+            if same:
+                pairs.append((among, (start, read[1]), (other, found[1])))
+    assert len(pairs) == 1, f"{len(pairs)} ways to read the released counts"
+    among, second, first = pairs[0]
+    apart(first, second)
+    assert opt_in["discovery_people"] + opt_in["estimation_people"] == totals.sum()
+    return totals - among, among
+
+
+def test_the_stated_scales_keep_the_promise() -> None:
+    """Replacing a record moves two counts by one. A tenth less noise does not hide it."""
+    assert laws.discrete_laplace(2, ESTIMATION).delta(EPSILON) <= DELTA
+    assert pytest.approx(2 / (EPSILON - 2 * math.log1p(-DELTA)), rel=1e-4) == ESTIMATION
+    assert laws.discrete_laplace(2, ESTIMATION * 0.9).delta(EPSILON) > 10 * DELTA
+    assert laws.discrete_laplace(2, DISCOVERY).loss <= EPSILON * (1 + 1e-12)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("log") / "log.csv", people())
+
+
+def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_path: Path) -> None:
+    tape, ledger = Recording(), book(tmp_path)
+    found = invited(log, tape, tmp_path / "invite.json", ledger=ledger)
+    first, second = halves(found["opt_in"], tape, np.full(RECORDS, EACH), ordered=True)
+    # Nobody is in both, and who is in which depends on no record: a binomial share of every record's holders.
+    assert stats.binomtest(int(first.sum()), RECORDS * EACH, HALF).pvalue > 1e-6
+    assert stats.chisquare(first).pvalue > 1e-6
+    assert first.sum() + second.sum() == RECORDS * EACH
+    # What was drawn is what was charged, once.
+    [entry] = ledger.history()
+    assert (entry.people, entry.budget, entry.state) == ("trusted", PROMISE, "spent")
+    assert found["ledger_entries"] == [entry.id]
+    assert found["simulated"] is False
+    assert found["study"]["guarantee"] == {"epsilon": EPSILON, "delta": DELTA}
+
+
+def test_control_a_tenth_less_noise_is_not_on_the_tape(log: Path, tmp_path: Path) -> None:
+    tape = Recording()
+    found = invited(log, tape, tmp_path / "invite.json")
+    counted = released_counts(found["opt_in"])[1]
+    _, second = halves(found["opt_in"], tape, np.full(RECORDS, EACH), ordered=True)
+    added = counted - np.append(second, 0)
+    span_of(tape, added, laplaces(ESTIMATION))
+    for wrong in (ESTIMATION * 0.9, ESTIMATION / 5, DISCOVERY / 2):
+        with pytest.raises(AssertionError, match="0 stretches"):
+            span_of(tape, added, laplaces(wrong))
+    with pytest.raises(AssertionError):
+        halves(found["opt_in"], tape, np.full(RECORDS, EACH + 1), ordered=True)
+
+
+def test_a_release_in_one_go_carries_the_same_noise(log: Path, tmp_path: Path) -> None:
+    """Without reuse an interval is built around the noisy share of the estimation half: its middle gives it away."""
+    study = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=HALF, reuse=False)
+    tape, ledger = Recording(3), book(tmp_path)
+    with tape.as_the_systems():
+        found = files.release_heavy_hitters(log, study, COLUMNS, ledger=ledger)
+    people = found.trusted_people - found.discovery_people
+    noisy = {r.record[0]: (r.low + r.high) / 2 * people for r in found.records}
+    counted = np.array([noisy[f"q{i:02d}"] for i in range(RECORDS)])
+    assert np.abs(counted - np.rint(counted)).max() < 1e-6
+    starts = []
+    for start in tape.starts:
+        read = tape.read_from(start, laplaces(ESTIMATION), RECORDS + 1)
+        if read is not None and (np.rint(counted) - read[0][:-1]).sum() == people:
+            starts.append(start)
+    assert len(starts) == 1
+    [entry] = ledger.history()
+    assert entry.budget == PROMISE
+    assert found.receipt.ledger_entries == (entry.id,)
+    assert {(p.people, p.against): p.budget for p in found.receipt.promises} == {
+        ("trusted", CURATOR): None,
+        ("trusted", VIEWER): PROMISE,
+    }
+    assert not found.simulated
+
+
+def test_a_discovery_in_one_go_carries_the_same_noise(log: Path) -> None:
+    """Almost everybody discovers, so that only their counts are blended: the middle of an interval is their share."""
+    study = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=1 - 1e-9)
+    tape = Recording(4)
+    with tape.as_the_systems():
+        found = files.release_heavy_hitters(log, study, COLUMNS)
+    assert found.discovery_people == found.trusted_people
+    noisy = {r.record[0]: (r.low + r.high) / 2 * found.discovery_people for r in found.records}
+    shown = np.rint([noisy[f"q{i:02d}"] for i in range(RECORDS)])
+    span_of(tape, shown - EACH, laplaces(DISCOVERY))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_replacing_a_person_moves_two_counts_by_one(log: Path, tmp_path: Path, several: bool) -> None:
+    """The same tape, one person's record (or all of their records) replaced: both halves together move by two."""
+    rows, other = people(), people({7: held(8)})
+    if several:  # three records of one person on one side: still one of them counts
+        other = [*people({7: held(8)}), (7, held(9), "trusted"), (7, held(10), "trusted")]
+        rows = [*people(), (7, held(7), "trusted"), (7, held(11), "trusted")]
+    found = []
+    for name, here in (("a", rows), ("b", other)):
+        tape = Recording()
+        stated = invited(write(tmp_path / f"{name}.csv", here), tape, tmp_path / f"{name}.json")["opt_in"]
+        found.append(released_counts(stated))
+        totals = stated["discovery_people"] + stated["estimation_people"]
+        assert totals == RECORDS * EACH
+    moved = [np.abs(a - b) for a, b in zip(*found, strict=True)]
+    assert sum(int(m.sum()) for m in moved) in (0, 2)
+    assert max(int(m.max()) for m in moved) <= 1
+    assert not several or sum(bool(m.any()) for m in moved) <= 1  # a person is in one half
+
+
+def _lowest_threshold(epsilon: float, delta: float) -> int:
+    """The first T at which a record of one person is shown with probability at most delta, summed term by term."""
+    r = math.exp(-epsilon / 2)
+    mass = [(1 - r) / (1 + r) * r**k for k in range(2000)]
+    return next(t for t in range(2, 2000) if math.fsum(mass[t - 1 :]) <= delta)
+
+
+# U = 1/2 for every draw: no noise at epsilon 4, and a coin below .95 in the service.
+QUIET = 1 << 63
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-7])
+def test_a_record_is_shown_from_the_lowest_private_threshold_on(tmp_path: Path, delta: float) -> None:
+    t = _lowest_threshold(4.0, delta)
+    study = HeavyStudy(ApproxDP(4.0, delta), depth=1, discovery_share=1 - 1e-9)
+    rows = [(f"{name}{i}", name, "trusted") for name, n in (("below", t - 1), ("at", t), ("one", 1)) for i in range(n)]
+    path = write(tmp_path / "log.csv", rows)
+    found = invited(path, Recording(always=QUIET), tmp_path / "i.json", study)
+    assert [slot[0] for slot in found["opt_in"]["slots"]] == ["at", None]
+    assert found["opt_in"]["discovered"] == [t, None]
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Any]:
+    pytest.importorskip("fastapi")
+    from hybridp.service.core import Service
+    from hybridp.service.settings import Limits, Settings
+
+    running: list[Any] = []
+
+    def serve(tape: Recording) -> Any:
+        address = f"sqlite:///{tmp_path / f'{len(running)}.db'}"
+        settings = Settings.from_environment(address, tmp_path / "hybridp.key", "http://testserver", Limits(rate=0))
+        with tape.as_the_systems():
+            running.append(Service(settings))
+        return running[-1]
+
+    yield serve
+    for service in running:
+        service.close()
+
+
+def _opened(served: Any, tape: Recording, records: list[str], epsilon: float) -> tuple[Any, str, dict[str, Any]]:
+    from hybridp.service import studies
+
+    service = served(tape)
+    plan = {"kind": "heavy-hitters", "title": "h", "epsilon": epsilon, "delta": DELTA, "record": ["query"],
+            "min_batch": 2, "time_precision": 60, "head": RECORDS}  # fmt: skip
+    study = studies.create_study(service, plan)["id"]
+    rows = [
+        {"id": studies.new_report_id(), "time": studies.rounded_now({"time_precision": 60}), "group": "trusted",
+         "payload": {"records": [[record]]}}
+        for record in records
+    ]  # fmt: skip
+    for start in range(0, len(rows), 1000):
+        assert asyncio.run(studies.submit(service, study, rows[start : start + 1000])) == []
+    with tape.as_the_systems():
+        return service, study, studies.open_phase_two(service, study)
+
+
+def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> None:
+    from hybridp.service import studies
+
+    tape = Recording(5)
+    service, study, found = _opened(served, tape, [held(i) for i in range(RECORDS * EACH)], EPSILON)
+    first, _ = halves(found["opt_in"], tape, np.full(RECORDS, EACH), ordered=False)
+    assert stats.binomtest(int(first.sum()), RECORDS * EACH, 0.95).pvalue > 1e-6
+    assert found["simulated"] is False
+    spent = {a["people"]: a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]}
+    assert spent["trusted"] == pytest.approx(EPSILON, abs=1e-11)
+    assert len(found["ledger_entries"]) == 1
+
+
+def test_the_services_threshold_is_the_lowest_private_one(served: Any) -> None:
+    t = _lowest_threshold(4.0, DELTA)
+    records = [name for name, n in (("below", t - 1), ("at", t)) for _ in range(n)]
+    _, _, found = _opened(served, Recording(always=QUIET), records, 4.0)
+    assert found["opt_in"]["slots"] == [["at"], [None]]
+    assert found["opt_in"]["discovered"] == [t, None]
+    assert (found["opt_in"]["discovery_people"], found["opt_in"]["estimation_people"]) == (2 * t - 1, 0)
+
+
+# --- local reports ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("local", ["two-stage", "grr"])
+def test_files_of_reports_have_the_stated_law(tmp_path: Path, local: Any) -> None:
+    """Everybody holds one record of a list of six slots: k-ary randomised response with all of epsilon (and delta)."""
+    epsilon, delta, n = 1.0, 1e-3, 20_000
+    study = HeavyStudy(ApproxDP(epsilon, delta), depth=1, discovery_share=1 - 1e-9, local=local, spare=1.0)
+    path = write(tmp_path / "t.csv", [(i, f"r{i % 5}", "trusted") for i in range(5 * 200)])
+    invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
+    head = [slot[0] for slot in invited(path, Recording(6), invite, study)["slots"]]
+    assert head == ["r0", "r1", "r2", "r3", "r4", None]
+    mine = write(tmp_path / "l.csv", [(i, "r3", "local") for i in range(n)])
+    with Recording(7).as_the_systems():
+        assert files.write_record_reports(mine, invite, COLUMNS, reports) == n
+    lines = reports.read_text().splitlines()[1:]
+    assert not any("SIMULATED" in line for line in lines)
+    seen = Counter(int(line.split(",")[0]) for line in lines)
+
+    def p_value(epsilon: float, delta: float) -> float:
+        keep = (math.exp(epsilon) + 5 * delta) / (math.exp(epsilon) + 5)
+        law = [keep if i == 3 else (1 - keep) / 5 for i in range(6)]
+        return float(stats.chisquare([seen[i] for i in range(6)], [n * p for p in law]).pvalue)
+
+    spent = delta if local == "two-stage" else 0.0
+    assert p_value(epsilon, spent) > 1e-6
+    assert p_value(epsilon * 1.1, spent) < 1e-6
+    # The charge is that of the report, and so is the promise on the receipt.
+    ledger = Ledger.create(tmp_path / "b.ledger", {"local": ApproxDP(epsilon, delta)})
+    found = files.combine_reports(reports, invite, ledger=ledger)
+    promise = ApproxDP(epsilon, delta) if local == "two-stage" else PureDP(epsilon)
+    told = {(p.people, p.against): p.budget for p in found.receipt.promises}
+    assert told["local", CURATOR] == told["local", VIEWER] == promise
+    [entry] = ledger.history()
+    assert (entry.people, entry.budget.epsilon, entry.budget.delta) == ("local", promise.epsilon, promise.delta)
+
+
+def test_two_stages_share_epsilon_between_query_and_url(tmp_path: Path) -> None:
+    """85 % on the query, 15 % on the url: the law of all slots for people with one record, by both formulas."""
+    epsilon, n = 2.0, 40_000
+    study = HeavyStudy(ApproxDP(epsilon, 1e-9), discovery_share=1 - 1e-9, local="two-stage", spare=1.0)
+    columns = files.RecordColumns("id", ("query", "url"), "trust")
+
+    def log(path: Path, rows: list[tuple[int, str, str, str]]) -> Path:
+        path.write_text("id,query,url,trust\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+        return path
+
+    trusted = log(tmp_path / "t.csv", [(i, f"q{i % 4 // 2}", f"u{i % 2}", "trusted") for i in range(800)])
+    with Recording(8).as_the_systems():
+        invite = files.write_invitation(trusted, study, columns, tmp_path / "i.json")
+        mine = log(tmp_path / "l.csv", [(i, "q1", "u0", "local") for i in range(n)])
+        files.write_record_reports(mine, tmp_path / "i.json", columns, tmp_path / "r.csv")
+    slots = invite.head.slots
+    assert slots == (("q0", "u0"), ("q0", "u1"), ("q0", None), ("q1", "u0"), ("q1", "u1"), ("q1", None), (None, None))
+    seen = Counter(int(line.split(",")[0]) for line in (tmp_path / "r.csv").read_text().splitlines()[1:])
+
+    def p_value(share: float, whole: float) -> float:
+        keep = math.exp(share * whole) / (math.exp(share * whole) + 2)
+        url = math.exp((1 - share) * whole) / (math.exp((1 - share) * whole) + 2)
+        stray = (1 - keep) / 2
+        law = [stray / 3] * 3 + [keep * url, keep * (1 - url) / 2, keep * (1 - url) / 2, stray]
+        return float(stats.chisquare([seen[i] for i in range(7)], [n * p for p in law]).pvalue)
+
+    assert p_value(0.85, epsilon) > 1e-6
+    assert p_value(0.85, 1.05 * epsilon) < 1e-6
+    assert p_value(0.80, epsilon) < 1e-6
