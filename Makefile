@@ -9,7 +9,7 @@ demo: $(VENV)/.stamp-demo
 	$(BIN)/hybridp demo --out out
 
 test: $(VENV)/.stamp-dev
-	$(BIN)/ruff check src tests benchmarks docs tools
+	$(BIN)/ruff check src lab tests benchmarks docs tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
@@ -17,7 +17,7 @@ test: $(VENV)/.stamp-dev
 setup: $(VENV)/.stamp-dev
 
 lint: $(VENV)/.stamp-dev
-	$(BIN)/ruff check --fix src tests benchmarks docs tools
+	$(BIN)/ruff check --fix src lab tests benchmarks docs tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -49,12 +49,12 @@ $(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e ".[plot]"
 	touch $@
 
-$(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -e ".[dev]"
+$(VENV)/.stamp-dev: pyproject.toml lab/pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e ".[dev]" -e lab
 	touch $@ $(VENV)/.stamp-demo
 
-$(VENV)/.stamp-bench: pyproject.toml | $(VENV)/.stamp-dev
-	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
+$(VENV)/.stamp-bench: pyproject.toml lab/pyproject.toml | $(VENV)/.stamp-dev
+	$(BIN)/python -m pip install --quiet -e ".[dev,bench]" -e lab
 	touch $@
 
 clean:

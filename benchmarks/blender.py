@@ -3,7 +3,7 @@
     python -m benchmarks.blender [--trials 20]
 
 Table 2.3's settings: 519,371 people, 5 % of them opt in, epsilon 4, delta 1e-5, the 50 most frequent queries. Every
-trial draws one record a person from `hybridp.papers.aol` (made-up people), and all mechanisms see the same records.
+trial draws one record a person from `hybridp_lab.papers.blender.aol` (made-up people); all see the same records.
 Truth is the shares among these people. Measured for what the opt-in group, the clients and both together say (as in
 Figures 2.9 and 2.11, which show another log): l1 over all slots, that is over the head list's queries and the wildcard;
 NDCG of the queries at 50 and at 10; NDCG of NDCGs of the records at 50. The ceiling is the NDCG at 50 of the same list
@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
 from hybridp.bench.heavy import simulate_heavy
-from hybridp.bench.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
-from hybridp.papers.aol import PEOPLE, sample_aol_like
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy, LocalHeavy, invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.randomness import seeded
+from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
+from hybridp_lab.papers.blender.aol import PEOPLE, sample_aol_like
 
 __all__ = ["Truth", "main", "measure", "score", "studies"]
 

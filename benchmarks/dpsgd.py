@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from hybridp.bench.problems.data import ADULT_SIZES
-from hybridp.bench.training.design import Dense, Design, OneHot
-from hybridp.bench.training.linear import clipped_sum as linear_sum
-from hybridp.bench.training.mlp import clipped_sum as network_sum
-from hybridp.bench.training.mlp import network
-from hybridp.bench.training.optimisers import Recipe, run_recipe, sample_batches
+from hybridp_lab.problems.data import ADULT_SIZES
+from hybridp_lab.training.design import Dense, Design, OneHot
+from hybridp_lab.training.linear import clipped_sum as linear_sum
+from hybridp_lab.training.mlp import clipped_sum as network_sum
+from hybridp_lab.training.mlp import network
+from hybridp_lab.training.optimisers import Recipe, run_recipe, sample_batches
 
 __all__ = ["main"]
 

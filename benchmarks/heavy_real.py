@@ -36,12 +36,12 @@ from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
 from hybridp.bench.heavy import simulate_heavy
-from hybridp.bench.heavy_baselines import gather, ldpminer, pem, scatter, tcm_only, text_codes
-from hybridp.bench.heavy_metrics import l1_error, ndcg
 from hybridp.bench.heavy_plan import zipf
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp_lab.baselines.heavy import gather, ldpminer, pem, scatter, tcm_only, text_codes
+from hybridp_lab.baselines.heavy_metrics import l1_error, ndcg
 
 __all__ = ["DataSet", "data_sets", "main", "one_trial"]
 

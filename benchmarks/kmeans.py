@@ -19,8 +19,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from hybridp.bench.kmeans import METHODS, Cell, experiment
 from hybridp.randomness import seeded
+from hybridp_lab.papers.mean2020.kmeans_trials import METHODS, Cell, experiment
 
 __all__ = ["main"]
 

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.bench.kmeans import paper_points
 from hybridp.blend.kmeans import radius_for
 from hybridp.curator.kmeans import Points, release_round
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster
@@ -34,6 +33,7 @@ from hybridp.protocols.kmeans import start as begin_at
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
 from hybridp.randomness import secure, seeded
+from hybridp_lab.papers.mean2020.kmeans_trials import paper_points
 
 __all__ = ["main"]
 

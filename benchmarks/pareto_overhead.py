@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.bench.pareto import LogReal, Problem, Real, Space, dpareto
+from hybridp.pareto import LogReal, Problem, Real, Space, dpareto
 
 INIT = 16
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.bench.pareto import Evaluation, Run, dpareto, final_front, grid_search, hypervolume, random_search
-from hybridp.bench.pareto.acquisition import ACQUISITIONS
-from hybridp.bench.problems.svt import POSITIVE, QUERIES, sparse_vector_problem
+from hybridp.pareto import Evaluation, Run, dpareto, final_front, grid_search, hypervolume, random_search
+from hybridp.pareto.acquisition import ACQUISITIONS
+from hybridp_lab.problems.svt import POSITIVE, QUERIES, sparse_vector_problem
 
 PROBLEM = sparse_vector_problem()
 BUDGETS = (80, 272)

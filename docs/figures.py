@@ -16,12 +16,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from hybridp.bench.pareto import dpareto, final_front, grid_search, random_search, staircase
 from hybridp.bench.planning import error_curves, plan_mean
-from hybridp.bench.problems import load
 from hybridp.bench.simulate import salary_like
 from hybridp.curator.mean import Totals, release_sum
 from hybridp.noise import reports
+from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_publish import release_points
 from hybridp.protocols.mean import MeanStudy, publish_mean
@@ -148,7 +147,7 @@ def kmeans() -> None:
 
 def pareto() -> None:
     """The front of the sparse vector technique by three searches, every setting on it measured afresh."""
-    problem = load("svt")
+    problem = load_problem("svt")
     careful = replace(problem, repeats=20)
     ours = dpareto(problem, init=16, steps=24, seed=1)
     searches = {

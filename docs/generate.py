@@ -19,11 +19,12 @@ from typing import Any
 import click
 
 import hybridp
+import hybridp_lab
 from hybridp.cli.app import cli
 
 __all__ = ["commands", "modules", "pages", "room"]
 
-ROOMS = ("public", "device", "curator", "blend", "release", "protocols", "tables", "bench", "papers", "service")
+ROOMS = ("public", "device", "curator", "blend", "release", "protocols", "tables", "bench", "pareto", "service", "lab")
 
 
 def pages() -> dict[str, str]:
@@ -100,7 +101,8 @@ def _paragraphs(text: str) -> list[str]:
 
 def modules() -> list[ModuleType]:
     """Every module with an `__all__` and no underscore, but for the command line, which has its own page."""
-    names = ["hybridp", *(m.name for m in pkgutil.walk_packages(hybridp.__path__, "hybridp."))]
+    packages = (hybridp, hybridp_lab)
+    names = ["hybridp", *(m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}."))]
     public = [n for n in names if not any(part.startswith("_") or part == "cli" for part in n.split("."))]
     found = [importlib.import_module(name) for name in sorted(public)]
     return [m for m in found if getattr(m, "__all__", None)]
@@ -108,7 +110,7 @@ def modules() -> list[ModuleType]:
 
 def room(module: str) -> str:
     """The page of a module: its room, or `core` for the few modules outside the rooms."""
-    name = [*module.split("."), ""][1]
+    name = "lab" if module.startswith("hybridp_lab") else [*module.split("."), ""][1]
     return name if name in ROOMS else "core"
 
 
@@ -127,7 +129,7 @@ def _api_page() -> str:
     for name, listed in _rooms().items():
         parts.append(f"## {_room_title(name)}")
         if name != "core":
-            parts.append(_first(importlib.import_module(f"hybridp.{name}")))
+            parts.append(_first(hybridp_lab if name == "lab" else importlib.import_module(f"hybridp.{name}")))
         parts.append("\n".join(f"- [`{m.__name__}`]({_link(m.__name__)}): {_first(m)}" for m in listed))
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -140,11 +142,11 @@ def _name_row(name: str) -> str:
 
 
 def _room_title(name: str) -> str:
-    return "Modules outside the rooms" if name == "core" else f"`hybridp.{name}`"
+    return {"core": "Modules outside the rooms", "lab": "The laboratory, `hybridp_lab`"}.get(name, f"`hybridp.{name}`")
 
 
 def _room_page(name: str, listed: list[ModuleType]) -> str:
-    title = "# Modules outside the rooms" if name == "core" else f"# The room `{name}`"
+    title = f"# {_room_title(name)}" if name in ("core", "lab") else f"# The room `{name}`"
     parts = [title]
     parts.append("\n".join(f"- [`{m.__name__}`](#{_anchor(m.__name__)}): {_first(m)}" for m in listed))
     for module in listed:

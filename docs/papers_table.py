@@ -16,7 +16,7 @@ START, END = "<!-- table: written by docs/papers_table.py -->", "<!-- end of tab
 
 def table(folder: Path) -> str:
     """One line for each figure in the folder: status, how many claims hold, and what failed or decided."""
-    from hybridp.papers.figure import catalogue, read_figures
+    from hybridp_lab.figure.catalogue import catalogue, read_figures
 
     lines = ["| figure | status | claims that hold | what decided |", "|---|---|---|---|"]
     for outcome in read_figures(list(catalogue().values()), folder=folder):

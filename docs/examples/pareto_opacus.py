@@ -13,7 +13,7 @@ from opacus import PrivacyEngine
 from opacus.accountants import RDPAccountant
 from torch.utils.data import DataLoader, TensorDataset
 
-from hybridp.bench.pareto import Integer, LogInteger, LogReal, Problem, Space
+from hybridp.pareto import Integer, LogInteger, LogReal, Problem, Space
 
 PEOPLE, DELTA = 2_000, 1e-5
 ORDERS = [*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hybridp.bench.heavy_plan import plan_heavy as plan_heavy
-    from hybridp.bench.pareto.run import dpareto as dpareto
     from hybridp.bench.personal import plan_personal as plan_personal
     from hybridp.bench.planning import plan_mean as plan_mean
     from hybridp.blend.mean import Rule as Rule
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from hybridp.errors import HybridpError as HybridpError
     from hybridp.errors import InvalidInput as InvalidInput
     from hybridp.ledger import Ledger as Ledger
+    from hybridp.pareto.run import dpareto as dpareto
     from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
     from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
     from hybridp.protocols.kmeans import KMeansStudy as KMeansStudy
@@ -78,7 +78,7 @@ _PLACES = {
     "VectorStudy": "protocols.vector",
     "ZCDP": "public.budgets",
     "amplify_mean": "public.amplification",
-    "dpareto": "bench.pareto.run",
+    "dpareto": "pareto.run",
     "fit_synth": "protocols.synth",
     "plan_heavy": "bench.heavy_plan",
     "plan_mean": "bench.planning",

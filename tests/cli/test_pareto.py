@@ -9,13 +9,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hybridp.bench.pareto import Store
 from hybridp.cli import pareto
 from hybridp.errors import HybridpError
+from hybridp.pareto import Store
 
 PROBLEM = """
 import numpy as np
-from hybridp.bench.pareto import LogReal, Problem, Space
+from hybridp.pareto import LogReal, Problem, Space
 
 def privacy(setting):
     return 1 / setting["b"]
@@ -44,7 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("mine.py").write_text(PROBLEM)
     Path("broken.py").write_text("raise RuntimeError('987654.321')")
     Path("one.py").write_text(
-        "from hybridp.bench.pareto import *\n"
+        "from hybridp.pareto import *\n"
         "problem = Problem('one', Space({'b': Real(1, 1)}), lambda s: 1.0, lambda s, seed: 0.5)\n"
     )
     return tmp_path
@@ -134,7 +134,7 @@ def test_what_an_oracle_prints_stays_out_of_the_answer(
 
 
 def test_an_interrupted_run_says_where_it_is_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hybridp.bench.pareto import Problem
+    from hybridp.pareto import Problem
 
     calls = []
     real = Problem.evaluate

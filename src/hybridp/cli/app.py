@@ -4,28 +4,49 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from hybridp import __version__
 from hybridp.errors import HybridpError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 __all__ = ["cli", "main"]
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used, so that `--help` stays quick."""
+    """A group whose commands are imported when they are used, so that `--help` stays quick.
 
-    def __init__(self, *args: object, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: object) -> None:
+    `plugged` names a group of entry points: commands that other installed packages add.
+    """
+
+    def __init__(
+        self,
+        *args: object,
+        lazy: dict[str, tuple[str, str]] | None = None,
+        plugged: str | None = None,
+        **kwargs: object,
+    ) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.lazy = lazy or {}
+        self.plugged = plugged
+
+    def _added(self) -> dict[str, EntryPoint]:
+        from importlib.metadata import entry_points
+
+        found = entry_points(group=self.plugged) if self.plugged else ()
+        return {point.name: point for point in found if point.name not in self.lazy}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.lazy)
+        return [*self.lazy, *sorted(self._added())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.lazy:
-            return None
+            added = self._added().get(cmd_name)
+            return None if added is None else added.load()
         module, attribute = self.lazy[cmd_name][0].split(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
@@ -33,7 +54,9 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The one-line helps are known here: listing them imports nothing."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self.lazy.items()])
+            known = [(name, text) for name, (_, text) in self.lazy.items()]
+            added = [(name, point.load().get_short_help_str(limit=80)) for name, point in sorted(self._added().items())]
+            formatter.write_dl([*known, *added])
 
 
 def _group(name: str, text: str, lazy: dict[str, tuple[str, str]]) -> LazyGroup:
@@ -136,8 +159,8 @@ cli = LazyGroup(
         "pareto": ("hybridp.cli.app:pareto", "The privacy-utility front of a mechanism with knobs."),
         "serve": ("hybridp.cli.serve:serve", "Run the collection service."),
         "study": ("hybridp.cli.app:study", "Studies of the service."),
-        "papers": ("hybridp.cli.papers:papers", "Figures of the papers with their claims, and stand-in data."),
     },
+    plugged="hybridp.commands",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cli = click.version_option(__version__, prog_name="hybridp")(cli)

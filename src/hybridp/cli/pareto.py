@@ -46,13 +46,13 @@ def load_problem(source: str) -> Any:
     if source.endswith(".py"):
         raise InvalidInput(f"`problem` must say which problem of the file: FILE.py:name. Got {source}.")
     if not colon or not path.endswith(".py"):
-        from hybridp.bench import problems
+        from hybridp.pareto import load_problem, problem_names
 
-        if source not in problems.names():
-            known = ", ".join(problems.names())
-            raise InvalidInput(f"`problem` must be one of {known}, or FILE.py:name. Got {source}.")
+        if source not in (known := problem_names()):
+            named = f"one of {', '.join(known)}, or FILE.py:name" if known else "FILE.py:name (hybridp-lab has more)"
+            raise InvalidInput(f"`problem` must be {named}. Got {source}.")
         try:
-            return problems.load(source)
+            return load_problem(source)
         except ImportError as error:
             raise InvalidInput(f"`problem` must have the extra `pareto` installed. Got no {error.name}.") from None
     file = Path(path)
@@ -63,7 +63,7 @@ def load_problem(source: str) -> Any:
 
     from cloudpickle import register_pickle_by_value  # type: ignore[import-untyped]
 
-    from hybridp.bench.pareto import Problem
+    from hybridp.pareto import Problem
 
     spec = importlib.util.spec_from_file_location(f"hybridp_problem_{file.stem}", file)
     if spec is None or spec.loader is None:
@@ -136,7 +136,7 @@ def run(
     share one file.
     """
     check_plot(plot_file)
-    from hybridp.bench.pareto import Store, dpareto, final_front, grid_search, random_search
+    from hybridp.pareto import Store, dpareto, final_front, grid_search, random_search
 
     with _aside():
         asked = load_problem(problem)
@@ -253,7 +253,7 @@ def _draw(ax: Any, runs: dict[str, Any]) -> None:
     """Bands best-mean-worst of each run, as staircases over a logarithmic epsilon."""
     import numpy as np
 
-    from hybridp.bench.pareto import band
+    from hybridp.pareto import band
 
     for i, (name, evaluations) in enumerate(runs.items()):
         if not evaluations:
@@ -273,7 +273,7 @@ def _draw(ax: Any, runs: dict[str, Any]) -> None:
 
 
 def _read(file: Path) -> tuple[Any, Any]:
-    from hybridp.bench.pareto import Run, Store
+    from hybridp.pareto import Run, Store
 
     with Store.read(file) as store:
         declared = store.declared
@@ -290,7 +290,7 @@ def _read(file: Path) -> tuple[Any, Any]:
 def front(file: Path, plot_file: Path | None, as_json: bool) -> None:
     """The front that a run has measured, with bands over its repeats, and what publishing it would cost."""
     check_plot(plot_file)
-    from hybridp.bench.pareto import publishing_cost
+    from hybridp.pareto import publishing_cost
 
     found, _ = _read(file)
     document = _document(found, found.problem)
@@ -317,8 +317,8 @@ def front(file: Path, plot_file: Path | None, as_json: bool) -> None:
 @json_option
 def suggest(file: Path, epsilon: float, problem: str | None, as_json: bool) -> None:
     """The best measured setting within an epsilon, and a new one that the models expect to be better."""
-    from hybridp.bench.pareto import Store
-    from hybridp.bench.pareto import suggest as advise
+    from hybridp.pareto import Store
+    from hybridp.pareto import suggest as advise
 
     _, declared = _read(file)
     source = problem or declared.source
@@ -365,7 +365,7 @@ def compare(first: Path, second: Path, plot_file: Path | None, as_json: bool) ->
     check_plot(plot_file)
     import numpy as np
 
-    from hybridp.bench.pareto import band, wins
+    from hybridp.pareto import band, wins
 
     (a, da), (b, db) = _read(first), _read(second)
     if da.anti_ideal != db.anti_ideal or da.measures != db.measures or da.delta != db.delta:

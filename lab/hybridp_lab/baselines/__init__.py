@@ -1,0 +1,1 @@
+"""Mechanisms of others, written from their published descriptions, to compare with."""

@@ -1,0 +1,334 @@
+"""Figures of the papers: the catalogue of all of them, and one way to run any of them.
+
+`hybridp_lab.figure.declared` says what a figure is; every finished point is one line of a file, so that a run that was
+interrupted goes on where it stopped, and figures that ask for the same point share it. Errors against true answers
+are in the rows: results are for public or made-up data, NOT PRIVATE.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from hybridp import __version__
+from hybridp.errors import HybridpError, InvalidInput, must
+from hybridp_lab.figure.declared import Check, Figure, Grid, Point, Row, Scope, Status, Verdict
+from hybridp_lab.figure.running import Shelf, Task, work
+
+__all__ = [
+    "Check",
+    "Figure",
+    "Grid",
+    "Outcome",
+    "Point",
+    "Row",
+    "Scope",
+    "Status",
+    "Verdict",
+    "catalogue",
+    "chosen",
+    "find",
+    "mean_by",
+    "picture",
+    "read_figures",
+    "run_figure",
+    "run_figures",
+    "save_picture",
+]
+
+_CATALOGUES = (
+    "hybridp_lab.papers.mean2020.figures",
+    "hybridp_lab.papers.adpm2023.figures",
+    "hybridp_lab.papers.blender.figures",
+    "hybridp_lab.papers.dpareto.figures",
+    "hybridp_lab.papers.rap2023.figures",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What running a figure gave. `seconds` is the CPU time of all its points, `computed` when the last one ended.
+
+    `error` says in one line what went wrong; `missing` is how many points were not computed. In both cases nothing
+    was judged.
+    """
+
+    figure: Figure
+    scope: Scope
+    inputs: tuple[str, ...]
+    rows: tuple[Row, ...]
+    verdict: Verdict
+    fresh: int
+    seconds: float
+    computed: str = ""
+    missing: int = 0
+    error: str = ""
+
+    @property
+    def status(self) -> Status:
+        """The verdict, or that it is about a stand-in: then `verdict` says what the stand-in shows."""
+        if self.error:
+            return "error"
+        if self.missing:
+            return "not computed"
+        return "data not public" if self.figure.not_public else self.verdict.status
+
+    @property
+    def decisive(self) -> str:
+        """The number, or else the words, that decided."""
+        check = self.verdict.decisive
+        return self.error or ("" if check is None else check.measured or check.found)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "figure": self.figure.name,
+            "source": self.figure.source,
+            "claim": self.figure.claim,
+            "scope": self.scope,
+            "inputs": list(self.inputs),
+            "private": False,
+            "status": self.status,
+            "not_public": self.figure.not_public,
+            "verdict": self.verdict.to_dict(),
+            "points": len(self.figure.points(self.scope)),
+            "computed_now": self.fresh,
+            "missing": self.missing,
+            "error": self.error,
+            "seconds": self.seconds,
+            "computed": self.computed,
+            "rows": list(self.rows),
+        }
+
+
+# --- the catalogue ----------------------------------------------------------------------------------------------------
+
+
+def catalogue() -> dict[str, Figure]:
+    """Every declared figure by its name."""
+    found: dict[str, Figure] = {}
+    for module in _CATALOGUES:
+        try:
+            found |= {figure.name: figure for figure in import_module(module).FIGURES}
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("hybridp"):
+                raise
+            rule = "must have all that hybridp-lab depends on installed"
+            raise InvalidInput(f"`papers` {rule}. Got no {error.name}.") from error
+    return found
+
+
+def find(name: str) -> Figure:
+    known = catalogue()
+    must(name in known, "name", f"must be one of {', '.join(known)}", name)
+    return known[name]
+
+
+def chosen(name: str) -> list[Figure]:
+    """The figure of that name; or all of them for "all"; or those whose names begin like that."""
+    known = catalogue()
+    if name in known:
+        return [known[name]]
+    found = [figure for key, figure in known.items() if name == "all" or (name and key.startswith(name))]
+    must(bool(found), "name", f"must be all, or the beginning of one of {', '.join(known)}", name)
+    return found
+
+
+def mean_by(rows: Sequence[Row], keys: Sequence[str], value: str) -> dict[tuple[Any, ...], float]:
+    """The mean of a value over all rows that agree on the keys, in order of appearance.
+
+    >>> mean_by([{"a": 1, "e": 2.0}, {"a": 1, "e": 4.0}, {"a": 0, "e": 1.0}], ["a"], "e")
+    {(1,): 3.0, (0,): 1.0}
+    """
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(float(row[value]))
+    return {key: sum(values) / len(values) for key, values in groups.items()}
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Job:
+    """A figure on its way: its tasks, how many of them were computed now, and what went wrong."""
+
+    figure: Figure
+    scope: Scope
+    tasks: list[Task] = field(default_factory=list)
+    inputs: tuple[str, ...] = ()
+    fresh: int = 0
+    error: Exception | None = None
+
+    def prepare(self, place: Path) -> None:
+        path = place / f"{self.figure.run.__name__}.jsonl"
+        named = [(point, self.figure.inputs(point)) for point in self.figure.points(self.scope)]
+        self.inputs = tuple(dict.fromkeys(name for _, name in named))
+        for point, name in named:
+            key = json.dumps({"version": __version__, "inputs": name, "point": point}, sort_keys=True)
+            self.tasks.append(Task(self.figure.run, point, path, key))
+
+    def outcome(self, shelf: Shelf) -> Outcome:
+        """Judge what the shelf holds; raises what the judge raises."""
+        kept = [found for task in self.tasks if (found := shelf.get(task)) is not None]
+        rows = tuple(row for found in kept for row in found.rows)
+        missing = len(self.tasks) - len(kept)
+        verdict = Verdict(())
+        if self.error is None and not missing:
+            if not rows:
+                raise InvalidInput(f"`grid` must have a point that can be computed. Got none for {self.figure.name}.")
+            verdict = self.figure.judge(rows)
+        seconds = sum(found.seconds for found in kept)
+        when = max((found.at for found in kept), default="")
+        told = "" if self.error is None else _told(self.error)
+        return Outcome(
+            self.figure, self.scope, self.inputs, rows, verdict, self.fresh, seconds, when, missing, error=told
+        )
+
+
+def _told(error: Exception) -> str:
+    """One line: the kind of error, where it is not one of ours, and its first line."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return first if isinstance(error, HybridpError) else f"{type(error).__name__}: {first}".rstrip(": ")
+
+
+def _failed(job: _Job, error: Exception) -> Outcome:
+    return Outcome(job.figure, job.scope, job.inputs, (), Verdict(()), job.fresh, 0.0, error=_told(error))
+
+
+def run_figure(
+    figure: Figure,
+    *,
+    folder: str | os.PathLike[str],
+    scope: Scope = "quick",
+    jobs: int = 1,
+    tick: Callable[[int, int], None] = lambda done, total: None,
+) -> Outcome:
+    """Run the points that the folder does not hold yet, and judge all of them. `tick` hears done and total.
+
+    With `jobs` above 1 the points run in as many processes. Every finished point is kept at once.
+    """
+    job, shelf = _Job(figure, scope), Shelf()
+    _compute([job], shelf, Path(folder), jobs, lambda done, total, _: tick(done, total), patient=False)
+    return job.outcome(shelf)
+
+
+def run_figures(
+    figures: Sequence[Figure],
+    *,
+    folder: str | os.PathLike[str],
+    scope: Scope = "quick",
+    jobs: int = 1,
+    tick: Callable[[int, int, str], None] = lambda done, total, name: None,
+) -> list[Outcome]:
+    """Run several figures, their points in one pool of processes. `tick` hears done, total and the figure's name.
+
+    An error in one figure is told in its outcome, and the others go on.
+    """
+    going, shelf = [_Job(figure, scope) for figure in figures], Shelf()
+    _compute(going, shelf, Path(folder), jobs, tick, patient=True)
+    return [_judged(job, shelf) for job in going]
+
+
+def read_figures(figures: Sequence[Figure], *, folder: str | os.PathLike[str]) -> list[Outcome]:
+    """Judge what the folder holds and compute nothing: the full form of a figure if it is all there, else the quick."""
+    shelf, found = Shelf(), []
+    scopes: tuple[Scope, ...] = ("full", "quick")
+    for figure in figures:
+        for scope in scopes:
+            job = _Job(figure, scope)
+            try:
+                job.prepare(Path(folder))
+            except Exception as error:
+                found.append(_failed(job, error))
+                break
+            if scope == "quick" or all(shelf.get(task) for task in job.tasks):
+                found.append(_judged(job, shelf))
+                break
+    return found
+
+
+def _judged(job: _Job, shelf: Shelf) -> Outcome:
+    try:
+        return job.outcome(shelf)
+    except Exception as error:
+        return _failed(job, error)
+
+
+def _compute(
+    going: Sequence[_Job],
+    shelf: Shelf,
+    place: Path,
+    jobs: int,
+    tick: Callable[[int, int, str], None],
+    *,
+    patient: bool,
+) -> None:
+    """Compute what is not on the shelf. Without patience the first error ends everything."""
+    must(jobs >= 1, "jobs", "must be at least 1", jobs)
+    place.mkdir(parents=True, exist_ok=True)
+    wanted: dict[tuple[str, str], list[_Job]] = {}
+    left: dict[tuple[str, str], Task] = {}
+    for job in going:
+        try:
+            job.prepare(place)
+        except Exception as error:
+            if not patient:
+                raise
+            job.error = error
+            continue
+        for task in job.tasks:
+            wanted.setdefault(task.place, []).append(job)
+            if shelf.get(task) is None:
+                left[task.place] = task
+    done, total = len(wanted) - len(left), len(wanted)
+    tick(done, total, "")
+    for task, found in work(list(left.values()), jobs):
+        owners = wanted[task.place]
+        try:
+            if isinstance(found, Exception):
+                raise found
+            shelf.keep(task, found)
+        except Exception as error:
+            if not patient:
+                raise
+            for job in owners:
+                job.error = job.error or error
+        else:
+            for job in owners:
+                job.fresh += 1
+        done += 1
+        tick(done, total, owners[0].figure.name)
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def picture(outcome: Outcome) -> bytes:
+    """The rows drawn, as a PNG whose title says which data they are from."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    canvas = plt.figure(figsize=(9.0, 4.4), layout="constrained")
+    try:
+        outcome.figure.draw(outcome.rows, canvas)
+        title = f"{outcome.figure.source}: {', '.join(outcome.inputs)}, {outcome.scope} grid; {outcome.status}"
+        canvas.suptitle(textwrap.fill(title, 140), fontsize=9)
+        made = BytesIO()
+        canvas.savefig(made, format="png", dpi=130)
+        return made.getvalue()
+    finally:
+        plt.close(canvas)
+
+
+def save_picture(outcome: Outcome, path: str | os.PathLike[str]) -> None:
+    """Write the picture into a file."""
+    Path(path).write_bytes(picture(outcome))

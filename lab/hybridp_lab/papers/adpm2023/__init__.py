@@ -1,0 +1,1 @@
+"""Personal epsilons: Heterogeneous DP mean estimation (ADPM, 2023)."""

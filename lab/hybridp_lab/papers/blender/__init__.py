@@ -1,0 +1,1 @@
+"""Heavy hitters: BLENDER (Avent 2023, chapter 2)."""

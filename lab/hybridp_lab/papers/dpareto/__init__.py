@@ -1,0 +1,1 @@
+"""Privacy-utility fronts: DPareto (Avent 2023, chapter 3)."""

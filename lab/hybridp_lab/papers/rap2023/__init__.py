@@ -1,0 +1,1 @@
+"""Synthetic data: RAP (Avent 2023, chapter 4)."""

@@ -1,0 +1,371 @@
+"""The experiments of the dissertation's chapter 4: present error, future error, and the course of one fit.
+
+Each takes one point of a figure's grid and gives rows. The mechanism is the dissertation's RAP (Algorithms 4.1 to 4.4),
+put together here from the rooms of the library, because two things differ from
+`fit_synth`: every fit takes the same number of steps in all, whatever its rounds T (but some in every round), so that
+T and K are compared at equal optimisation; and D' can be looked at after every round. True errors are in the rows:
+NOT PRIVATE, for public or made-up data.
+
+Two forms: "corrected" selects with the Gumbel scale sqrt(K/(rho' n^2)) and keeps the guarantee; "as printed" with
+sqrt(K/(2 rho' n^2)), which spends 1.5 times the rho that was promised (errata 4): only to compare.
+
+ADULT is real where HYBRIDP_DATA has it. LOANS' rows are not to be had: "loans" is made up, in its domain and size.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import noise
+from hybridp.bench.synth import all_zero, gaussian_mechanism, present_error
+from hybridp.curator import marginals
+from hybridp.curator import synth as curating
+from hybridp.curator.marginals import Codes, codes_of
+from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
+from hybridp.public.queries import Piece, Schema, Threshold, Workload
+from hybridp.public.synth import MeasuredQueries, answer_sigma, query_rounds, total_rho
+from hybridp.public.workloads import feature_weights, sample_thresholds
+from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp_lab.figure.catalogue import Point, Row
+from hybridp_lab.papers.rap2023.drift import drifted_weights
+from hybridp_lab.problems.data import ADULT_SIZES, adult
+
+if TYPE_CHECKING:
+    from hybridp.blend.relaxed import Relaxed
+
+__all__ = [
+    "LOANS_SIZES",
+    "Form",
+    "by_pieces",
+    "codes",
+    "future",
+    "inputs",
+    "made_up",
+    "non_adaptive",
+    "present",
+    "progress",
+    "rap",
+    "spent",
+]
+
+Floats = NDArray[np.float64]
+Form = Literal["as printed", "corrected"]
+
+LOANS_PEOPLE = 42_535
+LOANS_SIZES = (
+    101, 101, 101, 101, 101, 101, 101, 17, 27, 122, 122, 62, 7, 101, 122, 101, 101, 101, 101, 101, 101, 101, 101, 101,
+    101, 4, 101, 101, 26, 3, 8, 36, 12, 6, 4, 61, 5, 15, 1001, 51, 72, 61, 121, 145, 3, 145, 4, 145,
+)  # fmt: skip
+_LEAST, _RATE = 20, 0.05  # Steps a round (a tenth of all, where that is less), and the learning rate.
+_TABLES = 4  # Whole marginals that one step of the non-adaptive variant looks at.
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def inputs(point: Point) -> str:
+    """The name of the rows that a point reads here and now."""
+    if point["data"] == "loans":
+        return "made-up rows, LOANS-shaped"
+    must(point["data"] == "adult", "data", "must be adult or loans", point["data"])
+    return "ADULT" if adult().source == "adult" else "made-up rows, ADULT-shaped"
+
+
+@lru_cache(maxsize=2)
+def codes(name: str) -> Codes:
+    """All 48,842 rows of ADULT in 14 features, or 42,535 made-up rows in the 48 features of LOANS."""
+    if name == "adult":
+        found = adult()
+        labels = np.concatenate([found.train_labels, found.test_labels])
+        rows = np.column_stack([np.concatenate([found.train, found.test]), labels])
+        return codes_of(_schema((*ADULT_SIZES, 2)), rows)
+    must(name == "loans", "data", "must be adult or loans", name)
+    return codes_of(_schema(LOANS_SIZES), made_up(LOANS_SIZES, LOANS_PEOPLE, rng=seeded(17)))
+
+
+def _schema(sizes: tuple[int, ...]) -> Schema:
+    return Schema.from_domain({f"f{i}": size for i, size in enumerate(sizes)})
+
+
+def made_up(sizes: tuple[int, ...], people: int, *, rng: Randomness) -> NDArray[np.int64]:
+    """Rows of eight kinds of people, each kind with a favourite value of every feature, which half of them have."""
+    draw = synthetic_data_generator(rng)
+    kind = draw.integers(0, 8, people)
+    columns = []
+    for size in sizes:
+        common, favourite = draw.dirichlet(np.full(size, 4 / size)), draw.integers(0, size, 8)
+        columns.append(np.where(draw.random(people) < 0.5, draw.choice(size, people, p=common), favourite[kind]))
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def _seed(point: Point) -> int:
+    """A seed for the noise of this very point."""
+    return zlib.crc32(json.dumps(point, sort_keys=True).encode())
+
+
+# --- the mechanism ----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def spent(epsilon: float, people: int, form: Form = "corrected") -> float:
+    """The epsilon at delta = 1/n^2 that an adaptive fit which was promised `epsilon` really spends.
+
+    >>> round(spent(0.1, 48_842), 9), round(spent(0.1, 48_842, "as printed"), 3)
+    (0.1, 0.123)
+    """
+    rho = total_rho(ApproxDP(epsilon, people**-2.0), 1)
+    return as_approx(ZCDP(rho * (1.5 if form == "as printed" else 1.0)), people**-2.0).epsilon
+
+
+Answers = Callable[["Relaxed", Workload], Iterable[tuple[Piece, NDArray[Any]]]]
+
+
+def by_pieces(data: Relaxed, workload: Workload) -> Iterator[tuple[Piece, NDArray[Any]]]:
+    """The shares that D' gives, piece by piece."""
+    from hybridp.blend.relaxed import answers
+
+    for piece, found in answers(data, workload):
+        yield piece, found.cpu().numpy()
+
+
+def rap(
+    people: Codes,
+    workload: Workload,
+    guarantee: ApproxDP,
+    *,
+    rounds: int,
+    per_round: int,
+    rows: int,
+    steps: int,
+    form: Form = "corrected",
+    answer: Answers = by_pieces,
+    watch: Callable[[int, Relaxed, float], None] = lambda t, data, loss: None,
+    rng: Randomness,
+) -> Relaxed:
+    """RAP with T rounds of K queries; `watch` hears the round, D' and the loss after every projection.
+
+    As Algorithm 4.1 asks, every round projects on all answers so far, from the D' before it. `answer` evaluates the
+    whole workload on D'. Uses a GPU where torch finds one.
+    """
+    import torch
+
+    from hybridp.blend.relaxed import Options, QueryGoal, project, start
+
+    start_seed, *sources = rng.spawn(rounds + 1)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    data = start(rows, workload.schema.sizes, seed=int(start_seed.words(1)[0] >> np.uint64(33)), device=device)
+    measured: list[MeasuredQueries] = []
+    each = max(min(_LEAST, steps // 10), steps // rounds)
+    # A tolerance of 0 stops only where a whole window brings nothing: every (T, K) has its steps.
+    options = Options(steps=each, learning_rate=_RATE, tolerance=0.0)
+    for t, use in enumerate(query_rounds(total_rho(guarantee, rounds), rounds, per_round)):
+        gone = np.concatenate([np.zeros(0, np.int64), *(m.flat for m in measured)])
+        scores = curating.errors(people, workload, answer(data, workload))
+        # The printed scale is that of a selection which spends all of the round's rho, before the answers spend half.
+        rho = use.rho if form == "as printed" else use.select_rho
+        worst = curating.top_errors(scores, use.picks, rho, without=gone, rng=sources[t])
+        measured.append(curating.measure_queries(people, workload, worst, use.sigma, rng=sources[t]))
+        chosen = measured[0].selection
+        for more in measured[1:]:
+            chosen = chosen.concat(more.selection)
+        goal = QueryGoal(chosen, np.concatenate([m.counts for m in measured]) / people.people)
+        found = project(data, queries=goal, options=options)
+        data = found.data
+        watch(t + 1, data, min(found.losses) / len(chosen))
+    return data
+
+
+def non_adaptive(
+    people: Codes,
+    workload: Workload,
+    guarantee: ApproxDP,
+    *,
+    rows: int,
+    steps: int,
+    tables: int = _TABLES,
+    rng: Randomness,
+) -> Relaxed:
+    """RAP with T = 1 and K = m: all queries answered by the Gaussian mechanism, then projected on.
+
+    Every fit has its steps, as in `rap`: the noise of a million answers is nearly all of the loss, so that a rule which
+    stops where the loss falls by less than a hundredth would stop at once. A step looks at some `tables` only.
+    """
+    import torch
+
+    from hybridp.blend.relaxed import Options, TableGoal, project, start
+
+    start_seed, source = rng.spawn(2)
+    sigma = answer_sigma(total_rho(guarantee, 1) / workload.queries)
+    goals = []
+    for piece, counts in marginals.counts(people, workload):
+        noisy = (counts + noise.discrete_gaussian(sigma, len(counts), rng=source)) / people.people
+        if piece.cells == workload.schema.cells(piece.threshold.features):
+            goals.append(TableGoal(piece.threshold, noisy.astype(np.float32)))
+    seed = int(start_seed.words(1)[0] >> np.uint64(33))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    options = Options(
+        steps=steps, learning_rate=_RATE, tolerance=0.0, tables_per_step=min(tables, len(goals)), seed=seed
+    )
+    return project(start(rows, workload.schema.sizes, seed=seed, device=device), tables=goals, options=options).data
+
+
+def _error(people: Codes, workload: Workload, data: Relaxed) -> float:
+    return present_error(people, workload, by_pieces(data, workload)).l_inf
+
+
+def _promise(people: Codes, epsilon: float) -> ApproxDP:
+    return ApproxDP(epsilon, people.people**-2.0)
+
+
+# --- present error (Figures 4.2 to 4.9) -------------------------------------------------------------------------------
+
+
+def _workload(people: Codes, point: Point) -> Workload:
+    """The thresholds of a trial: the same sets of features for every mechanism, epsilon, T, K, n' and r."""
+    draw = np.random.default_rng([point["trial"], point["workload"], point["k"]])
+    most = people.people if point["filtered"] else None
+    drawn = sample_thresholds(
+        people.schema, k=point["k"], r=point["r"], count=point["workload"], rng=draw, most_queries=most
+    )
+    return Workload(people.schema, drawn)
+
+
+def present(point: Point) -> list[Row]:
+    """The largest error of one mechanism on one workload, with the CPU seconds of its fit.
+
+    `form` is RAP's. No row for a T and K that ask for more queries than there are, or where no such workload exists.
+    """
+    people = codes(point["data"])
+    try:
+        workload = _workload(people, point)
+    except InvalidInput:  # fewer sets of features fit than were asked for
+        return []
+    guarantee, rng = _promise(people, point["epsilon"]), seeded(_seed(point))
+    mechanism = point["mechanism"]
+    began = time.process_time()
+    if mechanism == "RAP":
+        if point["T"] * point["K"] > workload.queries:
+            return []
+        data = rap(
+            people,
+            workload,
+            guarantee,
+            rounds=point["T"],
+            per_round=point["K"],
+            rows=point["rows"],
+            steps=point["steps"],
+            form=point["form"],
+            rng=rng,
+        )
+        seconds = time.process_time() - began
+        error = _error(people, workload, data)
+    else:
+        if mechanism == "All-0":
+            error = all_zero(people, workload).l_inf
+        elif mechanism == "GM":
+            error = gaussian_mechanism(people, workload, guarantee, rng=rng).l_inf
+        else:
+            must(mechanism == "non-adaptive", "mechanism", "must be RAP, non-adaptive, GM or All-0", mechanism)
+            data = non_adaptive(people, workload, guarantee, rows=point["rows"], steps=point["steps"], rng=rng)
+            error = _error(people, workload, data)
+        seconds = time.process_time() - began
+    used = spent(point["epsilon"], people.people, point["form"] if mechanism == "RAP" else "corrected")
+    return [{**point, "queries": workload.queries, "error": error, "seconds": seconds, "spent": used}]
+
+
+# --- future error (Figures 4.13 to 4.16) ------------------------------------------------------------------------------
+
+
+def _history(people: Codes, point: Point) -> tuple[Workload, Floats, np.random.Generator]:
+    """A trial's historical workload, its distribution over features, and a generator for what comes later.
+
+    Which features analysts like best is drawn in every trial, alike for every distribution. Draws are independent
+    (Definition 4.5.1); a threshold that comes twice is asked once.
+    """
+    features = len(people.schema.features)
+    order = np.random.default_rng([point["trial"], 1]).permutation(features)
+    weights = feature_weights(features, point["law"])[order]
+    draw = np.random.default_rng([point["trial"], 2, point["workload"]])
+    drawn = _drawn(people, point, weights, point["workload"], draw)
+    return Workload(people.schema, tuple(dict.fromkeys(drawn))), weights, draw
+
+
+def _drawn(
+    people: Codes, point: Point, weights: Floats, count: int, draw: np.random.Generator
+) -> tuple[Threshold, ...]:
+    return sample_thresholds(
+        people.schema, k=point["k"], r=point["r"], count=count, rng=draw, weights=weights, distinct=False
+    )
+
+
+def _later(people: Codes, point: Point, weights: Floats, gamma: float, draw: np.random.Generator) -> Iterator[Workload]:
+    """Future thresholds, each a workload of its own; with drift, each from a drift of its own."""
+    for _ in range(point["future"]):
+        drifted = drifted_weights(weights, gamma, rng=draw)
+        yield Workload(people.schema, _drawn(people, point, drifted, 1, draw))
+
+
+def future(point: Point) -> list[Row]:
+    """RAP fitted to a historical workload: its present error, and its and All-0's mean error on future thresholds.
+
+    One row for each drift of `gammas`, all from one fit.
+    """
+    people = codes(point["data"])
+    history, weights, draw = _history(people, point)
+    if point["T"] * point["K"] > history.queries:
+        return []
+    data = _fit(people, history, point, rng=seeded(_seed(point)))
+    shown = {**{k: v for k, v in point.items() if k != "gammas"}, "queries": history.queries}
+    shown["present"] = _error(people, history, data)
+    rows = []
+    for gamma in point["gammas"]:
+        later = list(_later(people, point, weights, gamma, draw))
+        error = float(np.mean([_error(people, asked, data) for asked in later]))
+        zero = float(np.mean([all_zero(people, asked).l_inf for asked in later]))
+        rows.append({**shown, "gamma": gamma, "error": error, "All-0": zero})
+    return rows
+
+
+def _fit(
+    people: Codes,
+    history: Workload,
+    point: Point,
+    *,
+    watch: Callable[[int, Relaxed, float], None] = lambda t, data, loss: None,
+    rng: Randomness,
+) -> Relaxed:
+    return rap(
+        people,
+        history,
+        _promise(people, point["epsilon"]),
+        rounds=point["T"],
+        per_round=point["K"],
+        rows=point["rows"],
+        steps=point["steps"],
+        watch=watch,
+        rng=rng,
+    )
+
+
+def progress(point: Point) -> list[Row]:
+    """The mean squared loss, present and future error after every round of one fit: one row a round."""
+    people = codes(point["data"])
+    history, weights, draw = _history(people, point)
+    later = list(_later(people, point, weights, 0.0, draw))
+    found: list[dict[str, Any]] = []
+
+    def look(t: int, data: Relaxed, loss: float) -> None:
+        error = float(np.mean([_error(people, asked, data) for asked in later]))
+        found.append({**point, "round": t, "loss": loss, "present": _error(people, history, data), "error": error})
+
+    _fit(people, history, point, watch=look, rng=seeded(_seed(point)))
+    return found

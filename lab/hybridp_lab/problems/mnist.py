@@ -1,0 +1,77 @@
+"""DP-SGD for multilayer perceptrons on MNIST as problems: Table 3.1's domains, Table 3.3's laws.
+
+A whole front takes a GPU, on which the problems run by themselves when torch sees one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hybridp.pareto import LogInteger, LogReal, Normal, Problem, ShiftedExponential, Space, Uniform
+from hybridp.pareto.space import Law, Setting
+from hybridp_lab.problems.adult import privacy_of, recipe_of
+from hybridp_lab.problems.data import mnist
+from hybridp_lab.training.mlp import network, network_accuracy, train_network
+
+__all__ = ["LAWS", "SPACE", "mlp1_problem", "mlp2_problem"]
+
+DELTA = 1e-6
+SPACE = Space(
+    {
+        "epochs": LogInteger(1, 400),
+        "lot": LogInteger(16, 4000),
+        "rate": LogReal(1e-3, 0.5),
+        "variance": LogReal(0.1, 16.0),
+        "clip": LogReal(0.1, 12.0),
+    }
+)
+LAWS: dict[str, Law] = {
+    "epochs": Uniform(1, 400),
+    "lot": Normal(800, 800, accept=(16, 4000)),
+    "rate": ShiftedExponential(10, 1e-3, accept=(1e-3, 0.5)),
+    "variance": ShiftedExponential(0.5, 0.1, accept=(0.1, 16)),
+    "clip": ShiftedExponential(0.5, 0.1, accept=(0.1, 12)),
+}
+
+
+@lru_cache(maxsize=2)
+def _prepared(part: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
+    data = mnist()
+    pixels, labels = (data.train, data.train_labels) if part == "train" else (data.test, data.test_labels)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.as_tensor(pixels, device=device), torch.as_tensor(labels, device=device)
+
+
+def _utility(setting: Setting, seed: int, *, hidden: tuple[int, ...]) -> float:
+    net = network(784, *hidden, 10)
+    parameters = train_network(net, *_prepared("train"), recipe_of(setting, "sgd"), seed=seed)
+    return network_accuracy(net, parameters, *_prepared("test"))
+
+
+def _problem(name: str, hidden: tuple[int, ...]) -> Problem:
+    data = mnist()
+    return Problem(
+        name,
+        SPACE,
+        partial(privacy_of, people=len(data.train), delta=DELTA),
+        partial(_utility, hidden=hidden),
+        anti_ideal=(10.0, 1.0),
+        delta=DELTA,
+        laws=LAWS,
+        sensitivity=1 / len(data.test),
+        version=f"1 {data.source}",
+    )
+
+
+def mlp2_problem() -> Problem:
+    """MLP2: hidden layers of 128 and 64."""
+    return _problem("mlp-mnist", (128, 64))
+
+
+def mlp1_problem() -> Problem:
+    """MLP1: one hidden layer of 1000 (Abadi et al. 2016, without its PCA)."""
+    return _problem("mlp1-mnist", (1000,))

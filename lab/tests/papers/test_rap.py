@@ -1,0 +1,263 @@
+"""The figures of chapter 4: declarations, judges on made-up rows that do and do not show the claim, and tiny runs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hybridp.curator.marginals import codes_of
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
+from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.randomness import seeded
+from hybridp_lab.figure import catalogue as figures
+from hybridp_lab.figure.catalogue import Verdict, find, save_picture
+from hybridp_lab.papers.rap2023 import experiments as rap
+from hybridp_lab.papers.rap2023 import future_judges as rap_future_judges
+from hybridp_lab.papers.rap2023 import judges as rap_judges
+from hybridp_lab.papers.rap2023.figures import FIGURES
+
+WANTED = [*(f"4.{i}" for i in (*range(1, 10), *range(11, 17))), "4.A"]  # 4.10 is a drawing of an idea
+SIZES = (3, 4, 2, 5, 3, 2)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A made-up data set of 6 features instead of ADULT."""
+    people = codes_of(
+        Schema.from_domain({f"f{i}": size for i, size in enumerate(SIZES)}), rap.made_up(SIZES, 3000, rng=seeded(1))
+    )
+    monkeypatch.setattr(rap, "codes", lambda name: people)
+    monkeypatch.setattr(rap, "inputs", lambda point: "made-up rows")
+    return people
+
+
+POINT = {"data": "adult", "epsilon": 1.0, "rows": 40, "steps": 60, "k": 3, "trial": 0, "T": 3, "K": 2}
+PRESENT = {**POINT, "r": 3, "filtered": False, "mechanism": "RAP", "form": "corrected", "workload": 4}
+FUTURE = {**POINT, "r": 1, "law": "geometric", "workload": 3, "future": 4}
+
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+
+def test_every_figure_is_declared_with_a_claim_and_both_grids():
+    found = {figure.name: figure for figure in FIGURES}
+    assert [name.removeprefix("rap-") for name in found] == WANTED
+    for figure in found.values():
+        quick, full = figure.points("quick"), figure.points("full")
+        assert 0 < len(quick) <= len(full)
+        assert figure.claim.endswith((".", ")"))
+        json.dumps(full)
+
+
+def test_the_full_grids_are_the_published_tables():
+    axes = find("rap-4.2").grid["full"][0].axes
+    assert (axes["epsilon"], axes["workload"]) == ((0.01, 0.1, 1.0), (1, 4, 16, 64, 256))  # Table 4.3
+    assert (axes["T"], axes["K"], axes["rows"], axes["k"]) == ((1, 4, 16, 64), (4, 16, 64, 256), (1000,), (3,))
+    axes = find("rap-4.9").grid["full"][0].axes
+    assert (axes["rows"], axes["r"], axes["k"]) == ((500, 1000, 2000), (1, 2, 3, 4), (4,))  # Table 4.4
+    axes = find("rap-4.13").grid["full"][0].axes
+    assert (axes["workload"][-1], axes["r"], axes["k"], axes["epsilon"]) == (1024, (1,), (3,), (0.1,))  # Table 4.5
+
+
+def test_the_loans_domain_has_the_published_shape():
+    assert (len(rap.LOANS_SIZES), sum(rap.LOANS_SIZES)) == (48, 4427)  # Table 4.2
+    assert rap.inputs({"data": "loans"}) == "made-up rows, LOANS-shaped"
+
+
+def test_an_unknown_figure_is_refused():
+    with pytest.raises(InvalidInput, match=r"`name` must be one of .*rap-4\.2"):
+        find("rap-9.9")
+
+
+# --- the mechanism ----------------------------------------------------------------------------------------------------
+
+
+def test_rap_learns_a_marginal_when_the_budget_is_large(small):
+    workload = Workload(small.schema, (Threshold((0, 1), 2),))
+    losses = []
+    data = rap.rap(
+        small,
+        workload,
+        ApproxDP(1000.0, 1e-6),
+        rounds=3,
+        per_round=4,
+        rows=60,
+        steps=300,
+        watch=lambda t, data, loss: losses.append((t, loss)),
+        rng=seeded(2),
+    )
+    assert rap._error(small, workload, data) < 0.02
+    assert [t for t, _ in losses] == [1, 2, 3]
+    assert losses[-1][1] < 1e-3
+
+
+def test_a_point_gives_the_same_rows_again(small):
+    first, second = rap.present(PRESENT), rap.present(PRESENT)
+    assert first[0]["error"] == second[0]["error"]
+    other = rap.present({**PRESENT, "trial": 1})
+    assert other[0]["error"] != first[0]["error"]
+
+
+def test_the_printed_form_draws_less_noise_and_spends_more(small, monkeypatch):
+    """Errata 4: what the selection is given is twice the corrected rho, so that a round spends 1.5 times its own."""
+    given = []
+    real = rap.curating.top_errors
+
+    def spy(scores, picks, rho, **more):
+        given.append(rho)
+        return real(scores, picks, rho, **more)
+
+    monkeypatch.setattr(rap.curating, "top_errors", spy)
+    rows = [rap.present({**PRESENT, "form": form})[0] for form in ("corrected", "as printed")]
+    assert len(given) == 6
+    assert given[3:] == pytest.approx([2 * rho for rho in given[:3]])
+    assert rows[0]["spent"] == pytest.approx(1.0)
+    # The round's rho is twice what the corrected selection gets; 1.5 of it by the exact conversion.
+    assert rows[1]["spent"] == pytest.approx(as_approx(ZCDP(1.5 * 6 * given[0]), small.people**-2.0).epsilon, rel=1e-6)
+    assert rows[1]["spent"] > 1.2
+    told = rap_judges.promise(rows)
+    assert [check.erratum for check in told] == ["errata 4"]
+    assert told[0].holds
+    assert not rap_judges.promise([{**row, "spent": 1.5} for row in rows])[0].holds
+
+
+def test_the_non_adaptive_variant_learns_when_the_noise_is_small(small):
+    workload = Workload(small.schema, (Threshold((0, 1), 2),))
+    loud, quiet = (
+        rap._error(
+            small, workload, rap.non_adaptive(small, workload, ApproxDP(e, 1e-6), rows=60, steps=300, rng=seeded(3))
+        )
+        for e in (0.001, 1000.0)
+    )
+    assert quiet < 0.02 < loud
+
+
+def test_mechanisms_share_the_workload_and_impossible_points_have_no_row(small):
+    rows = [rap.present({**PRESENT, "mechanism": m})[0] for m in ("RAP", "All-0", "GM", "non-adaptive")]
+    assert len({row["queries"] for row in rows}) == 1
+    assert all(row["error"] > 0 for row in rows)
+    assert rap.present({**PRESENT, "K": 10_000}) == []
+    assert rap.present({**PRESENT, "workload": 21}) == []  # there are 20 sets of 3 of 6 features
+    with pytest.raises(InvalidInput, match="`mechanism` must be"):
+        rap.present({**PRESENT, "mechanism": "magic"})
+
+
+def test_future_rows_have_one_fit_for_all_drifts(small):
+    rows = rap.future({**FUTURE, "gammas": [0.0, 1.0]})
+    assert [row["gamma"] for row in rows] == [0.0, 1.0]
+    assert rows[0]["present"] == rows[1]["present"]
+    assert all(0 < row["error"] <= 1 and 0 < row["All-0"] <= 1 for row in rows)
+
+
+def test_progress_has_a_row_a_round(small):
+    rows = rap.progress(FUTURE)
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    assert all(row["loss"] >= 0 and row["present"] > 0 for row in rows)
+
+
+# --- judges: rows that show the claim, and rows that do not -----------------------------------------------------------
+
+
+def _pairs(error):
+    """Rows of a grid of (T, K) in two trials."""
+    grid = [(t, k) for t in (1, 4, 16) for k in (4, 16, 64)]
+    return [{"T": t, "K": k, "error": error(t, k), "trial": i} for t, k in grid for i in range(2)]
+
+
+def _band(product):
+    return lambda t, k: 0.1 * 2 ** abs(np.log2(t * k / product) / 2)
+
+
+def test_the_bands_of_figure_3():
+    rows = [
+        {"data": "adult", "workload": w, **row} for w, product in ((4, 16), (16, 64)) for row in _pairs(_band(product))
+    ]
+    assert rap_judges.adaptivity_by_size(rows).reproduced
+    flat = [{**row, "error": 0.1 + 0.1 * row["K"]} for row in rows]
+    assert not rap_judges.adaptivity_by_size(flat).reproduced
+
+
+def test_the_bands_of_figure_4():
+    rows = []
+    for epsilon, product in ((0.01, 16), (0.1, 64), (1.0, 256)):
+        error = _band(product)
+        told = {"data": "adult", "epsilon": epsilon}
+        rows += [{**told, **row, "error": row["error"] / product} for row in _pairs(error)]
+    assert rap_judges.adaptivity_by_epsilon(rows).reproduced
+    backwards = [{**row, "epsilon": {0.01: 1.0, 0.1: 0.1, 1.0: 0.01}[row["epsilon"]]} for row in rows]
+    assert not rap_judges.adaptivity_by_epsilon(backwards).reproduced
+
+
+def test_figure_2_wants_every_part():
+    told = {"data": "adult", "epsilon": 0.1, "workload": 4, "T": 0, "K": 0}
+    errors = {"All-0": 0.5, "GM": 2.0, "non-adaptive": 0.45, "RAP": 0.1}
+    rows = [{**told, "mechanism": name, "error": error} for name, error in errors.items()]
+    assert rap_judges.baselines(rows).reproduced
+    assert all(check.where for check in rap_judges.baselines(rows).checks)
+    worse = [{**row, "error": 3.0} if row["mechanism"] == "non-adaptive" else row for row in rows]
+    verdict = rap_judges.baselines(worse)
+    assert [check.holds for check in verdict.checks] == [True, False, False]
+    assert "GM 2.000" in str(verdict)
+    assert all(bool(check.why) != check.holds for check in verdict.checks)
+
+
+def test_drift_is_judged_by_paired_differences():
+    rng = np.random.default_rng(1)
+    rows = []
+    for trial in range(8):
+        level = rng.uniform(0.1, 0.4)
+        for gamma, rise in ((0.0, 0.0), (0.1, 0.0), (0.5, 0.2), (1.0, 0.3)):
+            error = level + rise + rng.normal(0, 0.02)
+            rows.append({"data": "adult", "gamma": gamma, "trial": trial, "error": error})
+    assert rap_future_judges.drift(rows).reproduced
+    assert not rap_future_judges.drift(
+        [{**row, "error": 0.1 + row["error"] * (row["gamma"] <= 0.1)} for row in rows]
+    ).reproduced
+
+
+def test_overfitting_is_seen():
+    rows = [
+        {"data": "adult", "law": law, "round": t, "error": 1 - drop * t / 10}
+        for law, drop in (("uniform", 0.2), ("geometric", 0.6))
+        for t in range(1, 11)
+    ]
+    assert rap_future_judges.overfitting(rows).reproduced
+    rising = [{**row, "error": 0.3 + abs(row["round"] - 5) / 10} for row in rows]
+    assert not rap_future_judges.overfitting(rising).reproduced
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_drawing_draws(small, tmp_path):
+    def drawn(name, points):
+        figure = find(name)
+        rows = tuple(row for point in points for row in figure.run(point))
+        outcome = figures.Outcome(figure, "quick", ("made-up rows",), rows, Verdict(()), len(points), 0.0)
+        save_picture(outcome, tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+    quick = {"rows": 20, "steps": 20, "T": 2, "K": 2}
+    present = {**PRESENT, **quick}
+    both = [{**present, "workload": w} for w in (1, 4)]
+    drawn("rap-4.2", [*both, *({**p, "mechanism": m} for p in both for m in ("All-0", "GM"))])
+    drawn("rap-4.3", [*both, {**both[0], "K": 3}])
+    drawn("rap-4.4", [{**present, "form": form} for form in ("corrected", "as printed")])
+    drawn("rap-4.9", [{**present, "rows": n, "r": r} for n in (10, 20) for r in (1, 3)])
+    grid = [(e, w, f, i) for e in (0.1, 1.0) for w in (1, 4) for f in (False, True) for i in (0, 1)]
+    settings = ("epsilon", "workload", "filtered", "trial")
+    observed = [{**present, **dict(zip(settings, values, strict=True))} for values in grid]
+    drawn("rap-4.5", observed)
+    drawn("rap-4.6", observed)
+    three = [*observed, *({**point, "epsilon": 0.01} for point in observed if point["epsilon"] == 0.1)]
+    drawn("rap-4.A", three)
+    still = [
+        {**FUTURE, **quick, "law": law, "gammas": [0.0], "trial": i} for law in ("zipf", "uniform") for i in (0, 1)
+    ]
+    drawn("rap-4.13", still)
+    drawn("rap-4.14", still)
+    drawn("rap-4.15", [{**FUTURE, **quick, "law": law} for law in ("uniform", "geometric")])
+    drawn("rap-4.16", [{**FUTURE, **quick, "gammas": [0.0, 0.5], "trial": i} for i in (0, 1)])

@@ -1,0 +1,81 @@
+"""The privacy-utility Pareto front of any mechanism with knobs (Avent 2023, chapter 3).
+
+A `Problem` joins a `Space` of knobs, an exact privacy oracle and a noisy utility oracle; `dpareto` finds its front,
+`Store` makes the run durable, `suggest` answers "which setting for epsilon <= 1". Importing this package imports
+neither torch nor botorch.
+
+>>> problem = Problem("toy", Space({"b": LogReal(0.01, 100)}), lambda s: 1 / s["b"], lambda s, seed: 1 / (1 + s["b"]))
+>>> found = random_search(problem, n=8, seed=1)
+>>> len(found.front)
+8
+"""
+
+from .compare import Band, Difference, Wins, band, hypervolume_difference, wins
+from .decide import Advice, Choice, final_front, suggest
+from .front import Staircase, dominated, hypervolume, pareto_indices, staircase
+from .models import Models, fit_models
+from .problem import Evaluation, Measure, Problem, load_problem, problem_names
+from .publish import Cost, PublishedFront, compose, guarded, publishing_cost, release_front
+from .run import Run, dpareto, grid_search, observed_hypervolume, random_search
+from .space import (
+    Categorical,
+    Integer,
+    Law,
+    LogInteger,
+    LogReal,
+    Normal,
+    Real,
+    Setting,
+    ShiftedExponential,
+    Space,
+    Uniform,
+)
+from .store import Store
+
+__all__ = [
+    "Advice",
+    "Band",
+    "Categorical",
+    "Choice",
+    "Cost",
+    "Difference",
+    "Evaluation",
+    "Integer",
+    "Law",
+    "LogInteger",
+    "LogReal",
+    "Measure",
+    "Models",
+    "Normal",
+    "Problem",
+    "PublishedFront",
+    "Real",
+    "Run",
+    "Setting",
+    "ShiftedExponential",
+    "Space",
+    "Staircase",
+    "Store",
+    "Uniform",
+    "Wins",
+    "band",
+    "compose",
+    "dominated",
+    "dpareto",
+    "final_front",
+    "fit_models",
+    "grid_search",
+    "guarded",
+    "hypervolume",
+    "hypervolume_difference",
+    "load_problem",
+    "observed_hypervolume",
+    "pareto_indices",
+    "problem_names",
+    "publishing_cost",
+    "random_search",
+    "release_front",
+    "staircase",
+    "suggest",
+    "wins",
+]

@@ -1,0 +1,121 @@
+"""Pareto fronts and their hypervolumes; every objective is minimised.
+
+An empirical front is a staircase: at a point between two measured ones it promises only what the measured ones
+promise, so it never overstates the true front (Avent 2023, section 3.3.1). The hypervolume
+HV(P) = volume{v : v <= anti-ideal, some u in P has u <= v} is exact: a sweep in two dimensions, botorch's
+partition in more.
+
+>>> hypervolume([[0, 1], [1, 0]], [2, 2])
+3.0
+>>> pareto_indices([[0, 1], [1, 0], [1, 1]]).tolist()
+[0, 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInput, must
+from ._quiet import quiet
+
+__all__ = ["Staircase", "dominated", "hypervolume", "pareto_indices", "staircase"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+def _points(points: ArrayLike) -> Floats:
+    table = np.asarray(points, dtype=float)
+    if table.size == 0:
+        return table.reshape(0, table.shape[-1] if table.ndim == 2 else 0)
+    must(table.ndim == 2, "points", "must be a table, one row a point", f"{table.ndim} dimensions")
+    must(not np.isnan(table).any(), "points", "must not hold NaN", "NaN")
+    return table
+
+
+def pareto_indices(points: ArrayLike) -> NDArray[np.intp]:
+    """Rows that no other row dominates, in increasing order of the first objective; of equal rows the first one.
+
+    >>> pareto_indices([[2, 0], [0, 0], [0, 0]]).tolist()
+    [1]
+    """
+    table = _points(points)
+    if len(table) == 0:
+        return np.empty(0, dtype=np.intp)
+    order = np.lexsort(table.T[::-1])
+    if table.shape[1] == 2:
+        best = np.minimum.accumulate(table[order, 1])
+        return np.asarray(order[np.concatenate([[True], table[order[1:], 1] < best[:-1]])])
+    kept: list[int] = []
+    for i in order:  # a row can only be dominated by one that comes before it
+        if not any(bool(np.all(table[j] <= table[i])) for j in kept):
+            kept.append(int(i))
+    return np.array(kept, dtype=np.intp)
+
+
+def dominated(points: ArrayLike, queries: ArrayLike) -> NDArray[np.bool_]:
+    """Whether each query lies in the region that the points dominate (equality counts).
+
+    >>> dominated([[0, 1]], [[0, 1], [0, 0.5], [3, 3]]).tolist()
+    [True, False, True]
+    """
+    table, asked = _points(points), _points(queries)
+    below = np.all(table[None, :, :] <= asked[:, None, :], axis=2)
+    return np.asarray(np.any(below, axis=1))
+
+
+def hypervolume(points: ArrayLike, anti_ideal: Sequence[float] | Floats) -> float:
+    """The volume that the points dominate below the anti-ideal point; points beyond it add nothing."""
+    table, corner = _points(points), np.asarray(anti_ideal, dtype=float)
+    must(bool(np.isfinite(corner).all()), "anti_ideal", "must be finite", corner.tolist())
+    if len(table) == 0:
+        return 0.0
+    must(table.shape[1] == len(corner), "anti_ideal", f"must have {table.shape[1]} coordinates", corner.tolist())
+    if not np.isfinite(table).all():
+        raise InvalidInput("`points` must be finite. Got an infinite coordinate.")
+    table = table[(table < corner).all(1)]
+    table = table[pareto_indices(table)]
+    if len(table) == 0:
+        return 0.0
+    if len(corner) == 1:
+        return float(corner[0] - table[0, 0])
+    if len(corner) == 2:
+        right = np.append(table[1:, 0], corner[0])
+        return float(np.sum((right - table[:, 0]) * (corner[1] - table[:, 1])))
+    with quiet():
+        import torch
+        from botorch.utils.multi_objective.hypervolume import Hypervolume
+
+    # botorch maximises: both signs are turned.
+    volume = Hypervolume(torch.as_tensor(-corner, dtype=torch.double))
+    return float(volume.compute(torch.as_tensor(-table, dtype=torch.double)))
+
+
+@final
+@dataclass(frozen=True)
+class Staircase:
+    """A conservative front in two dimensions: the least second objective reached at or before each first one."""
+
+    x: Floats
+    y: Floats
+
+    def at(self, x: ArrayLike) -> Floats:
+        """The height of the staircase; infinite to the left of the first point.
+
+        >>> staircase([[0, 1], [2, 0.5]]).at([-1, 0, 1.9, 2]).tolist()
+        [inf, 1.0, 1.0, 0.5]
+        """
+        place = np.searchsorted(self.x, np.asarray(x, dtype=float), side="right")
+        return np.asarray(np.concatenate([[np.inf], self.y])[place])
+
+
+def staircase(points: ArrayLike) -> Staircase:
+    """The staircase through the non-dominated points."""
+    table = _points(points)
+    must(len(table) > 0 and table.shape[1] == 2, "points", "must be pairs, at least one", f"shape {table.shape}")
+    front = table[pareto_indices(table)]
+    return Staircase(front[:, 0], front[:, 1])

@@ -1,0 +1,256 @@
+"""A mechanism with knobs: its space, its privacy oracle, its utility oracle and the anti-ideal point.
+
+The privacy oracle is exact, cheap and sound: epsilon of a setting, at the problem's delta. The utility oracle is noisy
+and expensive: `utility(setting, seed)` returns one number, or one a run. The models see ln(epsilon) and
+logit(error), clipped; hypervolumes are measured in ln(epsilon) and the plain error (Avent 2023, section 3.3.3).
+
+>>> from hybridp.pareto import LogReal, Problem, Space
+>>> def privacy(setting): return 1 / setting["b"]
+>>> def utility(setting, seed): return 1 / (1 + setting["b"])
+>>> problem = Problem("toy", Space({"b": LogReal(0.01, 100)}), privacy, utility)
+>>> problem.evaluate({"b": 1.0}, seed=0).values
+(0.5,)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInput, must
+from .space import Law, Setting, Space
+
+__all__ = ["Evaluation", "Measure", "Problem", "epsilon_of", "load_problem", "problem_names"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Answer: TypeAlias = float | Sequence[float]
+
+# logit and log are modelled on [CLIP, 1 - CLIP] and [CLIP, inf): an error of exactly 0 or 1 has no logit.
+CLIP = 1e-3
+_KEY = "utility"
+
+
+@final
+@dataclass(frozen=True)
+class Measure:
+    """How a noisy objective is read: what the oracle returns, what the model sees, how the volume is measured."""
+
+    name: str = "error"
+    better: Literal["higher", "lower"] = "higher"
+    transform: Literal["logit", "log", "linear"] = "logit"
+    axis: Literal["linear", "log"] = "linear"
+
+    def __post_init__(self) -> None:
+        must(self.better in ("higher", "lower"), "better", "must be higher or lower", self.better)
+        must(self.transform in ("logit", "log", "linear"), "transform", "must be logit, log or linear", self.transform)
+        must(self.axis in ("linear", "log"), "axis", "must be linear or log", self.axis)
+
+    def cost(self, number: float) -> float:
+        """The number to minimise: 1 - utility, or the loss itself; refused outside the transform's domain."""
+        must(math.isfinite(number), self.name, "must be a finite number", number)
+        value = 1.0 - number if self.better == "higher" else number
+        if self.transform == "logit":
+            must(-1e-9 <= value <= 1 + 1e-9, self.name, "must lie in [0, 1]", number)
+            return min(max(value, 0.0), 1.0)
+        if self.transform == "log" or self.axis == "log":
+            must(value >= 0, self.name, "must not be negative", number)
+        return value
+
+    def model(self, value: Floats) -> Floats:
+        """Costs as the model sees them."""
+        if self.transform == "logit":
+            inside = np.clip(value, CLIP, 1 - CLIP)
+            return np.asarray(np.log(inside) - np.log1p(-inside))
+        return np.log(np.maximum(value, CLIP * 1e-6)) if self.transform == "log" else np.asarray(value, dtype=float)
+
+    def slope(self, value: Floats) -> Floats:
+        """Derivative of `model`, for the noise of a mean of runs (delta method)."""
+        if self.transform == "logit":
+            inside = np.clip(value, CLIP, 1 - CLIP)
+            return np.asarray(1 / (inside * (1 - inside)))
+        return np.asarray(1 / np.maximum(value, CLIP * 1e-6) if self.transform == "log" else np.ones_like(value))
+
+    def inverse(self, z: Floats) -> Floats:
+        """Costs from the model's scale."""
+        if self.transform == "logit":
+            return np.asarray(1 / (1 + np.exp(-z)))
+        return np.asarray(np.exp(z) if self.transform == "log" else z)
+
+    def on_axis(self, value: Any) -> Any:
+        """Costs on the axis of the hypervolume."""
+        return np.log(np.maximum(value, 1e-300)) if self.axis == "log" else value
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """What one setting was worth. `values` are the costs (error first), `runs` the error of each run."""
+
+    setting: Mapping[str, Any]
+    seed: int
+    epsilon: float
+    values: tuple[float, ...]
+    runs: tuple[float, ...]
+    seconds: float
+    failure: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.failure is None
+
+
+def epsilon_of(privacy: Callable[[Setting], float], setting: Setting) -> float:
+    """The privacy oracle's answer, checked: a positive, finite number.
+
+    >>> epsilon_of(lambda s: float("inf"), {})
+    Traceback (most recent call last):
+        ...
+    hybridp.errors.InvalidInput: `epsilon` must be positive and finite. Got inf.
+    """
+    answer = privacy(setting)
+    number = isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
+    must(number, "epsilon", "must be a number, as the privacy oracle returns it", type(answer).__name__)
+    must(math.isfinite(answer) and answer > 0, "epsilon", "must be positive and finite", answer)
+    return float(answer)
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """Everything the optimiser needs. `anti_ideal` is (epsilon, error, ...) in natural units.
+
+    `repeats` calls of `utility` are averaged, each with its own seed. `others` names further objectives, which
+    the oracle returns as {"utility": ..., name: ...}; "seconds" is measured here when it does not.
+    `private_data` says that `utility` reads real people's rows, and `sensitivity` how far one evaluated person can
+    move one answer: `publish` needs both. `cheap_privacy=False` lets a model of ln(epsilon) screen candidates
+    before the oracle is asked. Change `version` when the oracles change their meaning.
+    """
+
+    name: str
+    space: Space
+    privacy: Callable[[Setting], float] = field(repr=False)
+    utility: Callable[[Setting, int], Any] = field(repr=False)
+    anti_ideal: tuple[float, ...] = (1000.0, 1.0)
+    measure: Measure = Measure()
+    repeats: int = 1
+    others: Mapping[str, Measure] = field(default_factory=dict)
+    delta: float = 0.0
+    laws: Mapping[str, Law] | None = None
+    private_data: bool = False
+    sensitivity: float | None = None
+    cheap_privacy: bool = True
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        must(bool(self.name), "name", "must not be empty", repr(self.name))
+        must(isinstance(self.space, Space), "space", "must be a Space", type(self.space).__name__)
+        must(callable(self.privacy), "privacy", "must be a function of a setting", type(self.privacy).__name__)
+        must(callable(self.utility), "utility", "must be a function of a setting and a seed", self.utility)
+        must(self.repeats >= 1, "repeats", "must be at least 1", self.repeats)
+        must(0 <= self.delta < 1, "delta", "must lie in [0, 1)", self.delta)
+        length = 2 + len(self.others)
+        must(len(self.anti_ideal) == length, "anti_ideal", f"must have {length} coordinates", self.anti_ideal)
+        must(all(map(math.isfinite, self.anti_ideal)), "anti_ideal", "must be finite", self.anti_ideal)
+        must(self.anti_ideal[0] > 0, "anti_ideal", "must have a positive epsilon", self.anti_ideal[0])
+        for measure, worst in zip(self.measures, self.anti_ideal[1:], strict=True):
+            must(measure.axis == "linear" or worst > 0, "anti_ideal", "must be positive on a log axis", worst)
+        if self.sensitivity is not None:
+            must(self.sensitivity > 0, "sensitivity", "must be positive", self.sensitivity)
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        return (self.measure, *self.others.values())
+
+    @property
+    def corner(self) -> Floats:
+        """The anti-ideal point on the axes of the hypervolume."""
+        rest = [float(m.on_axis(v)) for m, v in zip(self.measures, self.anti_ideal[1:], strict=True)]
+        return np.array([math.log(self.anti_ideal[0]), *rest])
+
+    def axes(self, epsilon: Any, values: Any) -> Floats:
+        """Rows (ln epsilon, error, ...) on the axes of the hypervolume."""
+        table = np.asarray(values, dtype=float).reshape(-1, len(self.measures))
+        columns = [np.log(np.asarray(epsilon, dtype=float).reshape(-1))]
+        columns += [np.asarray(m.on_axis(table[:, j])) for j, m in enumerate(self.measures)]
+        return np.column_stack(columns)
+
+    def epsilon(self, setting: Setting) -> float:
+        return epsilon_of(self.privacy, setting)
+
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits of what the problem declares; code is not read, so `version` speaks for it."""
+        knobs = {name: [type(k).__name__, asdict(k)] for name, k in self.space.knobs.items()}
+        declared = {
+            "name": self.name,
+            "space": knobs,
+            "anti_ideal": self.anti_ideal,
+            "measure": asdict(self.measure),
+            "others": {name: asdict(m) for name, m in self.others.items()},
+            "repeats": self.repeats,
+            "delta": self.delta,
+            "version": self.version,
+        }
+        return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()[:16]
+
+    def evaluate(self, setting: Setting, seed: int) -> Evaluation:
+        """Ask both oracles. What goes wrong is recorded in `failure`, so that one bad setting stops nothing."""
+        start, epsilon = time.perf_counter(), math.nan
+        try:
+            setting = self.space.check(setting)
+            epsilon = self.epsilon(setting)
+            runs: list[list[float]] = [[] for _ in self.measures]
+            for child in np.random.SeedSequence(seed).generate_state(self.repeats).tolist():
+                began = time.perf_counter()
+                answer = self.utility(setting, child)
+                for kept, new in zip(runs, self._read(answer, time.perf_counter() - began), strict=True):
+                    kept.extend(new)
+            values = tuple(float(np.mean(r)) for r in runs)
+            return Evaluation(setting, seed, epsilon, values, tuple(runs[0]), time.perf_counter() - start)
+        except Exception as error:
+            # The sentence of our own errors holds settings and oracle outputs; a foreign message might hold data.
+            why = str(error) if isinstance(error, InvalidInput) else f"the oracle raised {type(error).__name__}"
+            return Evaluation(setting, seed, epsilon, (), (), time.perf_counter() - start, why)
+
+    def _read(self, answer: Any, seconds: float) -> list[list[float]]:
+        named = dict(answer) if isinstance(answer, Mapping) else {_KEY: answer}
+        if "seconds" in self.others:
+            named.setdefault("seconds", seconds)
+        wanted = (_KEY, *self.others)
+        missing = [name for name in wanted if name not in named]
+        must(not missing, "utility", f"must return the objectives {', '.join(wanted)}", sorted(named))
+        return [[m.cost(v) for v in _floats(named[n])] for n, m in zip(wanted, self.measures, strict=True)]
+
+
+def _floats(answer: Any) -> list[float]:
+    try:
+        if answer is None or isinstance(answer, str | bytes | bool):
+            raise TypeError
+        found = np.asarray(answer, dtype=float).reshape(-1).tolist()
+    except (TypeError, ValueError):
+        raise InvalidInput(f"`utility` must return a number or one a run. Got {type(answer).__name__}.") from None
+    must(len(found) > 0, "utility", "must return at least one number", "none")
+    return [float(v) for v in found]
+
+
+def problem_names() -> tuple[str, ...]:
+    """The problems that installed packages offer by name (entry points of the group `hybridp.problems`)."""
+    return tuple(sorted({point.name for point in entry_points(group="hybridp.problems")}))
+
+
+def load_problem(name: str) -> Problem:
+    """The named problem, with its data: real where the environment variable HYBRIDP_DATA says so, else generated."""
+    known = problem_names()
+    must(bool(known), "problem", "must come from an installed package, such as hybridp-lab; none is installed", name)
+    must(name in known, "problem", f"must be one of {', '.join(known)}", name)
+    (point, *_) = entry_points(group="hybridp.problems", name=name)
+    problem: Problem = point.load()()
+    return problem

@@ -1,0 +1,175 @@
+"""What a published front costs the people in the data behind it (the first open problem of Avent 2023, section 3.6).
+
+Two groups pay. People whose rows the mechanism learnt from pay each evaluation's epsilon for each of its runs, on the
+front or not, because every one of them steered the search. People on whose rows the utility was measured are
+protected only if noise was added to each answer *before* the search saw it (`guarded`): noise added to a finished
+front would not hide what chose it. With both in place everything else is post-processing.
+
+Composition is basic, or for delta' > 0 the smaller of that and
+``sum e_i^2 / 2 + sqrt(2 ln(1/delta') sum e_i^2)``, which holds although the search chooses its epsilons on the way,
+provided the total was fixed beforehand as a cap (Whitehouse, Ramdas, Rogers and Wu 2023, Theorem 1). Read off after
+the fact it describes what was spent; as a promise it needs `release_front`, which refuses to start above its budget.
+
+All of it supposes that the mechanism's own noise is secret: a run whose seed is known protects nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from ..errors import BudgetExceeded, must
+from ..noise import add_noise
+from ..public.budgets import ApproxDP, PureDP
+from ..public.mechanisms import laplace
+from ..randomness import Randomness, secure
+from .problem import Evaluation, Problem
+from .space import Setting
+
+__all__ = ["Cost", "PublishedFront", "compose", "guarded", "publishing_cost", "release_front"]
+
+
+@final
+@dataclass(frozen=True)
+class Cost:
+    """Budgets spent; `evaluated` is None where exact utilities were used, which no epsilon bounds."""
+
+    trained: ApproxDP
+    evaluated: ApproxDP | None
+    answers: int
+
+    def __str__(self) -> str:
+        other = "no guarantee: exact utilities steered the search" if self.evaluated is None else str(self.evaluated)
+        return f"{self.answers} answers; people learnt from: {self.trained}; people evaluated on: {other}"
+
+
+def compose(epsilons: Sequence[float], *, delta: float = 0.0, slack: float = 0.0) -> ApproxDP:
+    """The guarantee of all of them together; `delta` is the sum of their own deltas and `slack` is delta'.
+
+    >>> compose([0.1] * 400).epsilon
+    40.0
+    >>> round(compose([0.1] * 400, slack=1e-6).epsilon, 2)
+    12.51
+    """
+    must(0 <= slack < 1, "slack", "must lie in [0, 1)", slack)
+    must(all(math.isfinite(e) and e > 0 for e in epsilons), "epsilons", "must be positive and finite", list(epsilons))
+    total = math.fsum(epsilons)
+    if slack > 0:
+        squares = math.fsum(e * e for e in epsilons)
+        advanced = squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)
+        if advanced < total:
+            return ApproxDP(advanced * (1 + 1e-12), min(delta + slack, 1.0))
+    return ApproxDP(total, min(delta, 1.0))
+
+
+def publishing_cost(
+    problem: Problem,
+    evaluations: Sequence[Evaluation],
+    *,
+    slack: float = 0.0,
+    epsilon_each: float | None = None,
+) -> Cost:
+    """What all evaluations cost together, failed ones included: pass those too.
+
+    `epsilon_each` is that of `guarded`, if the run's utilities were guarded. A failed evaluation whose epsilon
+    is unknown never reached the data, as privacy is asked first; one that failed later is charged in full.
+    """
+    must(len(evaluations) > 0, "evaluations", "must hold at least one", 0)
+    touched = [e for e in evaluations if math.isfinite(e.epsilon)]
+    # Runs of a failed evaluation are not on record: every repeat is charged.
+    runs = [max(len(e.runs), problem.repeats) for e in touched]
+    spent = [e.epsilon for e, r in zip(touched, runs, strict=True) for _ in range(r)]
+    count = len(spent)
+    trained = compose(spent, delta=count * problem.delta, slack=slack)
+    measured = None if epsilon_each is None else compose([epsilon_each] * count, slack=slack)
+    return Cost(trained, measured, count)
+
+
+@final
+@dataclass(frozen=True)
+class _Guarded:
+    """A utility oracle whose every number carries Laplace noise of exact law, from the system's randomness."""
+
+    utility: Any
+    epsilon: float
+    sensitivity: float
+
+    def __call__(self, setting: Setting, seed: int) -> list[float]:
+        return _noisy(self.utility(setting, seed), self.epsilon, self.sensitivity, secure())
+
+
+def _noisy(answer: Any, epsilon: float, sensitivity: float, rng: Randomness) -> list[float]:
+    values = np.clip(np.asarray(answer, dtype=float).reshape(-1), 0.0, 1.0)
+    noisy = add_noise(laplace(PureDP(epsilon), sensitivity), values, rng=rng)
+    return [float(v) for v in np.clip(noisy, 0.0, 1.0)]
+
+
+def _bounded(problem: Problem) -> float:
+    one = problem.sensitivity
+    if one is None or problem.others:
+        must(one is not None, "sensitivity", "must be declared by the problem to add noise", one)
+        must(not problem.others, "others", "must be empty: only the utility's noise is calibrated", len(problem.others))
+    assert one is not None
+    must(problem.measure.transform == "logit", "measure", "must be a utility in [0, 1] to be guarded", problem.measure)
+    return one
+
+
+def guarded(problem: Problem, *, epsilon_each: float) -> Problem:
+    """The problem with noise on every utility before anyone sees it: epsilon_each for an evaluated person, an answer.
+
+    Scale: sensitivity / epsilon_each (Laplace, exact sampler). Clipping to [0, 1] is post-processing.
+    """
+    one = _bounded(problem)
+    must(math.isfinite(epsilon_each) and epsilon_each > 0, "epsilon_each", "must be positive and finite", epsilon_each)
+    noisy = _Guarded(problem.utility, epsilon_each, one)
+    return replace(problem, utility=noisy, version=f"{problem.version}+guarded({epsilon_each:g})")
+
+
+@final
+@dataclass(frozen=True)
+class PublishedFront:
+    """Settings with epsilon and one noisy error each, and what everyone paid."""
+
+    settings: tuple[Setting, ...]
+    epsilons: tuple[float, ...]
+    errors: tuple[float, ...]
+    trained: ApproxDP
+    evaluated: ApproxDP
+    simulated: bool
+
+
+def release_front(
+    problem: Problem,
+    settings: Sequence[Setting],
+    *,
+    trained: PureDP | ApproxDP,
+    evaluated: PureDP,
+    rng: Randomness,
+) -> PublishedFront:
+    """Evaluate settings afresh, one run each, and publish noisy errors within two stated budgets.
+
+    The settings must come from somewhere public: theory, made-up data, or a guarded run already paid for. `trained`
+    must cover the sum of their epsilons and deltas, or nothing is run; `evaluated` is split evenly over the settings.
+    """
+    one = _bounded(problem)
+    must(len(settings) > 0, "settings", "must name at least one setting", 0)
+    checked = [problem.space.check(s) for s in settings]
+    epsilons = [problem.epsilon(s) for s in checked]
+    need = compose(epsilons, delta=len(checked) * problem.delta)
+    limit = trained.delta if isinstance(trained, ApproxDP) else 0.0
+    if need.epsilon > trained.epsilon or need.delta > limit:
+        raise BudgetExceeded(f"The front needs {need} of the people learnt from; {trained} is left.")
+    share = evaluated.epsilon / len(checked)
+    errors = []
+    for setting in checked:
+        # The oracle's generator is seeded from `rng` and the seed is not kept.
+        runs = np.asarray(problem.utility(setting, int(rng.words(1)[0] >> np.uint64(1))), dtype=float).reshape(-1)
+        must(len(runs) == 1, "utility", "must make one run a call to be published", f"{len(runs)} runs")
+        errors.append(1.0 - _noisy(runs, share, one, rng)[0])
+    return PublishedFront(
+        tuple(checked), tuple(epsilons), tuple(errors), need, ApproxDP(evaluated.epsilon, 0.0), rng.simulated
+    )

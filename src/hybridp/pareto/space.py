@@ -1,0 +1,329 @@
+"""The knobs of a mechanism: a box of real, logarithmic, whole and categorical parameters, seen as [0, 1]^d.
+
+The optimiser works in the unit cube; the mechanism receives a setting, a plain dictionary. Whole numbers and
+categories own equal slices of their axis, so a uniform point of the cube is a uniform setting, and
+`decode(encode(setting))` is the setting again.
+
+>>> space = Space({"C": Integer(1, 30), "b": LogReal(1e-2, 1e2)})
+>>> space.decode([0.0, 0.5])
+{'C': 1, 'b': 1.0}
+>>> space.encode({"C": 30, "b": 100.0}).round(3).tolist()
+[0.983, 1.0]
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInput, must
+
+__all__ = [
+    "Categorical",
+    "Integer",
+    "Knob",
+    "Law",
+    "LogInteger",
+    "LogReal",
+    "Normal",
+    "Real",
+    "Setting",
+    "ShiftedExponential",
+    "Space",
+    "Uniform",
+]
+
+Value: TypeAlias = float | int | str
+Setting: TypeAlias = Mapping[str, Value]
+Floats: TypeAlias = NDArray[np.float64]
+
+# A law whose accepted range is this unlikely is a mistake, not a distribution.
+_TRIES = 100_000
+
+
+def _numbers(low: float, high: float) -> None:
+    real = all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in (low, high))
+    must(real and math.isfinite(low) and math.isfinite(high) and low <= high, "low", "must not exceed `high`", low)
+
+
+def _whole(low: float, high: float) -> None:
+    _numbers(low, high)
+    must(low == int(low) and high == int(high), "low", "and `high` must be whole numbers", (low, high))
+
+
+def _between(value: object, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
+@final
+@dataclass(frozen=True)
+class Real:
+    """A real knob on [low, high]."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _numbers(self.low, self.high)
+
+    def encode(self, value: Value) -> float:
+        return (float(value) - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+
+    def decode(self, x: float) -> float:
+        return float(min(max(self.low + x * (self.high - self.low), self.low), self.high))
+
+    def holds(self, value: object) -> bool:
+        return _between(value, self.low, self.high)
+
+    def levels(self, n: int) -> list[Value]:
+        return [self.decode(x) for x in _spread(n)]
+
+
+@final
+@dataclass(frozen=True)
+class LogReal:
+    """A positive real knob whose logarithm matters."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _numbers(self.low, self.high)
+        must(self.low > 0, "low", "must be positive on a logarithmic knob", self.low)
+
+    def encode(self, value: Value) -> float:
+        return math.log(float(value) / self.low) / math.log(self.high / self.low) if self.high > self.low else 0.5
+
+    def decode(self, x: float) -> float:
+        return float(min(max(self.low * (self.high / self.low) ** x, self.low), self.high))
+
+    def holds(self, value: object) -> bool:
+        return _between(value, self.low, self.high)
+
+    def levels(self, n: int) -> list[Value]:
+        return [self.decode(x) for x in _spread(n)]
+
+
+@final
+@dataclass(frozen=True)
+class Integer:
+    """A whole number in low .. high; each owns an equal slice of the axis and sits in its middle."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        _whole(self.low, self.high)
+
+    def encode(self, value: Value) -> float:
+        return (float(value) - self.low + 0.5) / (self.high - self.low + 1)
+
+    def decode(self, x: float) -> int:
+        return int(min(max(self.low + math.floor(x * (self.high - self.low + 1)), self.low), self.high))
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, int) and _between(value, self.low, self.high)
+
+    def levels(self, n: int) -> list[Value]:
+        return sorted({round(v) for v in np.linspace(self.low, self.high, n).tolist()})
+
+
+@final
+@dataclass(frozen=True)
+class LogInteger:
+    """A whole number in low .. high, low >= 1, whose logarithm matters (a lot size)."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        _whole(self.low, self.high)
+        must(self.low >= 1, "low", "must be at least 1 on a logarithmic knob", self.low)
+
+    def _ends(self) -> tuple[float, float]:
+        """Slices end at half numbers, so that rounding in the exponential scale is the inverse of encoding."""
+        return math.log(self.low - 0.5), math.log(self.high + 0.5)
+
+    def encode(self, value: Value) -> float:
+        a, b = self._ends()
+        return (math.log(float(value)) - a) / (b - a)
+
+    def decode(self, x: float) -> int:
+        a, b = self._ends()
+        return int(min(max(round(math.exp(a + x * (b - a))), self.low), self.high))
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, int) and _between(value, self.low, self.high)
+
+    def levels(self, n: int) -> list[Value]:
+        return sorted({round(v) for v in np.geomspace(self.low, self.high, n).tolist()})
+
+
+@final
+@dataclass(frozen=True)
+class Categorical:
+    """One of a few choices, in the order given; neighbours in that order count as alike."""
+
+    choices: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        distinct = len(set(self.choices)) == len(self.choices) > 0
+        must(distinct, "choices", "must be one or more distinct values", list(self.choices))
+
+    def encode(self, value: Value) -> float:
+        return (self.choices.index(value) + 0.5) / len(self.choices)
+
+    def decode(self, x: float) -> Value:
+        return self.choices[min(max(math.floor(x * len(self.choices)), 0), len(self.choices) - 1)]
+
+    def holds(self, value: object) -> bool:
+        return value in self.choices
+
+    def levels(self, n: int) -> list[Value]:
+        return list(self.choices)
+
+
+Knob: TypeAlias = Real | LogReal | Integer | LogInteger | Categorical
+
+
+def _spread(n: int) -> list[float]:
+    return [0.5] if n == 1 else [i / (n - 1) for i in range(n)]
+
+
+# --- hand-made sampling laws (Avent 2023, Tables 3.2 and 3.3) ---------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Uniform:
+    """Uniform on [low, high]; on a whole knob, uniform over the whole numbers."""
+
+    low: float
+    high: float
+
+    @property
+    def accept(self) -> tuple[float, float]:
+        return (self.low, self.high)
+
+    def draw(self, rng: np.random.Generator, whole: bool) -> float:
+        return float(rng.integers(int(self.low), int(self.high) + 1) if whole else rng.uniform(self.low, self.high))
+
+
+@final
+@dataclass(frozen=True)
+class Normal:
+    """Normal, drawn again until it lies in `accept`."""
+
+    mean: float
+    sd: float
+    accept: tuple[float, float]
+
+    def draw(self, rng: np.random.Generator, whole: bool) -> float:
+        value = float(rng.normal(self.mean, self.sd))
+        return round(value) if whole else value
+
+
+@final
+@dataclass(frozen=True)
+class ShiftedExponential:
+    """shift + Exponential(rate), drawn again until it lies in `accept`."""
+
+    rate: float
+    shift: float
+    accept: tuple[float, float]
+
+    def draw(self, rng: np.random.Generator, whole: bool) -> float:
+        value = self.shift + float(rng.exponential(1 / self.rate))
+        return round(value) if whole else value
+
+
+Law: TypeAlias = Uniform | Normal | ShiftedExponential
+
+
+@final
+@dataclass(frozen=True)
+class Space:
+    """Named knobs, in the order of their coordinates."""
+
+    knobs: Mapping[str, Knob] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        known = isinstance(self.knobs, Mapping) and all(isinstance(k, Knob) for k in self.knobs.values())
+        must(known and len(self.knobs) > 0, "space", "must name at least one knob", self.knobs)
+        many = any(
+            k.high > k.low if not isinstance(k, Categorical) else len(k.choices) > 1 for k in self.knobs.values()
+        )
+        must(many, "space", "must hold more than one point", dict(self.knobs))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.knobs)
+
+    @property
+    def dim(self) -> int:
+        return len(self.knobs)
+
+    def encode(self, setting: Setting) -> Floats:
+        """The point of the unit cube that stands for this setting."""
+        return np.array([knob.encode(setting[name]) for name, knob in self.knobs.items()])
+
+    def decode(self, x: Sequence[float] | Floats) -> dict[str, Value]:
+        """The setting whose cell holds this point."""
+        return {name: knob.decode(float(v)) for (name, knob), v in zip(self.knobs.items(), x, strict=True)}
+
+    def snap(self, x: Floats) -> tuple[list[dict[str, Value]], Floats]:
+        """Settings of many points, and where those settings lie themselves."""
+        settings = [self.decode(row) for row in x]
+        return settings, np.array([self.encode(s) for s in settings]).reshape(-1, self.dim)
+
+    def check(self, setting: Setting) -> dict[str, Value]:
+        """The setting as a dictionary in the order of the knobs, refused when a knob is missing or out of range."""
+        if not isinstance(setting, Mapping) or set(setting) != set(self.knobs):
+            raise InvalidInput(f"`setting` must give exactly the knobs {', '.join(self.names)}. Got {setting}.")
+        for name, knob in self.knobs.items():
+            must(knob.holds(setting[name]), name, f"must lie in {knob}", setting[name])
+        return {name: setting[name] for name in self.knobs}
+
+    def sample(
+        self, n: int, *, rng: np.random.Generator, laws: Mapping[str, Law] | None = None
+    ) -> list[dict[str, Value]]:
+        """n independent settings, uniform in the cube, or by hand-made laws for the knobs that have one.
+
+        >>> space = Space({"lot": Integer(8, 512)})
+        >>> from hybridp.randomness import seeded, synthetic_data_generator
+        >>> rng = synthetic_data_generator(seeded(1))
+        >>> lots = space.sample(500, rng=rng, laws={"lot": Normal(128, 64, accept=(8, 512))})
+        >>> 110 < sum(s["lot"] for s in lots) / 500 < 150
+        True
+        """
+        laws = laws or {}
+        must(set(laws) <= set(self.knobs), "laws", "must be of knobs of the space", sorted(laws))
+        return [
+            {
+                name: _by_law(name, knob, laws[name], rng) if name in laws else knob.decode(rng.random())
+                for name, knob in self.knobs.items()
+            }
+            for _ in range(n)
+        ]
+
+    def grid(self, per_axis: int) -> list[dict[str, Value]]:
+        """Every combination of `per_axis` evenly spread levels of each knob (fewer where a knob has fewer)."""
+        must(per_axis >= 1, "per_axis", "must be at least 1", per_axis)
+        axes = [knob.levels(per_axis) for knob in self.knobs.values()]
+        return [dict(zip(self.knobs, values, strict=True)) for values in itertools.product(*axes)]
+
+
+def _by_law(name: str, knob: Knob, law: Law, rng: np.random.Generator) -> Value:
+    must(not isinstance(knob, Categorical), name, "must be a number to follow a law", knob)
+    whole = isinstance(knob, Integer | LogInteger)
+    for _ in range(_TRIES):
+        value: float = law.draw(rng, whole)
+        if law.accept[0] <= value <= law.accept[1] and knob.holds(int(value) if whole else value):
+            return int(value) if whole else value
+    raise InvalidInput(f"`laws` must reach the range of the knob {name}. Got {law}.")

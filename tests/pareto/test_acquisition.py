@@ -1,0 +1,117 @@
+"""Acquisition functions against Monte Carlo, the models against what they should predict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from toys import SPACE, three, toy, true_error
+
+from hybridp.pareto import dpareto, fit_models, hypervolume, pareto_indices, random_search
+from hybridp.pareto.acquisition import cells, expected_gain, hvpoi, next_setting, poi
+from hybridp.pareto.models import believe
+
+CORNER = np.array([2.0, 1.0])
+
+
+def front_of(rng, n=8):
+    points = np.column_stack([rng.uniform(-2, 2, n), rng.uniform(0, 1, n)])
+    return points[pareto_indices(points)]
+
+
+def added(front, point, corner):
+    return hypervolume(np.vstack([front, point]), corner) - hypervolume(front, corner)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_expected_gain_is_the_mean_added_volume(seed):
+    rng = np.random.default_rng(seed)
+    front, a = front_of(rng), rng.uniform(-3, 2.5, 6)
+    errors = rng.uniform(0, 1.1, (6, 16))
+    brute = [np.mean([added(front, [x, e], CORNER) for e in row]) for x, row in zip(a, errors, strict=True)]
+    assert expected_gain(front, CORNER, a, errors) == pytest.approx(brute, abs=1e-12)
+
+
+def test_expected_gain_without_a_front():
+    assert expected_gain(np.empty((0, 2)), CORNER, np.array([0.0]), np.array([[0.25]])) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_hvpoi_is_gain_of_the_mean_times_probability(dim):
+    rng = np.random.default_rng(dim)
+    points = rng.random((8, dim))
+    front, corner = points[pareto_indices(points)], np.full(dim, 1.2)
+    mean, sd = rng.uniform(0, 1, (3, dim)), rng.uniform(0.05, 0.3, (3, dim))
+    lower, upper = cells(front, corner)
+    for k in range(3):
+        draws = rng.normal(mean[k], sd[k], (50_000, dim))
+        improves = (draws <= corner).all(1) & ~(front[None] <= draws[:, None]).all(2).any(1)
+        share, error = improves.mean(), improves.std() / len(draws) ** 0.5
+        ours = float(poi(mean[k : k + 1], sd[k : k + 1], lower, upper)[0])
+        assert abs(ours - share) < 5 * error + 1e-9
+        if error > 0:
+            assert abs(ours - share * 1.05 - 0.01) > 5 * error  # the control
+        expected = added(front, mean[k], corner) * ours
+        assert hvpoi(front, corner, mean[k : k + 1], sd[k : k + 1])[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_model_sees_through_the_noise():
+    problem = toy()
+    done = random_search(problem, n=40, seed=1).evaluations
+    models = fit_models(problem, done)
+    fresh = SPACE.sample(200, rng=np.random.default_rng(7))
+    cube, z = np.array([SPACE.encode(s) for s in fresh]), -np.log([s["b"] for s in fresh])
+    mean, sd = models.noisy[0].predict(models.inputs(cube, z))
+    truth = np.array([true_error(s) for s in fresh])
+    assert np.abs(expit(mean) - truth).mean() < 0.01
+    # The interval of two standard deviations covers most, and half a hundredth of it does not.
+    z = np.log(truth / (1 - truth))
+    assert np.mean(np.abs(z - mean) < 2 * sd + 0.05) > 0.8
+    assert np.mean(np.abs(z - mean) < 0.01 * sd) < 0.5
+
+
+def test_belief_lowers_uncertainty_and_keeps_the_mean():
+    problem = toy()
+    models = fit_models(problem, random_search(problem, n=16, seed=1).evaluations)
+    setting = {"b": 0.02, "x": 0.95}
+    x = models.inputs(SPACE.encode(setting)[None], -np.log([setting["b"]]))
+    before, after = models.noisy[0].predict(x), believe(problem, models, [setting]).noisy[0].predict(x)
+    assert after[1][0] < before[1][0]
+    assert after[0][0] == pytest.approx(before[0][0], abs=0.1)
+
+
+@pytest.mark.parametrize("acquisition", ["exact", "hvpoi", "nehvi"])
+def test_every_acquisition_beats_random_search(acquisition):
+    problem = toy()
+
+    def true_volume(evaluations):
+        points = problem.axes([e.epsilon for e in evaluations], [true_error(e.setting) for e in evaluations])
+        return hypervolume(points, problem.corner)
+
+    steps = 8 if acquisition == "nehvi" else 16
+    found = dpareto(problem, init=8, steps=steps, acquisition=acquisition, seed=1)
+    plain = [true_volume(random_search(problem, n=8 + steps, seed=s).evaluations) for s in range(10)]
+    assert true_volume(found.evaluations) > np.mean(plain) + 2 * np.std(plain) / 10**0.5
+
+
+def test_three_objectives_and_dear_privacy():
+    found = dpareto(three(), init=6, steps=4, seed=2)
+    assert len(found.evaluations) == 10
+    assert found.hypervolume > 0
+    dear = dpareto(toy(cheap_privacy=False), init=6, steps=4, seed=2)
+    assert not dear.failures
+
+
+def test_failed_settings_repel():
+    problem = toy()
+    done = random_search(problem, n=12, seed=1).evaluations
+    models = fit_models(problem, done)
+
+    def ask(failed):
+        rng = np.random.default_rng(5)
+        return next_setting(problem, models, done, failed, acquisition="exact", rng=rng)
+
+    first = ask([])
+    again = ask([problem.evaluate(first, 0)])
+    apart = np.linalg.norm(SPACE.encode(first) - SPACE.encode(again))
+    assert apart > 0.01

@@ -1,0 +1,169 @@
+"""Advice within a bound, bands, differences and what publishing costs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from toys import SPACE, laplace_epsilon, single_run, toy, true_error
+
+from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.pareto import (
+    Evaluation,
+    Problem,
+    band,
+    compose,
+    final_front,
+    guarded,
+    hypervolume_difference,
+    publishing_cost,
+    random_search,
+    release_front,
+    suggest,
+    wins,
+)
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.randomness import secure, seeded
+
+
+@pytest.fixture(scope="module")
+def done():
+    return random_search(toy(), n=40, seed=4).evaluations
+
+
+def test_the_suggestion_is_within_the_bound_and_nearly_best(done):
+    advice = suggest(toy(), done, epsilon=1.0)
+    best = true_error({"b": 1.0, "x": 0.5})  # the least error with epsilon <= 1
+    assert advice.suggested.epsilon <= 1.0
+    assert true_error(advice.suggested.setting) < best + 0.01
+    assert advice.suggested.low < advice.suggested.predicted < advice.suggested.high
+    assert advice.suggested.low - 0.01 < true_error(advice.suggested.setting) < advice.suggested.high + 0.01
+    assert advice.measured is not None
+    assert advice.measured.epsilon <= 1.0
+    assert true_error(advice.suggested.setting) <= true_error(advice.measured.setting) + 1e-3
+
+
+def test_the_best_measured_is_not_the_luckiest(done):
+    """A single observation far below its neighbours must not win."""
+    unlucky = {"b": 1.001, "x": 0.99}
+    lucky = Evaluation(unlucky, 0, 1 / 1.001, (0.05,), tuple(np.linspace(0.0, 0.1, 10) * 9 % 1 + 0.001), 0.0)
+    advice = suggest(toy(), [*done, lucky], epsilon=1.0)
+    assert advice.measured is not None
+    assert dict(advice.measured.setting) != unlucky or advice.measured.predicted > 0.05
+
+
+def test_a_bound_out_of_reach_is_refused(done):
+    with pytest.raises(InvalidInput, match="epsilon"):
+        suggest(toy(), done, epsilon=1e-3)
+    with pytest.raises(InvalidInput):
+        suggest(toy(), done, epsilon=math.nan)
+    with pytest.raises(InvalidInput):
+        suggest(toy(), done[:2], epsilon=1.0)
+
+
+def test_the_final_front_is_ordered_and_measured(done):
+    front = final_front(toy(), done)
+    epsilons, errors = [c.epsilon for c in front], [c.predicted for c in front]
+    assert epsilons == sorted(epsilons)
+    assert errors == sorted(errors, reverse=True)
+    assert {tuple(c.setting.items()) for c in front} <= {tuple(e.setting.items()) for e in done}
+
+
+def test_bands_are_nested(done):
+    best, mean, worst = band(done).at(np.geomspace(0.01, 100, 50))
+    assert np.all((best <= mean) & (mean <= worst))
+
+
+def test_hypervolume_difference_agrees_with_scipy():
+    rng = np.random.default_rng(1)
+    ours, theirs = rng.normal(3.2, 0.1, 8), rng.normal(3.0, 0.2, 19)
+    single = hypervolume_difference(3.2, theirs.tolist())
+    reference = stats.ttest_1samp(3.2 - theirs, 0.0)
+    assert single.p_value == pytest.approx(reference.pvalue)
+    assert (single.low, single.high) == pytest.approx(tuple(reference.confidence_interval(0.95)))
+    both = hypervolume_difference(ours.tolist(), theirs.tolist())
+    welch = stats.ttest_ind(ours, theirs, equal_var=False)
+    assert both.p_value == pytest.approx(welch.pvalue)
+    assert (both.low, both.high) == pytest.approx(tuple(welch.confidence_interval(0.95)))
+
+
+def test_wins_shares_are_lengths():
+    def at(epsilon, error):
+        return Evaluation({}, 0, epsilon, (error,), (error,), 0.0)
+
+    found = wins(toy(anti_ideal=(math.e**4, 1.0)), [at(1.0, 0.5)], [at(1.0, 0.7), at(math.e**3, 0.2)])
+    assert (found.first_share, found.second_share) == pytest.approx((0.75, 0.25))
+    assert (found.first, found.second) == pytest.approx((2.0, 0.3 * 3 + 0.8))
+
+
+def test_composition_is_basic_or_better_and_monotone():
+    few, many = [0.5] * 3, [0.05] * 500
+    assert compose(few).epsilon == 1.5
+    assert compose(few, slack=1e-9).delta == 0.0  # basic wins: no slack is charged
+    found = compose(many, slack=1e-6, delta=1e-7)
+    exact = 500 * 0.05**2 / 2 + math.sqrt(2 * math.log(1e6) * 500 * 0.05**2)
+    assert exact <= found.epsilon <= exact * (1 + 1e-9)
+    assert found.epsilon < compose(many).epsilon
+    assert found.delta == pytest.approx(1.1e-6)
+    assert compose([*many, 0.1], slack=1e-6).epsilon > compose(many, slack=1e-6).epsilon
+
+
+@pytest.mark.parametrize("k", [5, 40, 200])
+def test_composition_covers_randomised_response(k):
+    """k-fold randomised response, the worst pure mechanism, has its exact delta below the claimed one."""
+    epsilon = 0.2
+    claim = compose([epsilon] * k, slack=1e-5)
+    p = math.exp(epsilon) / (1 + math.exp(epsilon))
+    ones = np.arange(k + 1)
+    a, b = stats.binom.pmf(ones, k, p), stats.binom.pmf(ones, k, 1 - p)
+    assert np.maximum(a - math.exp(claim.epsilon) * b, 0).sum() <= claim.delta + 1e-15
+
+
+def test_publishing_charges_every_run_and_failures(done):
+    problem = toy(delta=1e-7)
+    failed = Evaluation({}, 0, 2.0, (), (), 0.0, "the oracle raised X")
+    never = Evaluation({}, 0, math.nan, (), (), 0.0, "no epsilon")
+    cost = publishing_cost(problem, [*done, failed, never])
+    assert cost.answers == 10 * len(done) + 1
+    assert cost.trained.epsilon == pytest.approx(10 * sum(e.epsilon for e in done) + 2.0)
+    assert cost.trained.delta == pytest.approx(cost.answers * 1e-7)
+    assert cost.evaluated is None
+    each = publishing_cost(problem, done, epsilon_each=0.01).evaluated
+    assert each is not None
+    assert each.epsilon == pytest.approx(0.01 * 10 * len(done))
+
+
+def half(setting, seed):
+    return 0.5
+
+
+def test_guarded_utilities_carry_the_stated_noise():
+    problem = guarded(Problem("g", SPACE, laplace_epsilon, half, sensitivity=0.01), epsilon_each=0.5)
+    drawn = np.array([problem.utility({"b": 1.0, "x": 0.5}, 0)[0] for _ in range(2000)])
+    assert stats.kstest(drawn, stats.laplace(0.5, 0.02).cdf).pvalue > 1e-6
+    assert stats.kstest(drawn, stats.laplace(0.5, 0.01).cdf).pvalue < 1e-6
+    assert problem.fingerprint() != Problem("g", SPACE, laplace_epsilon, half, sensitivity=0.01).fingerprint()
+    with pytest.raises(InvalidInput, match="sensitivity"):
+        guarded(toy(), epsilon_each=1.0)
+
+
+def test_a_front_is_released_within_its_budgets_or_not_at_all():
+    problem = Problem("g", SPACE, laplace_epsilon, single_run, sensitivity=1e-3)
+    settings = [{"b": 1.0, "x": 0.5}, {"b": 4.0, "x": 0.5}]
+    found = release_front(problem, settings, trained=PureDP(1.25), evaluated=PureDP(1.0), rng=secure())
+    assert found.epsilons == (1.0, 0.25)
+    assert found.trained == ApproxDP(1.25, 0.0)
+    assert not found.simulated
+    assert found.errors == pytest.approx([true_error(s) for s in settings], abs=0.1)
+    calls = []
+
+    def spy(setting, seed):
+        calls.append(seed)
+        return 0.5
+
+    closed = Problem("g", SPACE, laplace_epsilon, spy, sensitivity=1e-3)
+    with pytest.raises(BudgetExceeded):
+        release_front(closed, settings, trained=PureDP(1.2), evaluated=PureDP(1.0), rng=seeded(1))
+    assert not calls

@@ -1,0 +1,224 @@
+"""Runs: bad oracles are recorded, runs resume after a crash, two processes share one, foreign files are refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import SPACE, laplace_epsilon, noisy_utility, single_run, slow_utility, sometimes_fails, toy
+
+from hybridp.errors import InvalidInput
+from hybridp.pareto import Measure, Problem, Store, dpareto, grid_search, observed_hypervolume, random_search
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("privacy", "utility", "says"),
+    [
+        (laplace_epsilon, lambda s, seed: 1 / 0, "ZeroDivisionError"),
+        (laplace_epsilon, lambda s, seed: "0.5", "must return a number"),
+        (laplace_epsilon, lambda s, seed: None, "Got NoneType"),
+        (laplace_epsilon, lambda s, seed: [], "at least one number"),
+        (laplace_epsilon, lambda s, seed: math.nan, "finite"),
+        (laplace_epsilon, lambda s, seed: 1.5, "[0, 1]"),
+        (laplace_epsilon, lambda s, seed: {"other": 1.0}, "objectives"),
+        (lambda s: 0.0, noisy_utility, "positive and finite"),
+        (lambda s: -1.0, noisy_utility, "positive and finite"),
+        (lambda s: math.inf, noisy_utility, "positive and finite"),
+        (lambda s: "1", noisy_utility, "must be a number"),
+    ],
+)
+def test_a_bad_oracle_is_recorded(privacy, utility, says):
+    found = Problem("bad", SPACE, privacy, utility).evaluate({"b": 1.0, "x": 0.5}, 0)
+    assert not found.ok
+    assert says in str(found.failure)
+
+
+def test_a_run_outlives_failures_and_keeps_secrets():
+    found = dpareto(toy(sometimes_fails), init=8, steps=6, seed=1)
+    assert len(found.evaluations) + len(found.failures) == 14
+    assert found.failures
+    assert not any("987654" in str(e.failure) for e in found.failures)
+
+
+def test_a_run_where_everything_fails_ends():
+    found = dpareto(toy(lambda s, seed: math.nan), init=3, steps=3, seed=1)
+    assert (len(found.evaluations), len(found.failures), found.hypervolume) == (0, 6, 0.0)
+
+
+def test_a_run_is_reproducible_and_seeds_differ():
+    first, again, other = (random_search(toy(), n=5, seed=s) for s in (1, 1, 2))
+    assert [e.values for e in first.evaluations] == [e.values for e in again.evaluations]
+    assert [e.setting for e in first.evaluations] != [e.setting for e in other.evaluations]
+
+
+def test_a_crashed_run_resumes(tmp_path):
+    """The process dies by os._exit in its seventh evaluation; six are kept and the seventh slot is free again."""
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from toys import toy, dies_at_seventh\n"
+        "from hybridp.pareto import Store, random_search\n"
+        "problem = toy(dies_at_seventh)\n"
+        "with Store.open(sys.argv[2], problem) as store: random_search(problem, n=10, seed=3, store=store)\n"
+    )
+    path = tmp_path / "run.db"
+    died = subprocess.run(
+        [sys.executable, "-c", script, str(HERE), str(path)],
+        env={**os.environ, "TOY_COUNTER": str(tmp_path / "count")},
+        check=False,
+    )
+    assert died.returncode == 9
+    with Store.open(path, toy()) as store:
+        assert len(store.evaluations()) == 6
+        resumed = random_search(toy(), n=10, seed=3, store=store)
+    straight = random_search(toy(), n=10, seed=3)
+    assert [e.values for e in resumed.evaluations] == [e.values for e in straight.evaluations]
+
+
+def test_two_processes_share_a_run(tmp_path):
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from toys import toy, slow_utility\n"
+        "from hybridp.pareto import Store, random_search\n"
+        "problem = toy(slow_utility)\n"
+        "with Store.open(sys.argv[2], problem) as store: random_search(problem, n=60, seed=3, store=store)\n"
+    )
+    path = tmp_path / "run.db"
+    command = [sys.executable, "-c", script, str(HERE), str(path)]
+    workers = [subprocess.Popen(command) for _ in range(2)]
+    assert [w.wait(timeout=60) for w in workers] == [0, 0]
+    rows = sqlite3.connect(path).execute("SELECT owner, count(*) FROM evaluations GROUP BY owner").fetchall()
+    assert sum(n for _, n in rows) == 60
+    assert len(rows) == 2
+    with Store.read(path) as store:
+        alone = random_search(toy(slow_utility), n=60, seed=3)
+        assert [e.values for e in store.evaluations()] == [e.values for e in alone.evaluations]
+
+
+def test_a_finished_run_is_extended_not_repeated(tmp_path):
+    calls = []
+
+    def counted(setting, seed):
+        calls.append(seed)
+        return noisy_utility(setting, seed)
+
+    with Store.open(tmp_path / "run.db", toy(counted)) as store:
+        dpareto(toy(counted), init=6, steps=2, seed=1, store=store)
+        dpareto(toy(counted), init=6, steps=2, seed=1, store=store)
+        assert len(calls) == 8
+        assert len(dpareto(toy(counted), init=6, steps=4, seed=1, store=store).evaluations) == 10
+    assert len(set(calls)) == len(calls) == 10
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Problem("other", SPACE, laplace_epsilon, noisy_utility),
+        toy(anti_ideal=(10.0, 1.0)),
+        toy(version="2"),
+        toy(measure=Measure(transform="linear")),
+        Problem("toy", SPACE, lambda s: 2 / s["b"], noisy_utility),
+    ],
+)
+def test_the_store_of_another_problem_is_refused(tmp_path, other):
+    with Store.open(tmp_path / "run.db", toy()) as store:
+        random_search(toy(), n=2, seed=1, store=store)
+    with pytest.raises(InvalidInput, match="store"):
+        Store.open(tmp_path / "run.db", other)
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but long enough to be read as one" * 40, None])
+def test_a_foreign_file_is_refused_and_kept(tmp_path, content):
+    path = tmp_path / "foreign.db"
+    if content is None:
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE precious (x)")
+        db.close()
+        content = path.read_bytes()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(InvalidInput):
+        Store.open(path, toy())
+    with pytest.raises(InvalidInput):
+        Store.read(path)
+    assert path.read_bytes() == content
+
+
+def test_batches_in_parallel_fill_every_slot_once():
+    told = []
+    found = dpareto(
+        toy(slow_utility), init=6, steps=6, batch=3, jobs=2, backend="threading", seed=1,
+        progress=lambda done, total, volume, last: told.append((done, total, volume)),
+    )  # fmt: skip
+    assert len(found.evaluations) == 12
+    assert [t[0] for t in told] == list(range(1, 13))
+    assert all(a[2] <= b[2] for a, b in itertools.pairwise(told))
+    assert told[-1][2] == pytest.approx(found.hypervolume)
+    chosen = np.array([SPACE.encode(e.setting) for e in found.evaluations[6:]])
+    apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2)[np.triu_indices(6, 1)]
+    assert apart.min() > 1e-3  # a batch does not ask the same question twice
+
+
+def test_grid_repeats_and_single_runs():
+    problem = toy(single_run, repeats=3)
+    found = grid_search(problem, per_axis=3, seed=1)
+    assert len(found.evaluations) == 9
+    assert all(len(e.runs) == 3 and len(set(e.runs)) == 3 for e in found.evaluations)
+    assert found.hypervolume == pytest.approx(observed_hypervolume(problem, found.front))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"init": 0}, {"steps": -1}, {"batch": 0}, {"jobs": 0}, {"seed": -1}, {"acquisition": "x"}, {"handmade": True},
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused(bad):
+    with pytest.raises(InvalidInput):
+        dpareto(toy(), **{"init": 2, "steps": 0, "seed": 1, **bad})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"anti_ideal": (1.0,)},
+        {"anti_ideal": (-1.0, 1.0)},
+        {"anti_ideal": (math.inf, 1.0)},
+        {"repeats": 0},
+        {"delta": 1.0},
+    ],
+)
+def test_bad_problems_are_refused(bad):
+    with pytest.raises(InvalidInput):
+        toy(**bad)
+
+
+def test_a_backend_registered_with_joblib_is_used():
+    """As Ray and Dask register theirs."""
+    import joblib
+    from joblib._parallel_backends import ThreadingBackend
+
+    seen: list[int] = []
+
+    class Counted(ThreadingBackend):
+        def submit(self, func, callback=None):
+            seen.append(1)
+            return super().submit(func, callback)
+
+    joblib.register_parallel_backend("counted", Counted)
+    try:
+        run = random_search(toy(), n=4, jobs=2, backend="counted", seed=1)
+    finally:
+        joblib.parallel.BACKENDS.pop("counted")
+    assert len(run.evaluations) == 4
+    assert len(seen) == 4
+    with pytest.raises(InvalidInput, match="backend"):
+        random_search(toy(), n=4, jobs=2, backend="nothing", seed=1)

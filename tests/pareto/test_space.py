@@ -1,0 +1,106 @@
+"""Encoding is inverted by decoding, uniform points are uniform settings, hand-made laws have their moments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from hybridp.errors import InvalidInput
+from hybridp.pareto import (
+    Categorical,
+    Integer,
+    LogInteger,
+    LogReal,
+    Normal,
+    Real,
+    ShiftedExponential,
+    Space,
+    Uniform,
+)
+
+SPACE = Space(
+    {
+        "a": Real(-2.0, 3.0),
+        "b": LogReal(1e-4, 1e3),
+        "c": Integer(1, 30),
+        "d": LogInteger(1, 512),
+        "e": Categorical(("sgd", "adam", "none")),
+    }
+)
+
+
+@given(st.lists(st.floats(0, 1), min_size=5, max_size=5))
+def test_a_setting_survives_the_round_trip(x):
+    setting = SPACE.decode(x)
+    assert SPACE.check(setting) == setting
+    again = SPACE.decode(SPACE.encode(setting))
+    assert (again["c"], again["d"], again["e"]) == (setting["c"], setting["d"], setting["e"])
+    assert again["a"] == pytest.approx(setting["a"], abs=1e-9)
+    assert again["b"] == pytest.approx(setting["b"], rel=1e-9)
+    assert np.all((SPACE.encode(setting) >= 0) & (SPACE.encode(setting) <= 1))
+
+
+@pytest.mark.parametrize("knob", [Integer(1, 30), LogInteger(8, 512), Integer(-3, 3)])
+def test_every_whole_number_is_its_own_cell(knob):
+    space = Space({"k": knob})
+    for value in range(knob.low, knob.high + 1):
+        assert space.decode(space.encode({"k": value})) == {"k": value}
+
+
+def test_uniform_points_are_uniform_whole_numbers():
+    rng = np.random.default_rng(3)
+    drawn = [s["c"] for s in SPACE.sample(6000, rng=rng)]
+    assert stats.chisquare(np.bincount(drawn, minlength=31)[1:]).pvalue > 1e-6
+    skewed = [min(v + (v == 3), 30) for v in drawn]  # the control: one cell emptied into its neighbour
+    assert stats.chisquare(np.bincount(skewed, minlength=31)[1:]).pvalue < 1e-6
+
+
+def test_hand_made_laws_follow_their_truncated_distributions():
+    space = Space({"lot": Integer(8, 512), "rate": Real(5e-4, 5e-2), "variance": Real(0.1, 16.0), "t": Integer(1, 64)})
+    laws = {
+        "lot": Normal(128, 64, accept=(8, 512)),
+        "rate": ShiftedExponential(10, 1e-3, accept=(1e-3, 1e-1)),
+        "variance": ShiftedExponential(0.1, 0.1, accept=(0.1, 16.0)),
+        "t": Uniform(1, 64),
+    }
+    drawn = space.sample(4000, rng=np.random.default_rng(5), laws=laws)
+    variance = np.array([s["variance"] for s in drawn])
+    law = stats.truncexpon(b=15.9 / 10, loc=0.1, scale=10)
+    assert stats.kstest(variance, law.cdf).pvalue > 1e-6
+    assert stats.kstest(variance, stats.truncexpon(b=15.9 / 8, loc=0.1, scale=8).cdf).pvalue < 1e-6
+    rate = np.array([s["rate"] for s in drawn])
+    assert rate.min() >= 1e-3
+    assert rate.max() <= 5e-2  # the acceptance range and the knob's domain both hold
+    lot = stats.truncnorm((8 - 128) / 64, (512 - 128) / 64, 128, 64)
+    assert np.mean([s["lot"] for s in drawn]) == pytest.approx(lot.mean(), abs=6 * 64 / 4000**0.5)
+    assert {s["t"] for s in drawn} == set(range(1, 65))
+
+
+def test_a_grid_has_every_combination_once():
+    grid = Space({"c": Integer(1, 3), "b": LogReal(0.01, 100)}).grid(5)
+    assert len(grid) == 15
+    assert len({(s["c"], s["b"]) for s in grid}) == 15
+    assert sorted({s["b"] for s in grid}) == pytest.approx([0.01, 0.1, 1.0, 10.0, 100.0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Space({}),
+        lambda: Space({"a": Real(1, 1), "b": Categorical(("x",))}),
+        lambda: Real(2, 1),
+        lambda: Real(0, float("inf")),
+        lambda: LogReal(0, 1),
+        lambda: Integer(1, 2.5),
+        lambda: Categorical(("x", "x")),
+        lambda: SPACE.check({"a": 0.0}),
+        lambda: SPACE.check({"a": 9.0, "b": 1.0, "c": 1, "d": 1, "e": "sgd"}),
+        lambda: SPACE.sample(1, rng=np.random.default_rng(0), laws={"a": Normal(0, 1, accept=(50, 60))}),
+    ],
+)
+def test_bad_spaces_are_refused(make):
+    with pytest.raises(InvalidInput):
+        make()
