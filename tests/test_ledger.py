@@ -19,7 +19,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import common as pld_common
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem
+from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, UnusablePublicRows, UnusableRows
 from hybridp.ledger import Charge, Ledger, tight_epsilon
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.public.mechanisms import gaussian
@@ -46,7 +46,7 @@ def audit(path: Path) -> dict[str, tuple[int, int]]:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         books = {}
         for people, total, spent in db.execute("SELECT people, epsilon_total, epsilon_spent FROM accounts").fetchall():
-            row = db.execute("SELECT SUM(epsilon) FROM charges WHERE people = ? AND state = 'spent'", (people,))
+            row = db.execute("SELECT SUM(epsilon) FROM charges WHERE people = ? AND state <> 'void'", (people,))
             assert (row.fetchone()[0] or 0) == spent <= total
             books[people] = (spent, total)
         return books
@@ -79,13 +79,33 @@ def test_several_charges_stand_or_fall_together(ledger: Ledger) -> None:
     assert len(spend(ledger, of(0.5, people="local"), of(0.6))) == 2
 
 
-def test_a_charge_is_void_when_the_body_fails(ledger: Ledger) -> None:
-    for failure in (ValueError, KeyboardInterrupt):
+def test_a_charge_is_void_when_the_failure_tells_nothing_of_the_rows(ledger: Ledger) -> None:
+    for failure in (InvalidInput, UnusablePublicRows, KeyboardInterrupt):
         with pytest.raises(failure, match=r"0\.25"), ledger.spending([of(0.75, 1e-7), of(1.0, people="local")]):
             raise failure(str(ledger.remaining("trusted").epsilon))
         assert ledger.remaining("trusted") == ApproxDP(1.0, 1e-6)
-    assert [entry.state for entry in ledger.history()] == ["void"] * 4
+    assert [entry.state for entry in ledger.history()] == ["void"] * 6
     audit(ledger.path)
+
+
+@pytest.mark.parametrize("failure", [UnusableRows, ZeroDivisionError, MemoryError, ValueError])
+def test_a_refusal_by_the_rows_is_an_answer_and_stays_charged(ledger: Ledger, failure: type[Exception]) -> None:
+    """Otherwise whoever chooses the rule asks yes/no questions about raw values, as many as they like, for nothing."""
+    for left in (0.75, 0.5, 0.25, 0.0):
+        with pytest.raises(failure), ledger.spending([of(0.25, 1e-7), of(0.5, people="local")]):
+            raise failure
+        assert ledger.remaining("trusted").epsilon == left
+    assert [entry.state for entry in ledger.history()] == ["refused"] * 8
+    with pytest.raises(BudgetExceeded):
+        spend(ledger, of(0.25))
+    audit(ledger.path)
+
+
+def test_what_was_refused_counts_when_composed_tightly(tmp_path: Path) -> None:
+    books = Ledger.create(tmp_path / "a", {"all": PureDP(9.0)})
+    with pytest.raises(UnusableRows), books.spending([of(0.5, people="all")]):
+        raise UnusableRows("a rule")
+    assert tight_epsilon(books, "all", 1e-9) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_checking_writes_nothing(ledger: Ledger) -> None:
@@ -178,7 +198,7 @@ def test_relations_must_agree(tmp_path: Path) -> None:
 
 CHILD = """
 import os, sys, time
-from hybridp.errors import BudgetExceeded, HybridpError
+from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Charge, Ledger
 from hybridp.public.budgets import PureDP
 path, log, epsilon, fail_every = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
@@ -191,9 +211,9 @@ while True:
     try:
         with ledger.spending([Charge("all", PureDP(epsilon), "m", "p")]) as ids:
             if fail_every and turn % fail_every == 0:
-                raise ZeroDivisionError
+                raise InvalidInput("a rule")
         os.write(out, b"spent %d\\n" % ids[0])
-    except ZeroDivisionError:
+    except InvalidInput:
         os.write(out, b"void %d\\n" % ids[0])
     except BudgetExceeded:
         os.write(out, b"refused\\n")
@@ -427,8 +447,8 @@ def test_voids_and_other_people_do_not_count(tmp_path: Path) -> None:
     books = Ledger.create(tmp_path / "a", {"all": PureDP(9.0), "others": PureDP(9.0)})
     assert tight_epsilon(books, "all", 1e-6) == 0
     spend(books, noisy("laplace", 2.0, PureDP(0.5)), of(3.0, people="others"))
-    with pytest.raises(ValueError, match="no"), books.spending([of(5.0, people="all")]):
-        raise ValueError("no")
+    with pytest.raises(InvalidInput, match="no"), books.spending([of(5.0, people="all")]):
+        raise InvalidInput("no")
     assert tight_epsilon(books, "all", 1e-9) == pytest.approx(0.5, abs=1e-3)
     with pytest.raises(InvalidInput, match="`delta` must be strictly"):
         tight_epsilon(books, "all", 0.0)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +23,12 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.noise import bernoulli, uniform_below
 from hybridp.public.budgets import PureDP
-from hybridp.public.randomisers import LEVELS
+from hybridp.public.randomisers import LEVELS, exact_exp
 from hybridp.randomness import Randomness
 
 __all__ = ["OwnBit", "own_bit", "own_bit_reports"]
 
 WORD = 2**64
-EXACT = Context(prec=60)
 
 
 # In the library: src/hybridp/public/randomisers.py
@@ -44,7 +42,7 @@ class OwnBit:
     name = "own-bit"
 
     def __post_init__(self) -> None:
-        enough = WORD - self.flips <= EXACT.exp(Decimal(self.guarantee.epsilon)) * self.flips
+        enough = WORD - self.flips <= exact_exp(self.guarantee.epsilon) * self.flips
         must(0 < self.flips < WORD // 2 and enough, "flips", f"must be large enough for {self.guarantee}", self.flips)
 
     @property
@@ -69,7 +67,7 @@ class OwnBit:
 
 def own_bit(guarantee: PureDP) -> OwnBit:
     """The least noisy one: ``q = 1/(e^epsilon + 1)``, rounded up to a multiple of 2^-64, towards more privacy."""
-    return OwnBit(guarantee, int(EXACT.divide(Decimal(WORD), EXACT.exp(Decimal(guarantee.epsilon)) + 1)) + 1)
+    return OwnBit(guarantee, int(WORD / (exact_exp(guarantee.epsilon) + 1)) + 1)
 
 
 # In the library: src/hybridp/noise.py

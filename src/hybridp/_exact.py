@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .public.randomisers import exact_context
 from .randomness import Randomness
 
 __all__ = ["LOG_MARGIN", "EXP_MARGIN", "below_exp", "geometric", "settle_below_exp", "settle_geometric"]
@@ -56,7 +57,7 @@ class _LogTable:
 
 @lru_cache(maxsize=1)
 def _log_table() -> _LogTable:
-    context = Context(prec=50)
+    context = exact_context(50)
 
     def split(x: Decimal) -> tuple[float, float]:
         exact = Fraction(x)
@@ -141,7 +142,7 @@ def settle_geometric(prefix: int, bits: int, scale: Fraction, rng: Randomness) -
     """
     while True:
         if prefix > 0:
-            context = Context(prec=bits // 3 + 30)
+            context = exact_context(bits // 3 + 30)
             log = bits * Fraction(context.ln(2)) - Fraction(context.ln(prefix))
             # Both terms are below `bits` and correctly rounded: off by 10 * bits * 10**-prec. ln(1 + 1/x) < 1/x.
             error = Fraction(bits, 10 ** (context.prec - 2))
@@ -153,6 +154,7 @@ def settle_geometric(prefix: int, bits: int, scale: Fraction, rng: Randomness) -
         bits += 64
 
 
+@np.errstate(all="ignore")
 def geometric(w: Ints, scale: Fraction, rng: Randomness) -> Ints:
     """floor(-scale ln U) for each element, w being the leading 63 bits of its U: P(X >= k) = exp(-k/scale).
 
@@ -199,7 +201,7 @@ def settle_below_exp(prefix: int, bits: int, exponent: Fraction, rng: Randomness
             if prefix > 0:
                 return False
         else:
-            context = Context(prec=bits // 3 + 30)
+            context = exact_context(bits // 3 + 30)
             power = context.divide(Decimal(-exponent.numerator), Decimal(exponent.denominator))
             p = Fraction(context.exp(power))
             # The exponent is below `bits` and off by 10**(1 - prec) of itself; p is at most 1.
@@ -212,6 +214,7 @@ def settle_below_exp(prefix: int, bits: int, exponent: Fraction, rng: Randomness
         bits += 64
 
 
+@np.errstate(all="ignore")
 def below_exp(y: Ints, centre: Fraction, sigma: Fraction, rng: Randomness) -> Bools:
     """An exact Bernoulli(exp(-a)) for each y >= 0, with a = (y - centre)**2 / (2 sigma**2).
 

@@ -4,7 +4,8 @@
 
     HybridpError
     ├── InvalidInput (also a ValueError)   a value breaks a rule; the command line exits with 2
-    │   └── UnusableRows                   the table's rows break a rule; nothing was released or spent
+    │   └── UnusableRows                   people's raw values break a rule; the refusal tells that much, and is charged
+    │       └── UnusablePublicRows         what is public, or private already, breaks a rule; nothing is charged
     ├── BudgetExceeded                     an overdraft was refused; the command line exits with 3
     └── LedgerProblem                      the ledger file cannot be used as it is; exit code 2
 
@@ -25,6 +26,7 @@ __all__ = [
     "HybridpError",
     "InvalidInput",
     "LedgerProblem",
+    "UnusablePublicRows",
     "UnusableRows",
     "finite",
     "must",
@@ -42,7 +44,17 @@ class InvalidInput(HybridpError, ValueError):
 
 
 class UnusableRows(InvalidInput):
-    """The rows of a table break a rule. The sentence names the column and the rule, never a row or a value."""
+    """The rows of a table break a rule. The sentence names the column and the rule, never a row or a value.
+
+    Whoever sees this refusal has learnt something of raw values, so that a ledger keeps its charge as `refused`.
+    """
+
+
+class UnusablePublicRows(UnusableRows):
+    """The rule is on what is public (a column's type, the choice of group, an epsilon) or private already (a report).
+
+    Such a refusal tells nothing of anybody's value: a ledger voids its charge.
+    """
 
 
 class BudgetExceeded(HybridpError):

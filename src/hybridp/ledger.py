@@ -4,7 +4,8 @@ The ledger is one SQLite file (rollback journal, every commit synced to disk), s
 all, two processes cannot both spend the last of a budget, and a crash loses nothing. Levels are stored as whole numbers
 (10^-12 of an epsilon, 10^-18 of a delta), both charges and totals rounded up, so that a total pays for a
 charge of the same size. A charge is written *before* the
-rows are read; if nothing is released after all (bad rows, say), it is voided and the void stays on record.
+rows are read. It is voided, which stays on record, only where nothing of the rows came out: a refusal that raw values
+decided is an answer about them, and stays charged as `refused`.
 
 >>> import tempfile, pathlib
 >>> folder = tempfile.TemporaryDirectory()
@@ -30,17 +31,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, must
+from hybridp.errors import (
+    BudgetExceeded,
+    HybridpError,
+    InvalidInput,
+    LedgerProblem,
+    UnusablePublicRows,
+    UnusableRows,
+    must,
+)
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 
 __all__ = ["Account", "Charge", "Entry", "Ledger", "tight_epsilon"]
 
-_EPSILON_UNITS = Decimal(10) ** 12
-_DELTA_UNITS = Decimal(10) ** 18
+_EPSILON_UNITS = 10**12
+_DELTA_UNITS = 10**18
 _APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
 _VERSION = 1
 
@@ -54,15 +63,16 @@ CREATE TABLE accounts (
 CREATE TABLE charges (
     id INTEGER PRIMARY KEY, at TEXT NOT NULL, people TEXT NOT NULL REFERENCES accounts(people),
     epsilon INTEGER NOT NULL, delta INTEGER NOT NULL, mechanism TEXT NOT NULL, purpose TEXT NOT NULL,
-    collection TEXT, noise TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('spent', 'void'))
+    collection TEXT, noise TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('spent', 'void', 'refused'))
 );
 CREATE UNIQUE INDEX one_charge_per_collection ON charges (people, collection)
     WHERE collection IS NOT NULL AND state = 'spent';
 """
 
 
-def _units(value: float, scale: Decimal, rounding: str) -> int:
-    return int((Decimal(repr(float(value))) * scale).to_integral_value(rounding=rounding))
+def _units(value: float, scale: int) -> int:
+    """A level as a whole number, rounded up: .1 is what its shortest decimal says, in nobody's decimal context."""
+    return math.ceil(Fraction(repr(float(value))) * scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +221,11 @@ class Ledger:
 
     @contextmanager
     def spending(self, charges: Iterable[Charge]) -> Iterator[list[int]]:
-        """Charge first, then run the body that reads the data; if the body fails, nothing was released: void.
+        """Charge first, then run the body that reads the data.
+
+        If the body fails, the charge is void where the failure can tell nothing of raw values: a parameter or a public
+        column broke a rule, or the user interrupted. Any other failure may depend on the rows (`UnusableRows`, and what
+        nobody foresaw): its charge stays, in the state `refused`.
 
         A named collection stays charged: people have sent those reports, and another release may already rely on it.
         Gives the ids of the new entries. A process that dies inside the body leaves the charge standing: the safe side.
@@ -226,11 +240,12 @@ class Ledger:
             db.execute("COMMIT")
         try:
             yield ids
-        except BaseException:
-            self._void(ids)
+        except BaseException as failure:
+            self._end(ids, "void" if _tells_nothing(failure) else "refused")
             raise
 
-    def _void(self, ids: list[int]) -> None:
+    def _end(self, ids: list[int], state: str) -> None:
+        """Nothing is released: mark the charges, and give back what was charged for nothing."""
         with self._db() as db:
             db.execute("BEGIN IMMEDIATE")
             for i in ids:
@@ -239,13 +254,22 @@ class Ledger:
                 ).fetchone()
                 if collection is not None:
                     continue
-                db.execute("UPDATE charges SET state = 'void' WHERE id = ?", (i,))
+                db.execute("UPDATE charges SET state = ? WHERE id = ?", (state, i))
+                if state == "refused":
+                    continue
                 db.execute(
                     "UPDATE accounts SET epsilon_spent = epsilon_spent - ?, delta_spent = delta_spent - ? "
                     "WHERE people = ?",
                     (epsilon, delta, people),
                 )
             db.execute("COMMIT")
+
+
+def _tells_nothing(failure: BaseException) -> bool:
+    """Whether a failure is the same whatever people's raw values are."""
+    if isinstance(failure, UnusableRows):
+        return isinstance(failure, UnusablePublicRows)
+    return isinstance(failure, (HybridpError, KeyboardInterrupt))
 
 
 def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:
@@ -257,8 +281,8 @@ def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:
                 f"`neighbours` must be {relation} as in the ledger's account. Got {charge.budget.neighbours}."
             )
         # No total reaches a million, so a larger charge is an overdraft whatever its size.
-        epsilon = _units(min(charge.budget.epsilon, 1e6), _EPSILON_UNITS, ROUND_CEILING)
-        delta = _units(charge.budget.delta, _DELTA_UNITS, ROUND_CEILING)
+        epsilon = _units(min(charge.budget.epsilon, 1e6), _EPSILON_UNITS)
+        delta = _units(charge.budget.delta, _DELTA_UNITS)
         if charge.collection is not None and _already_charged(db, charge, epsilon, delta):
             continue
         taken = db.execute(
@@ -333,13 +357,13 @@ def _connection(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connect
 def _total_units(budget: PureDP | ApproxDP) -> tuple[int, int]:
     must(budget.epsilon < 1e6, "epsilon", "must be below one million for a ledger", budget.epsilon)
     return (
-        _units(budget.epsilon, _EPSILON_UNITS, ROUND_CEILING),
-        _units(budget.delta, _DELTA_UNITS, ROUND_CEILING),
+        _units(budget.epsilon, _EPSILON_UNITS),
+        _units(budget.delta, _DELTA_UNITS),
     )
 
 
 def _budget(epsilon: int, delta: int, relation: str) -> ApproxDP:
-    return ApproxDP(float(epsilon / _EPSILON_UNITS), float(delta / _DELTA_UNITS), Neighbours(relation))
+    return ApproxDP(epsilon / _EPSILON_UNITS, delta / _DELTA_UNITS, Neighbours(relation))
 
 
 def _noise(text: str) -> tuple[str, float] | None:
@@ -357,7 +381,7 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
-    spent = [e for e in ledger.history() if e.people == people and e.state == "spent" and e.budget.epsilon > 0]
+    spent = [e for e in ledger.history() if e.people == people and e.state != "void" and e.budget.epsilon > 0]
     total = pld.identity()
     for entry in spent:
         kind, multiplier = entry.noise or ("any", 0.0)

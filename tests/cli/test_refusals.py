@@ -234,7 +234,7 @@ def test_an_overdraft_is_refused_before_the_file_is_looked_at(run: Runner, file:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("file", ["nowhere.csv", "empty.csv", "header.csv", "text.csv", "far.csv"])
+@pytest.mark.parametrize("file", ["nowhere.csv", "empty.csv", "header.csv", "far.csv"])
 def test_a_bad_file_is_charged_and_voided(run: Runner, file: str) -> None:
     assert run("ledger create study.ledger --epsilon 1 --json").code == 0
     assert run(f"release mean {file} {RELEASE} --ledger study.ledger --json").code == 2
@@ -242,3 +242,13 @@ def test_a_bad_file_is_charged_and_voided(run: Runner, file: str) -> None:
     assert [a["left"]["epsilon"] for a in ledger["accounts"]] == [1.0, 1.0]
     assert {c["state"] for c in ledger["charges"]} == {"void"}
     assert run(f"release mean collected.csv {RELEASE} --ledger study.ledger --json").code == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_refusal_that_raw_values_decide_stays_charged(run: Runner) -> None:
+    assert run("ledger create study.ledger --epsilon 1 --json").code == 0
+    assert run(f"release mean text.csv {RELEASE} --ledger study.ledger --json").code == 2
+    ledger = run("ledger show study.ledger --json").document
+    assert {a["group"]: a["left"]["epsilon"] for a in ledger["accounts"]}["trusted"] == 0.0
+    assert {c["state"] for c in ledger["charges"] if c["group"] == "trusted"} == {"refused"}
+    assert run(f"release mean collected.csv {RELEASE} --ledger study.ledger --json").code == 3

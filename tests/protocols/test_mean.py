@@ -159,7 +159,6 @@ def test_without_budget_nothing_is_read(tmp_path: Path, rows: Path, ledger: Ledg
         None,
         "",
         "pay,trust,report\n",
-        "pay,trust,report\nabc,trusted,\n",
         "pay,trust,report\n5,nobody,\n",
         "pay,trust,report\n5,trusted,\n,local,1e99\n",
         "salary,trust,report\n5,trusted,\n",
@@ -173,6 +172,15 @@ def test_a_bad_file_leaves_the_budget_unspent(tmp_path: Path, ledger: Ledger, te
         release_mean(path, STUDY, COLUMNS, ledger=ledger)
     assert left(ledger) == (1.0, 1.0)
     assert [e.state for e in ledger.history()] == ["void", "void"]
+
+
+def test_a_refusal_by_a_raw_value_is_charged(tmp_path: Path, ledger: Ledger) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("pay,trust,report\nabc,trusted,\n")
+    with pytest.raises(UnusableRows):
+        release_mean(path, STUDY, COLUMNS, ledger=ledger)
+    assert ledger.remaining("trusted").epsilon == 0.0
+    assert ledger.history()[0].state == "refused"
 
 
 def test_reports_are_charged_once(rows: Path, tmp_path: Path) -> None:

@@ -136,13 +136,14 @@ def test_an_overdraft_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
     assert ledger.history() == []
 
 
-def test_refused_rows_cost_nothing(tmp_path: Path) -> None:
+def test_a_refusal_by_raw_values_is_charged(tmp_path: Path) -> None:
     file = tmp_path / "gap.csv"
     file.write_text("age,pay,score,trust\n1,,3,trusted\n")
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
     with pytest.raises(UnusableRows, match="Column `pay` must have a value"):
         release_vector_mean(file, STUDY, COLUMNS, ledger=ledger)
-    assert all(e.state == "void" for e in ledger.history())
+    assert ("trusted", "refused") in {(e.people, e.state) for e in ledger.history()}
+    ledger = Ledger.create(tmp_path / "m.ledger", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
     public = replace(COLUMNS, missing=(50.0, 100.0, 0.0))
     assert release_vector_mean(file, STUDY, public, ledger=ledger).trusted.people == 1
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +23,7 @@ from hybridp.curator import marginals
 from hybridp.curator.marginals import Codes, codes_of, read_codes
 from hybridp.errors import must
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
+from hybridp.public.randomisers import exact_context
 from hybridp.public.synth import MeasuredQueries, MeasuredTable, gumbel_scale
 from hybridp.randomness import Randomness
 
@@ -121,11 +122,11 @@ class _Candidate:
         """Around score/scale - ln(-ln(1 - V)), V's leading bits being the prefix; the key falls as V grows."""
         if self.prefix == 0 or self.prefix + 1 == 1 << self.bits:
             return Fraction(-(10**9)), Fraction(10**9)
-        context = Context(prec=self.bits // 3 + 30)
+        context = exact_context(self.bits // 3 + 30)
         ends = []
         for numerator in (self.prefix + 1, self.prefix):
             left = context.divide(Decimal((1 << self.bits) - numerator), Decimal(1 << self.bits))
-            ends.append(-Fraction(context.ln(-context.ln(left))))
+            ends.append(-Fraction(context.ln(context.minus(context.ln(left)))))
         # Quotient and logarithms are correctly rounded, and -ln(left) is at least 2^-bits: off by 10^-(30 + bits/32).
         error = Fraction(1, 10 ** (25 + self.bits // 40))
         share = self.score / scale

@@ -22,7 +22,7 @@ from hybridp import curator
 from hybridp.blend.tally import SlotTally
 from hybridp.curator.kmeans import PointQuery, check_points, store_points
 from hybridp.device.kmeans import answer_map
-from hybridp.errors import InvalidInput, UnusableRows, must
+from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd
 from hybridp.protocols.kmeans_publish import publish_kmeans, run_kmeans
@@ -109,7 +109,7 @@ def release_kmeans(
     with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
         people = check_points(rows, query)
         if people[1] and not uses_local and study.method != "tcm":
-            raise UnusableRows(
+            raise UnusablePublicRows(
                 f"Column `{columns.trust}` labels rows `local`: their reports must be given, or a trial asked for."
             )
         trusted = store_points(rows, query, "trusted") if people[0] else None

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -28,12 +27,11 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import (
-    _CONTEXT,
     WORD,
     KRandomisedResponse,
-    _exp,
     _pure,
     _usable,
+    exact_exp,
     k_randomised_response,
 )
 
@@ -71,8 +69,8 @@ def _enough(categories: int) -> None:
 
 
 def _within(left: int, right: int, guarantee: PureDP) -> bool:
-    """``left <= e^epsilon right`` with 60 digits: whole numbers below 2^128 have 39."""
-    return left <= _CONTEXT.multiply(_exp(guarantee.epsilon), Decimal(right))
+    """``left <= e^epsilon right``, with 60 digits of e^epsilon: whole numbers below 2^128 have 39."""
+    return left <= exact_exp(guarantee.epsilon) * right
 
 
 def _debiased_variance(truth: float, other: float, share: float) -> float:
@@ -229,7 +227,7 @@ def optimised_unary(guarantee: PureDP | ApproxDP, categories: int) -> OptimisedU
     0.25
     """
     pure = _pure(guarantee)
-    return OptimisedUnary(pure, categories, int(Decimal(WORD) / (_exp(pure.epsilon) + 1)) + 1)
+    return OptimisedUnary(pure, categories, int(WORD / (exact_exp(pure.epsilon) + 1)) + 1)
 
 
 def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> SubsetSelection:
@@ -242,7 +240,7 @@ def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> SubsetSel
     """
     pure = _pure(guarantee)
     _enough(categories)
-    e = _exp(pure.epsilon)
+    e = exact_exp(pure.epsilon)
 
     def with_size(d: int) -> SubsetSelection:
         return SubsetSelection(pure, categories, d, int(WORD * e * d / (e * d + categories - d)) - 1)
@@ -259,7 +257,7 @@ def local_hashing(guarantee: PureDP | ApproxDP, categories: int) -> LocalHashing
     56
     """
     pure = _pure(guarantee)
-    buckets = min(round(_exp(pure.epsilon)) + 1, _LARGEST_HASH)
+    buckets = min(round(exact_exp(pure.epsilon)) + 1, _LARGEST_HASH)
     return LocalHashing(pure, categories, buckets, k_randomised_response(pure, buckets).keep)
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from fractions import Fraction
 from typing import Literal
 
 from hybridp.errors import InvalidInput, must
@@ -33,6 +34,8 @@ __all__ = [
     "Piecewise",
     "Randomiser",
     "best_randomiser",
+    "exact_context",
+    "exact_exp",
     "dithered_bit",
     "k_randomised_response",
     "local_additive",
@@ -52,12 +55,21 @@ LOCAL_NAMES: tuple[LocalName, ...] = ("best", "dithered", "piecewise", "laplace"
 
 Guarantee = PureDP | ApproxDP
 
-_CONTEXT = Context(prec=60)
 
 
-def _exp(epsilon: float) -> Decimal:
-    """e^epsilon to 60 digits (Decimal's exponential is correctly rounded)."""
-    return _CONTEXT.exp(Decimal(epsilon))
+def exact_context(digits: int) -> Context:
+    """A decimal context of our own, every field stated: nothing that a program set for its own numbers reaches it."""
+    traps = [InvalidOperation, DivisionByZero, Overflow]
+    return Context(digits, ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999, capitals=1, clamp=0, flags=[], traps=traps)
+
+
+def exact_exp(epsilon: float) -> Fraction:
+    """e^epsilon to 60 digits, from below (Decimal's exponential is correctly rounded), as a fraction.
+
+    Whatever is computed from it is computed exactly, and from below is the side of more privacy.
+    """
+    context = exact_context(60)
+    return Fraction(context.next_minus(context.exp(Decimal.from_float(float(epsilon)))))
 
 
 def _usable(guarantee: Guarantee) -> None:
@@ -95,7 +107,7 @@ class DitheredBit:
 
     def __post_init__(self) -> None:
         _usable(self.guarantee)
-        ok = 0 < self.flips <= WORD // 2 and WORD - self.flips <= _exp(self.guarantee.epsilon) * self.flips
+        ok = 0 < self.flips <= WORD // 2 and WORD - self.flips <= exact_exp(self.guarantee.epsilon) * self.flips
         must(ok, "flips", f"must be large enough for {self.guarantee}", self.flips)
 
     @property
@@ -147,7 +159,7 @@ class Piecewise:
 
     def __post_init__(self) -> None:
         _usable(self.guarantee)
-        odds_ok = self.inside * LEVELS <= _exp(self.guarantee.epsilon) * (WORD - self.inside) * self.width
+        odds_ok = self.inside * LEVELS <= exact_exp(self.guarantee.epsilon) * (WORD - self.inside) * self.width
         must(0 < self.width <= LEVELS, "width", "must be at least 1 and at most the number of levels", self.width)
         must(self.slope > 0 and odds_ok, "inside", f"must be small enough for {self.guarantee}", self.inside)
 
@@ -258,7 +270,7 @@ Randomiser = DitheredBit | Piecewise | LocalAdditive
 def dithered_bit(guarantee: Guarantee) -> DitheredBit:
     """The dithered bit for an epsilon: ``q = 1/(e^epsilon + 1)``, rounded up to a multiple of 2^-64."""
     pure = _pure(guarantee)
-    return DitheredBit(pure, int(_CONTEXT.divide(Decimal(WORD), _exp(pure.epsilon) + 1)) + 1)
+    return DitheredBit(pure, int(WORD / (exact_exp(pure.epsilon) + 1)) + 1)
 
 
 def piecewise(guarantee: Guarantee, t: float | None = None) -> Piecewise:
@@ -267,7 +279,7 @@ def piecewise(guarantee: Guarantee, t: float | None = None) -> Piecewise:
     t = math.exp(pure.epsilon / 3) if t is None else t
     must(math.isfinite(t) and t >= 1, "t", "must be at least 1", t)
     width = max(1, round(LEVELS / t))
-    odds = _exp(pure.epsilon) * width / LEVELS
+    odds = exact_exp(pure.epsilon) * width / LEVELS
     return Piecewise(pure, width, int(WORD * odds / (1 + odds)) - 1)
 
 
@@ -325,7 +337,7 @@ class KRandomisedResponse:
         _usable(self.guarantee)
         k = self.categories
         must(isinstance(k, int) and k >= 2, "categories", "must be at least 2", k)
-        limit = _exp(self.guarantee.epsilon) * (WORD - self.keep) / (k - 1) + Decimal(self.guarantee.delta) * WORD
+        limit = exact_exp(self.guarantee.epsilon) * (WORD - self.keep) / (k - 1) + Fraction(self.guarantee.delta) * WORD
         must(
             WORD // k <= self.keep <= WORD and self.keep <= limit,
             "keep",
@@ -362,7 +374,7 @@ def k_randomised_response(guarantee: Guarantee, categories: int) -> KRandomisedR
     """
     _usable(guarantee)
     must(isinstance(categories, int) and categories >= 2, "categories", "must be at least 2", categories)
-    e, others, delta = _exp(guarantee.epsilon), categories - 1, Decimal(guarantee.delta)
+    e, others, delta = exact_exp(guarantee.epsilon), categories - 1, Fraction(guarantee.delta)
     keep = int(WORD * (e + others * delta) / (e + others)) - 1
     return KRandomisedResponse(guarantee, categories, keep)
 

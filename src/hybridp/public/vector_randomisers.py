@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.randomisers import WORD, Randomiser, _exp, best_randomiser
+from hybridp.public.randomisers import WORD, Randomiser, best_randomiser, exact_exp
 
 __all__ = [
     "MOST_DIMENSIONS",
@@ -129,6 +129,7 @@ def scalar_reports(guarantee: Guarantee, dimensions: int, reported: int) -> Scal
 
 
 @lru_cache(maxsize=4096)
+@np.errstate(all="ignore")
 def cap_moment(dimensions: int, pairs: int, top: int, power: int) -> float:
     """E of the mean of the `top` largest ``|t_i|^power`` among `pairs`, t_i = <g_i, u> of uniform unit vectors g_i.
 
@@ -187,7 +188,7 @@ class UnitVector:
         must(math.isfinite(self.ratio) and self.ratio >= 1, "ratio", "must be at least 1", self.ratio)
         must(1 <= self.top <= self.pairs, "top", "must be at least 1 and at most the number of pairs", self.top)
         others = 2 * self.pairs - self.top
-        odds_ok = self.inside * others <= _exp(self.guarantee.epsilon) * (WORD - self.inside) * self.top
+        odds_ok = self.inside * others <= exact_exp(self.guarantee.epsilon) * (WORD - self.inside) * self.top
         ok = 0 < self.inside < WORD and self.inside * others > (WORD - self.inside) * self.top and odds_ok
         must(ok, "inside", f"must be small enough for {self.guarantee}", self.inside)
 
@@ -281,7 +282,7 @@ def unit_vector(guarantee: Guarantee, dimensions: int, ratio: float) -> UnitVect
     limit = min(best.values())[0] * 1.03
     pairs = next(n for n in _PAIRS if best[n][0] <= limit)
     top = best[pairs][1]
-    odds = _exp(pure.epsilon) * top / (2 * pairs - top)
+    odds = exact_exp(pure.epsilon) * top / (2 * pairs - top)
     return UnitVector(pure, dimensions, ratio, pairs, top, int(WORD * odds / (1 + odds)) - 1)
 
 

@@ -10,10 +10,11 @@ the database itself (``UPDATE ... WHERE spent + e <= total``), a named collectio
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -26,13 +27,13 @@ from hybridp.service.schema import accounts, charges, progress, releases
 
 __all__ = ["DELTA", "EPSILON", "Balance", "balances", "charge", "open_accounts", "release_once", "stored", "units"]
 
-EPSILON, DELTA = Decimal(10) ** 12, Decimal(10) ** 18
+EPSILON, DELTA = 10**12, 10**18
 _MOST = 1e6
 
 
-def units(level: float, scale: Decimal) -> int:
+def units(level: float, scale: int) -> int:
     """A level as a whole number, rounded up."""
-    return int((Decimal(repr(float(level))) * scale).to_integral_value(rounding=ROUND_CEILING))
+    return math.ceil(Fraction(repr(float(level))) * scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,10 @@ def balances(db: Connection, study: int) -> list[Balance]:
     return [
         Balance(
             row.people,
-            float(row.epsilon_total / EPSILON),
-            float(row.epsilon_spent / EPSILON),
-            float(row.delta_total / DELTA),
-            float(row.delta_spent / DELTA),
+            row.epsilon_total / EPSILON,
+            row.epsilon_spent / EPSILON,
+            row.delta_total / DELTA,
+            row.delta_spent / DELTA,
         )
         for row in rows
     ]

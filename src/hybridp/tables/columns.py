@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusableRows
+from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.tables.engine import arrays
 from hybridp.tables.source import VIEW, Rows
 
@@ -44,7 +44,7 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     told = np.ma.filled(np.ma.asarray(found["slot"], dtype=np.float64), np.nan)
     ok = (told >= 0) & (told < slots) & (told == np.floor(told))
     if not bool(ok.all()):
-        raise UnusableRows(f"Column `{name}` must hold the number of a slot of the invitation, 0 to {slots - 1}.")
+        raise UnusablePublicRows(f"Column `{name}` must hold the number of a slot of the invitation, 0 to {slots - 1}.")
     out = np.zeros(slots, dtype=np.int64)
     out[told.astype(np.int64)] = np.asarray(found["reports"], dtype=np.int64)
     return out
@@ -60,5 +60,5 @@ def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
     query = exp.select(named(text, "text")).distinct().from_(VIEW).limit(len(allowed) + 1)
     texts = set(np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist())
     if not texts <= set(allowed):
-        raise UnusableRows(f"Column `{name}` must hold `{allowed[0]}` in every row.")
+        raise UnusablePublicRows(f"Column `{name}` must hold `{allowed[0]}` in every row.")
     return texts

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusableRows, must
+from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
@@ -229,23 +229,24 @@ def _check_columns(rows: Rows, query: HeavyQuery) -> None:
         rows.need("record", name)
         # The text of a double differs between engines, and with it the records.
         if not (rows.is_text(name) or rows.is_number(name)) or rows.columns[name] in ("FLOAT", "DOUBLE"):
-            raise UnusableRows(f"Column `{name}` must hold text or whole numbers; its type is {rows.columns[name]}.")
+            kind = rows.columns[name]
+            raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers; its type is {kind}.")
     if not rows.is_text(query.trust):
-        raise UnusableRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
 
 
 def _check_labels(found: dict[str, Any], query: HeavyQuery) -> None:
     if found["named"] != found["rows"]:
         raise UnusableRows(f"Column `{query.person}` must name a person in every row.")
     if (found["trusted"] or 0) + (found["local"] or 0) != found["rows"]:
-        raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
     if found.get("keyed", found["rows"]) != found["rows"]:
         raise UnusableRows(f"Column `{query.order}` must not be empty in any row.")
 
 
 def _check_people(found: dict[str, Any], query: HeavyQuery) -> None:
     if found["mixed"]:
-        raise UnusableRows(f"Column `{query.trust}` must hold one label for each person.")
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person.")
     if found["blank"]:
         raise UnusableRows(f"Column `{query.record[0]}` must not be empty in any row.")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusableRows, must
+from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.public.kmeans import Box, Grid
 from hybridp.tables.engine import answers, fresh, keep, stream
 from hybridp.tables.mean import CHUNK
@@ -51,15 +51,15 @@ def check_points(rows: Rows, query: PointQuery) -> tuple[int, int]:
     for name in query.columns:
         rows.need("columns", name)
         if not (rows.is_number(name) or rows.is_text(name)):
-            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+            raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
     if query.trust is not None:
         rows.need("trust", query.trust)
         if not rows.is_text(query.trust):
-            raise UnusableRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+            raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
     (found,) = answers(rows, queries.problems(rows, query))
     people = int(found["trusted"] or 0), int(found["local"] or 0)
     if sum(people) != found["records"]:
-        raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
     for j, name in enumerate(query.columns):
         if found[f"missing{j}"]:
             raise UnusableRows(f"Column `{name}` must have a number in every row that is read.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusableRows, must
+from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables.engine import arrays
 from hybridp.tables.source import VIEW, Rows
@@ -104,7 +104,7 @@ def _check(rows: Rows, schema: Schema, other: Other) -> None:
         rows.need("columns", feature.name)
         # The text of a double differs between engines, and with it the category.
         if not feature.edges and rows.columns[feature.name] in ("FLOAT", "DOUBLE"):
-            raise UnusableRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")
+            raise UnusablePublicRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")
         if other == "missing":
             must(feature.missing, "other", "can only be missing where every feature has that category", feature.name)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusableRows, finite, must
+from hybridp.errors import UnusablePublicRows, UnusableRows, finite, must
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
@@ -160,7 +160,7 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, si
         return False
     (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, simulated))
     if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
-        raise UnusableRows(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
+        raise UnusablePublicRows(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(found["simulated"])
 
 
@@ -188,9 +188,9 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
         rows.need_identifier("record_id", query.record_id)
     for name in (query.value, query.report, query.epsilon):
         if name is not None and not (rows.is_number(name) or rows.is_text(name)):
-            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+            raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
     if not rows.is_text(query.trust):
-        raise UnusableRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
 
 
 def _people(group: dict[str, Any]) -> int:
@@ -211,9 +211,9 @@ def check_people(groups: list[dict[str, Any]], query: MeanQuery, *, unlabelled: 
             f"Column {person} must name each person once, unless a record key or id decides which record is used."
         )
     if unlabelled:
-        raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
     if any_of("uneven"):
-        raise UnusableRows(f"Column `{query.epsilon}` must hold one epsilon for each person.")
+        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold one epsilon for each person.")
     if any_of("keyless"):
         raise UnusableRows(f"Column {order} must not be empty in any row.")
     if any_of("tied"):
@@ -234,16 +234,18 @@ def check_reports(group: dict[str, Any], people: int, query: MeanQuery) -> None:
     if not people:
         return
     if query.report is None:
-        raise UnusableRows(f"Column `{query.trust}` labels records `local`: the column of their reports must be given.")
+        raise UnusablePublicRows(
+            f"Column `{query.trust}` labels records `local`: the column of their reports must be given."
+        )
     if group.get("report_text"):
-        raise UnusableRows(f"Column `{query.report}` must hold numbers.")
+        raise UnusablePublicRows(f"Column `{query.report}` must hold numbers.")
     if group["reported"] != people:
-        raise UnusableRows(f"Column `{query.report}` must have a report for every local person.")
+        raise UnusablePublicRows(f"Column `{query.report}` must have a report for every local person.")
     least, most = group["least"], group["most"]
     if not all(map(math.isfinite, (least, most, group["squares"]))):
-        raise UnusableRows(f"Column `{query.report}` must hold finite reports.")
+        raise UnusablePublicRows(f"Column `{query.report}` must hold finite reports.")
     if least < query.report_low or most > query.report_high:
-        raise UnusableRows(
+        raise UnusablePublicRows(
             f"Column `{query.report}` has a report that this mechanism cannot produce: "
             f"reports lie between {query.report_low} and {query.report_high}."
         )

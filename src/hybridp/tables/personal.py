@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.heterogeneous import local_terms
 from hybridp.tables.engine import arrays
 from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, check_values
@@ -60,7 +60,7 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
     asked = found["asked"]
     bad = read & ~(asked >= 0)
     if bool(bad.any()) or bool(np.nansum(found.get("asked_text", none))):
-        raise UnusableRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every person.")
+        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every person.")
     heard = local & read & (asked > 0)
     trusted &= read
     valued = trusted & (asked > 0)
@@ -94,7 +94,7 @@ def _check_reach(found: dict[str, Any], heard: NDArray[np.bool_], query: MeanQue
     reach = local_terms(found["asked"][heard]).reach * query.report_half * (1 + _SLACK)
     far = np.maximum(query.report_centre - found["least"][heard], found["most"][heard] - query.report_centre)
     if bool((far > reach).any()):
-        raise UnusableRows(f"Column `{query.report}` has a report that its person's own epsilon cannot produce.")
+        raise UnusablePublicRows(f"Column `{query.report}` has a report that its person's own epsilon cannot produce.")
 
 
 def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:
@@ -110,7 +110,7 @@ def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:
     found = arrays(rows, query)
     values = _filled(found["asked"])
     if not bool((values >= 0).all()):
-        raise UnusableRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
+        raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
     order = np.argsort(values)
     return values[order], _filled(found["people"])[order].astype(np.int64)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusableRows, must
+from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
@@ -105,7 +105,7 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
     empty: dict[str, Any] = {"records": 0}
     trusted, local = groups.get(True, empty), groups.get(False, empty)
     if None in groups or local.get("local", 0) != local["records"]:
-        raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
     if query.reads in ("trusted", "all"):
         check_values(trusted, int(trusted["records"]), query)
     if query.reads in ("local", "all"):
@@ -151,9 +151,9 @@ def check_columns(rows: Rows, query: VectorQuery) -> None:
         rows.need("report", name)
     for name in (*query.values, *(query.reports or ())):
         if not (rows.is_number(name) or rows.is_text(name)):
-            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+            raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
     if query.trust is not None and not rows.is_text(query.trust):
-        raise UnusableRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
 
 
 def check_values(group: dict[str, Any], people: int, query: VectorQuery) -> None:
@@ -172,25 +172,25 @@ def _check_reports(group: dict[str, Any], query: VectorQuery) -> None:
     if not group["records"] or query.reads in ("local", "all"):
         return
     if query.reports is None:
-        raise UnusableRows(
+        raise UnusablePublicRows(
             f"Column `{query.trust}` labels records `local`: the columns of their reports must be there."
         )
     for j, name in enumerate(query.reports):
         if group[f"wordy{j}"]:
-            raise UnusableRows(f"Column `{name}` must hold numbers.")
+            raise UnusablePublicRows(f"Column `{name}` must hold numbers.")
         least, most, squares = (group[f"{what}{j}"] for what in ("least", "most", "squares"))
         if least is None:
             continue
         if not all(map(math.isfinite, (least, most, squares))):
-            raise UnusableRows(f"Column `{name}` must hold finite reports.")
+            raise UnusablePublicRows(f"Column `{name}` must hold finite reports.")
         centre, reach = query.report_centres[j], query.report_bounds[j]
         if least < centre - reach or most > centre + reach:
-            raise UnusableRows(
+            raise UnusablePublicRows(
                 f"Column `{name}` has a report that this mechanism cannot produce: "
                 f"reports lie between {centre - reach} and {centre + reach}."
             )
     if group["uneven"]:
-        raise UnusableRows(
+        raise UnusablePublicRows(
             f"Columns `{query.reports[0]}` and following must hold {query.reported} of {len(query.reports)} reports "
             "in every local row."
         )

@@ -1,0 +1,83 @@
+"""Exact arithmetic is nobody else's: another part of the program may set any decimal context, or NumPy's errors.
+
+A process of its own builds mechanisms, draws noise and writes charges under hostile settings; everything must equal, to
+the last bit, what a clean process prints.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+from fractions import Fraction
+import numpy as np
+from hybridp import noise
+from hybridp._exact import settle_below_exp, settle_geometric
+from hybridp.curator.synth import _Candidate
+from hybridp.ledger import _total_units
+from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.kmeans import Box, Grid
+from hybridp.public.kmeans_rounds import map_invite, plan_rounds
+from hybridp.public.mechanisms import discrete_gaussian, discrete_laplace
+from hybridp.randomness import seeded
+from hybridp.service.ledger import EPSILON, units
+
+head = HeadList.of([("a", "x"), ("a", "y"), ("b", "x")], 2)
+for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
+    pure, approx = PureDP(epsilon), ApproxDP(epsilon, 1e-6)
+    print(r.dithered_bit(pure), r.piecewise(pure), r.local_additive(pure), r.local_additive(approx, "gaussian"))
+    for k in (2, 17, 1000):
+        print(r.k_randomised_response(pure, k), r.k_randomised_response(approx, k))
+        print(o.optimised_unary(pure, k), o.subset_selection(pure, k), o.local_hashing(pure, k))
+    print(v.unit_vector(pure, 5, 1.0), v.scalar_reports(pure, 5, 2))
+    print(discrete_laplace(pure, 2**32), discrete_gaussian(approx, 2**32))
+    print(_total_units(approx), units(epsilon, EPSILON))
+    if epsilon > 0.01:
+        print(two_stage(head, approx), map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), epsilon))
+print(plan_rounds(ApproxDP(1.0, 1e-6), dims=2, clusters=3, trusted=1000, local=9000, iterations=3))
+for seed in range(3):
+    print(noise.discrete_laplace(1e-3, 50, rng=seeded(seed)), noise.discrete_gaussian(3.7, 50, rng=seeded(seed)))
+    print(noise.discrete_laplace(2.0**40, 50, rng=seeded(seed)))
+# The last stages, which decide by decimals.
+for prefix in (1 << 62, (1 << 62) + 1, 3):
+    print([settle_geometric(prefix, 63, scale, seeded(1)) for scale in (Fraction(10**9), Fraction(1, 3))])
+    print(settle_below_exp(prefix, 63, Fraction(1, 7), seeded(1)), settle_below_exp(0, 63, Fraction(70, 3), seeded(1)))
+    print(_Candidate(0, 5, prefix).interval(Fraction(2)))
+"""
+
+SETTINGS = {
+    "six digits": "import decimal; decimal.getcontext().prec = 6",
+    "one digit, rounded up": "import decimal; c = decimal.getcontext(); c.prec = 1; c.rounding = decimal.ROUND_UP",
+    "every signal is trapped": "import decimal; c = decimal.getcontext()\nfor t in c.traps: c.traps[t] = True",
+    "the default of all contexts": (
+        "import decimal; d = decimal.DefaultContext\n"
+        "d.prec = 3; d.rounding = decimal.ROUND_CEILING; d.Emax = 9; d.Emin = -9\n"
+        "for t in d.traps: d.traps[t] = True\n"
+        "decimal.setcontext(decimal.Context())"
+    ),
+    "NumPy raises": "import numpy; numpy.seterr(all='raise')",
+}
+
+
+def printed(prelude: str) -> str:
+    command = [sys.executable, "-c", f"{prelude}\n{PROGRAM}"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr[-2000:]
+    return found.stdout
+
+
+@pytest.fixture(scope="module")
+def clean() -> str:
+    found = printed("")
+    assert found.count("DitheredBit(") >= 6
+    return found
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_nothing_changes_under_somebody_elses_settings(clean: str, name: str) -> None:
+    assert printed(SETTINGS[name]) == clean
