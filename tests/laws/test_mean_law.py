@@ -1,0 +1,359 @@
+"""The mean, from published numbers: its noise is one draw of the stated law, and nobody moves it further than that.
+
+The rows are fixed and the system's randomness is on tape (`recording`). The noise is what the release published less
+the true sum, which is computed here in rational arithmetic. The law is stated here too: its scale is the sensitivity
+over epsilon, or, for a Gaussian, what the ledger was told, which must keep the promise by an independent computation.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp import noise
+from hybridp.blend.mean import Rule
+from hybridp.curator.mean import Columns, Totals, release_sum
+from hybridp.ledger import Ledger
+from hybridp.protocols.mean import MeanStudy, publish_mean, release_mean
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.messages import LocalSummary
+from hybridp.public.randomisers import DitheredBit
+
+from ..contract import laws
+from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
+from .recording import Recording, gaussians, laplaces, span_of
+
+VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)  # two of them out of range
+TRUE_SUM = sum(map(level, VALUES))
+BASE = ("--value", "pay", "--trust", "trust", "--lower", LOWER, "--upper", UPPER)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Trusted people's values beside reports that devices made at epsilon 1."""
+    folder = tmp_path_factory.mktemp("rows")
+    raw = write(folder / "raw.csv", local(*range(10, 110, 10)))
+    with Recording(7).as_the_systems():
+        command("randomise", raw, *BASE, "--epsilon", 1, "--local", "dithered", "--out", folder / "reports.csv")
+    reports = read(folder / "reports.csv")
+
+    def make(*values: object, sent: list[dict[str, str]] = reports) -> Path:
+        return write(folder / "rows.csv", [*trusted(*(values or VALUES)), *sent])
+
+    make.reports = reports
+    return make
+
+
+def added(published: dict[str, Any], true_sum: int = TRUE_SUM, people: int = len(VALUES)) -> int:
+    """The noise on the trusted sum, read off the published mean of the trusted group."""
+    mean = published["groups"]["trusted"]["mean"]
+    return whole((mean - LOWER) / (UPPER - LOWER) * people * LEVELS) - true_sum
+
+
+def stated(document: dict[str, Any], group: str, against: str = "whoever sees the release") -> dict[str, Any]:
+    (found,) = [p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, against)]
+    return found
+
+
+# --- the noise of the trusted sum -------------------------------------------------------------------------------------
+
+LAPLACE = [
+    (("--epsilon", 1, "--noise", "laplace"), LEVELS / 1, 1.0, 0.0),
+    (("--epsilon", 1), LEVELS / 1, 1.0, 0.0),
+    (("--epsilon", 1, "--trusted-epsilon", 0.25, "--noise", "laplace"), LEVELS / 0.25, 0.25, 0.0),
+    # A delta leaves Laplace noise as it is when it is asked for by name.
+    (("--epsilon", 1, "--delta", 1e-6, "--noise", "laplace"), LEVELS / 1, 1.0, 0.0),
+]
+
+
+@pytest.mark.parametrize(("options", "scale", "epsilon", "delta"), LAPLACE)
+def test_laplace_noise_is_one_draw_of_the_stated_scale(
+    rows: Any, tmp_path: Path, options: Any, scale: float, epsilon: float, delta: float
+) -> None:
+    with Recording(1).as_the_systems() as tape:
+        found = command("release", "mean", rows(), *BASE, "--local", "dithered", *options, "--ledger", tmp_path / "l")
+    assert span_of(tape, added(found), laplaces(scale)) == (0, len(tape.words))
+    with pytest.raises(AssertionError, match="stretches"):  # the check can fail
+        span_of(tape, added(found), laplaces(scale * 0.9))
+    assert not found["simulated"]
+    assert found["receipt"]["randomness"] == "system randomness"
+    promise = stated(found, "trusted")
+    assert (promise["epsilon"], promise["delta"]) == (epsilon, delta)
+    assert f"{1 / epsilon:.6g} times its sensitivity" in promise["mechanism"]
+    assert (stated(found, "local")["epsilon"], stated(found, "local")["delta"]) == (1.0, 0.0)
+    charged = {e.people: e for e in Ledger.open(tmp_path / "l").history()}
+    assert set(charged) == {"trusted", "local"}
+    assert (charged["trusted"].budget.epsilon, charged["trusted"].budget.delta) == (epsilon, delta)
+    assert charged["trusted"].noise == ("laplace", scale / LEVELS)
+    assert (charged["local"].budget.epsilon, charged["local"].budget.delta) == (1.0, 0.0)
+    assert found["receipt"]["ledger_entries"] == [e.id for e in charged.values()]
+
+
+GAUSSIAN = [
+    (("--epsilon", 1, "--delta", 1e-6, "--noise", "gaussian"), 1.0, 1e-6),
+    (("--epsilon", 0.1, "--delta", 1e-2), 0.1, 1e-2),  # "best": less variance than Laplace noise
+    (("--epsilon", 1, "--trusted-epsilon", 0.5, "--delta", 1e-3, "--noise", "gaussian"), 0.5, 1e-3),
+]
+
+
+@pytest.mark.parametrize(("options", "epsilon", "delta"), GAUSSIAN)
+def test_gaussian_noise_is_one_draw_of_what_the_ledger_was_told_and_that_keeps_the_promise(
+    rows: Any, tmp_path: Path, options: Any, epsilon: float, delta: float
+) -> None:
+    with Recording(2).as_the_systems() as tape:
+        found = command(
+            "release", "mean", rows(*VALUES, sent=[]), *BASE, *options, "--estimator", "tcm-only", "--ledger",
+            tmp_path / "l",
+        )  # fmt: skip
+    (charge,) = Ledger.open(tmp_path / "l").history()
+    assert charge.noise is not None
+    kind, multiplier = charge.noise
+    assert kind == "gaussian"
+    assert (charge.budget.epsilon, charge.budget.delta) == (epsilon, delta)
+    assert span_of(tape, added(found), gaussians(multiplier * LEVELS)) == (0, len(tape.words))
+    promise = stated(found, "trusted")
+    assert (promise["epsilon"], promise["delta"]) == (epsilon, delta)
+    assert f"{multiplier:.6g} times its sensitivity" in promise["mechanism"]
+    # On a lattice as fine as this one the discrete law is the continuous one to far more digits than are asked here.
+    assert laws.gaussian(1.0, multiplier).delta(epsilon) <= delta
+    assert laws.gaussian(1.0, multiplier * 0.9).delta(epsilon) > delta
+
+
+def test_the_best_laplace_noise_for_a_delta_keeps_the_promise(rows: Any, tmp_path: Path) -> None:
+    """Thm 1.1.5 of the dissertation: scale = sensitivity/(epsilon - 2 ln(1 - delta)), up to what rounding needs."""
+    with Recording(3).as_the_systems() as tape:
+        found = command(
+            "release", "mean", rows(*VALUES, sent=[]), *BASE, "--epsilon", 4, "--delta", 0.05, "--estimator",
+            "tcm-only", "--ledger", tmp_path / "l",
+        )  # fmt: skip
+    (charge,) = Ledger.open(tmp_path / "l").history()
+    assert charge.noise is not None
+    kind, multiplier = charge.noise
+    if kind == "laplace":
+        assert multiplier == pytest.approx(1 / (4 - 2 * math.log1p(-0.05)), rel=1e-9)
+        assert laws.laplace(1.0, multiplier).delta(4.0) <= 0.05
+        assert span_of(tape, added(found), laplaces(multiplier * LEVELS)) == (0, len(tape.words))
+    else:
+        assert laws.gaussian(1.0, multiplier).delta(4.0) <= 0.05
+        assert span_of(tape, added(found), gaussians(multiplier * LEVELS)) == (0, len(tape.words))
+
+
+SD = ("--sd", 30)
+ESTIMATORS = {
+    "adaptive": (), "skew-aware": (), "kvh": SD, "pwh": (), "naive": (), "fixed": ("--weight", 0.5), "tcm-only": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_estimator_publishes_the_same_noisy_sum(rows: Any, estimator: str) -> None:
+    """Blending is post-processing: one draw, whatever the rule for the weight."""
+    with Recording(4).as_the_systems() as tape:
+        found = command(
+            "release", "mean", rows(), *BASE, "--epsilon", 1, "--local", "dithered", "--estimator", estimator,
+            *ESTIMATORS[estimator],
+        )  # fmt: skip
+    assert span_of(tape, added(found), laplaces(LEVELS)) == (0, len(tape.words))
+
+
+def test_what_only_listens_to_reports_draws_nothing_and_charges_nobody_else(rows: Any, tmp_path: Path) -> None:
+    with Recording(4).as_the_systems() as tape:
+        found = command(
+            "release", "mean", rows(), *BASE, "--epsilon", 1, "--local", "dithered", "--estimator", "lm-only",
+            "--ledger", tmp_path / "l",
+        )  # fmt: skip
+    assert len(tape.words) == 0
+    assert found["groups"]["trusted"]["mean"] is None
+    assert [e.people for e in Ledger.open(tmp_path / "l").history()] == ["local"]
+
+
+def test_full_lm_sends_every_trusted_value_through_the_stated_randomiser(rows: Any, tmp_path: Path) -> None:
+    """Eight people of one value, so that their order cannot matter: their reports are those of the tape."""
+    with Recording(5).as_the_systems() as tape:
+        found = command(
+            "release", "mean", rows(*[96.0] * 8), *BASE, "--epsilon", 1, "--local", "dithered", "--estimator",
+            "full-lm", "--ledger", tmp_path / "l",
+        )  # fmt: skip
+    bit = DitheredBit(PureDP(1.0), flips(1.0))
+    drawn, end = tape.read_from(0, lambda n, rng: noise.reports(bit, np.full(n, level(96.0)), rng=rng), 8)
+    assert end == len(tape.words)
+    sent = sum((float(r["report"]) - 64) / 64 for r in rows.reports)
+    people = len(rows.reports) + 8
+    assert found["estimate"] == pytest.approx(64 + 64 * (sent + drawn.sum()) / people, abs=1e-9)
+    charged = Ledger.open(tmp_path / "l").history()
+    assert [(e.people, e.budget.epsilon) for e in charged] == [("trusted", 1.0), ("local", 1.0)]
+    assert stated(found, "trusted")["epsilon"] == 1.0
+
+
+def test_thousands_of_releases_have_the_size_and_the_shape_of_the_stated_law() -> None:
+    """The curator's and the publisher's own steps: |noise|/scale is exponential, signs are fair coins."""
+    study = MeanStudy(Bounds(LOWER, UPPER), PureDP(0.5), Rule("tcm-only"))
+    totals = Totals(len(VALUES), TRUE_SUM, LocalSummary(0, 0.0, 0.0, study.invite.randomiser))
+    rng, drawn = Recording(18).rng, []
+    for _ in range(3000):
+        summary = release_sum(totals, study.sum_noise, rng=rng)
+        drawn.append(added(publish_mean(study, summary, None, trusted_people=len(VALUES), rng=rng).to_dict()))
+    x = np.array(drawn) / (LEVELS / 0.5)
+    assert stats.kstest(np.abs(x), "expon").pvalue > 1e-6
+    assert _size_p(x) > 1e-6
+    assert stats.binomtest(int((x > 0).sum()), len(x)).pvalue > 1e-6
+    related = stats.spearmanr(x[1:], x[:-1]).statistic  # one release tells nothing of the next
+    assert abs(related) < 5 / math.sqrt(len(x))
+    assert _size_p(x * 0.9) < 1e-6
+    assert _size_p(x / math.sqrt(2)) < 1e-6
+
+
+def _size_p(x: Any) -> float:
+    """Two-sided, for the sum of n exponentials of mean 1: twice it is chi-square with 2n degrees of freedom."""
+    total, law = 2 * float(np.abs(x).sum()), stats.chi2(2 * len(x))
+    return 2 * min(law.cdf(total), law.sf(total))
+
+
+# --- neighbours -------------------------------------------------------------------------------------------------------
+
+OTHERS = (0.0, 128.0, -1e308, 1e308, "inf", "-inf", 127.99999, 64.0, None, "1e-300", -0.0)
+
+
+@pytest.mark.parametrize("who", [0, 3, 7])
+def test_nobody_moves_the_published_sum_by_more_than_the_scale_covers(rows: Any, who: int) -> None:
+    """The same words on neighbouring rows: the noise cancels exactly, and what is left is one person's reach."""
+    seen = []
+    for other in OTHERS:
+        values = [*VALUES]
+        values[who] = other
+        with Recording(6).as_the_systems():
+            found = command(
+                "release", "mean", rows(*values), *BASE, "--epsilon", 1, "--local", "dithered", "--missing", 32.0
+            )
+        seen.append(added(found))
+    assert max(seen) - min(seen) == LEVELS  # epsilon times the scale of the noise, and not a step more
+
+
+def test_one_person_with_many_records_counts_once(tmp_path: Path) -> None:
+    """All of one person's records are replaced: more of them, extreme ones, other keys."""
+    others = [{"who": f"p{i}", "key": str(i), **row} for i, row in enumerate(trusted(*VALUES[1:]))]
+    seen = []
+    for mine in ([(1, 0.0)], [(1, 128.0)], [(k, 128.0) for k in range(1, 9)], [(9, 1e9), (2, -1e9)], [(3, 64.0)]):
+        own = [{"who": "me", "key": str(k), **trusted(v)[0]} for k, v in mine]
+        with Recording(8).as_the_systems():
+            found = command(
+                "release", "mean", write(tmp_path / "rows.csv", [*others, *own]), *BASE, "--epsilon", 1,
+                "--person", "who", "--record-key", "key", "--estimator", "tcm-only",
+            )  # fmt: skip
+        assert found["groups"]["trusted"]["people"] == 8
+        seen.append(added(found))
+    assert max(seen) - min(seen) == LEVELS
+
+
+def test_a_local_persons_raw_value_is_never_read(rows: Any) -> None:
+    published = []
+    for raw in ("", "128", "-1e9"):
+        sent = [{**r, "pay": raw} for r in rows.reports]
+        with Recording(9).as_the_systems():
+            published.append(
+                command("release", "mean", rows(*VALUES, sent=sent), *BASE, "--epsilon", 1, "--local", "dithered")
+            )
+    assert published[0] == published[1] == published[2]
+
+
+# --- the estimate alone -----------------------------------------------------------------------------------------------
+
+SEALED = ("--estimator", "kvh", *SD, "--publish", "estimate-only", "--local", "dithered")
+FIXED = ("--estimator", "fixed", "--weight", 0.9, *SEALED[2:])
+
+
+@pytest.mark.parametrize("options", [("--epsilon", 1), ("--epsilon", 1, "--delta", 1e-6, "--noise", "gaussian")])
+def test_a_sealed_estimate_shows_nothing_else(rows: Any, options: Any) -> None:
+    with Recording(11).as_the_systems():
+        found = command("release", "mean", rows(), *BASE, *SEALED, *options)
+    for group in ("trusted", "local"):
+        assert found["groups"][group]["mean"] is None
+        assert found["groups"][group]["standard_error"] is None
+    assert found["sd_estimate"] is None
+    assert set(found["disagreement"].values()) == {None}
+
+
+def _unit(found: dict[str, Any]) -> float:
+    return float((found["estimate"] - 64) / 64)
+
+
+def test_a_sealed_estimate_moves_in_whole_steps_and_the_amplified_promise_covers_them(rows: Any) -> None:
+    """Local people's reports become others, the words stay: the estimate moves by steps of the noisy sum's lattice."""
+    first = rows.reports
+    found = []
+    for unit in (-3.0, -0.001, 0.0, 1e-7, 3.0):  # reports of a dithered bit at epsilon 1 reach 3.16
+        sent = [{**first[0], "report": repr(64 + 64 * unit)}, *first[1:]]
+        with Recording(12).as_the_systems():
+            found.append(command("release", "mean", rows(*VALUES, sent=sent), *BASE, *SEALED, "--epsilon", 1))
+    w = found[0]["weight"]
+    assert all(f["weight"] == w for f in found)
+    step = w * 2 / (LEVELS * len(VALUES))
+    moved = [(_unit(f) - _unit(found[0])) / step for f in found]
+    # Doubles of size 1 tell steps of 1e-11 apart to about 1e-5 of a step.
+    assert all(abs(m - round(m)) < 1e-2 for m in moved)
+    claimed = stated(found[0], "local")
+    if "amplified" in claimed["note"]:
+        assert max(moved) - min(moved) <= claimed["epsilon"] * LEVELS
+
+
+def test_an_amplified_promise_is_what_the_noise_gives_for_the_largest_shift(tmp_path: Path) -> None:
+    """Many local people, few trusted: replacing one report by its opposite moves the estimate by reach (1-w)/n."""
+    raw = write(tmp_path / "raw.csv", local(*[64.0] * 400))
+    with Recording(13).as_the_systems():
+        command("randomise", raw, *BASE, "--epsilon", 1, "--local", "dithered", "--out", tmp_path / "sent.csv")
+    sent = read(tmp_path / "sent.csv")
+    gain = 1 / (1 - 2 * flips(1.0) / 2**64)
+    ends = [[{**sent[0], "report": repr(64 + 64 * s * (gain + 1))}, *sent[1:]] for s in (-1, 1)]
+    for kind, options in (("laplace", ("--epsilon", 1)), ("gaussian", ("--epsilon", 1, "--delta", 1e-3))):
+        options = (*options, "--noise", kind)
+        found = []
+        for n, mine in enumerate(ends):
+            table = write(tmp_path / f"{n}.csv", [*trusted(*VALUES), *mine])
+            with Recording(14).as_the_systems():
+                found.append(
+                    command("release", "mean", table, *BASE, *FIXED, *options, "--ledger", tmp_path / f"{n}{kind}")
+                )
+        w = found[0]["weight"]
+        shift = (_unit(found[1]) - _unit(found[0])) / (w * 2 / (LEVELS * len(VALUES)))
+        claimed = stated(found[0], "local")
+        assert "amplified" in claimed["note"]
+        charge = next(e for e in Ledger.open(tmp_path / f"0{kind}").history() if e.people == "trusted")
+        assert charge.noise is not None
+        size = charge.noise[1] * LEVELS
+        law = laws.laplace if kind == "laplace" else laws.gaussian
+        assert law(shift, size).delta(claimed["epsilon"]) <= claimed["delta"] * (1 + 1e-6)
+        assert law(shift, size).delta(claimed["epsilon"] * 0.99) > claimed["delta"]
+        assert claimed["epsilon"] < 1
+
+
+def test_the_sealed_noise_is_the_stated_one(rows: Any) -> None:
+    """Two tapes on the same rows: the estimates differ by the difference of two draws, weighted."""
+    found, drawn = [], []
+    for seed in (15, 16):
+        with Recording(seed).as_the_systems() as tape:
+            found.append(command("release", "mean", rows(), *BASE, *SEALED, "--epsilon", 1))
+        noise_of, end = tape.read_from(0, laplaces(LEVELS), 1)
+        assert end == len(tape.words)
+        drawn.append(int(noise_of[0]))
+    step = found[0]["weight"] * 2 / (LEVELS * len(VALUES))
+    assert (_unit(found[1]) - _unit(found[0])) / step == pytest.approx(drawn[1] - drawn[0], abs=0.1)
+
+
+# --- the library ------------------------------------------------------------------------------------------------------
+
+
+def test_the_library_draws_what_the_command_draws(rows: Any) -> None:
+    study = MeanStudy(Bounds(LOWER, UPPER), ApproxDP(1.0, 1e-6), noise="gaussian", local="dithered")
+    for rng in (None, Recording(17).rng):
+        with Recording(17).as_the_systems():
+            found = release_mean(rows(), study, Columns("pay", "trust"), rng=rng).to_dict()
+        with Recording(17).as_the_systems():
+            same = command("release", "mean", rows(), *BASE, "--epsilon", 1, "--delta", 1e-6, "--noise", "gaussian",
+                           "--local", "dithered")  # fmt: skip
+        assert found["groups"] == same["groups"]
+        assert found["estimate"] == same["estimate"]

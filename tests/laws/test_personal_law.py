@@ -1,0 +1,124 @@
+"""Own epsilons, from published numbers: one draw, wide enough for each person's reach over their epsilon.
+
+A trusted person of weight w moves the published mean by at most w times the range. The noise is Laplace of scale b, so
+that the person is w (range)/b-DP: read off the release, this must be at most what the person asked for, and be what
+the release says was spent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp import noise
+from hybridp.ledger import Ledger
+from hybridp.public.budgets import PureDP
+from hybridp.public.randomisers import best_randomiser
+
+from .means import LEVELS, LOWER, UPPER, Row, command, level, read, write
+from .recording import Recording
+
+WIDTH = UPPER - LOWER
+ASKED = (0.25, 0.25, 0.5, 1.0, 1.0, 2.0, 0.0, 8.0)
+VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
+BASE = ("--value", "pay", "--trust", "trust", "--lower", LOWER, "--upper", UPPER, "--epsilon-column", "own")
+
+
+def rows(values: Any = VALUES, asked: Any = ASKED) -> list[Row]:
+    return [{"pay": str(v), "trust": "trusted", "own": repr(e)} for v, e in zip(values, asked, strict=True)]
+
+
+def weights(found: dict[str, Any]) -> dict[float, tuple[float, float]]:
+    """By what was asked for: the weight of each person, and what the release says that they spent."""
+    return {float(g["epsilon"]): (g["weight"], float(g["effective_epsilon"])) for g in found["personal"]["groups"]}
+
+
+def mean_of(found: dict[str, Any], values: Any = VALUES, asked: Any = ASKED, share: float = 1.0) -> float:
+    """The weighted mean without noise, from the published weights."""
+    by = weights(found)
+    return sum(by[e * share][0] * level(v) / LEVELS * WIDTH for v, e in zip(values, asked, strict=True)) + LOWER
+
+
+@pytest.mark.parametrize("estimator", ["unified", "adpm", "propdpm"])
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_the_noise_is_one_draw_as_wide_as_the_strictest_person_needs(
+    tmp_path: Path, estimator: str, share: float
+) -> None:
+    table = write(tmp_path / "rows.csv", rows())
+    options = ("--estimator", estimator, "--share", share, "--sd", 40)
+    with Recording(1).as_the_systems() as tape:
+        found = command("release", "mean", table, *BASE, *options, "--ledger", tmp_path / "l")
+    by = weights(found)
+    assert set(by) == {e * share for e in ASKED}
+    assert by[0.0][0] == 0.0  # epsilon 0: no influence at all
+    # The least Laplace scale that covers everybody: max w_i width/epsilon_i.
+    scale = max(w * WIDTH / e for e, (w, _) in by.items() if e > 0)
+    units = scale * 2.0**-40  # the lattice is 2^-40 of the noise or finer
+    added = found["groups"]["trusted"]["mean"] - mean_of(found, share=share)
+    drawn, end = tape.read_from(0, lambda n, rng: noise.discrete_laplace(2**40, n, rng=rng), 1)
+    assert end == len(tape.words)
+    assert added == pytest.approx(float(drawn[0]) * units, rel=1e-6, abs=1e-9)
+    assert added != pytest.approx(float(drawn[0]) * units * 0.9, rel=1e-6, abs=1e-9)
+    for asked, (weight, spent) in by.items():
+        assert spent <= asked
+        if asked:
+            assert spent == pytest.approx(weight * WIDTH / scale, rel=1e-6)
+    assert not found["simulated"]
+    history = Ledger.open(tmp_path / "l").history()
+    assert history[0].people.startswith("trusted")
+    assert history[0].budget.epsilon == share
+    assert [e.budget.epsilon for e in history[1:]] == ([1.0] if estimator == "unified" else [])
+
+
+def test_uni_gives_everybody_one_weight_and_the_noise_of_the_strictest(tmp_path: Path) -> None:
+    asked = tuple(e or 0.125 for e in ASKED)
+    table = write(tmp_path / "rows.csv", rows(asked=asked))
+    with Recording(2).as_the_systems() as tape:
+        found = command("release", "mean", table, *BASE, "--estimator", "uni")
+    drawn, _ = tape.read_from(0, lambda n, rng: noise.discrete_laplace(2**40, n, rng=rng), 1)
+    added = found["groups"]["trusted"]["mean"] - mean_of(found, asked=asked)
+    assert added == pytest.approx(float(drawn[0]) * 2.0**-40 * WIDTH / 8 / 0.125, rel=1e-6)
+
+
+@pytest.mark.parametrize("who", range(len(ASKED)))
+def test_nobody_moves_the_mean_further_than_their_own_epsilon_covers(tmp_path: Path, who: int) -> None:
+    seen = []
+    for other in (0.0, 128.0, -1e308, 1e308, "inf", "-inf", 64.0):
+        values = [*VALUES]
+        values[who] = other  # type: ignore[call-overload]
+        table = write(tmp_path / "rows.csv", rows(values))
+        with Recording(3).as_the_systems():
+            found = command("release", "mean", table, *BASE, "--estimator", "adpm", "--sd", 40)
+        seen.append(found["groups"]["trusted"]["mean"])
+    by = weights(found)
+    scale = max(w * WIDTH / e for e, (w, _) in by.items() if e > 0)
+    # Rounding to steps of 2^-40 of the noise moves a person by at most one of them.
+    assert max(seen) - min(seen) <= (ASKED[who] + 2.0**-38) * scale
+    assert max(seen) - min(seen) == pytest.approx(by[ASKED[who]][0] * WIDTH, rel=1e-9, abs=1e-9)
+    if ASKED[who] == 0:
+        assert max(seen) == min(seen)
+
+
+def test_reports_are_those_of_the_best_randomiser_for_each_own_epsilon(tmp_path: Path) -> None:
+    """People of one epsilon after the other; at 0 the device says nothing, and above 30 it gives what 30 gives."""
+    asked = (2.0, 0.5, 0.5, 0.0, 4.0, 40.0)
+    raw = [{**row, "trust": "local"} for row in rows((1, 64, 127, 99, 32, 64), asked)]
+    with Recording(4).as_the_systems() as tape:
+        command("randomise", write(tmp_path / "raw.csv", raw), *BASE, "--out", tmp_path / "sent.csv")
+    sent = read(tmp_path / "sent.csv")
+    assert all(row["pay"] == "" for row in sent)
+    start = 0
+    for epsilon in sorted(set(asked)):
+        mine = [i for i, e in enumerate(asked) if e == epsilon]
+        told = np.array([(float(sent[i]["report"]) - 64) / 64 for i in mine])
+        if epsilon == 0:
+            assert told.tolist() == [0.0]
+            continue
+        levels = np.array([level(float(raw[i]["pay"])) for i in mine])
+        mechanism = best_randomiser(PureDP(min(epsilon, 30.0)))
+        drawn, start = tape.read_from(start, lambda n, rng, m=mechanism, at=levels: noise.reports(m, at, rng=rng), 0)
+        np.testing.assert_allclose(told, drawn, rtol=0, atol=1e-12)
+    assert start == len(tape.words)
