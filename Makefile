@@ -1,23 +1,28 @@
-# Two commands: `make demo` and `make test`. Both set up everything they need in .venv.
+# Two commands: `make demo` and `make test`. Both set up everything they need in .venv. `make quick` is for in between.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test setup lint site papers bench mutants release-check clean
+.PHONY: demo test quick setup lint site papers bench mutants release-check clean
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/hybridp demo --out out
 
 test: $(VENV)/.stamp-dev
-	$(BIN)/ruff check src lab tests benchmarks docs tools
+	$(BIN)/ruff check conftest.py src lab tests benchmarks docs tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/components.py
 	$(BIN)/pytest -n 2
+
+# Less than a minute on two cores: all but what is marked slow.
+quick: $(VENV)/.stamp-dev
+	$(BIN)/pytest -n 2 -m "not slow"
 
 setup: $(VENV)/.stamp-dev
 
 lint: $(VENV)/.stamp-dev
-	$(BIN)/ruff check --fix src lab tests benchmarks docs tools
+	$(BIN)/ruff check --fix conftest.py src lab tests benchmarks docs tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -226,7 +226,7 @@ def child(path: Path, log: Path, epsilon: float, fail_every: int = 0) -> subproc
 
 
 def test_kill_minus_nine_loses_and_overspends_nothing(tmp_path: Path) -> None:
-    """Ten rounds of three processes that spend, and void every second charge, killed at a random moment."""
+    """Ten rounds of three processes that spend (one voids all charges, one half), killed at a random moment."""
     books = Ledger.create(tmp_path / "a", {"all": PureDP(1000)})
     moments = random.Random(4)
     acknowledged: dict[int, str] = {}
@@ -234,8 +234,8 @@ def test_kill_minus_nine_loses_and_overspends_nothing(tmp_path: Path) -> None:
         logs = [tmp_path / f"{turn}-{i}" for i in range(3)]
         for log in logs:
             log.touch()
-        running = [child(books.path, log, 0.01, fail_every=2) for log in logs]
-        limit = time.monotonic() + 60
+        running = [child(books.path, log, 0.01, fail_every=i) for i, log in enumerate(logs)]
+        limit = time.monotonic() + 600
         while not all(log.stat().st_size for log in logs) and time.monotonic() < limit:
             time.sleep(0.005)
         for process in running:
@@ -261,7 +261,7 @@ def test_processes_racing_for_the_last_budget(tmp_path: Path) -> None:
     books = Ledger.create(tmp_path / "a", {"all": PureDP(1.0)})
     logs = [tmp_path / str(i) for i in range(8)]
     running = [child(books.path, log, 0.03) for log in logs]
-    assert [process.wait(timeout=60) for process in running] == [0] * 8
+    assert [process.wait(timeout=600) for process in running] == [0] * 8
     said = [log.read_text().split("\n") for log in logs]
     assert sum(line.startswith("spent") for lines in said for line in lines) == 33
     assert all(lines[-2] == "refused" for lines in said)
@@ -292,7 +292,7 @@ def test_only_one_of_many_creators_wins(tmp_path: Path) -> None:
     )
     path = tmp_path / "a"
     running = [subprocess.Popen([sys.executable, "-c", script, str(path), str(i + 1)]) for i in range(6)]
-    codes = [process.wait(timeout=60) for process in running]
+    codes = [process.wait(timeout=600) for process in running]
     assert sorted(codes) == [0, 2, 2, 2, 2, 2]
     assert Ledger.open(path).remaining("all").epsilon == codes.index(0) + 1
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
@@ -383,7 +383,7 @@ def test_a_read_only_file_is_refused_before_the_body_runs(ledger: Ledger, tmp_pa
     tmp_path.chmod(0o555)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", READ_ONLY, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", READ_ONLY, str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
         )
     finally:
         tmp_path.chmod(0o755)

@@ -5,9 +5,9 @@ Spark is started once for each process (local[2]), PostgreSQL once; where either
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import shutil
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,18 +28,25 @@ _TYPES = {"VARCHAR": "text", "DOUBLE": "double precision", "BIGINT": "bigint", "
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The URL of a PostgreSQL server whose texts sort by language: collations are a trap of their own."""
-    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    pytest.importorskip("psycopg")
     if server_binary() is None:
-        pytest.skip("PostgreSQL's server programs are not installed")
+        pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
     with postgres(durable=False) as url:
         yield url.replace("postgresql+psycopg://", "postgresql://")
 
 
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that refuses: taken, so that nobody else gets it, and not listened on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])
+
+
 def need_spark() -> None:
-    if importlib.util.find_spec("pyspark") is None:
-        pytest.skip("the extra `spark-local` is not installed")
+    pytest.importorskip("pyspark")
     if shutil.which("java") is None:
-        pytest.skip("Java is not installed, which a local Spark needs")
+        pytest.skip("not installed: Java, which a local Spark needs (apt-get install default-jre-headless)")
 
 
 def write_parquet(path: Path, columns: Columns) -> None:

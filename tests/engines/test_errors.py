@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from hybridp.tables import MeanQuery, Source, mean_totals, open_rows
 SECRET = "4711.25"
 PEOPLE: Columns = {"value": ("DOUBLE", [1.0, 2.0]), "trust": ("VARCHAR", ["trusted", "trusted"])}
 QUERY = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.mark.parametrize(
@@ -52,9 +45,9 @@ def test_a_password_is_not_shown(location: str, shown: str) -> None:
     assert Source(location).shown == shown
 
 
-def test_a_database_that_does_not_answer() -> None:
+def test_a_database_that_does_not_answer(closed_port: int) -> None:
     pytest.importorskip("psycopg")
-    url = f"postgresql://ann:hunter2@127.0.0.1:{free_port()}/people"
+    url = f"postgresql://ann:hunter2@127.0.0.1:{closed_port}/people"
     with pytest.raises(InvalidInput, match="must be a PostgreSQL database that answers") as caught:
         open_rows(url, table="people")
     assert "hunter2" not in str(caught.value)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened, fill_postgres, need_spark, write_parquet
-from tests.engines.test_errors import PEOPLE, QUERY, free_port
+from tests.engines.test_errors import PEOPLE, QUERY
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
@@ -207,8 +207,8 @@ def test_settings_of_a_role_do_not_matter(server: str, connection: Any, monkeypa
 def test_a_server_says_no(server: str, connection: Any) -> None:
     """Too slow, or read-only: not the rows' fault, and not a lost connection."""
     fill_postgres(server, "kept log", LOG)
-    connection.execute("CREATE VIEW slow AS SELECT pg_sleep(20)::text AS trust, 1.0::float8 AS value")
-    with open_rows(f"{server}&options=-c%20statement_timeout%3D200", table="slow") as rows:
+    connection.execute("CREATE VIEW slow AS SELECT pg_sleep(600)::text AS trust, 1.0::float8 AS value")
+    with open_rows(f"{server}&options=-c%20statement_timeout%3D2000", table="slow") as rows:
         refused(lambda: mean_totals(rows, QUERY), "must be allowed to finish: the server cancelled it")
     with open_rows(f"{server}&options=-c%20default_transaction_read_only%3Don", table="kept log") as rows:
         refused(lambda: sample_records(rows, HEAVY, 1, discovery_share=1.0), "must allow temporary tables")
@@ -296,25 +296,25 @@ def _told(*words: str, without: str = "", **environment: str) -> tuple[int, str,
     code = f"import sys\nfor name in {without.split()!r}: sys.modules[name] = None\n"
     command = [sys.executable, "-c", f"{code}from hybridp.cli.app import main; main()", *words]
     found = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
+        command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **environment}
     )
     return found.returncode, found.stdout, found.stderr.strip()
 
 
-def test_another_server_in_the_environment_gets_no_rows(tmp_path: Path) -> None:
+def test_another_server_in_the_environment_gets_no_rows(tmp_path: Path, closed_port: int) -> None:
     need_spark()
     file = tmp_path / "people.csv"
     file.write_text("value,trust\n" + "1,trusted\n" * 40)
     code, out, told = _told("release", "mean", str(file), "--engine", "spark", *MEAN, "--json",
-                            SPARK_REMOTE=f"sc://127.0.0.1:{free_port()}")  # fmt: skip
+                            SPARK_REMOTE=f"sc://127.0.0.1:{closed_port}")  # fmt: skip
     assert (code, told) == (0, "")
     assert '"people": 40' in out
 
 
-def test_a_spark_server_that_does_not_answer_is_not_waited_for() -> None:
+def test_a_spark_server_that_does_not_answer_is_not_waited_for(closed_port: int) -> None:
     """PySpark would try for ten minutes, and once more when the process ends."""
     need_spark()
-    url = f"sc://127.0.0.1:{free_port()}"
+    url = f"sc://127.0.0.1:{closed_port}"
     code, _, told = _told("release", "mean", f"{url}/;token=hunter2", "--table", "people", *MEAN)
     assert (code, told) == (2, f"hybridp: `engine` must be a Spark Connect server that answers. Got {url}.")
 
@@ -387,7 +387,7 @@ def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("engine", ["postgresql", "spark"])
-def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_path: Path) -> None:
+def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_path: Path, closed_port: int) -> None:
     from hybridp import Bounds, MeanStudy, PureDP
     from hybridp.curator.mean import Columns as MeanColumns
     from hybridp.protocols.mean import release_mean
@@ -399,7 +399,7 @@ def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_pat
         where: Any = Source(str(file), "spark")
     else:
         pytest.importorskip("psycopg")
-        where = Source(f"postgresql://127.0.0.1:{free_port()}/people")
+        where = Source(f"postgresql://127.0.0.1:{closed_port}/people")
     ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
     study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
     with pytest.raises(HybridpError):

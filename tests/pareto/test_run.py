@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import SPACE, laplace_epsilon, noisy_utility, single_run, slow_utility, sometimes_fails, toy
+from toys import SPACE, laplace_epsilon, noisy_utility, single_run, sometimes_fails, toy
 
 from hybridp.errors import InvalidInput
 from hybridp.pareto import Measure, Problem, Store, dpareto, grid_search, observed_hypervolume, random_search
@@ -86,20 +86,21 @@ def test_a_crashed_run_resumes(tmp_path):
 def test_two_processes_share_a_run(tmp_path):
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from toys import toy, slow_utility\n"
+        "from toys import toy, shared_utility\n"
         "from hybridp.pareto import Store, random_search\n"
-        "problem = toy(slow_utility)\n"
+        "problem = toy(shared_utility)\n"
         "with Store.open(sys.argv[2], problem) as store: random_search(problem, n=60, seed=3, store=store)\n"
     )
     path = tmp_path / "run.db"
     command = [sys.executable, "-c", script, str(HERE), str(path)]
-    workers = [subprocess.Popen(command) for _ in range(2)]
-    assert [w.wait(timeout=60) for w in workers] == [0, 0]
+    (tmp_path / "meet").mkdir()
+    workers = [subprocess.Popen(command, env={**os.environ, "TOY_MEET": str(tmp_path / "meet")}) for _ in range(2)]
+    assert [w.wait(timeout=600) for w in workers] == [0, 0]
     rows = sqlite3.connect(path).execute("SELECT owner, count(*) FROM evaluations GROUP BY owner").fetchall()
     assert sum(n for _, n in rows) == 60
     assert len(rows) == 2
     with Store.read(path) as store:
-        alone = random_search(toy(slow_utility), n=60, seed=3)
+        alone = random_search(toy(), n=60, seed=3)
         assert [e.values for e in store.evaluations()] == [e.values for e in alone.evaluations]
 
 
@@ -155,7 +156,7 @@ def test_a_foreign_file_is_refused_and_kept(tmp_path, content):
 def test_batches_in_parallel_fill_every_slot_once():
     told = []
     found = dpareto(
-        toy(slow_utility), init=6, steps=6, batch=3, jobs=2, backend="threading", seed=1,
+        toy(), init=6, steps=6, batch=3, jobs=2, backend="threading", seed=1,
         progress=lambda done, total, volume, last: told.append((done, total, volume)),
     )  # fmt: skip
     assert len(found.evaluations) == 12

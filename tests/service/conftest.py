@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the extra `service` is not installed")
+pytest.importorskip("fastapi")
 
 from fastapi import FastAPI
 from sqlalchemy import create_engine, text
@@ -24,9 +24,9 @@ from hybridp.service.throwaway import postgres, server_binary
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    pytest.importorskip("psycopg")
     if server_binary() is None:
-        pytest.skip("no PostgreSQL server is installed (initdb not found)")
+        pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
     with postgres(durable=False) as url:
         yield url
 

@@ -16,8 +16,8 @@ from hybridp.randomness import seeded
 
 from . import live
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: no browser tests")
-pytestmark = pytest.mark.skipif(live.CHROMIUM is None, reason="Chromium is not installed: no browser tests")
+playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.skipif(live.CHROMIUM is None, reason="not installed: Chromium (apt-get install chromium)")
 
 PHONE = {"width": 360, "height": 740}
 HEAVY = {"kind": "heavy-hitters", "epsilon": 4.0, "delta": 1e-3, "head": 5}

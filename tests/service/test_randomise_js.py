@@ -24,7 +24,7 @@ NODE = shutil.which("node")
 REJECT = 1e-6
 DRAWS = 60_000
 
-needs_node = pytest.mark.skipif(NODE is None, reason="Node is not installed: the browser's module cannot run here")
+needs_node = pytest.mark.skipif(NODE is None, reason="not installed: Node (apt-get install nodejs)")
 
 
 def load_maker() -> Any:
@@ -47,7 +47,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
     def run(*arguments: str, stdin: str = "") -> Any:
         command = [str(NODE), str(HERE / "module_checks.mjs"), str(copy), *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

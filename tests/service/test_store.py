@@ -179,7 +179,7 @@ def test_uploads_from_many_tasks_share_commits(service: Service, mean_plan: Make
     """The writer is kept busy until all of them wait, so that how many commits they share is not a matter of speed."""
     study = studies.create_study(service, mean_plan())["id"]
     arrived = threading.Event()
-    busy = threading.Thread(target=lambda: service.writer.change(lambda _: arrived.wait(30)))
+    busy = threading.Thread(target=lambda: service.writer.change(lambda _: arrived.wait(600)))
 
     async def release() -> list[dict[str, Any]]:
         while service.writer.waiting < 300:

@@ -98,7 +98,7 @@ def test_a_killed_run_goes_on_where_it_stopped(made: Any, tmp_path: Path) -> Non
         run_figure(made_up_figures.FIGURES[0], folder={str(out)!r})
     """
     environment = {**os.environ, "MADE_UP_KILL": "5"}
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, timeout=50, check=False)
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, timeout=600, check=False)
     assert ended.returncode == -signal.SIGKILL
     assert [line["rows"][0]["x"] for line in lines(out / "squares.jsonl")] == [1, 2, 3, 4]
     done = run_figure(made.FIGURES[0], folder=out)

@@ -1,0 +1,70 @@
+"""What every test shares: one thread each, and a last word on what could not be tested here.
+
+What needs a program or a package that is missing is skipped: a file that cannot be imported by itself, a test with a
+reason that begins with "not installed:". The run names all of it at its end, with how to get it, and fails where
+`CI=true`: there, nothing may be missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No test is about time: beside other work everything may be slow.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+# The tests run in as many processes as there are cores; threads of their own would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """A file that imports a package of an extra which is not installed is skipped, and named at the end."""
+    report = yield
+    error = report.call.excinfo.value if report.call.excinfo else None
+    while error is not None and not isinstance(error, ModuleNotFoundError):
+        error = error.__cause__
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if report.failed and package not in ("", "hybridp", "tests"):
+        for name, module in list(sys.modules.items()):  # half of it may be there
+            if getattr(module, "__file__", None) == str(collector.path):
+                del sys.modules[name]
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 1, f"Skipped: could not import '{package}'")
+    return report
+
+
+def _not_tested(config: pytest.Config) -> Counter[str]:
+    """What was missing, and how many tests, or whole files, were skipped for it."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = [] if reporter is None else reporter.stats.get("skipped", [])
+    reasons = {(report.nodeid, report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)}
+    found: Counter[str] = Counter()
+    for _, reason in reasons:
+        missing = re.match(r"Skipped: (?:not installed: (.*)|could not import ('[\w.]+'))", reason, re.DOTALL)
+        if missing:
+            found[missing[1] or f"the Python package {missing[2]} (pip install -e '.[dev]')"] += 1
+    return found
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if os.environ.get("CI") == "true" and session.exitstatus == pytest.ExitCode.OK and _not_tested(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    missing = _not_tested(config)
+    if missing:
+        failed = os.environ.get("CI") == "true"
+        terminalreporter.section("FAILED: CI=true, and not everything was tested" if failed else "not tested here")
+        for what, count in sorted(missing.items()):
+            terminalreporter.line(f"{count:5} skipped without {what}", red=failed, yellow=not failed)

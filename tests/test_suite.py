@@ -1,0 +1,132 @@
+"""The suite itself: what is missing is installed where it may be, named at the end, and a failure where CI=true."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = {
+    "test_fine.py": (
+        "import pytest\ndef test_it(): pass\n@pytest.mark.skip(reason='not today')\ndef test_other(): pass\n"
+    ),
+    "test_program.py": (
+        "import pytest\n@pytest.mark.parametrize('i', range(3))\n"
+        "def test_it(i): pytest.skip('not installed: PostgreSQL (apt-get install postgresql)')\n"
+    ),
+    "test_package.py": "import not_a_package.of_ours\ndef test_it(): pass\n",
+    "test_broken.py": "import hybridp.nothing\ndef test_it(): pass\n",
+}
+
+
+def suite(folder: Path, *names: str, ci: str = "", options: tuple[str, ...] = ("-n", "0")) -> tuple[int, str]:
+    """Exit code and output of a run of these files under the suite's conftest."""
+    (folder / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    for name in names:
+        (folder / name).write_text(FILES[name])
+    call = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *options, *names]
+    ended = subprocess.run(
+        call, cwd=folder, env=os.environ | {"CI": ci}, capture_output=True, text=True, check=False
+    )
+    return ended.returncode, ended.stdout
+
+
+@pytest.mark.parametrize("options", [("-n", "0"), ("-n", "2")], ids=["one process", "two"])
+def test_what_is_missing_is_named_at_the_end(tmp_path: Path, options: tuple[str, ...]) -> None:
+    code, said = suite(tmp_path, "test_fine.py", "test_program.py", "test_package.py", options=options)
+    end = said[said.index("not tested here") :]
+    assert "3 skipped without PostgreSQL (apt-get install postgresql)" in end
+    assert "1 skipped without the Python package 'not_a_package'" in end
+    assert "today" not in end  # a test that is skipped on purpose is not missing anything
+    assert "1 passed, 5 skipped" in end
+    assert code == 0
+
+
+@pytest.mark.parametrize("name", ["test_program.py", "test_package.py"])
+def test_nothing_may_be_missing_where_ci_is_true(tmp_path: Path, name: str) -> None:
+    code, said = suite(tmp_path, "test_fine.py", name, ci="true")
+    assert code == 1
+    assert "FAILED: CI=true, and not everything was tested" in said
+
+
+def test_a_whole_run_has_no_last_word(tmp_path: Path) -> None:
+    code, said = suite(tmp_path, "test_fine.py", ci="true")
+    assert code == 0
+    assert "tested" not in said
+
+
+def test_a_fault_of_our_own_is_no_missing_package(tmp_path: Path) -> None:
+    code, said = suite(tmp_path, "test_broken.py")
+    assert code == 2
+    assert "hybridp.nothing" in said
+
+
+# --- components -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def components() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("components", ROOT / "tools" / "components.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["components"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def program(folder: Path, name: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("#!/bin/sh\n")
+    (folder / name).chmod(0o755)
+
+
+def test_the_hints_of_skipped_tests_name_the_packages_that_are_installed(components: ModuleType) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/*/*.py"))
+    hints = set(re.findall(r"not installed: [^\"]*apt-get install ([\w-]+)\)", text))
+    assert hints == {c.package for c in components.COMPONENTS}
+
+
+def test_packages_are_installed_one_by_one_where_together_fails(
+    components: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    missing = [components.Component(n, f"{n}-package", (n,)) for n in ("one", "two", "three")]
+    asked: list[list[str]] = []
+
+    def call(command: list[str]) -> int:
+        """A machine that knows two of the three packages."""
+        asked.append(command)
+        wanted = [word.removesuffix("-package") for word in command if word.endswith("-package")]
+        if "two" in wanted:
+            return 100
+        for name in wanted:
+            program(tmp_path / "bin", name)
+        return 0
+
+    assert [c.name for c in components.install(missing, call)] == ["two"]
+    assert [c.name for c in missing if c.found()] == ["one", "three"]
+    assert asked[0][-1] == "update"
+    assert all(command[0] == "apt-get" for command in asked)
+
+
+def test_without_apt_the_run_goes_on_and_says_how(tmp_path: Path) -> None:
+    """Every program but one is there; apt-get is not."""
+    (tmp_path / "bin").mkdir()
+    for name in ("initdb", "java", "chromium"):
+        program(tmp_path / "bin", name)
+    call = [sys.executable, str(ROOT / "tools" / "components.py")]
+    environment = os.environ | {"PATH": str(tmp_path / "bin")}
+    ended = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0
+    assert ended.stderr == "Not installed: Node. On Debian: sudo apt-get install nodejs\n"
+    program(tmp_path / "bin", "node")
+    ended = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
