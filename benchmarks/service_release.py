@@ -40,7 +40,8 @@ def fill(database: str, key_file: Path, reports: int, trusted: float) -> str:
     name = str(studies.create_study(service, PLAN)["id"])
     view = service.view(name)
     study, now = view.study.number, int(time.time()) // 3600 * 3600
-    assert view.cipher is not None
+    cipher = view.cipher
+    assert cipher is not None
     local = reports - int(reports * trusted)
     with writing(service.engine) as db:
         made = _POSTGRES if db.dialect.name == "postgresql" else _SQLITE
@@ -55,8 +56,8 @@ def fill(database: str, key_file: Path, reports: int, trusted: float) -> str:
         rows = []
         for _ in range(min(4000, reports - local - start)):
             raw = os.urandom(16)
-            rows.append(Packed(raw, now, TRUSTED, None, view.cipher.seal(NUMBER.pack(40.0), raw), None))
-        store.commit([Batch(study, 1, 3600, None, rows)])
+            rows.append(Packed(raw, now, TRUSTED, None, cipher.seal(NUMBER.pack(40.0), raw), None, ""))
+        store.commit([Batch(study, 1, 3600, rows)])
     store.drop()
     studies.close_study(service, name)
     service.close()
@@ -65,13 +66,13 @@ def fill(database: str, key_file: Path, reports: int, trusted: float) -> str:
 
 _SQLITE = """
 WITH RECURSIVE number(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM number WHERE i + 1 < {n})
-INSERT INTO reports (study, seq, id, at, grp, epsilon, body)
-SELECT {study}, i, randomblob(16), {now} - 3600 * (abs(random()) % 720), 0, NULL, CAST(randomblob(4) || x'01' AS BLOB)
+INSERT INTO reports (study, id, at, grp, epsilon, body)
+SELECT {study}, randomblob(16), {now} - 3600 * (abs(random()) % 720), 0, NULL, CAST(randomblob(4) || x'01' AS BLOB)
 FROM number
 """
 _POSTGRES = """
-INSERT INTO reports (study, seq, id, at, grp, epsilon, body)
-SELECT {study}, i, uuid_send(gen_random_uuid()), {now} - 3600 * floor(random() * 720)::bigint, 0, NULL,
+INSERT INTO reports (study, id, at, grp, epsilon, body)
+SELECT {study}, uuid_send(gen_random_uuid()), {now} - 3600 * floor(random() * 720)::bigint, 0, NULL,
        int4send((random() * 2000000000)::int) || decode('01', 'hex')
 FROM generate_series(0, {n} - 1) AS i
 """

@@ -175,8 +175,8 @@ def bare(database: str, seconds: float) -> float:
     stored = 0
     began = time.perf_counter()
     while time.perf_counter() < began + seconds:
-        rows = [Packed(os.urandom(16), hour, LOCAL, None, BIT.pack(5, 1), None) for _ in range(64)]
-        store.commit([Batch(999, 1, 3600, None, [row]) for row in rows])
+        rows = [Packed(os.urandom(16), hour, LOCAL, None, BIT.pack(5, 1), None, "") for _ in range(64)]
+        store.commit([Batch(999, 1, 3600, [row]) for row in rows])
         stored += 64
     spent = time.perf_counter() - began
     store.drop()

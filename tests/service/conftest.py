@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +111,59 @@ def report() -> Callable[..., dict[str, Any]]:
         return found | more
 
     return make
+
+
+# --- a server in a process of its own ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Running:
+    """`hybridp serve`, started as anyone would start it."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait(30)
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start_server(database: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts `hybridp serve` on the test's database and key file, as often as asked; `before` is run in its process."""
+    started: list[Running] = []
+
+    def start(before: str = "", **environment: str) -> Running:
+        import os
+
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        code = f"{before}\nfrom hybridp.cli.serve import serve\nserve()"
+        where = ["--database", database, "--key-file", str(tmp_path / "hybridp.key"), "--port", str(port)]
+        log = tmp_path / f"server-{len(started)}.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, *where, "--rate", "0"], stderr=file, stdout=file,
+                env={**os.environ, **environment},
+            )  # fmt: skip
+        here = Running(f"http://127.0.0.1:{port}", process, log)
+        started.append(here)
+        while True:
+            assert process.poll() is None, log.read_text()
+            try:
+                with urllib.request.urlopen(f"{here.url}/healthz", timeout=30):
+                    return here
+            except OSError:
+                time.sleep(0.05)
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.terminate()
+            one.process.wait(30)

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from hybridp.service.keys import load_or_make
 from hybridp.service.schema import connect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,17 +32,17 @@ def test_killed_at_any_moment_nothing_is_lost_or_spent_twice(kill: ModuleType, d
     assert found.broken == 0, found
     assert found["acknowledged reports"] > 12
     # A control: the audit sees a lost report, a charge without a release and a changed release.
-    engine = connect(database)
+    engine, keys = connect(database), load_or_make(tmp_path / "kill.key")
     for damage in (
         "DELETE FROM reports WHERE study = 1",
         "UPDATE accounts SET epsilon_spent = epsilon_spent + 1 WHERE study = 1",
         "INSERT INTO charges (study, people, epsilon, delta, mechanism, purpose, noise, at) "
         "VALUES (2, 'trusted', 1, 0, 'm', 'p', 'null', 0)",
     ):
-        before = kill.audit(engine, acks, told).broken
+        before = kill.audit(engine, keys, acks, told).broken
         with engine.begin() as db:
             db.exec_driver_sql(damage)
-        assert kill.audit(engine, acks, told).broken > before, damage
+        assert kill.audit(engine, keys, acks, told).broken > before, damage
     engine.dispose()
 
 

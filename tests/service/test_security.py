@@ -215,6 +215,7 @@ def test_a_deleted_key_is_in_no_file(web: TestClient, tmp_path: Path, mean_plan:
     assert holding() != []  # it can be found while it is there
     studies.close_study(service, study)
     studies.release_study(service, study)
+    assert service.sweeper.wait(60)
     assert holding() == []
 
 

@@ -122,6 +122,7 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
         from hybridp.service.studies import open_phase_two
 
         found = open_phase_two(service, study, key)
+        _finish(service)
     if as_json:
         emit(found)
     else:
@@ -139,6 +140,7 @@ def release(study: str, key: str, database: str | None, key_file: Path | None, a
         from hybridp.service.studies import release_study
 
         found = release_study(service, study, key)
+        _finish(service)
     if as_json:
         emit(found)
         return
@@ -157,6 +159,12 @@ def release(study: str, key: str, database: str | None, key_file: Path | None, a
                 for q in found["queries"][:30]]  # fmt: skip
         table(found["title"], ("record", "share", "low", "high"), rows)
         _promises(found["privacy"])
+
+
+def _finish(service: Service) -> None:
+    """A command ends when what it deleted is gone from the files too, if nobody holds that up."""
+    if not service.sweeper.wait(60):
+        note("The values' key is deleted. Their rows are removed when a server runs, or at the next command.")
 
 
 def _promises(receipt: dict[str, Any]) -> None:

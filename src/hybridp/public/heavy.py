@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -27,11 +29,31 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 
-__all__ = ["Discovery", "HeadList", "Record", "TwoStage", "counting_noise", "discovery", "two_stage"]
+__all__ = ["TEXT_RULE", "Discovery", "HeadList", "Record", "TwoStage", "counting_noise", "discovery", "normalised",
+           "two_stage"]  # fmt: skip
 
 Record = tuple[str | None, ...]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+TEXT_RULE = (
+    "Unicode NFKC; lower case, upper case and lower case again, which makes spellings equal that differ in case only; "
+    "NFKC; every run of spaces and control characters becomes one space, and none is left at either end"
+)
+"""The public rule by which two texts count as the same."""
+
+_SPACES = re.compile("[\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+
+
+def normalised(text: str) -> str:
+    """A text by `TEXT_RULE`. A browser has the same functions (it has no case folding) and gets the same result.
+
+    >>> normalised("  Straße\\t 7 "), normalised("STRASSE 7"), normalised("Ｗeather")
+    ('strasse 7', 'strasse 7', 'weather')
+    """
+    folded = unicodedata.normalize("NFKC", text).lower().upper().lower()
+    return _SPACES.sub(" ", unicodedata.normalize("NFKC", folded)).strip(" ")
 
 
 @dataclass(frozen=True)

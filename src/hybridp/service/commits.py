@@ -124,10 +124,10 @@ def _gathered(batches: Iterable[Batch]) -> tuple[list[Packed] | None, Bins]:
 
 
 def _plain_sqlite(raw: Any, study: int, phase: int, rows: list[Packed], bins: Bins) -> None:
-    state, now, taken = raw.execute("SELECT state, phase, taken FROM progress WHERE study = ?", (study,)).fetchone()
+    state, now = raw.execute("SELECT state, phase FROM progress WHERE study = ?", (study,)).fetchone()
     if state != "open" or now != phase:
         raise _Unusual
-    insert_sqlite(raw, study, taken, rows, 0, bins)
+    insert_sqlite(raw, study, rows, 0, bins)
 
 
 # --- PostgreSQL -------------------------------------------------------------------------------------------------------
@@ -140,19 +140,19 @@ _TYPES = (23, 21, 1001, 1016, 1005, 1022, 1001, 20, 1016, 1005, 1016)
 # what it did. An id that is there, or that comes twice, breaks the unique key and undoes all of it.
 _SQL = b"""
 WITH here AS MATERIALIZED (
-    SELECT taken FROM progress WHERE study = $1 AND state = 'open' AND phase = $2 FOR UPDATE
+    SELECT study FROM progress WHERE study = $1 AND state = 'open' AND phase = $2 FOR UPDATE
 ), stored AS (
-    INSERT INTO reports (study, seq, id, at, grp, epsilon, body)
-    SELECT $1, here.taken + given.place - 1, given.id, given.at, given.grp, given.epsilon, given.body
+    INSERT INTO reports (study, id, at, grp, epsilon, body)
+    SELECT $1, given.id, given.at, given.grp, given.epsilon, given.body
     FROM here, unnest($3::bytea[], $4::bigint[], $5::smallint[], $6::float8[], $7::bytea[])
-        WITH ORDINALITY AS given (id, at, grp, epsilon, body, place)
+        AS given (id, at, grp, epsilon, body)
 ), counted AS (
     INSERT INTO participation (study, start, grp, people)
     SELECT $1, given.start, given.grp, given.people
     FROM here, unnest($9::bigint[], $10::smallint[], $11::bigint[]) AS given (start, grp, people)
     ON CONFLICT (study, start, grp) DO UPDATE SET people = participation.people + excluded.people
 )
-UPDATE progress SET taken = progress.taken + $8 FROM here WHERE study = $1
+UPDATE progress SET taken = progress.taken + $8 FROM here WHERE progress.study = here.study
 """
 _HEAD, _LONG, _SHORT, _REAL = struct.Struct(">iiIii"), struct.Struct(">iq"), struct.Struct(">ih"), struct.Struct(">id")
 _LENGTH = struct.Struct(">i")
@@ -175,7 +175,8 @@ def _prepare(raw: Any) -> None:
 def _plain_postgres(raw: Any, study: int, phase: int, rows: list[Packed], bins: Bins) -> bool:
     from psycopg import pq
 
-    ids, ats, groups, epsilons, bodies, _ = zip(*rows, strict=True)
+    rows.sort()  # by the rows' names: within a commit nothing tells who came first
+    ids, ats, groups, epsilons, bodies, _, _ = zip(*rows, strict=True)
     values = [
         _LENGTH.pack(study),
         struct.pack(">h", phase),

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, select
 
 from hybridp.protocols.heavy import Invitation
 from hybridp.randomness import Randomness, secure
+from hybridp.service.deletion import Sweeper
 from hybridp.service.keys import RowCipher
 from hybridp.service.limits import Gate
 from hybridp.service.metrics import Metrics
@@ -21,7 +22,7 @@ from hybridp.service.problems import NoSuchStudy
 from hybridp.service.reports import Checker
 from hybridp.service.schema import connect, prepare, progress, releases, studies, study_keys
 from hybridp.service.settings import Settings
-from hybridp.service.store import reading, sweep
+from hybridp.service.store import reading
 from hybridp.service.tasks import phase_two
 from hybridp.service.writer import Writer
 
@@ -49,6 +50,7 @@ class View:
     state: str
     phase: int
     head: Invitation | None
+    raw: str
     cipher: RowCipher | None
     checker: Checker
 
@@ -79,9 +81,10 @@ class Service:
         self._releasing: dict[int, threading.Lock] = {}
         self._lock = threading.Lock()
         self._renewing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hybridp-view")
-        self._finish_sweeps()
+        self.sweeper = Sweeper(self.engine, self.writer)
 
     def close(self) -> None:
+        self.sweeper.close()
         self._renewing.shutdown(cancel_futures=True)
         self.writer.close()
         self.engine.dispose()
@@ -140,15 +143,16 @@ class Service:
         study = self.study(study_id)
         before = self._views.get(study_id)
         with reading(self.engine) as db:
-            row = db.execute(select(progress.c.state, progress.c.phase).where(progress.c.study == study.number)).one()
-            same = before is not None and (before[1].state, before[1].phase) == (row.state, row.phase)
-            view = before[1] if before is not None and same else self._view(db, study, row.state, row.phase)
+            wanted = select(progress.c.state, progress.c.phase, progress.c.raw)
+            now = db.execute(wanted.where(progress.c.study == study.number)).one()
+            same = before is not None and (before[1].state, before[1].phase, before[1].raw) == tuple(now)
+            view = before[1] if before is not None and same else self._view(db, study, *now)
         if len(self._views) >= 10_000:
             self._views.clear()
         self._views[study_id] = (time.monotonic(), view)
         return view
 
-    def _view(self, db: Connection, study: Study, state: str, phase: int) -> View:
+    def _view(self, db: Connection, study: Study, state: str, phase: int, raw: str) -> View:
         head = None
         if isinstance(study.plan, HeavyPlan) and phase == 2:
             found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
@@ -156,7 +160,7 @@ class Service:
         cipher = self.cipher(db, study)
         skew = self.settings.limits.clock_skew
         checker = Checker(study.plan, phase, head, cipher, since=study.created, clock_skew=skew)
-        return View(study, state, phase, head, cipher, checker)
+        return View(study, state, phase, head, raw, cipher, checker)
 
     def cipher(self, db: Connection, study: Study) -> RowCipher | None:
         """The study's own cipher; None when its raw values were deleted."""
@@ -166,19 +170,3 @@ class Service:
     def forget(self, study: Study) -> None:
         """Read the study's phase, and its key, from the database at the next request."""
         self._views.pop(study.id, None)
-
-    # --- deleting -----------------------------------------------------------------------------------------------------
-
-    def sweep(self, number: int) -> None:
-        """Remove the rows of values whose key is gone, a few at a time, so that uploads go on."""
-        first: int | None = 0
-        while first is not None:
-            here = first
-            first = self.write(lambda db, at=here: sweep(db, number, at))  # type: ignore[misc]
-        self.writer.empty_log()
-
-    def _finish_sweeps(self) -> None:
-        with reading(self.engine) as db:
-            left = db.execute(select(progress.c.study).where(progress.c.raw == "deleting")).scalars().all()
-        for number in left:
-            self.sweep(int(number))

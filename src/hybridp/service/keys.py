@@ -92,34 +92,41 @@ class KeyRing:
 
 
 class RowCipher:
-    """Seals the values of one study. The study and the report's id are authenticated: rows cannot be swapped.
+    """Names and seals the rows of one study, all by its data key: without it nothing can be compared or read.
 
-    A random 96-bit nonce for each row keeps one data key safe for 2^32 rows (NIST SP 800-38D, 8.3).
+    A row is named by a keyed hash of the report's id, so that whoever has the database, but not the key, cannot send a
+    report again, nor tell whose it is. Study and row are authenticated with the value: rows cannot be swapped. A random
+    96-bit nonce for each row keeps one data key safe for 2^32 rows (NIST SP 800-38D, 8.3).
     """
 
-    __slots__ = ("_aead", "_choose", "_study")
+    __slots__ = ("_aead", "_choose", "_row", "_study")
 
     def __init__(self, data_key: bytes, study: int) -> None:
         self._aead = AESGCM(data_key)
         self._choose = hashlib.blake2b(data_key, digest_size=32, person=b"choose record").digest()
+        self._row = hashlib.blake2b(data_key, digest_size=32, person=b"row of report").digest()
         self._study = study.to_bytes(8, "big")
 
-    def seal(self, value: bytes, report_id: bytes) -> bytes:
-        nonce = os.urandom(_NONCE)
-        return nonce + self._aead.encrypt(nonce, value, self._study + report_id)
+    def row(self, report_id: bytes) -> bytes:
+        """Under which name a report is stored: the same when it comes again."""
+        return hashlib.blake2b(report_id, key=self._row, digest_size=16).digest()
 
-    def unseal(self, sealed: bytes, report_id: bytes) -> bytes:
+    def seal(self, value: bytes, row: bytes) -> bytes:
+        nonce = os.urandom(_NONCE)
+        return nonce + self._aead.encrypt(nonce, value, self._study + row)
+
+    def unseal(self, sealed: bytes, row: bytes) -> bytes:
         try:
-            return self._aead.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._study + report_id)
+            return self._aead.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._study + row)
         except InvalidTag:
             raise KeyProblem("A stored value cannot be opened: it was altered, or the key is another one.") from None
 
-    def choice(self, report_id: bytes, among: int) -> int:
+    def choice(self, row: bytes, among: int) -> int:
         """A number below `among` that the sender cannot foresee and that is the same when the report comes again.
 
         256 bits reduced: the bias is below 2^-200.
         """
-        drawn = hashlib.blake2b(report_id, key=self._choose, digest_size=32).digest()
+        drawn = hashlib.blake2b(row, key=self._choose, digest_size=32).digest()
         return int.from_bytes(drawn, "big") % among
 
 

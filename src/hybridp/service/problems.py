@@ -26,7 +26,7 @@ STATUS = {
     "wrong-phase": 409, "raw-deleted": 409, "no-release": 404, "key-reused": 409,
     # about one report
     "bad-id": 422, "bad-time": 422, "bad-payload": 422, "bad-epsilon": 422, "out-of-range": 422, "wrong-group": 422,
-    "token-needed": 401, "token-unknown": 403, "token-used": 409, "id-conflict": 409,
+    "token-needed": 401, "token-unknown": 403, "token-used": 409,
 }  # fmt: skip
 """The HTTP status of every code; within a list of failures it says what the report alone would have got."""
 

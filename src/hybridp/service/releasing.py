@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
@@ -35,13 +34,15 @@ from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon,
 from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
 from hybridp.randomness import Randomness
 from hybridp.service.core import Service, Study
+from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import EPSILON as EPSILON_UNITS
 from hybridp.service.ledger import balances, release_once, stored, units
 from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, VectorPlan
 from hybridp.service.problems import Refused
+from hybridp.service.reports import unpacked_record
 from hybridp.service.schema import LOCAL, TRUSTED, progress, releases
-from hybridp.service.store import counts, reading, shred, snapshot, stream
+from hybridp.service.store import counts, reading, snapshot, stream
 from hybridp.service.tasks import opt_in_document, opt_in_of, phase_two
 from hybridp.service.vectors import unpacked
 
@@ -166,9 +167,9 @@ def _commit(
                 raise Refused("still-open", "Reports came in while the batch was read: ask again.")
             final = {"state": "released"} if kind == "final" else {"phase": 2}
             db.execute(progress.update().where(progress.c.study == study.number).values(**final))
-            raw = db.execute(select(progress.c.raw).where(progress.c.study == study.number)).scalar_one()
-            if study.plan.delete_raw_after_release and raw == "kept" and _last(db, study):
-                shred(db, study.number)
+            if study.plan.delete_raw_after_release and _last(db, study):
+                # The reports of a second phase are stored under a key of their own.
+                shred(db, study.number, service.settings.keys.new_data_key()[1] if kind == "discovery" else None)
         return document, new
 
     document, new = service.write(run)
@@ -177,7 +178,7 @@ def _commit(
     with reading(service.engine) as db:
         raw = db.execute(select(progress.c.raw).where(progress.c.study == study.number)).scalar_one()
     if raw == "deleting":
-        service.sweep(study.number)
+        service.sweeper.add(study.number)
     return document
 
 
@@ -365,7 +366,7 @@ def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher
     for rows in stream(db, study.number, TRUSTED):
         counting = (rng.words(len(rows)) >= limit).tolist()
         for row, half in zip(rows, counting, strict=True):
-            record = tuple(msgspec.json.decode(cipher.unseal(bytes(row[2]), bytes(row[0])), type=list[str]))
+            record = unpacked_record(cipher.unseal(bytes(row[2]), bytes(row[0])))
             halves[half][record] += 1
     records = list(halves[0])
     among = np.array([halves[0][r] for r in records], dtype=np.int64)

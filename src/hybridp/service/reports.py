@@ -20,6 +20,7 @@ import msgspec
 from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import Invitation
 from hybridp.public.budgets import PureDP
+from hybridp.public.heavy import normalised
 from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.service import vectors
@@ -28,7 +29,8 @@ from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, V
 from hybridp.service.problems import STATUS, Refused
 from hybridp.service.schema import LOCAL, TRUSTED
 
-__all__ = ["BIT", "NUMBER", "PAYLOADS", "SLOT", "Checker", "Failure", "Packed", "Report", "Upload", "parse_upload"]
+__all__ = ["BIT", "NUMBER", "PAYLOADS", "SLOT", "Checker", "Failure", "Packed", "Report", "Upload", "packed_record",
+           "parse_upload", "unpacked_record"]  # fmt: skip
 
 BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
 """How local reports lie in the store: a dithered bit (threshold, above), a number, a slot of the head list."""
@@ -136,14 +138,15 @@ def parse_upload(body: bytes, most: int) -> list[Report]:
 
 
 class Packed(NamedTuple):
-    """A report as the store takes it."""
+    """A report as the store takes it, under the name of its row; `sent` is the id as it came, for an answer only."""
 
-    id: bytes
+    row: bytes
     at: int
     group: int
     epsilon: float | None
     body: bytes
     token: bytes | None
+    sent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +208,17 @@ class Checker:
     def check(self, report: Report, now: int) -> Packed | Failure:
         try:
             raw = report_id(report.id)
+            if self._cipher is None:
+                raise _Bad("closed", "The study takes no more reports.")
+            row = self._cipher.row(raw)
             self._check_time(report.time, now)
             epsilon = self._epsilon(report.epsilon)
             group = TRUSTED if report.group == "trusted" else LOCAL
             packer = self._packers.get((group, epsilon))
             if packer is None:
                 raise _Bad("wrong-phase", f"The study does not take {report.group} reports in this phase.")
-            return Packed(raw, report.time, group, epsilon, packer(raw, report.payload), self._token(report.token))
+            token = self._token(report.token)
+            return Packed(row, report.time, group, epsilon, packer(row, report.payload), token, report.id)
         except _Bad as bad:
             return Failure(report.id, bad.code, bad.detail)
 
@@ -258,13 +265,12 @@ class Checker:
                 steps = {1: {(TRUSTED, None): self._record}, 2: {(LOCAL, None): self._slot}}
                 return steps.get(self.phase, {})
 
-    def _seal(self, value: bytes, raw: bytes) -> bytes:
-        if self._cipher is None:
-            raise _Bad("closed", "The study takes no more values.")
-        return self._cipher.seal(value, raw)
+    def _seal(self, value: bytes, row: bytes) -> bytes:
+        assert self._cipher is not None
+        return self._cipher.seal(value, row)
 
-    def _value(self, raw: bytes, payload: msgspec.Raw) -> bytes:
-        return self._seal(NUMBER.pack(_decoded(Value, payload).value), raw)
+    def _value(self, row: bytes, payload: msgspec.Raw) -> bytes:
+        return self._seal(NUMBER.pack(_decoded(Value, payload).value), row)
 
     def _report_of(self, randomiser: Randomiser) -> Pack:
         if isinstance(randomiser, DitheredBit):
@@ -273,7 +279,7 @@ class Checker:
         bounds = self.plan.study.bounds
         reach = bounds.half * randomiser.bound * (1 + 1e-9)
 
-        def number(raw: bytes, payload: msgspec.Raw) -> bytes:
+        def number(row: bytes, payload: msgspec.Raw) -> bytes:
             report: float = _decoded(NumberReport, payload).report
             if not abs(report - bounds.centre) <= reach:
                 raise _Bad("out-of-range", _FAR)
@@ -281,18 +287,18 @@ class Checker:
 
         return number
 
-    def _values(self, raw: bytes, payload: msgspec.Raw) -> bytes:
+    def _values(self, row: bytes, payload: msgspec.Raw) -> bytes:
         assert isinstance(self.plan, VectorPlan)
         values: list[float] = _decoded(Values, payload).values
         if len(values) != len(self.plan.columns) or not all(map(math.isfinite, values)):
             raise _Bad("bad-payload", f"The values must be {len(self.plan.columns)} finite numbers.")
-        return self._seal(struct.pack(f"<{len(values)}d", *values), raw)
+        return self._seal(struct.pack(f"<{len(values)}d", *values), row)
 
     def _vector_of(self, plan: VectorPlan) -> Pack:
         invite = plan.invite
         some = isinstance(invite.reports, ScalarReports)
 
-        def vector(raw: bytes, payload: msgspec.Raw) -> bytes:
+        def vector(row: bytes, payload: msgspec.Raw) -> bytes:
             try:
                 if not some:
                     return vectors.direction(invite, _decoded(DirectionReport, payload).report)
@@ -306,29 +312,54 @@ class Checker:
 
         return vector
 
-    def _record(self, raw: bytes, payload: msgspec.Raw) -> bytes:
+    def _record(self, row: bytes, payload: msgspec.Raw) -> bytes:
         assert isinstance(self.plan, HeavyPlan)
         given: list[list[str]] = _decoded(Records, payload).records
         if not 1 <= len(given) <= self.plan.max_records:
             raise _Bad("bad-payload", f"The records must be at least 1 and at most {self.plan.max_records}.")
-        for record in given:
+        records = [tuple([normalised(part) for part in record]) for record in given]
+        for record in records:
             if len(record) != len(self.plan.record):
                 raise _Bad("bad-payload", f"Each record must have {len(self.plan.record)} parts.")
             if any(not 1 <= len(part) <= self.plan.max_length for part in record):
                 raise _Bad("bad-payload", f"Each part must have 1 to {self.plan.max_length} characters.")
-        if self._cipher is None:
-            raise _Bad("closed", "The study takes no more records.")
-        chosen = sorted(given)[self._cipher.choice(raw, len(given))]
-        return self._seal(msgspec.json.encode(chosen), raw)
+        assert self._cipher is not None
+        chosen = sorted(records)[self._cipher.choice(row, len(records))]
+        return self._seal(packed_record(chosen, self.plan.max_length), row)
 
-    def _slot(self, raw: bytes, payload: msgspec.Raw) -> bytes:
+    def _slot(self, row: bytes, payload: msgspec.Raw) -> bytes:
         slot: int = _decoded(Category, payload).category
         if not 0 <= slot < self._slots:
             raise _Bad("out-of-range", f"The category must lie between 0 and {self._slots - 1}.")
         return SLOT.pack(slot)
 
 
-def _bit(raw: bytes, payload: msgspec.Raw) -> bytes:
+_PART = struct.Struct("<H")
+
+
+def packed_record(record: tuple[str, ...], longest: int) -> bytes:
+    """A record in as many bytes as the longest one that the plan allows: its size tells nothing.
+
+    >>> len(packed_record(("flu", ""), 20)) == len(packed_record(("schizophrenia", "ж" * 20), 20))
+    True
+    >>> unpacked_record(packed_record(("flu", "ж"), 20))
+    ('flu', 'ж')
+    """
+    texts = [part.encode() for part in record]
+    room = len(record) * 4 * longest  # UTF-8 takes four bytes a character at most
+    return bytes([len(record)]) + b"".join([_PART.pack(len(t)) + t for t in texts]) + bytes(room - sum(map(len, texts)))
+
+
+def unpacked_record(packed: bytes) -> tuple[str, ...]:
+    parts, at = [], 1
+    for _ in range(packed[0]):
+        (size,) = _PART.unpack_from(packed, at)
+        parts.append(packed[at + 2 : at + 2 + size].decode())
+        at += 2 + size
+    return tuple(parts)
+
+
+def _bit(row: bytes, payload: msgspec.Raw) -> bytes:
     found: Bit = _decoded(DitheredReport, payload).report
     return BIT.pack(found.threshold, found.above)
 

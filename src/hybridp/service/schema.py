@@ -122,18 +122,16 @@ invitations = Table(
     sqlite_with_rowid=False,
 )
 
-# Rows lie in the order of arrival, study by study: a release reads one stretch of them from the start to the end.
+# The key of a row is a keyed hash of the report's id: neither an id nor an order of arrival can be read from it.
 reports = Table(
     "reports",
     metadata,
     Column("study", Integer, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("id", LargeBinary, nullable=False),
+    Column("id", LargeBinary, primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("grp", SmallInteger, nullable=False),
     Column("epsilon", Float),
     Column("body", LargeBinary, nullable=False),
-    UniqueConstraint("study", "id", name="one_report_per_id"),
     sqlite_with_rowid=False,
 )
 

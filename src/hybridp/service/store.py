@@ -7,23 +7,22 @@ stream: its memory does not grow with the number of reports.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine
 
-from hybridp.service.keys import RowCipher, hashed
+from hybridp.service.keys import hashed
 from hybridp.service.reports import Failure, Packed
-from hybridp.service.schema import LOCAL, TRUSTED, invitations, progress, reports, study_keys
+from hybridp.service.schema import LOCAL, TRUSTED, invitations, progress
 
-__all__ = ["BIN", "Batch", "Bins", "counts", "insert_sqlite", "make_tokens", "participation_by", "reading",
-           "rebuilt_counts", "shred", "snapshot", "stream", "sweep", "take", "writing"]  # fmt: skip
+__all__ = ["BIN", "Batch", "Bins", "counts", "insert_sqlite", "known_tokens", "make_tokens", "participation_by",
+           "reading", "rebuilt_counts", "snapshot", "stored_rows", "stream", "take", "writing"]  # fmt: skip
 
-_ROWS = 4000  # rows a statement: seven values each stay below SQLite's 32,766
+_ROWS = 5000  # rows a statement: six values each stay below SQLite's 32,766
 BIN = 60  # seconds: the finest grain at which participation is counted
 
 
@@ -53,15 +52,12 @@ def snapshot(engine: Engine) -> Iterator[Connection]:
 
 
 class Batch(NamedTuple):
-    """Checked reports of one request; `cipher` opens stored values when one of them must be compared.
-
-    `late` ones came after the closing time: those that are already there are fine, new ones are refused.
-    """
+    """Checked reports of one request. `late` ones came after the closing time: those that are there are fine, new ones
+    are refused."""
 
     study: int
     phase: int
     precision: int
-    cipher: RowCipher | None
     reports: Sequence[Packed]
     late: bool = False
 
@@ -69,9 +65,10 @@ class Batch(NamedTuple):
 def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failure]]:
     """Store what can be stored, in the transaction that is open on this driver's connection; failures of each batch.
 
-    A report that is already there with the same content is fine; with another content it fails. Guarantees, whatever
-    else runs: one row for each id, one report for each token, none once the study is closed or in another phase, and
-    counters that agree with the rows.
+    A report that came before is fine, whatever it says now: the first one counts, and nobody learns from the answer
+    what that was. Who has no invitation of the study does not even learn that. Guarantees, whatever else runs: one row
+    for each id, one report for each token, none once the study is closed or in another phase, and counters that agree
+    with the rows.
     """
     failures: list[list[Failure]] = [[] for _ in batches]
     by_study: dict[int, list[int]] = {}
@@ -83,18 +80,18 @@ def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failur
 
 
 def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], postgres: bool) -> None:
-    state, phase, taken, there = _known(raw, study, [r.id for batch, _ in work for r in batch.reports], postgres)
+    state, phase, there = _known(raw, study, [r.row for batch, _ in work for r in batch.reports], postgres)
     asked = [r.token for batch, _ in work for r in batch.reports if r.token is not None]
-    tokens = _tokens(raw, study, asked, postgres) if asked else {}
+    tokens = known_tokens(raw, study, asked, postgres) if asked else {}
     fresh: list[Packed] = []
     bins: Bins = {}
     for batch, failed in work:
         width = max(batch.precision, BIN)
         for report in batch.reports:
-            before = there.get(report.id)
-            if before is not None:
-                if not _same(before, report, batch.cipher):
-                    failed.append(_failure(report, "id-conflict", "This id came before with another content."))
+            if report.token is not None and report.token not in tokens:
+                failed.append(Failure(report.sent, "token-unknown", "The study knows no such invitation."))
+                continue
+            if report.row in there:
                 continue
             refused = _refusal(report, "closed" if batch.late else state, phase, batch.phase, tokens)
             if refused is not None:
@@ -102,7 +99,7 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
                 continue
             if report.token is not None:
                 tokens[report.token] = True
-            there[report.id] = report
+            there.add(report.row)
             fresh.append(report)
             key = (report.at // width * width, report.group)
             bins[key] = bins.get(key, 0) + 1
@@ -111,32 +108,17 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
     used = [r.token for r in fresh if r.token is not None]
     if used:
         _use(raw, study, used, postgres)
-    (_insert_postgres if postgres else insert_sqlite)(raw, study, taken, fresh, len(used), bins)
+    (_insert_postgres if postgres else insert_sqlite)(raw, study, fresh, len(used), bins)
 
 
 def _refusal(report: Packed, state: str, phase: int, meant: int, tokens: dict[bytes, bool]) -> Failure | None:
     if state != "open":
-        return _failure(report, "closed", "The study takes no more reports.")
+        return Failure(report.sent, "closed", "The study takes no more reports.")
     if phase != meant:
-        return _failure(report, "wrong-phase", "The study has moved on to its next phase: read the task again.")
-    if report.token is not None:
-        if report.token not in tokens:
-            return _failure(report, "token-unknown", "The study knows no such invitation.")
-        if tokens[report.token]:
-            return _failure(report, "token-used", "This invitation was used: each is for one contribution.")
+        return Failure(report.sent, "wrong-phase", "The study has moved on to its next phase: read the task again.")
+    if report.token is not None and tokens[report.token]:
+        return Failure(report.sent, "token-used", "This invitation was used: each is for one contribution.")
     return None
-
-
-def _failure(report: Packed, code: str, detail: str) -> Failure:
-    return Failure(base64.urlsafe_b64encode(report.id)[:22].decode(), code, detail)
-
-
-def _same(before: Packed, report: Packed, cipher: RowCipher | None) -> bool:
-    if (before.at, before.group, before.epsilon) != (report.at, report.group, report.epsilon):
-        return False
-    if report.group == LOCAL:
-        return before.body == report.body
-    return cipher is not None and cipher.unseal(before.body, report.id) == cipher.unseal(report.body, report.id)
 
 
 @lru_cache(maxsize=4096)
@@ -149,41 +131,51 @@ def _marks(n: int) -> str:
     return ", ".join("?" * n)
 
 
-def _known(raw: Any, study: int, ids: list[bytes], postgres: bool) -> tuple[str, int, int, dict[bytes, Packed]]:
-    """The study's state, phase and number of reports, locked; and those of the reports that are already there."""
-    there: dict[bytes, Packed] = {}
+def _known(raw: Any, study: int, rows: list[bytes], postgres: bool) -> tuple[str, int, set[bytes]]:
+    """The study's state and phase, locked; and which of these rows are already there."""
     if postgres:
-        rows = raw.execute(_LOCK, (study, ids, study)).fetchall()
-        head, found = rows[0][:3], [row[3:] for row in rows if row[3] is not None]
-    else:
-        head = raw.execute("SELECT state, phase, taken FROM progress WHERE study = ?", (study,)).fetchone()
-        found = []
-        for start in range(0, len(ids), 30_000):
-            some = ids[start : start + 30_000]
-            # CROSS JOIN keeps this order: each id is looked up by itself, where IN would read the whole study.
-            sql = f"WITH given (id) AS (VALUES {_lines(len(some))}) SELECT r.id, r.at, r.grp, r.epsilon, r.body "
-            sql += "FROM given CROSS JOIN reports AS r ON r.study = ? AND r.id = given.id"
-            found += raw.execute(sql, (*some, study)).fetchall()
-    for key, at, group, epsilon, body in found:
-        there[bytes(key)] = Packed(bytes(key), at, group, epsilon, bytes(body), None)
-    return head[0], head[1], head[2], there
+        found = raw.execute(_LOCK, (study, rows, study)).fetchall()
+        return found[0][0], found[0][1], {bytes(row[2]) for row in found if row[2] is not None}
+    head = raw.execute("SELECT state, phase FROM progress WHERE study = ?", (study,)).fetchone()
+    return head[0], head[1], stored_rows(raw, study, rows, postgres)
+
+
+def stored_rows(raw: Any, study: int, rows: list[bytes], postgres: bool) -> set[bytes]:
+    """Which of these rows are there. Nothing of what they hold is read."""
+    if postgres:
+        return {bytes(row[0]) for row in raw.execute(_FIND_ROWS, (rows, study)).fetchall()}
+    there: set[bytes] = set()
+    for start in range(0, len(rows), 30_000):
+        some = rows[start : start + 30_000]
+        # CROSS JOIN keeps this order: each row is looked up by itself, where IN would read the whole study.
+        sql = f"WITH given (id) AS (VALUES {_lines(len(some))}) SELECT r.id "
+        sql += "FROM given CROSS JOIN reports AS r ON r.study = ? AND r.id = given.id"
+        there |= {bytes(row[0]) for row in raw.execute(sql, (*some, study)).fetchall()}
+    return there
 
 
 # One question instead of two. The reports are those at its beginning: one that another process stored while this one
-# waited for the lock is met again by the unique key, and the whole transaction is tried once more. Each id is looked up
+# waited for the lock is met again by the primary key, and the whole transaction is tried once more. Each is looked up
 # by itself (a lateral LIMIT is never flattened): a planner without statistics would rather scan the whole study.
 _LOCK = """
-WITH here AS MATERIALIZED (SELECT study, state, phase, taken FROM progress WHERE study = %s FOR UPDATE)
-SELECT here.state, here.phase, here.taken, r.id, r.at, r.grp, r.epsilon, r.body
+WITH here AS MATERIALIZED (SELECT study, state, phase FROM progress WHERE study = %s FOR UPDATE)
+SELECT here.state, here.phase, r.id
 FROM here LEFT JOIN LATERAL (
     SELECT found.* FROM unnest(%s::bytea[]) AS given (id) CROSS JOIN LATERAL (
-        SELECT id, at, grp, epsilon, body FROM reports WHERE reports.study = %s AND reports.id = given.id LIMIT 1
+        SELECT id FROM reports WHERE reports.study = %s AND reports.id = given.id LIMIT 1
     ) AS found
 ) AS r ON true
 """
 
+_FIND_ROWS = """
+SELECT found.id FROM unnest(%s::bytea[]) AS given (id) CROSS JOIN LATERAL (
+    SELECT id FROM reports WHERE reports.study = %s AND reports.id = given.id LIMIT 1
+) AS found
+"""
 
-def _tokens(raw: Any, study: int, asked: list[bytes], postgres: bool) -> dict[bytes, bool]:
+
+def known_tokens(raw: Any, study: int, asked: list[bytes], postgres: bool) -> dict[bytes, bool]:
+    """Of these invitations those that the study knows, and whether each was used."""
     found: dict[bytes, bool] = {}
     for start in range(0, len(asked), 30_000):
         some = asked[start : start + 30_000]
@@ -217,19 +209,20 @@ Bins = dict[tuple[int, int], int]
 """How many people of a group came in a stretch of time, by (start, group)."""
 
 
-def _insert_postgres(raw: Any, study: int, first: int, fresh: list[Packed], used: int, bins: Bins) -> None:
-    """Rows and counters in one statement."""
+def _insert_postgres(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins) -> None:
+    """Rows, in the order of their names, and counters in one statement."""
+    fresh.sort()
     columns = [list(column) for column in zip(*fresh, strict=True)][:5]
     starts, groups = zip(*bins, strict=True)
     people = list(bins.values())
-    values = (study, list(range(first, first + len(fresh))), *columns, len(fresh), used, study)
+    values = (study, *columns, len(fresh), used, study)
     raw.execute(_STORE, (*values, study, list(starts), list(groups), people))
 
 
 _STORE = """
 WITH rows AS (
-    INSERT INTO reports (study, seq, id, at, grp, epsilon, body)
-    SELECT %s, * FROM unnest(%s::bigint[], %s::bytea[], %s::bigint[], %s::smallint[], %s::float8[], %s::bytea[])
+    INSERT INTO reports (study, id, at, grp, epsilon, body)
+    SELECT %s, * FROM unnest(%s::bytea[], %s::bigint[], %s::smallint[], %s::float8[], %s::bytea[])
 ), counter AS (
     UPDATE progress SET taken = taken + %s, tokens_used = tokens_used + %s WHERE study = %s
 )
@@ -239,13 +232,15 @@ ON CONFLICT (study, start, grp) DO UPDATE SET people = participation.people + ex
 """
 
 
-def insert_sqlite(raw: Any, study: int, first: int, fresh: Sequence[Packed], used: int, bins: Bins) -> None:
-    """Rows by one statement for many of them: the interpreter's lock is given up, and taken again, once."""
+def insert_sqlite(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins) -> None:
+    """Rows, in the order of their names, by one statement for many of them: the interpreter's lock is given up, and
+    taken again, once."""
+    fresh.sort()
     for start in range(0, len(fresh), _ROWS):
         some = fresh[start : start + _ROWS]
         raw.execute(
             _value_rows(len(some)),
-            [x for seq, r in enumerate(some, first + start) for x in (study, seq, r[0], r[1], r[2], r[3], r[4])],
+            [x for r in some for x in (study, r[0], r[1], r[2], r[3], r[4])],
         )
     raw.execute(
         "UPDATE progress SET taken = taken + ?, tokens_used = tokens_used + ? WHERE study = ?",
@@ -261,8 +256,8 @@ def insert_sqlite(raw: Any, study: int, first: int, fresh: Sequence[Packed], use
 
 @lru_cache(maxsize=4096)
 def _value_rows(n: int) -> str:
-    rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * n)
-    return f"INSERT INTO reports (study, seq, id, at, grp, epsilon, body) VALUES {rows}"
+    rows = ", ".join(["(?, ?, ?, ?, ?, ?)"] * n)
+    return f"INSERT INTO reports (study, id, at, grp, epsilon, body) VALUES {rows}"
 
 
 # --- invitations ------------------------------------------------------------------------------------------------------
@@ -290,9 +285,9 @@ def counts(db: Connection, study: int) -> dict[str, int]:
 
 
 def stream(db: Connection, study: int, group: int, *, size: int = 20_000) -> Iterator[list[tuple[Any, ...]]]:
-    """A group's rows (id, epsilon, body), a list of at most `size` at a time."""
+    """A group's rows (id, epsilon, body), a list of at most `size` at a time, in no order that means anything."""
     raw: Any = db.connection.dbapi_connection
-    sql = f"SELECT id, epsilon, body FROM reports WHERE study = {int(study)} AND grp = {int(group)} ORDER BY seq"
+    sql = f"SELECT id, epsilon, body FROM reports WHERE study = {int(study)} AND grp = {int(group)}"
     # A named cursor stays on PostgreSQL's side; SQLite's steps through the table by itself.
     cursor = raw.cursor(name="stream") if db.dialect.name == "postgresql" else raw.cursor()
     try:
@@ -322,23 +317,6 @@ def participation_by(db: Connection, study: int, bins: int) -> tuple[int, list[d
 
 
 _WIDTHS = (60, 300, 900, 3600, 4 * 3600, 86_400, 7 * 86_400)
-
-
-def shred(db: Connection, study: int) -> None:
-    """Delete the key of trusted people's values: from this commit on nobody can read them; `sweep` removes the rows."""
-    db.execute(study_keys.delete().where(study_keys.c.study == study))
-    db.execute(progress.update().where(progress.c.study == study).values(raw="deleting"))
-
-
-def sweep(db: Connection, study: int, first: int, rows: int = 20_000) -> int | None:
-    """Remove shredded values from row `first` on; the row to go on with, or None at the end. Local reports stay."""
-    taken = db.execute(select(progress.c.taken).where(progress.c.study == study)).scalar_one()
-    here = (reports.c.study == study, reports.c.grp == TRUSTED, reports.c.seq >= first, reports.c.seq < first + rows)
-    db.execute(reports.delete().where(*here))
-    if first + rows < taken:
-        return first + rows
-    db.execute(progress.update().where(progress.c.study == study).values(raw="deleted"))
-    return None
 
 
 def rebuilt_counts(db: Connection, study: int) -> Iterable[tuple[int, int]]:

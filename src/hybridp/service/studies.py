@@ -198,6 +198,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "releases": documents,
         "release": finals[-1] if finals else None,
         "raw_deleted": row.raw != "kept",
+        "raw": row.raw,
         "min_batch": plan.min_batch,
         "can_release": why is None,
         "why_not": why,
@@ -331,7 +332,7 @@ def accept(service: Service, view: View, given: Sequence[Report]) -> tuple[store
             failed.append(found)
         else:
             packed.append(found)
-    return store.Batch(study.number, view.phase, plan.time_precision, view.cipher, packed, late), failed
+    return store.Batch(study.number, view.phase, plan.time_precision, packed, late), failed
 
 
 async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

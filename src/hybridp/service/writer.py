@@ -39,9 +39,9 @@ _LOG = 4000  # reports in SQLite's log from which on it is moved into the databa
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A function that wants a transaction of its own."""
+    """Something else to do between two commits."""
 
-    run: Callable[[Connection], Any] | None  # None: only move the rest of SQLite's log
+    run: Callable[[], Any]
     result: Future[Any]
 
 
@@ -98,6 +98,22 @@ class Writer:
 
     def change(self, run: Callable[[Connection], T]) -> T:
         """Run a function in a transaction of its own and wait until it is durable. Not from the event loop."""
+
+        def transaction() -> T:
+            with writing(self._engine) as db:
+                return run(db)
+
+        return self._between(transaction)
+
+    def emptied_log(self) -> bool:
+        """Whether all of SQLite's log could be moved into the database and cut off, so that nothing deleted is in it.
+        Not while somebody reads an older state."""
+        if self._tidy is None:
+            return True
+        _move_log(self._engine)  # most of it, beside the commits
+        return self._between(self._cut_log)
+
+    def _between(self, run: Callable[[], T]) -> T:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a change must not ask for another one")
         if self._closed:
@@ -106,17 +122,15 @@ class Writer:
         self._queue.put(_Change(run, result))
         return result.result()
 
-    def empty_log(self) -> None:
-        """Nothing deleted is left in SQLite's log, if nobody is reading it now; else the next checkpoint gets there."""
-        if self._tidy is None:
-            return
-        with contextlib.suppress(SQLAlchemyError, sqlite3.Error), self._engine.connect() as db:
+    def _cut_log(self) -> bool:
+        with self._engine.connect() as db:
             raw: Any = db.connection.dbapi_connection
-            raw.execute("PRAGMA busy_timeout = 200")
+            raw.execute("PRAGMA busy_timeout = 20")  # the commits wait for it too
             try:
-                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 raw.execute("PRAGMA busy_timeout = 30000")
+            return not busy
 
     def close(self) -> None:
         """Finish what is queued and stop."""
@@ -190,18 +204,13 @@ class Writer:
             self._logged = 0
             try:
                 _move_log(self._engine)
-                self._queue.put(_Change(None, Future()))
+                self._queue.put(_Change(lambda: _move_log(self._engine), Future()))
             except (SQLAlchemyError, sqlite3.Error):
                 continue  # the database's own limit moves the log if this does not
 
     def _change(self, change: _Change) -> None:
-        if change.run is None:
-            with contextlib.suppress(SQLAlchemyError, sqlite3.Error):
-                _move_log(self._engine)
-            return
         try:
-            with writing(self._engine) as db:
-                found = change.run(db)
+            found = change.run()
         except BaseException as error:
             change.result.set_exception(error)
         else:

@@ -1,0 +1,144 @@
+"""Raw answers are removed in the background: in short steps, beside everything else, and after a kill once more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Engine, event, func, select
+
+from hybridp.service import studies
+from hybridp.service.core import Service
+from hybridp.service.deletion import shred, sweep
+from hybridp.service.schema import connect, progress, reports
+from hybridp.service.settings import Settings
+from hybridp.service.store import counts, reading, writing
+
+Make = Callable[..., dict[str, Any]]
+Start = Callable[..., Any]
+
+# One row a step, and a short rest: a deletion of a thousand values lasts long enough to be looked at.
+SLOWLY = """
+import time
+import hybridp.service.deletion as d
+step = d.sweep
+d.sweep = lambda db, **at: (time.sleep(0.01), step(db, rows=1, **at))[1]
+"""
+
+
+def filled(service: Service, plan: dict[str, Any], report: Make, trusted: int, local: int) -> str:
+    study = str(studies.create_study(service, plan)["id"])
+    rows = [report() for _ in range(trusted)] + [report(group="local") for _ in range(local)]
+    for start in range(0, len(rows), 1000):
+        assert asyncio.run(studies.submit(service, study, rows[start : start + 1000])) == []
+    studies.close_study(service, study)
+    return study
+
+
+def rows_of(engine: Engine, group: int) -> int:
+    with reading(engine) as db:
+        found = select(func.count()).where(reports.c.study == 1, reports.c.grp == group)
+        return int(db.execute(found).scalar_one())
+
+
+def raw_of(engine: Engine) -> str:
+    with reading(engine) as db:
+        return str(db.execute(select(progress.c.raw).where(progress.c.study == 1)).scalar_one())
+
+
+def test_uploads_and_pages_go_on_while_answers_are_deleted_and_a_kill_only_delays_it(
+    start_server: Start, settings: Settings, mean_plan: Make, report: Make
+) -> None:
+    service = Service(settings)
+    study = filled(service, mean_plan(), report, 1000, 200)
+    other = str(studies.create_study(service, mean_plan())["id"])
+    headers = {"Authorization": f"Bearer {studies.add_analyst(service, 'ada')}", "content-type": "application/json"}
+    service.close()
+    slow = start_server(SLOWLY)
+    release = urllib.request.Request(f"{slow.url}/api/studies/{study}/release", b"", headers)
+    with urllib.request.urlopen(release, timeout=60) as answer:
+        document = json.load(answer)
+    watch = connect(settings.database)
+    seen = []
+    for _ in range(5):  # the request has long been answered: what follows meets a deletion that is under way
+        body = json.dumps({"reports": [report()]}).encode()
+        upload = urllib.request.Request(f"{slow.url}/tasks/{other}/reports", body, headers)
+        with urllib.request.urlopen(upload, timeout=60) as answer:
+            assert json.load(answer) == {"failures": []}
+        for page in (f"/s/{other}", f"/api/studies/{study}", "/healthz"):
+            with urllib.request.urlopen(urllib.request.Request(slow.url + page, headers=headers), timeout=60) as answer:
+                assert answer.status == 200
+        seen.append(rows_of(watch, 1))
+    assert seen[-1] < 1000  # it is moving
+    assert seen[0] > 0  # and was not through before the first of them
+    slow.kill()
+    left = rows_of(watch, 1)
+    assert (left > 0, raw_of(watch)) == (True, "deleting")
+    quick = start_server()
+    until = time.monotonic() + 60
+    while raw_of(watch) != "deleted":
+        assert time.monotonic() < until, "the deletion did not go on"
+        time.sleep(0.05)
+    assert rows_of(watch, 1) == 0
+    assert rows_of(watch, 0) == 200
+    with reading(watch) as db:
+        assert counts(db, 1) == {"trusted": 1000, "local": 200}
+    with urllib.request.urlopen(urllib.request.Request(quick.url + f"/api/studies/{study}", headers=headers)) as answer:
+        assert json.load(answer)["release"] == document
+    watch.dispose()
+
+
+def test_every_step_is_bounded_and_every_row_is_looked_at_once(service: Service, mean_plan: Make, report: Make) -> None:
+    """Of n rows, n / s + 1 steps, each of which removes at most s rows and finds them by the key: linear in n."""
+    filled(service, mean_plan(), report, 500, 500)
+    asked: list[tuple[str, Any]] = []
+    service.sweeper.close()
+    with writing(service.engine) as db:
+        shred(db, 1)
+    event.listen(service.engine, "before_cursor_execute", lambda *a: asked.append((a[2], a[3])))
+    after: bytes | None = b""
+    removed, before = [], 500
+    while after is not None:
+        with writing(service.engine) as db:
+            after = sweep(db, 1, after, rows=100)
+        now = rows_of(service.engine, 1)
+        removed.append(before - now)
+        before = now
+    assert len(removed) == 11
+    assert max(removed) <= 100
+    assert sum(removed) == 500
+    assert rows_of(service.engine, 0) == 500
+    if service.engine.dialect.name == "sqlite":
+        with reading(service.engine) as db:
+            for statement, values in [a for a in asked if "DELETE" in a[0] or "LIMIT" in a[0]]:
+                plan = " ".join(str(row[3]) for row in db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values))
+                assert "study=? AND id>?" in plan, plan
+
+
+def test_a_second_phase_has_a_key_of_its_own(service: Service, report: Make) -> None:
+    """Heavy hitters: the discovery deletes the key that named and sealed the trusted people's rows, and the second
+    phase goes on under another; the last release deletes that one too."""
+    plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "time_precision": 60}
+    study = str(studies.create_study(service, plan)["id"])
+    rows = [report(payload={"records": [["q", "u"]]}) for _ in range(50)]
+    assert asyncio.run(studies.submit(service, study, rows)) == []
+    first = service.view(study).cipher
+    studies.open_phase_two(service, study)
+    second = service.view(study).cipher
+    assert first is not None
+    assert second is not None
+    assert first.row(b"x" * 16) != second.row(b"x" * 16)
+    local = [report(group="local", payload={"category": 0}) for _ in range(10)]
+    assert asyncio.run(studies.submit(service, study, local)) == []
+    assert asyncio.run(studies.submit(service, study, local)) == []
+    assert service.sweeper.wait(60)
+    assert (rows_of(service.engine, 1), rows_of(service.engine, 0)) == (0, 10)
+    studies.close_study(service, study)
+    assert studies.release_study(service, study)["groups"]["local"]["people"] == 10
+    assert service.view(study).cipher is None
+    (failure, *_) = asyncio.run(studies.submit(service, study, local))
+    assert failure["code"] == "closed"
