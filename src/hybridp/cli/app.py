@@ -70,6 +70,7 @@ plan = _group(
         "mean": ("hybridp.cli.plan:mean", "Predicted errors of every estimator of a mean."),
         "heavy-hitters": ("hybridp.cli.heavy:plan", "Expected head list and its errors."),
         "kmeans": ("hybridp.cli.kmeans:plan", "Questions, groups and noise of a clustering; writes its invitation."),
+        "shuffle": ("hybridp.cli.plan:shuffle", "The local epsilon that a mixed batch of reports allows."),
     },
 )
 release = _group(

@@ -13,6 +13,7 @@ from hybridp.cli.common import (
     bounds,
     check_plot,
     count,
+    emit,
     guarantee,
     json_option,
     local_option,
@@ -29,7 +30,7 @@ from hybridp.errors import InvalidInput
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["mean"]
+__all__ = ["mean", "shuffle"]
 
 
 @click.command("mean")
@@ -234,3 +235,38 @@ def draw_plan(ax: Axes, plan: Any) -> None:
     ax.set_title(f"n = {plan.n:,.0f}, epsilon = {plan.guarantee.epsilon:g}: {plan.noise} noise, {plan.local} reports")
     ax.grid(alpha=0.3, which="both")
     ax.legend()
+
+
+@click.command("shuffle")
+@click.option("--n", type=count, required=True, help="How many people's reports are mixed in one batch.")
+@click.option("--epsilon", type=float, required=True, help="What they are promised against whoever sees the batch.")
+@click.option("--delta", type=float, required=True, help="And its delta.")
+@click.option("--randomiser", default="any", show_default=True, help="any, or k-rr:K for K-ary randomised response.")
+@click.option("--cap", type=float, help="A public limit of the local epsilon, whatever the mixer allows.")
+@json_option
+def shuffle(n: int, epsilon: float, delta: float, randomiser: str, cap: float | None, as_json: bool) -> None:
+    """The local epsilon that a batch of N reports allows when a mixer hands it on in random order.
+
+    The mixer must not collude with the collector. Never too large: what is rounded is rounded towards privacy. The
+    errors are of the noise alone, for a number's mean or a category's share: everybody local, mixed, or trusting.
+    """
+    from hybridp.bench.shuffling import parse_randomiser, plan_shuffle
+    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.shuffling import MOST_LOCAL
+
+    k = parse_randomiser(randomiser)
+    plan = plan_shuffle(n, ApproxDP(epsilon, delta), k=k, cap=MOST_LOCAL if cap is None else cap)
+    if as_json:
+        emit(plan.to_dict())
+        return
+    click.echo(
+        f"Local epsilon {plan.local_epsilon:.6g} keeps ({epsilon:g}, {delta:g}) in a mixed batch of {n:,} people "
+        f"({plan.method})."
+    )
+    table(
+        f"Standard error of {plan.measured}, from noise",
+        ["everybody is", "error", "times trusted"],
+        [(name, number(e), f"{e / plan.errors['trusted']:.3g}") for name, e in plan.errors.items()],
+    )
+    for line in plan.assumes:
+        click.echo(f"It assumes: {line}.")

@@ -1,0 +1,103 @@
+"""What a mixer allows: the local epsilon of a planned batch, and what a person's report is then worth.
+
+>>> plan = plan_shuffle(100_000, ApproxDP(1.0, 1e-6))
+>>> round(plan.local_epsilon, 2), plan.method
+(7.07, 'clones of any randomiser, summed exactly')
+>>> plan.errors["local"] / plan.errors["shuffled"] > 5
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.randomisers import best_randomiser, k_randomised_response
+from hybridp.public.shuffling import MOST_LOCAL, largest_local_epsilon
+
+__all__ = ["ShufflePlan", "parse_randomiser", "plan_shuffle"]
+
+
+@dataclass(frozen=True)
+class ShufflePlan:
+    """The largest local epsilon that keeps the promise for a mixed batch of `n`, and standard errors with it.
+
+    `errors` has one entry for each kind of trust, everybody choosing it alike: of the mean of a number as a share of
+    its range, or of the share of a rare category for k-ary randomised response; the noise alone, without sampling.
+    """
+
+    n: int
+    guarantee: ApproxDP
+    k: int | None
+    cap: float
+    local_epsilon: float
+    errors: dict[str, float]
+
+    @property
+    def method(self) -> str:
+        return "clones of " + ("any randomiser" if self.k is None else f"{self.k}-ary response") + ", summed exactly"
+
+    @property
+    def measured(self) -> str:
+        return "the mean, as a share of the range" if self.k is None else "the share of a rare category"
+
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        return (
+            f"mixer and collector do not collude; if they do, only the report's own {self.local_epsilon:.6g} is left",
+            f"at least {self.n:,} people send a report of the same kind into one batch; a smaller one is not mixed",
+            "nothing else about these reports is published, neither their order nor who sent which",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+            "neighbours": self.guarantee.neighbours.value,
+            "randomiser": "any" if self.k is None else f"k-rr:{self.k}",
+            "local_epsilon": self.local_epsilon,
+            "cap": self.cap,
+            "method": self.method,
+            "standard_error_of": self.measured,
+            "standard_error": self.errors,
+            "assumes": list(self.assumes),
+        }
+
+
+def plan_shuffle(n: int, guarantee: ApproxDP, *, k: int | None = None, cap: float = MOST_LOCAL) -> ShufflePlan:
+    """The plan of a batch of n people who are promised `guarantee` against whoever sees the mixed batch."""
+    must(guarantee.delta > 0, "delta", "must be positive: a mixed batch has no pure guarantee", guarantee.delta)
+    local = largest_local_epsilon(n, guarantee.epsilon, guarantee.delta, k=k, cap=cap)
+    return ShufflePlan(n, guarantee, k, cap, local, _errors(n, guarantee.epsilon, local, k))
+
+
+def _errors(n: int, epsilon: float, local: float, k: int | None) -> dict[str, float]:
+    """Standard errors by kind of trust. One trusted sum has Laplace noise of the person's reach over epsilon."""
+
+    def of_reports(e: float) -> float:
+        if k is None:
+            return math.sqrt(best_randomiser(PureDP(e)).worst_variance / n) / 2  # the unit coordinate is two wide
+        return math.sqrt(k_randomised_response(PureDP(e), k).variance(0.0) / n)
+
+    trusted = math.sqrt(2) * (1 if k is None else 2) / (epsilon * n)
+    return {"local": of_reports(epsilon), "shuffled": of_reports(local), "trusted": trusted}
+
+
+def parse_randomiser(text: str) -> int | None:
+    """`any` or `k-rr:K`, as None or K.
+
+    >>> parse_randomiser("k-rr:12")
+    12
+    """
+    if text == "any":
+        return None
+    name, _, number = text.partition(":")
+    if name != "k-rr" or not number.isascii() or not number.isdigit():
+        raise InvalidInput(f"`randomiser` must be any, or k-rr:K with a number of categories. Got {text}.")
+    k = int(number)
+    must(k >= 2, "randomiser", "must have at least 2 categories", text)
+    return k
