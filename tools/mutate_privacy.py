@@ -211,7 +211,7 @@ def _pytest(
 ) -> subprocess.CompletedProcess[str]:
     """Run with the copy's source in front of any other; whatever the tests started ends with them."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "300"}
+    environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy / 'lab'}", "COLUMNS": "300"}
     process = subprocess.Popen(
         command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,

@@ -1,0 +1,83 @@
+"""`hybridp serve` in a process of its own whose system randomness is a tape, which this process can read along.
+
+Run as a program this file is that process: ``python taped_service.py SEED WORDS``, WORDS being those of `hybridp`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Taped:
+    """A running server, and how far its tape has been read: every word that it draws is asked for here, in order."""
+
+    live: Any
+    tape: Any
+    at: int = field(default=0)
+
+    def next(self, draw: Any, size: int = 1) -> Any:
+        """What the next release must have drawn: so many numbers of this law."""
+        found = self.tape.read_from(self.at, draw, size)
+        assert found is not None
+        drawn, self.at = found
+        return drawn
+
+    def release(self, study: str) -> dict[str, Any]:
+        self.live.ask(f"/{study}/close")
+        found: dict[str, Any] = self.live.ask(f"/{study}/release")
+        return found
+
+    def spent(self, study: str) -> dict[str, tuple[float, float]]:
+        """Epsilon and delta that the study's own ledger says each group has spent."""
+        return {
+            row["people"]: (row["epsilon_spent"], row["delta_spent"])
+            for row in self.live.ask(f"/{study}", method="GET")["ledger"]
+        }
+
+
+@contextmanager
+def taped(folder: Path, seed: int) -> Iterator[Taped]:
+    """A server on a port of its own, with a first analyst; its words are those of `Recording(seed)`."""
+    from ..service.live import PATIENCE, Live, _address
+    from .recording import Recording
+
+    where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
+    command = [sys.executable, __file__, str(seed), "serve", *where, "--port", "0", "--rate", "0"]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    try:
+        url = _address(server, folder / "log")
+        name = [sys.executable, "-c", "from hybridp.cli import main; main()", "study", "analyst", "ana", *where]
+        key = subprocess.run(name, capture_output=True, text=True, check=True).stdout.strip()
+        tape = Recording(seed)
+        tape.take(100_000)
+        yield Taped(Live(url, key, folder / "none"), tape)
+    finally:
+        server.terminate()
+        try:
+            server.wait(PATIENCE)
+        finally:
+            server.kill()
+
+
+def _serve(seed: str, *words: str) -> None:
+    import numpy as np
+
+    from hybridp import randomness
+    from hybridp.cli import main
+
+    source = np.random.Philox(int(seed))
+    randomness._system_words = lambda n: np.asarray(source.random_raw(n), dtype=np.uint64)
+    main(list(words))
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])
