@@ -5,7 +5,9 @@ all, two processes cannot both spend the last of a budget, and a crash loses not
 (10^-12 of an epsilon, 10^-18 of a delta), both charges and totals rounded up, so that a total pays for a
 charge of the same size. A charge is written *before* the
 rows are read. It is voided, which stays on record, only where nothing of the rows came out: a refusal that raw values
-decided is an answer about them, and stays charged as `refused`.
+decided is an answer about them, and stays charged as `refused`. What is released is kept in the same file before
+anybody sees it, so that what was paid for can be shown again. A ledger is for releases or for trials, from its creation
+on.
 
 >>> import tempfile, pathlib
 >>> folder = tempfile.TemporaryDirectory()
@@ -27,7 +29,7 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,12 +48,12 @@ from hybridp.errors import (
 )
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 
-__all__ = ["Account", "Charge", "Entry", "Ledger", "tight_epsilon"]
+__all__ = ["Account", "Charge", "Entry", "Kept", "Ledger", "tight_epsilon"]
 
 _EPSILON_UNITS = 10**12
 _DELTA_UNITS = 10**18
 _APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
-_VERSION = 1
+_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE accounts (
@@ -67,6 +69,10 @@ CREATE TABLE charges (
 );
 CREATE UNIQUE INDEX one_charge_per_collection ON charges (people, collection)
     WHERE collection IS NOT NULL AND state = 'spent';
+CREATE TABLE releases (
+    id INTEGER PRIMARY KEY, at TEXT NOT NULL, purpose TEXT NOT NULL, entries TEXT NOT NULL, document TEXT NOT NULL
+);
+CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
 """
 
 
@@ -116,6 +122,16 @@ class Entry:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A release in the ledger's file: its number, and the charges that paid for it."""
+
+    id: int
+    at: str
+    purpose: str
+    entries: tuple[int, ...]
+
+
 class Ledger:
     """A ledger file. Use `create` once for a study, then `open`."""
 
@@ -123,8 +139,13 @@ class Ledger:
         self.path = Path(path)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], totals: Mapping[str, PureDP | ApproxDP]) -> Ledger:
-        """A new ledger with a total for each group of people. An existing file is never overwritten."""
+    def create(
+        cls, path: str | os.PathLike[str], totals: Mapping[str, PureDP | ApproxDP], *, trial: bool = False
+    ) -> Ledger:
+        """A new ledger with a total for each group of people. An existing file is never overwritten.
+
+        One made for a `trial` pays for simulations (seeded noise, simulated reports) and for nothing else.
+        """
         target = Path(path)
         must(bool(totals), "totals", "must name at least one group of people", dict(totals))
         if target.exists():
@@ -142,6 +163,7 @@ class Ledger:
                 db.executemany(
                     "INSERT INTO accounts (people, neighbours, epsilon_total, delta_total) VALUES (?, ?, ?, ?)", rows
                 )
+                db.execute("INSERT INTO about (trial) VALUES (?)", (int(trial),))
             os.link(draft, target)
         except FileExistsError:
             raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.") from None
@@ -167,14 +189,13 @@ class Ledger:
         return ledger
 
     @contextmanager
-    def _db(self) -> Iterator[sqlite3.Connection]:
+    def _db(self, problem: str | None = None) -> Iterator[sqlite3.Connection]:
         try:
             with _connection(self.path) as db:
                 yield db
         except sqlite3.DatabaseError as error:
-            raise LedgerProblem(
-                f"`ledger` must be a readable and writable ledger file. Got {self.path} ({type(error).__name__})."
-            ) from None
+            usual = f"`ledger` must be a readable and writable ledger file. Got {self.path} ({type(error).__name__})."
+            raise LedgerProblem(problem or usual) from None
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -204,23 +225,46 @@ class Ledger:
             for i, at, p, e, d, m, purpose, c, noise, state in rows
         ]
 
+    @property
+    def trial(self) -> bool:
+        """Whether it was made for trials."""
+        with self._db() as db:
+            return _is_trial(db)
+
+    def releases(self) -> list[Kept]:
+        """What was released, in the order in which it was kept."""
+        with self._db() as db:
+            rows = db.execute("SELECT id, at, purpose, entries FROM releases ORDER BY id").fetchall()
+        return [Kept(i, at, purpose, tuple(json.loads(entries))) for i, at, purpose, entries in rows]
+
+    def release(self, number: int) -> dict[str, Any]:
+        """The document of one release, as it was published."""
+        with self._db() as db:
+            row = db.execute("SELECT document FROM releases WHERE id = ?", (number,)).fetchone()
+            last = db.execute("SELECT max(id) FROM releases").fetchone()[0]
+        rule = "must be one of the ledger's releases" + (f", 1 to {last}" if last else ", which has none yet")
+        must(row is not None, "release", rule, number)
+        found: dict[str, Any] = json.loads(row[0])
+        return found
+
     def _account_rows(self, names: Iterable[str]) -> list[tuple[str, str, int, int, int, int]]:
         with self._db() as db:
             return [_account(db, name) for name in names]
 
     # --- spending -----------------------------------------------------------------------------------------------------
 
-    def check(self, charges: Iterable[Charge]) -> None:
+    def check(self, charges: Iterable[Charge], *, trial: bool = False) -> None:
         """Raise `BudgetExceeded` if these charges would not fit now. Writes nothing."""
         with self._db() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
+                _check_trial(db, trial)
                 _charge(db, charges)
             finally:
                 db.execute("ROLLBACK")
 
     @contextmanager
-    def spending(self, charges: Iterable[Charge]) -> Iterator[list[int]]:
+    def spending(self, charges: Iterable[Charge], *, trial: bool = False) -> Iterator[list[int]]:
         """Charge first, then run the body that reads the data.
 
         If the body fails, the charge is void where the failure can tell nothing of raw values: a parameter or a public
@@ -229,10 +273,12 @@ class Ledger:
 
         A named collection stays charged: people have sent those reports, and another release may already rely on it.
         Gives the ids of the new entries. A process that dies inside the body leaves the charge standing: the safe side.
+        The body keeps what it releases by `keep`. A `trial` is refused by a real ledger, and a release by a trial's.
         """
         with self._db() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
+                _check_trial(db, trial)
                 ids = _charge(db, charges)
             except BaseException:
                 db.execute("ROLLBACK")
@@ -241,13 +287,39 @@ class Ledger:
         try:
             yield ids
         except BaseException as failure:
-            self._end(ids, "void" if _tells_nothing(failure) else "refused")
+            try:
+                self._end(ids, "void" if _tells_nothing(failure) else "refused")
+            except LedgerProblem:
+                said = str(failure) if isinstance(failure, HybridpError) else "The release did not come to its end."
+                raise LedgerProblem(
+                    f"{said} Nothing was released, but its charge could not be voided: it stands."
+                ) from None
             raise
+
+    def keep(self, purpose: str, entries: Iterable[int], write: Callable[[int], Mapping[str, Any]]) -> int:
+        """Keep a release before it is shown, and give its number; `write` gets the number and makes the document.
+
+        Called inside `spending`: a document that cannot be kept is not shown, and its charge is voided.
+        """
+        problem = f"`ledger` must be able to keep the release (is its disk full?): nothing was shown. Got {self.path}."
+        with self._db(problem) as db:
+            db.execute("BEGIN IMMEDIATE")
+            number = int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM releases").fetchone()[0])
+            at = datetime.now(UTC).isoformat(timespec="seconds")
+            document = json.dumps(write(number), allow_nan=False)
+            db.execute(
+                "INSERT INTO releases (id, at, purpose, entries, document) VALUES (?, ?, ?, ?, ?)",
+                (number, at, purpose, json.dumps(list(entries)), document),
+            )
+            db.execute("COMMIT")
+        return number
 
     def _end(self, ids: list[int], state: str) -> None:
         """Nothing is released: mark the charges, and give back what was charged for nothing."""
         with self._db() as db:
             db.execute("BEGIN IMMEDIATE")
+            if ids:  # interrupted after it was kept and before it was shown
+                db.execute("DELETE FROM releases WHERE entries = ?", (json.dumps(ids),))
             for i in ids:
                 people, epsilon, delta, collection = db.execute(
                     "SELECT people, epsilon, delta, collection FROM charges WHERE id = ? AND state = 'spent'", (i,)
@@ -270,6 +342,22 @@ def _tells_nothing(failure: BaseException) -> bool:
     if isinstance(failure, UnusableRows):
         return isinstance(failure, UnusablePublicRows)
     return isinstance(failure, (HybridpError, KeyboardInterrupt))
+
+
+def _is_trial(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("SELECT trial FROM about").fetchone()[0])
+
+
+def _check_trial(db: sqlite3.Connection, trial: bool) -> None:
+    """A trial must not use up what people were promised, and nothing real may be paid for by play money."""
+    made_for_trials = _is_trial(db)
+    if trial and not made_for_trials:
+        raise InvalidInput(
+            "`ledger` must have been made for trials (`hybridp ledger create --trial`) to be charged by one (a seed, "
+            "or simulated reports): a trial never spends what people were promised. Got a real ledger."
+        )
+    if made_for_trials and not trial:
+        raise InvalidInput("`ledger` must be a real one to pay for a release. Got one that was made for trials.")
 
 
 def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:

@@ -168,9 +168,9 @@ def test_the_same_seed_the_same_release(log: Path) -> None:
 # --- the ledger ---
 
 
-def budget(folder: Path, times: float) -> Ledger:
+def budget(folder: Path, times: float, *, trial: bool = True) -> Ledger:
     total = ApproxDP(times * PROMISE.epsilon, times * PROMISE.delta)
-    return Ledger.create(folder / "study.ledger", {"trusted": total, "local": total})
+    return Ledger.create(folder / "study.ledger", {"trusted": total, "local": total}, trial=trial)
 
 
 def states(ledger: Ledger) -> list[tuple[str, str]]:
@@ -183,7 +183,7 @@ def test_an_overdraft_is_refused_before_the_file_is_opened(tmp_path: Path) -> No
     with pytest.raises(BudgetExceeded, match="trusted"):
         release(nowhere, ledger=ledger)
     with pytest.raises(BudgetExceeded, match="trusted"):
-        files.write_invitation(nowhere, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger)
+        files.write_invitation(nowhere, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger, rng=seeded(1))
     assert states(ledger) == []
     assert not (tmp_path / "invite.json").exists()
 
@@ -212,7 +212,7 @@ def test_a_release_is_charged_and_says_where(log: Path, tmp_path: Path) -> None:
 
 def test_reports_to_one_invitation_are_charged_once(log: Path, tmp_path: Path) -> None:
     """Combining again is post-processing; reports to another invitation are new ones."""
-    ledger = budget(tmp_path, 2)
+    ledger = budget(tmp_path, 2, trial=False)
     for name in ("one", "two"):
         invite, reports = tmp_path / f"{name}.json", tmp_path / f"{name}.csv"
         files.write_invitation(log, STUDY, COLUMNS, invite, ledger=ledger)
@@ -225,7 +225,7 @@ def test_reports_to_one_invitation_are_charged_once(log: Path, tmp_path: Path) -
 
 
 def test_bad_reports_are_refused_and_charged_once(log: Path, tmp_path: Path) -> None:
-    ledger = budget(tmp_path, 1)
+    ledger = budget(tmp_path, 1, trial=False)
     slots = len(files.write_invitation(log, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger).head)
     for text in (f"{slots}", "-1", "0.5", "nan", SECRET, ""):
         (tmp_path / "reports.csv").write_text(f"report,note\n0,\n{text},\n")

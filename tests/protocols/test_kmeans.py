@@ -141,7 +141,7 @@ COLUMNS = PointColumns(("a", "b"), "trust")
 
 def test_a_file_in_one_go_charges_the_ledger_first(tmp_path: Path) -> None:
     file, study = _write(tmp_path, 800, 6000), KMeansStudy(UNIT, 3, PureDP(3.0))
-    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(3.0), "local": PureDP(3.0)})
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(3.0), "local": PureDP(3.0)}, trial=True)
     found = release_kmeans(file, study, COLUMNS, simulate_local=True, ledger=ledger, rng=seeded(3))
     assert _off(np.array([c.centre for c in found.clusters])) < 0.05
     assert (found.trusted_people, found.local_people) == (800, 6000)

@@ -189,7 +189,7 @@ def test_reports_of_another_mechanism_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger.create(tmp_path / "study.ledger", {name: PureDP(1.0) for name in ACCOUNTS.values()})
+    return Ledger.create(tmp_path / "study.ledger", {name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=True)
 
 
 def left(ledger: Ledger) -> tuple[float, float]:

@@ -43,7 +43,7 @@ def study(method: str = "tables", **changes: Any) -> SynthStudy:
 
 
 def ledger(folder: Path, total: float = 1.0) -> Ledger:
-    return Ledger.create(folder / "study.ledger", {"trusted": ApproxDP(total, 1e-7)})
+    return Ledger.create(folder / "study.ledger", {"trusted": ApproxDP(total, 1e-7)}, trial=True)
 
 
 @pytest.mark.parametrize("method", ["tables", "queries"])

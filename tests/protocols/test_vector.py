@@ -120,7 +120,7 @@ def test_one_group_alone(people: Path, tmp_path: Path) -> None:
     [(Rule("tcm-only"), {"trusted"}), (Rule("lm-only"), {"local"}), (Rule("naive"), {"trusted", "local"})],
 )
 def test_only_who_is_used_is_charged(people: Path, rule: Rule, groups: set[str], tmp_path: Path) -> None:
-    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(5.0), "local": PureDP(5.0)})
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(5.0), "local": PureDP(5.0)}, trial=True)
     study = replace(STUDY, rules=(rule,))
     found = release_vector_mean(people, study, COLUMNS, simulate_local=True, ledger=ledger)
     assert near(found)

@@ -172,32 +172,48 @@ def _wants_json(args: list[str]) -> bool:
 
 
 def _fail(sentence: str, code: int, *, as_json: bool) -> int:
+    """The sentence on stderr, and as an object on stdout for programs; a stream that is broken is left alone."""
+    from hybridp.cli.releasing import silence
+
     if as_json:
         import json
 
-        click.echo(json.dumps({"error": {"message": sentence, "exit_code": code}}))
-    click.echo(f"hybridp: {sentence}", err=True)
+        try:
+            click.echo(json.dumps({"error": {"message": sentence, "exit_code": code}}))
+        except OSError:
+            silence(sys.stdout)
+    try:
+        click.echo(f"hybridp: {sentence}", err=True)
+    except OSError:
+        silence(sys.stderr)
     return code
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line. Exit codes: 0 done, 2 bad input, 3 budget refused, 130 interrupted."""
+    """Run the command line.
+
+    Exit codes: 0 done, 2 bad input, 3 budget refused, 4 released but not shown whole, 130 interrupted.
+    """
     given = list(sys.argv[1:] if args is None else args)
     as_json = _wants_json(given)
     try:
         code = cli.main(args=given, prog_name="hybridp", standalone_mode=False)
         code = code if isinstance(code, int) else 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "")
         code = 0
     except click.ClickException as error:
         code = _fail(" ".join(error.format_message().split()), 2, as_json=as_json)
     except HybridpError as error:
-        code = _fail(str(error), error.exit_code, as_json=as_json)
+        code = _fail(str(error), error.exit_code, as_json=as_json and not getattr(error, "answered", False))
     except (click.Abort, KeyboardInterrupt):
         code = _fail("interrupted; nothing was released.", 130, as_json=as_json)
     except BrokenPipeError:
-        sys.stderr.close()
+        from hybridp.cli.releasing import silence
+
+        silence(sys.stdout)
         code = 0
     except ArithmeticError:
         code = _fail("The numbers given are too large or too small to compute with.", 2, as_json=as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hybridp.errors import InvalidInput
+from hybridp.release.receipt import plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -27,7 +29,6 @@ __all__ = [
     "check_plot",
     "count",
     "emit",
-    "finish",
     "guarantee",
     "json_option",
     "needed",
@@ -177,12 +178,6 @@ rows_argument = _stack(
     ),
 )
 collected_options = _stack(
-    click.option(
-        "--ledger",
-        "ledger_file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Charge this ledger; a missing file is created with this release's promise as its total.",
-    ),
     click.option("--collection", help="Names the set of local reports, charged once; without it, at every release."),
     click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here."),
 )
@@ -223,20 +218,9 @@ def randomness(seed: int | None) -> Randomness:
 # --- output -----------------------------------------------------------------------------------------------------------
 
 
-def _plain(value: Any) -> Any:
-    """JSON has no NaN or infinity: they become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value
-
-
 def emit(document: dict[str, Any]) -> None:
     """The one JSON object."""
-    click.echo(json.dumps(_plain(document), allow_nan=False))
+    click.echo(json.dumps(plain(document), allow_nan=False))
 
 
 def note(text: str) -> None:
@@ -252,17 +236,28 @@ def number(value: float | None) -> str:
     return f"{value:,.6g}" if abs(value) < 1e7 else f"{value:,.4g}"
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str | None = None) -> None:
-    """A table on stdout; the first column is text, the others are right-aligned."""
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    text: Sequence[str] = (),
+    caption: str | None = None,
+) -> None:
+    """A table on stdout; the first column and those named are text, the others are right-aligned and stay whole."""
     from rich.console import Console
     from rich.table import Table
 
     view = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for i, column in enumerate(columns):
-        view.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+        words = i == 0 or column in text
+        view.add_column(column, justify="left" if words else "right", overflow="fold", no_wrap=bool(text) and not words)
     for row in rows:
         view.add_row(*row)
-    Console(soft_wrap=False).print(view)
+    console = Console(soft_wrap=False)
+    with console.capture() as drawn:  # the console would end the program by itself where a pipe breaks
+        console.print(view)
+    click.echo(drawn.get(), nl=False)
 
 
 def progress() -> Progress:
@@ -288,7 +283,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, float] = (7.2, 4.2)) -> None:
-    """Draw on new axes and save."""
+    """Draw on new axes and save: a picture that is complete, or none."""
     check_plot(path)
     import matplotlib as mpl
 
@@ -296,11 +291,14 @@ def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, floa
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=size, layout="constrained")
+    draft = path.with_name(f".{os.urandom(6).hex()}{path.suffix}")
     try:
         draw(axes)
-        figure.savefig(path, dpi=150)
+        figure.savefig(draft, dpi=150)
+        os.replace(draft, path)
     finally:
         plt.close(figure)
+        draft.unlink(missing_ok=True)
 
 
 def answered(
@@ -318,23 +316,6 @@ def answered(
     if as_json:
         emit(document)
     return as_json
-
-
-def finish(
-    found: Any,
-    show: Callable[[Any], None],
-    *,
-    ledger_file: Path | None,
-    plot_file: Path | None,
-    size: tuple[float, float],
-    as_json: bool,
-) -> None:
-    """The end of a release."""
-    document = found.to_dict()
-    if ledger_file is not None:
-        document["ledger"] = str(ledger_file)
-    if not answered(document, found.plot, plot_file=plot_file, as_json=as_json, size=size):
-        show(found)
 
 
 def receipt(found: Any) -> None:

@@ -12,7 +12,6 @@ from hybridp.cli.common import (
     check_plot,
     count,
     emit,
-    finish,
     json_option,
     note,
     number,
@@ -25,6 +24,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger, out_option
 from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
@@ -158,7 +158,7 @@ def _draw_plan(ax: Any, found: Any) -> None:
 @click.option("--record-key", help="A random key stored per record, which chooses one record a person.")
 @click.option("--record-id", help="A stable record id, whose hash chooses one record a person.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
-@click.option("--ledger", "ledger_file", type=click.Path(dir_okay=False, path_type=Path), help="Charge this ledger.")
+@ledger_option
 @click.option("--simulate-local", is_flag=True, help="A trial: local rows hold raw records and report here.")
 @click.option(
     "--invite-out",
@@ -173,6 +173,7 @@ def _draw_plan(ax: Any, found: Any) -> None:
 @tally_option
 @click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 @table_option
+@out_option
 @plot_option
 @json_option
 def release(
@@ -198,6 +199,7 @@ def release(
     tally_file: Path | None,
     seed: int | None,
     table_name: str | None,
+    out_file: Path | None,
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -211,6 +213,7 @@ def release(
     from hybridp.protocols.heavy import HeavyStudy
 
     check_plot(plot_file)
+    check_out(out_file)
     if len(record) > 2:
         raise InvalidInput(f"`record` must name one or two columns. Got {len(record)}.")
     study = HeavyStudy(
@@ -229,13 +232,14 @@ def release(
     if invite is not None:
         _settled("invite", *SETTLED, "simulate_local", "seed")
     if invite_out is not None:
-        _settled("invite-out", "simulate_local", "plot_file")
+        _settled("invite-out", "simulate_local", "plot_file", "out_file")
     if (tally_file is None) == (file is None) or (tally_file is not None and invite is None):
         raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
     tally = standing_in(tally_file, "slots")
     rng = randomness(seed)
-    ledger = _ledger(ledger_file, study)
-    with progress() as bar:
+    trial = simulate_local or rng.simulated or (invite is not None and protocol.is_simulated(invite))
+    totals = {"trusted": study.guarantee, "local": study.guarantee}
+    with progress() as bar, open_ledger(ledger_file, totals, trial=trial) as ledger:
         bar.add_task("sampling, discovering, counting", total=None)
         if invite is not None:
             shown = level if _given("level") else None
@@ -254,7 +258,7 @@ def release(
             found = protocol.release_heavy_hitters(
                 file, study, columns, simulate_local=simulate_local, table=table_name, ledger=ledger, rng=rng
             )
-    finish(found, _print, ledger_file=ledger_file, plot_file=plot_file, size=(7, 6), as_json=as_json)
+    finish(found, _print, ledger_file=ledger_file, out_file=out_file, plot_file=plot_file, size=(7, 6), as_json=as_json)
 
 
 # Phase two may read a tally in place of a file.
@@ -271,12 +275,6 @@ def _settled(phase: str, *names: str) -> None:
     for name in filter(_given, names):
         option = name.removesuffix("_file").replace("_", "-")
         raise InvalidInput(f"`{option}` must not join `{phase}`, which has no use for it. Got both.")
-
-
-def _ledger(file: Path | None, study: Any) -> Any:
-    from hybridp.cli.release import open_or_create
-
-    return open_or_create(file, {"trusted": study.guarantee, "local": study.guarantee})
 
 
 def _say_invited(sent: Any, file: Path, as_json: bool) -> None:

@@ -11,7 +11,6 @@ from hybridp.cli.common import (
     check_plot,
     count,
     emit,
-    finish,
     guarantee,
     json_option,
     note,
@@ -26,6 +25,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger, out_option
 from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
@@ -150,10 +150,11 @@ def plan(
 @click.option("--reports", type=click.Path(dir_okay=False, path_type=Path), help="Reports that answer --invite.")
 @click.option("--invite", type=click.Path(dir_okay=False, path_type=Path), help="The invitation that they answer.")
 @tally_option
-@click.option("--ledger", "ledger_file", type=click.Path(dir_okay=False, path_type=Path), help="The ledger to charge.")
+@ledger_option
 @click.option("--collection", help="A name for these local reports: charged once, however often used.")
 @seed_option
 @table_option
+@out_option
 @plot_option
 @json_option
 def release(
@@ -175,6 +176,7 @@ def release(
     collection: str | None,
     seed: int | None,
     table_name: str | None,
+    out_file: Path | None,
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -183,15 +185,16 @@ def release(
     Trusted rows hold points. Local people's reports come in a file of their own (`hybridp randomise-points`), or their
     raw points are randomised here for a trial. Points outside the bounds are clipped.
     """
-    from hybridp.cli.release import open_or_create
     from hybridp.protocols import kmeans_files as protocol
 
     check_plot(plot_file)
+    check_out(out_file)
     study = _study(columns, lower, upper, clusters, guarantee(epsilon, delta), iterations, method)
     rng = randomness(seed)
     tally = standing_in(tally_file, "slots")
-    ledger = open_or_create(ledger_file, {"trusted": study.guarantee, "local": study.guarantee})
-    with progress() as bar:
+    totals = {"trusted": study.guarantee, "local": study.guarantee}
+    trial = simulate_local or rng.simulated
+    with progress() as bar, open_ledger(ledger_file, totals, trial=trial, collection=collection) as ledger:
         bar.add_task("counting and moving centres", total=None)
         found = protocol.release_kmeans(
             file,
@@ -207,7 +210,10 @@ def release(
             collection=collection,
             rng=rng,
         )
-    finish(found, _print, ledger_file=ledger_file, plot_file=plot_file, size=(5.6, 5.0), as_json=as_json)
+    finish(
+        found, _print, ledger_file=ledger_file, out_file=out_file, plot_file=plot_file, size=(5.6, 5.0),
+        as_json=as_json,
+    )  # fmt: skip
 
 
 def _print(found: Any) -> None:

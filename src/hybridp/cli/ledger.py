@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import emit, guarantee, json_option, needed, table
+from hybridp.cli.common import count, emit, guarantee, json_option, needed, number, table
 
 __all__ = ["create", "show"]
 
@@ -20,9 +20,16 @@ __all__ = ["create", "show"]
 @click.option(
     "--personal", is_flag=True, help="For personal epsilons: each group may spend all of everyone's own, once."
 )
+@click.option("--trial", is_flag=True, help="For trials (--seed, --simulate-local): nothing real is charged to it.")
 @json_option
 def create(
-    file: Path, epsilon: float | None, delta: float, local_epsilon: float | None, personal: bool, as_json: bool
+    file: Path,
+    epsilon: float | None,
+    delta: float,
+    local_epsilon: float | None,
+    personal: bool,
+    trial: bool,
+    as_json: bool,
 ) -> None:
     """A new ledger file. Totals can never be raised: they are what people were promised."""
     from hybridp.ledger import Ledger
@@ -31,11 +38,11 @@ def create(
         from hybridp.protocols.personal import ACCOUNTS
         from hybridp.public.budgets import PureDP
 
-        ledger = Ledger.create(file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
+        ledger = Ledger.create(file, {name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=trial)
     else:
         own = needed("epsilon", epsilon, "--personal")
         local = guarantee(own if local_epsilon is None else local_epsilon, delta)
-        ledger = Ledger.create(file, {"trusted": guarantee(own, delta), "local": local})
+        ledger = Ledger.create(file, {"trusted": guarantee(own, delta), "local": local}, trial=trial)
     document = _document(ledger)
     if as_json:
         emit(document)
@@ -45,16 +52,27 @@ def create(
 
 @click.command("show")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--release", "number_of", type=count, metavar="ID", help="Show one release again, as it was published.")
 @click.option(
     "--tight-delta", type=float, help="Also compose each history tightly at this delta (needs dp-accounting)."
 )
 @json_option
-def show(file: Path, tight_delta: float | None, as_json: bool) -> None:
-    """What each group was promised, what is spent, and on what."""
+def show(file: Path, number_of: int | None, tight_delta: float | None, as_json: bool) -> None:
+    """What each group was promised, what is spent, and on what; or one of the releases, again and for free."""
     from hybridp.errors import InvalidInput
     from hybridp.ledger import Ledger, tight_epsilon
 
     ledger = Ledger.open(file)
+    if number_of is not None:
+        if tight_delta is not None:
+            raise InvalidInput("`tight-delta` must not go with --release. Got both.")
+        kept = ledger.release(number_of)
+        if as_json:
+            emit(kept)
+        else:
+            click.echo(f"Release {number_of} of {file}")
+            _outline(kept, 1)
+        return
     document = _document(ledger)
     if tight_delta is not None:
         try:
@@ -71,9 +89,22 @@ def show(file: Path, tight_delta: float | None, as_json: bool) -> None:
         _print(document)
 
 
+def _outline(value: Any, depth: int) -> None:
+    """A document for people: one figure a line, under its name."""
+    items = value.items() if isinstance(value, dict) else enumerate(value, 1)
+    for name, inside in items:
+        label = f"{'  ' * depth}{str(name).replace('_', ' ')}"
+        if isinstance(inside, (dict, list)) and inside:
+            click.echo(f"{label}:")
+            _outline(inside, depth + 1)
+        elif inside not in ([], {}, None, ""):
+            click.echo(f"{label}: {number(inside) if isinstance(inside, float) else inside}")
+
+
 def _document(ledger: Any) -> dict[str, Any]:
     return {
         "ledger": str(ledger.path),
+        "trial": ledger.trial,
         "accounts": [
             {
                 "group": a.people,
@@ -101,6 +132,9 @@ def _document(ledger: Any) -> dict[str, Any]:
             }
             for e in ledger.history()
         ],
+        "releases": [
+            {"id": k.id, "at": k.at, "purpose": k.purpose, "ledger_entries": list(k.entries)} for k in ledger.releases()
+        ],
     }
 
 
@@ -108,25 +142,42 @@ def _print(document: dict[str, Any]) -> None:
     def level(budget: dict[str, float]) -> str:
         return f"{budget['epsilon']:g}" + (f", {budget['delta']:g}" if budget["delta"] else "")
 
+    def when(at: str) -> str:
+        return at[:16].replace("T", " ")
+
+    tight = any("tight" in a for a in document["accounts"])
     table(
-        f"Accounts in {document['ledger']} (epsilon, delta)",
-        ["group", "promised", "spent", "left", "tight"],
+        f"Accounts in {document['ledger']}{', FOR TRIALS ONLY' if document['trial'] else ''} (epsilon, delta)",
+        ["group", "promised", "spent", "left", *(["tight"] if tight else [])],
         [
             (
                 a["group"],
                 level(a["total"]),
                 level(a["spent"]),
                 level(a["left"]),
-                level(a["tight"]) if "tight" in a else "",
+                *([level(a["tight"])] if tight else []),
             )
             for a in document["accounts"]
         ],
     )
+    # One charge is two lines where it needs them: readable in 80 columns, whatever the names.
     table(
-        "Charges",
-        ["id", "when", "group", "epsilon, delta", "mechanism", "purpose", "state"],
+        "Charges (UTC)",
+        ["id", "when", "group", "epsilon, delta", "for", "state"],
         [
-            (str(c["id"]), c["at"], c["group"], level(c), c["mechanism"], c["purpose"], c["state"])
+            (str(c["id"]), when(c["at"]), c["group"], level(c), f"{c['purpose']}: {c['mechanism']}", c["state"])
             for c in document["charges"]
         ],
+        text=("group", "for"),
     )
+    if document["releases"]:
+        table(
+            "Releases (UTC)",
+            ["id", "when", "what", "charges"],
+            [
+                (str(k["id"]), when(k["at"]), k["purpose"], ", ".join(map(str, k["ledger_entries"])))
+                for k in document["releases"]
+            ],
+            text=("what",),
+            caption="`--release ID` shows one again.",
+        )

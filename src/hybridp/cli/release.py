@@ -12,7 +12,6 @@ from hybridp.cli.common import (
     bounds_options,
     check_plot,
     collected_options,
-    finish,
     guarantee,
     json_option,
     local_option,
@@ -31,10 +30,11 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger, out_option
 from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
-__all__ = ["mean", "open_or_create"]
+__all__ = ["mean"]
 
 ESTIMATORS = ["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm"]
 PERSONAL = ["unified", "adpm", "propdpm", "uni"]
@@ -73,10 +73,12 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
     show_default=True,
     help="estimate-only seals the group figures and amplifies local people's privacy.",
 )
+@ledger_option
 @collected_options
 @tally_option
 @seed_option
 @table_option
+@out_option
 @plot_option
 @json_option
 def mean(
@@ -110,6 +112,7 @@ def mean(
     tally_file: Path | None,
     seed: int | None,
     table_name: str | None,
+    out_file: Path | None,
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -121,6 +124,7 @@ def mean(
     from hybridp.curator.mean import Columns
 
     check_plot(plot_file)
+    check_out(out_file)
     limits = bounds(lower, upper)
     columns = Columns(value, trust, report, person, record_key, record_id, missing)
     rng = randomness(seed)
@@ -156,7 +160,10 @@ def mean(
                 simulate_local,
                 {**common, "tally": tally},
             )
-    finish(found, _print, ledger_file=ledger_file, plot_file=plot_file, size=(7.2, 2.8), as_json=as_json)
+    finish(
+        found, _print, ledger_file=ledger_file, out_file=out_file, plot_file=plot_file, size=(7.2, 2.8),
+        as_json=as_json,
+    )  # fmt: skip
 
 
 def _not_with(option: str, given: dict[str, Any]) -> None:
@@ -194,8 +201,9 @@ def _uniform(
     )
     study = MeanStudy(bounds=limits, guarantee=promise, trusted_guarantee=trusted_promise, rule=rule, **options)
     totals = {"trusted": trusted_promise or promise, "local": promise}
-    ledger = open_or_create(ledger_file, totals)
-    return release_mean(file, study, columns, simulate_local=simulate_local, ledger=ledger, **common)
+    trial = simulate_local or common["rng"].simulated
+    with open_ledger(ledger_file, totals, trial=trial, collection=common["collection"]) as ledger:
+        return release_mean(file, study, columns, simulate_local=simulate_local, ledger=ledger, **common)
 
 
 def _personal(
@@ -213,21 +221,16 @@ def _personal(
     common: dict[str, Any],
 ) -> Any:
     """Everyone's own promise."""
-    from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean, simulate_reports
+    from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean
     from hybridp.public.budgets import PureDP
 
     study = PersonalStudy(limits, estimator, sd=sd, share=share, level=level)
-    ledger = open_or_create(ledger_file, {name: PureDP(1.0) for name in ACCOUNTS.values()})
-    if not simulate_local:
-        return release_personal_mean(file, study, columns, epsilon_column, tally=tally, ledger=ledger, **common)
-    if ledger is not None:  # the trial reads rows before the release charges: an overdraft is refused first
-        ledger.check(study.charges(common["purpose"], common["collection"]))
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
-        trial = Path(folder, "trial.parquet")
-        simulate_reports(file, columns, epsilon_column, limits, trial, table=common.pop("table"), rng=common["rng"])
-        return release_personal_mean(trial, study, columns, epsilon_column, ledger=ledger, **common)
+    totals = {name: PureDP(1.0) for name in ACCOUNTS.values()}
+    trial = simulate_local or common["rng"].simulated
+    with open_ledger(ledger_file, totals, trial=trial, collection=common["collection"]) as ledger:
+        return release_personal_mean(
+            file, study, columns, epsilon_column, simulate_local=simulate_local, tally=tally, ledger=ledger, **common
+        )
 
 
 def _unit(name: str, value: float | None, half: float, most: float = 1.0) -> float | None:
@@ -237,19 +240,6 @@ def _unit(name: str, value: float | None, half: float, most: float = 1.0) -> flo
     if not 0 <= value <= most * half * (1 + 1e-12):
         raise InvalidInput(f"`{name}` must lie between 0 and {most * half:g} for these bounds. Got {value}.")
     return value / half
-
-
-def open_or_create(file: Path | None, totals: dict[str, Any]) -> Any:
-    """The ledger, or a new one whose totals are what this release promises; None without a file."""
-    from hybridp.ledger import Ledger
-
-    if file is None:
-        return None
-    if file.exists():
-        return Ledger.open(file)
-    made = Ledger.create(file, totals)
-    note(f"Created {file}: each group may spend what this release promises, once.")
-    return made
 
 
 def _print(found: Any) -> None:

@@ -29,6 +29,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.releasing import open_ledger
 from hybridp.errors import HybridpError, InvalidInput
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
@@ -156,18 +157,18 @@ def fit(
     with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
         task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
         codes = read_codes(file, schema, other=other, table=table_name)
-        ledger = _ledger(ledger_file, study, out)
         purpose = f"synthetic data of {', '.join(schema.names)}"
-        found = fit_synth(
-            codes,
-            study,
-            folder=out,
-            ledger=ledger,
-            purpose=purpose,
-            device=device,
-            progress=lambda done, _: bar.update(task, completed=done),
-            rng=rng,
-        )
+        with _ledger(ledger_file, study, out, trial=rng.simulated) as ledger:
+            found = fit_synth(
+                codes,
+                study,
+                folder=out,
+                ledger=ledger,
+                purpose=purpose,
+                device=device,
+                progress=lambda done, _: bar.update(task, completed=done),
+                rng=rng,
+            )
     found = _load(out) if read else found  # its receipt then says where the domain came from
     document = _document(found, out) | {"warnings": told}
     if ledger_file is not None:
@@ -212,9 +213,9 @@ def _study(
     return SynthStudy(workload, promise, method=_METHODS[chosen], rows=rows, **asked)  # type: ignore[arg-type]
 
 
-def _ledger(file: Path | None, study: Any, out: Path) -> Any:
+@contextmanager
+def _ledger(file: Path | None, study: Any, out: Path, *, trial: bool) -> Iterator[Any]:
     """The ledger, once it is known that it can pay; of a fit that goes on, the one that was charged before."""
-    from hybridp.cli.release import open_or_create
     from hybridp.protocols.synth_files import Folder
 
     kept = Folder.load(out) if (out / "model.json").is_file() else None
@@ -225,16 +226,17 @@ def _ledger(file: Path | None, study: Any, out: Path) -> Any:
     if file is None:
         if kept is not None and kept.entries:
             raise InvalidInput(problem)
-        return None
+        yield None
+        return
     if saved and not file.exists():
         raise InvalidInput(problem)
-    ledger = open_or_create(file, {"trusted": study.guarantee})
-    charges = study.charges("a new fit" if kept is None else kept.name, "")
-    paid = {entry.collection for entry in ledger.history()}
-    if any(charge.collection not in paid for charge in charges[:saved]):
-        raise InvalidInput(problem)
-    ledger.check(charges)
-    return ledger
+    with open_ledger(file, {"trusted": study.guarantee}, trial=trial) as ledger:
+        charges = study.charges("a new fit" if kept is None else kept.name, "")
+        paid = {entry.collection for entry in ledger.history()}
+        if any(charge.collection not in paid for charge in charges[:saved]):
+            raise InvalidInput(problem)
+        ledger.check(charges, trial=trial)
+        yield ledger
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from hybridp.cli.common import (
     check_plot,
     collected_options,
     emit,
-    finish,
     guarantee,
     json_option,
     noise_option,
@@ -27,6 +26,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger, out_option
 from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
@@ -138,10 +138,12 @@ def _rules(
 @click.option("--weight", type=float, help="The weight of the trusted mean, for --estimator fixed.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
 @click.option("--joint", is_flag=True, help="Intervals that hold for all columns together.")
+@ledger_option
 @collected_options
 @tally_option
 @seed_option
 @table_option
+@out_option
 @plot_option
 @json_option
 def release(
@@ -171,6 +173,7 @@ def release(
     tally_file: Path | None,
     seed: int | None,
     table_name: str | None,
+    out_file: Path | None,
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -179,10 +182,10 @@ def release(
     Trusted rows hold the values, local rows the reports that `hybridp randomise-vector` wrote (NAME_report). With
     --tally all rows of FILE are trusted. The promise covers a person's whole row.
     """
-    from hybridp.cli.release import open_or_create
     from hybridp.protocols.vector import VectorStudy, release_vector_mean
 
     check_plot(plot_file)
+    check_out(out_file)
     limits = _bounds(len(columns), lower, upper, norm, radius)
     promise = guarantee(epsilon, delta)
     trusted_promise = None if trusted_epsilon is None else guarantee(trusted_epsilon, delta)
@@ -199,8 +202,10 @@ def release(
     if tally_file is not None and simulate_local:
         raise InvalidInput("`simulate-local` must not go with --tally. Got both.")
     tally = standing_in(tally_file, "vector-mean")
-    ledger = open_or_create(ledger_file, {"trusted": trusted_promise or promise, "local": promise})
-    with progress() as bar:
+    rng = randomness(seed)
+    totals = {"trusted": trusted_promise or promise, "local": promise}
+    trial = simulate_local or rng.simulated
+    with progress() as bar, open_ledger(ledger_file, totals, trial=trial, collection=collection) as ledger:
         bar.add_task("reading and adding up", total=None)
         found = release_vector_mean(
             file,
@@ -212,10 +217,13 @@ def release(
             purpose=f"mean of {len(columns)} columns",
             collection=collection,
             tally=tally,
-            rng=randomness(seed),
+            rng=rng,
         )
     height = 4.8 if len(columns) > 60 else 1.2 + 0.28 * len(columns)
-    finish(found, _print, ledger_file=ledger_file, plot_file=plot_file, size=(7.2, height), as_json=as_json)
+    finish(
+        found, _print, ledger_file=ledger_file, out_file=out_file, plot_file=plot_file, size=(7.2, height),
+        as_json=as_json,
+    )  # fmt: skip
 
 
 def _print(found: Any) -> None:

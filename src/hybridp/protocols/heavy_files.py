@@ -29,7 +29,7 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.noise import categories
 from hybridp.protocols import heavy as blender
 from hybridp.protocols.heavy import Floats, HeavyBlend, HeavyStudy, Ints, Invitation
-from hybridp.protocols.mean import spending
+from hybridp.protocols.mean import kept, spending
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotReports
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RecordColumns",
     "combine_reports",
+    "is_simulated",
     "publish_heavy",
     "read_invitation",
     "release_heavy_hitters",
@@ -53,15 +54,16 @@ __all__ = [
 
 _VERSION = 1
 _SIMULATED = " SIMULATED"
+_PURPOSE = "heavy hitters"
 
 
 def _charges(study: HeavyStudy, *, trusted: bool, local: bool, collection: str | None = None) -> list[Charge]:
     found = []
     if trusted:
-        found.append(Charge("trusted", study.guarantee, "thresholded counts of one record", "heavy hitters"))
+        found.append(Charge("trusted", study.guarantee, "thresholded counts of one record", _PURPOSE))
     if local:
         mechanism = f"{study.local} report on the head list"
-        found.append(Charge("local", study.local_guarantee, mechanism, "heavy hitters", collection=collection))
+        found.append(Charge("local", study.local_guarantee, mechanism, _PURPOSE, collection=collection))
     return found
 
 
@@ -121,13 +123,14 @@ def release_heavy_hitters(
 
     # No collection: every trial draws new reports, so each is charged.
     charges = _charges(study, trusted=True, local=simulate_local)
-    with spending(ledger, charges) as entries:
+    with spending(ledger, charges, trial=rng.simulated or simulate_local) as entries:
         found, local_people, (invite, estimates, told) = _discover(
             path, study, columns, table, rng, report_here, raw_local=simulate_local
         )
-        return publish_heavy(
+        shown = publish_heavy(
             study, found, invite, estimates, told, local_people, tuple(entries), rng.simulated, simulate_local
         )
+        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=columns)
 
 
 def write_invitation(
@@ -148,7 +151,7 @@ def write_invitation(
         raise InvalidInput(f"`invite-out` must name a new file. Got {out}, which exists.")
     if not out.parent.is_dir():
         raise InvalidInput(f"`invite-out` must lie in an existing folder. Got {out}.")
-    with spending(ledger, _charges(study, trusted=True, local=False)) as entries:
+    with spending(ledger, _charges(study, trusted=True, local=False), trial=rng.simulated) as entries:
         found, _, _ = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
         head, _ = blender.trim(found, study)
         # An oracle's choice by variance may need several numbers a report; a file has one.
@@ -170,6 +173,8 @@ def write_invitation(
             "ledger_entries": list(entries),
             "simulated": rng.simulated,
         }  # fmt: skip
+        if ledger is not None:
+            ledger.keep("invitation to report on a head list", entries, lambda number: document)
     # Outside: a failure while the invitation is written may have shown it, so that its charge stands.
     draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
     try:
@@ -216,6 +221,11 @@ def read_invitation(file: Path) -> tuple[int, str]:
     """How many slots an invitation has, and the text that stands beside every answer to it."""
     _, invite, _, about = _read_invitation(file)
     return len(invite.head), about.text
+
+
+def is_simulated(file: Path) -> bool:
+    """Whether an invitation comes from a trial: its answers are charged to a trial's ledger."""
+    return _read_invitation(file)[3].simulated
 
 
 def _opt_in(stated: dict[str, Any], study: HeavyStudy) -> OptInCounts:
@@ -310,14 +320,16 @@ def combine_reports(
         slots = len(invite.head)
         must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
     collection = f"heavy hitters: {', '.join(about.columns)}; invitation {about.text}"
-    with spending(ledger, _charges(study, trusted=False, local=True, collection=collection)) as entries:
+    charges = _charges(study, trusted=False, local=True, collection=collection)
+    with spending(ledger, charges, trial=about.simulated) as entries:
         if tally is not None:
             told, drawn = tally.summary(), tally.origin.simulated
         else:
             told, drawn = _told(path or "", table, about.text, len(invite.head))
         _, estimates = blender.trim(found, study)
         both = (*about.entries, *entries)
-        return publish_heavy(study, found, invite, estimates, told, told.people, both, about.simulated, drawn, level)
+        shown = publish_heavy(study, found, invite, estimates, told, told.people, both, about.simulated, drawn, level)
+        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns={"record": about.columns})
 
 
 def _told(path: str | PathLike[str], table: str | None, text: str, slots: int) -> tuple[SlotReports, bool]:

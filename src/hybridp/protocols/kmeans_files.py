@@ -26,7 +26,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd
 from hybridp.protocols.kmeans_publish import publish_kmeans, run_kmeans
-from hybridp.protocols.mean import spending
+from hybridp.protocols.mean import kept, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_rounds, plan_with_map
@@ -106,7 +106,8 @@ def release_kmeans(
     charges = study.charges(purpose, collection, groups=groups, **which)
     simulated = False
     query = PointQuery(columns.coordinates, columns.trust, study.box, simulate_local)
-    with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
+    trial = rng.simulated or simulate_local
+    with spending(ledger, charges, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
         people = check_points(rows, query)
         if people[1] and not uses_local and study.method != "tcm":
             raise UnusablePublicRows(
@@ -134,7 +135,7 @@ def release_kmeans(
             local = SimulatedCrowd(np.concatenate([*store_points(rows, query, "local").parts()], axis=1), rng)
         must(sum(people) >= study.clusters, "clusters", f"must be at most the {sum(people)} people", study.clusters)
         found, plan = run_kmeans(study, trusted, local, plan=plan, rng=rng)
-        return publish_kmeans(
+        centres = publish_kmeans(
             study,
             found,
             plan,
@@ -144,6 +145,7 @@ def release_kmeans(
             simulated_local=simulated or (simulate_local and people[1] > 0 and uses_local),
             rng=rng,
         )
+        return kept(centres, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 # --- the invitation ---------------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from hybridp import curator
+from hybridp import __version__, curator
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.blend.sealed import SealedBlend, seal
 from hybridp.curator import mean as curating
@@ -30,12 +31,12 @@ from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+from hybridp.release.receipt import CURATOR, VIEWER, Asked, Promise, Receipt, plain, simulation_notes
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally
 
-__all__ = ["MeanStudy", "noise_level", "publish_mean", "release_mean", "spending"]
+__all__ = ["MeanStudy", "kept", "noise_level", "publish_mean", "release_mean", "spending"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -98,13 +99,42 @@ def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
 
 
 @contextmanager
-def spending(ledger: Ledger | None, charges: list[Charge]) -> Iterator[list[int]]:
-    """Charge the ledger, if there is one, around the body that reads the rows."""
+def spending(ledger: Ledger | None, charges: list[Charge], *, trial: bool) -> Iterator[list[int]]:
+    """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released."""
     if ledger is None:
         yield []
         return
-    with ledger.spending(charges) as entries:
+    with ledger.spending(charges, trial=trial) as entries:
         yield entries
+
+
+class _Release(Protocol):
+    """What every release has."""
+
+    @property
+    def receipt(self) -> Receipt: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+R = TypeVar("R", bound=_Release)
+
+
+def kept(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
+    """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
+
+    Called inside `spending`. What is kept is the document that is published, and nothing else.
+    """
+    at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
+
+    def numbered(number: int | None) -> R:
+        asked = Asked(purpose, study, columns, at, __version__, number)
+        done: R = replace(found, receipt=replace(found.receipt, asked=asked))  # type: ignore[type-var]
+        return done
+
+    if ledger is None:
+        return numbered(None)
+    return numbered(ledger.keep(purpose, entries, lambda number: plain(numbered(number).to_dict())))
 
 
 def release_mean(
@@ -133,7 +163,8 @@ def release_mean(
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         collection = tally.origin.stands_in(invite.text, collection)
-    with spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
+    charges, trial = study.charges(purpose, collection), rng.simulated or simulate_local
+    with spending(ledger, charges, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local)
         local = totals.local
         if simulate_local:
@@ -147,7 +178,7 @@ def release_mean(
                 local = local + curating.randomise_trusted(rows, columns, invite, rng=rng)
         elif totals.trusted_people and study.rule.name != "lm-only":
             trusted = curating.release_sum(totals, noise, rng=rng)
-        return publish_mean(
+        found = publish_mean(
             study,
             trusted,
             None if study.rule.name == "tcm-only" else local,
@@ -156,6 +187,7 @@ def release_mean(
             simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
             rng=rng,
         )
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 def publish_mean(

@@ -11,8 +11,11 @@
 from __future__ import annotations
 
 import math
+import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -26,7 +29,7 @@ from hybridp.curator import personal as curating
 from hybridp.device.personal import randomise_own
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import spending
+from hybridp.protocols.mean import kept, spending
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heterogeneous import PersonalDP
@@ -35,7 +38,7 @@ from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, plain, simulation_notes
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import PersonalTally
@@ -96,6 +99,7 @@ def release_personal_mean(
     epsilon_column: str,
     *,
     table: str | None = None,
+    simulate_local: bool = False,
     ledger: Ledger | None = None,
     purpose: str = "mean",
     collection: str | None = None,
@@ -105,14 +109,23 @@ def release_personal_mean(
     """Release the mean of a table whose column `epsilon_column` holds each person's own epsilon.
 
     Guarantee: person i's epsilon (times the share), under replacement of that person's data: against the curator for
-    local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only. A
+    local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only. With
+    `simulate_local` local rows are raw and are randomised here: a trial, and marked as such. A
     `tally` stands in for the local rows: the table then holds trusted people only.
     """
     rng = secure() if rng is None else rng
     if tally is not None:
+        must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         collection = tally.origin.stands_in(own_epsilon_text(study.bounds), collection)
     charges = study.charges(purpose, collection)
-    with spending(ledger, charges) as entries, curator.open_rows(path, table=table) as rows:
+    with ExitStack() as stack:
+        entries = stack.enter_context(spending(ledger, charges, trial=rng.simulated or simulate_local))
+        if simulate_local:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
+            path, raw = Path(folder, "trial.parquet"), path
+            simulate_reports(raw, columns, epsilon_column, study.bounds, path, table=table, rng=rng)
+            table = None
+        rows = stack.enter_context(curator.open_rows(path, table=table))
         totals, simulated = curating.read(rows, columns, epsilon_column, study.bounds)
         reports = ReportsByEpsilon(
             totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
@@ -128,9 +141,11 @@ def release_personal_mean(
             trusted = curating.release_weighted_sum(
                 epsilons, totals.trusted_people, totals.trusted_level_sums, weights, rng=rng
             )
-        return publish_personal_mean(
+        found = publish_personal_mean(
             study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng
         )
+        read = {**plain(columns), "epsilon": epsilon_column}
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=read)
 
 
 def simulate_reports(

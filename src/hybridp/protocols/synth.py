@@ -194,7 +194,7 @@ def _fit(
     plan = study.plan
     charges = study.charges(place.name, purpose)
     if ledger is not None:
-        ledger.check(charges)
+        ledger.check(charges, trial=rng.simulated)
     data, done = place.synthetic(study.workload.schema.sizes)
     if data is None:
         from hybridp.blend.relaxed import start
@@ -207,7 +207,7 @@ def _fit(
         found = place.measured(i, study.workload)
         if found is None:
             _must_be_new(place, i, done, len(plan))
-            with spending(ledger, [charges[i]]) as entries:
+            with spending(ledger, [charges[i]], trial=rng.simulated) as entries:
                 found = _measure(codes, study, use, data, measured, sources[i])
                 place.save_measured(i, found, entries or _paid_before(ledger, charges[i]))
         measured += found

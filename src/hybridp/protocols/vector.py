@@ -25,7 +25,7 @@ from hybridp.curator import vector as curating
 from hybridp.device.vector import randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import noise_level, spending
+from hybridp.protocols.mean import kept, noise_level, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
@@ -143,7 +143,8 @@ def release_vector_mean(
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         must(tally.columns == columns.values, "tally", "must hold reports on these columns", ", ".join(tally.columns))
         collection = tally.origin.stands_in(invite.text, collection)
-    with spending(ledger, study.charges(purpose, collection)) as entries, curator.open_rows(path, table=table) as rows:
+    charges, trial = study.charges(purpose, collection), rng.simulated or simulate_local
+    with spending(ledger, charges, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local)
         local = totals.local
         if simulate_local:
@@ -155,7 +156,7 @@ def release_vector_mean(
         trusted: VectorSum | None = None
         if totals.trusted_people and study.estimator != "lm-only":
             trusted = curating.release_sum(totals, noise, study.bounds, rng=rng)
-        return publish_vector_mean(
+        found = publish_vector_mean(
             study,
             columns.values,
             trusted,
@@ -165,6 +166,7 @@ def release_vector_mean(
             simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
             rng=rng,
         )
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 def _joined(before: VectorReportSums, part: VectorReportSums) -> VectorReportSums:

@@ -8,13 +8,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 
-__all__ = ["CURATOR", "VIEWER", "Promise", "Receipt", "simulation_notes"]
+__all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Receipt", "plain", "simulation_notes"]
 
 CURATOR = "the curator"
 VIEWER = "whoever sees the release"
@@ -71,9 +73,49 @@ def simulation_notes(*, seeded: bool, reports: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
+def plain(value: Any) -> Any:
+    """What JSON can hold: dataclasses as objects, an enumeration's value, no NaN or infinity (null)."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a release answers, all of it public: who computed it when, the study, and the columns that it read.
+
+    `number` is the release's own in the ledger, which keeps it. A trial has no time: its seed gives it again.
+    """
+
+    purpose: str
+    study: Any
+    columns: Any
+    at: str | None
+    version: str
+    number: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "release": self.number,
+            "at": self.at,
+            "version": self.version,
+            "purpose": self.purpose,
+            "study": plain(self.study),
+            "columns": plain(self.columns),
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was spent, and what the promises assume."""
+    """What was asked and spent, and what the promises assume."""
 
     promises: tuple[Promise, ...]
     randomness: str
@@ -81,6 +123,7 @@ class Receipt:
     unit: str
     assumes: tuple[str, ...]
     ledger_entries: tuple[int, ...] = ()
+    asked: Asked | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -90,6 +133,7 @@ class Receipt:
             "unit": self.unit,
             "assumes": list(self.assumes),
             "ledger_entries": list(self.ledger_entries),
+            "asked": None if self.asked is None else self.asked.to_dict(),
         }
 
     def __str__(self) -> str:
@@ -98,4 +142,6 @@ class Receipt:
         lines.extend(f"assumes: {a}" for a in self.assumes)
         if self.ledger_entries:
             lines.append(f"ledger entries: {', '.join(map(str, self.ledger_entries))}")
+        if self.asked is not None and self.asked.number is not None:
+            lines.append(f"kept in the ledger as release {self.asked.number}")
         return "\n".join(lines)

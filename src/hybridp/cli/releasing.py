@@ -1,0 +1,166 @@
+"""How a release is paid for and how it ends: kept first, then written, drawn and shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hybridp.cli.common import emit, note, save_plot
+from hybridp.errors import HybridpError, InvalidInput
+from hybridp.release.receipt import plain
+
+__all__ = ["NotShown", "check_out", "finish", "ledger_option", "open_ledger", "out_option", "silence", "write_whole"]
+
+ledger_option = click.option(
+    "--ledger",
+    "ledger_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Charge this ledger, which keeps the release; a missing file is made with this release's promise as total.",
+)
+out_option = click.option(
+    "--out",
+    "out_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the release, as --json has it, to this new file before it is shown.",
+)
+
+
+class NotShown(HybridpError):
+    """The release was made and paid for, but not all of it could be shown. Trying again would pay again."""
+
+    exit_code = 4
+
+    def __init__(self, sentence: str, *, answered: bool, code: int = 4) -> None:
+        super().__init__(sentence)
+        self.answered = answered
+        self.exit_code = code
+
+
+def check_out(path: Path | None) -> None:
+    """Refuse a file that cannot be written, before anything is computed or spent."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise InvalidInput(f"`--out` must lie in an existing folder. Got {path}.")
+    if path.exists():
+        raise InvalidInput(f"`--out` must name a new file. Got {path}, which exists.")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidInput(f"`--out` must lie in a folder that can be written to. Got {path}.")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A new file that appears when it is complete, on disk."""
+    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    try:
+        with draft.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_ledger(
+    file: Path | None, totals: dict[str, Any], *, trial: bool, collection: str | None = None
+) -> Iterator[Any]:
+    """The ledger, or a new one whose totals are what this release promises; None without a file.
+
+    A new one goes again if nothing was charged: a refused command must not decide what people were promised.
+    """
+    from hybridp.ledger import Ledger
+
+    if file is None:
+        if collection is not None:
+            raise InvalidInput(f"`collection` must go with --ledger, which charges it once. Got {collection} alone.")
+        yield None
+        return
+    if file.exists():
+        yield Ledger.open(file)
+        return
+    made = Ledger.create(file, totals, trial=trial)
+    try:
+        yield made
+    except BaseException:
+        if all(entry.state == "void" for entry in made.history()):
+            file.unlink(missing_ok=True)
+        raise
+    kind = "It is for trials only: a release refuses it. " if trial else ""
+    note(f"Created {file}: each group may spend what this release promises, once. {kind}".rstrip())
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def finish(
+    found: Any,
+    show: Callable[[Any], None],
+    *,
+    ledger_file: Path | None,
+    out_file: Path | None,
+    plot_file: Path | None,
+    size: tuple[float, float],
+    as_json: bool,
+) -> None:
+    """The end of a release: whatever goes wrong while it is written, drawn or shown, it says how to see it again."""
+    document = found.to_dict()
+    asked = found.receipt.asked
+    places = []
+    if ledger_file is not None:
+        document["ledger"] = str(ledger_file)
+        places.append(f"`hybridp ledger show {ledger_file} --release {asked.number}` shows it again, for free")
+    problems: list[str] = []
+    answered = False
+    try:
+        if out_file is not None:
+            with _noted(problems, f"`--out` {out_file}"):
+                write_whole(out_file, json.dumps(plain(document), allow_nan=False) + "\n")
+                places.append(f"it is in {out_file}")
+        if plot_file is not None:
+            with _noted(problems, f"`--plot` {plot_file}"):
+                save_plot(plot_file, found.plot, size=size)
+                document["plot"] = str(plot_file)
+        with _noted(problems, "standard output"):
+            emit({**document, "problems": problems} if problems else document) if as_json else show(found)
+            answered = True
+    except KeyboardInterrupt:
+        sentence = f"interrupted after the release was made; {_again(places)}."
+        raise NotShown(sentence, answered=answered, code=130) from None
+    if not answered:
+        silence(sys.stdout)
+    if problems:
+        said = "; ".join(problems)
+        raise NotShown(f"The release was made, but {said}; {_again(places)}.", answered=answered)
+    if ledger_file is None and not found.simulated:
+        note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
+
+
+def _again(places: list[str]) -> str:
+    return " and ".join(places) or "it was kept nowhere: give --ledger or --out for that"
+
+
+@contextmanager
+def _noted(problems: list[str], what: str) -> Iterator[None]:
+    """A failure of one way to show a release must not keep it from the others."""
+    try:
+        yield
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        problems.append(f"{what} could not be written ({reason})")
+
+
+def silence(stream: Any) -> None:
+    """Point a broken stream at nothing, so that the interpreter does not fail again when it closes it."""
+    try:
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        return

@@ -1,0 +1,276 @@
+"""What was paid for is kept before it is shown: a full disk, a closed pipe or a crash loses no release."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridp.ledger import Ledger
+from hybridp.public.budgets import PureDP
+
+Runner = Callable[..., Any]
+RELEASE = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
+MEAN = f"release mean trusted.csv {RELEASE}"
+NOT_SHOWN = 4
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """Trusted people only: a real release, with nothing simulated."""
+    rows = [f"{20_000 + 137 * i},trusted," for i in range(120)]
+    (tmp_path / "trusted.csv").write_text("\n".join(["pay,trust,report", *rows]) + "\n")
+    return tmp_path
+
+
+def process(
+    folder: Path, line: str, *, before: str = "", stdout: Any = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    """A command as a process of its own, after some lines of Python that break something."""
+    code = f"import sys\n{before}\nfrom hybridp.cli.app import main\nmain(sys.argv[1:])"
+    return subprocess.run(
+        [sys.executable, "-c", code, *line.split()],
+        cwd=folder,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+
+def kept(folder: Path, number: int = 1) -> dict[str, Any]:
+    return Ledger.open(folder / "l.ledger").release(number)
+
+
+@pytest.mark.usefixtures("people")
+def test_the_kept_release_is_the_published_one(run: Runner) -> None:
+    told = run(f"{MEAN} --ledger l.ledger --out one.json --json").document
+    assert told["receipt"]["asked"]["release"] == 1
+    assert json.loads(Path("one.json").read_text()) == told
+    again = run("ledger show l.ledger --release 1 --json").document
+    assert again == {name: value for name, value in told.items() if name != "ledger"}
+    asked = again["receipt"]["asked"]
+    assert asked["purpose"] == "mean of pay"
+    assert asked["columns"]["value"] == "pay"
+    assert (asked["study"]["bounds"]["lower"], asked["study"]["bounds"]["upper"]) == (0, 100_000)
+    assert asked["version"]
+    assert asked["at"]
+    (listed,) = run("ledger show l.ledger --json").document["releases"]
+    assert (listed["id"], listed["ledger_entries"]) == (1, told["receipt"]["ledger_entries"])
+    text = run("ledger show l.ledger --release 1").out
+    assert "estimate:" in text
+    assert "mean of pay" in text
+    refused = run("ledger show l.ledger --release 2 --json")
+    assert (refused.code, "1 to 1" in refused.document["error"]["message"]) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("form", ["--json", ""])
+def test_a_full_disk_at_stdout_loses_nothing(people: Path, form: str) -> None:
+    with open("/dev/full", "w") as full:
+        found = process(people, f"{MEAN} --ledger l.ledger {form}", stdout=full)
+    assert found.returncode == NOT_SHOWN
+    assert found.stderr.splitlines()[-1] == (
+        "hybridp: The release was made, but standard output could not be written (No space left on device); "
+        "`hybridp ledger show l.ledger --release 1` shows it again, for free."
+    )
+    assert "Traceback" not in found.stderr
+    assert kept(people)["estimate"] is not None
+
+
+def test_a_closed_pipe_loses_nothing(people: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        found = process(people, f"{MEAN} --ledger l.ledger", stdout=write)
+    finally:
+        os.close(write)
+    assert found.returncode == NOT_SHOWN
+    assert "--release 1" in found.stderr
+    assert "Traceback" not in found.stderr
+    assert "Exception ignored" not in found.stderr
+    assert kept(people)["estimate"] is not None
+
+
+FULL = (
+    "import matplotlib.figure as f\ndef full(*a, **k): raise OSError(28, 'No space left on device')\n"
+    "f.Figure.savefig = full"
+)
+CRASH = "import hybridp.release.mean as r\ndef crash(*a, **k): raise RuntimeError('a bug')\nr.MeanRelease.plot = crash"
+DEATH = "import hybridp.release.mean as r, os\nr.MeanRelease.plot = lambda *a, **k: os._exit(9)"
+STOP = "import hybridp.release.mean as r\ndef stop(*a, **k): raise KeyboardInterrupt\nr.MeanRelease.plot = stop"
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [(FULL, NOT_SHOWN), (CRASH, NOT_SHOWN), (DEATH, 9), (STOP, 130)],
+    ids=["full", "bug", "death", "stop"],
+)
+def test_a_picture_that_fails_loses_nothing(people: Path, before: str, code: int) -> None:
+    found = process(people, f"{MEAN} --ledger l.ledger --plot p.png --json", before=before)
+    assert found.returncode == code
+    assert "Traceback" not in found.stderr
+    assert kept(people)["estimate"] is not None
+    assert Ledger.open(people / "l.ledger").remaining("trusted").epsilon == 0
+    assert {file.name for file in people.iterdir()} == {"trusted.csv", "l.ledger"}
+    if code == NOT_SHOWN:  # the figures are shown all the same, with the problem beside them
+        told = json.loads(found.stdout)
+        assert told["estimate"] == kept(people)["estimate"]
+        assert "`--plot` p.png could not be written" in told["problems"][0]
+    if code != 9:
+        assert "hybridp ledger show l.ledger --release 1" in found.stderr
+
+
+def test_without_a_ledger_an_unwritable_file_still_shows_the_release(people: Path) -> None:
+    before = "import os\ndef full(*a): raise OSError(28, 'No space left on device')\nos.fsync = full"
+    found = process(people, f"{MEAN} --out one.json --json", before=before)
+    assert found.returncode == NOT_SHOWN
+    assert json.loads(found.stdout)["estimate"] is not None
+    assert "kept nowhere" in found.stderr
+    assert {file.name for file in people.iterdir()} == {"trusted.csv"}
+
+
+@pytest.mark.usefixtures("people")
+def test_a_ledger_that_cannot_keep_the_release_shows_nothing_and_voids(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own limit of pages stands for the full disk: the charge fits, the document does not."""
+    import hybridp.ledger as module
+
+    Ledger.create("l.ledger", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
+    assert run(f"{MEAN} --ledger l.ledger --json").code == 0  # the file's last page has no room for another one
+    usual = module._connection
+
+    def small(path: Path, *, create: bool = False) -> Any:
+        import contextlib
+
+        @contextlib.contextmanager
+        def limited() -> Any:
+            with usual(path, create=create) as db:
+                (pages,) = db.execute("PRAGMA page_count").fetchone()
+                db.execute(f"PRAGMA max_page_count = {pages}")
+                yield db
+
+        return limited()
+
+    monkeypatch.setattr(module, "_connection", small)
+    found = run(f"{MEAN} --ledger l.ledger --json")
+    assert found.code == 2
+    assert set(found.document) == {"error"}
+    assert "nothing was shown" in found.document["error"]["message"]
+    monkeypatch.setattr(module, "_connection", usual)
+    books = Ledger.open("l.ledger")
+    assert len(books.releases()) == 1
+    assert books.remaining("trusted").epsilon == 1.0
+    assert [entry.state for entry in books.history()] == ["spent", "spent", "void", "void"]
+
+
+def test_a_charge_that_cannot_be_voided_stands_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hybridp.errors import LedgerProblem
+    from hybridp.ledger import Charge
+
+    books = Ledger.create(tmp_path / "l.ledger", {"all": PureDP(1.0)})
+
+    def full(ids: list[int], state: str) -> None:
+        raise LedgerProblem("full")
+
+    monkeypatch.setattr(books, "_end", full)
+    with (
+        pytest.raises(LedgerProblem, match=r"Nothing was released, but its charge .* stands\."),
+        books.spending([Charge("all", PureDP(1.0), "any", "test")]),
+    ):
+        raise LedgerProblem("The disk is full.")
+    assert books.remaining("all").epsilon == 0
+
+
+def test_what_is_interrupted_before_it_is_shown_is_not_kept(tmp_path: Path) -> None:
+    from hybridp.ledger import Charge
+
+    books = Ledger.create(tmp_path / "l.ledger", {"all": PureDP(2.0)})
+    charges = [Charge("all", PureDP(1.0), "any", "test")]
+    with books.spending(charges) as ids:
+        books.keep("shown", ids, lambda number: {"number": number})
+
+    def stopped() -> None:
+        with books.spending(charges) as ids:
+            books.keep("not shown", ids, lambda number: {"number": number})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert [(kept.id, kept.purpose) for kept in books.releases()] == [(1, "shown")]
+    assert books.remaining("all").epsilon == 1.0
+
+
+@pytest.mark.usefixtures("people")
+def test_estimate_only_keeps_only_the_estimate(run: Runner, folder: Path) -> None:
+    told = run(
+        f"release mean collected.csv {RELEASE} --estimator kvh --sd 20000 --publish estimate-only "
+        "--ledger l.ledger --json"
+    ).document
+    found = run("ledger show l.ledger --release 1 --json").document
+    assert found == {name: value for name, value in told.items() if name != "ledger"}
+    assert {group["mean"] for group in found["groups"].values()} == {None}
+    assert found["disagreement"]["p_value"] is None
+    # What is in the file is in the release: nothing else was written down.
+    assert b'"mean": null' in (folder / "l.ledger").read_bytes()
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("trial", ["--seed 3", "--simulate-local"])
+def test_a_trial_never_spends_a_real_ledger(run: Runner, trial: str) -> None:
+    line = f"release mean people.csv {RELEASE} --seed 1 --simulate-local"
+    run("ledger create real.ledger --epsilon 1")
+    refused = run(f"release mean people.csv {RELEASE} {trial} --ledger real.ledger --json")
+    assert (refused.code, "made for trials" in refused.document["error"]["message"]) == (2, True)
+    assert run("ledger show real.ledger --json").document["charges"] == []
+    run("ledger create play.ledger --epsilon 5 --trial")
+    assert run(f"{line} --ledger play.ledger --json").code == 0
+    assert run(f"{line} --ledger new.ledger --json").code == 0
+    assert run("ledger show new.ledger --json").document["trial"] is True
+
+
+@pytest.mark.usefixtures("people")
+def test_a_release_refuses_a_trials_ledger(run: Runner) -> None:
+    run("ledger create play.ledger --epsilon 5 --trial")
+    refused = run(f"{MEAN} --ledger play.ledger --json")
+    assert (refused.code, "real one" in refused.document["error"]["message"]) == (2, True)
+    assert run("ledger show play.ledger --json").document["charges"] == []
+
+
+@pytest.mark.usefixtures("people")
+def test_a_refused_command_leaves_no_ledger_behind(run: Runner) -> None:
+    """Its totals would stand for ever, though nobody was ever asked."""
+    assert run(f"{MEAN} --value wage --epsilon 9 --ledger new.ledger --json").code == 2
+    assert not Path("new.ledger").exists()
+    assert run(f"{MEAN} --ledger new.ledger --json").code == 0
+
+
+@pytest.mark.usefixtures("people")
+def test_what_names_a_charge_needs_a_ledger(run: Runner) -> None:
+    refused = run(f"{MEAN} --collection spring --json")
+    assert (refused.code, "must go with --ledger" in refused.document["error"]["message"]) == (2, True)
+
+
+@pytest.mark.usefixtures("people")
+def test_a_release_without_a_ledger_says_so(run: Runner) -> None:
+    assert "Nothing was charged" in run(f"{MEAN} --json").err
+    assert "Nothing was charged" not in run(f"{MEAN} --ledger l.ledger --json").err
+
+
+@pytest.mark.usefixtures("people")
+def test_out_must_be_new(run: Runner) -> None:
+    Path("one.json").write_text("{}")
+    for place in ("one.json", "nowhere/one.json"):
+        refused = run(f"{MEAN} --ledger l.ledger --out {place} --json")
+        assert (refused.code, "`--out`" in refused.document["error"]["message"]) == (2, True)
+    assert not Path("l.ledger").exists()
