@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from hybridp import __version__, curator
+from hybridp import curator
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.blend.sealed import SealedBlend, seal
 from hybridp.curator import mean as curating
@@ -128,7 +129,7 @@ def kept(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, s
     at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
 
     def numbered(number: int | None) -> R:
-        asked = Asked(purpose, study, columns, at, __version__, number)
+        asked = Asked(purpose, study, columns, at, version("hybridp"), number)
         done: R = replace(found, receipt=replace(found.receipt, asked=asked))  # type: ignore[type-var]
         return done
 
