@@ -274,3 +274,18 @@ def test_out_must_be_new(run: Runner) -> None:
         refused = run(f"{MEAN} --ledger l.ledger --out {place} --json")
         assert (refused.code, "`--out`" in refused.document["error"]["message"]) == (2, True)
     assert not Path("l.ledger").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("line", ["ledger show l.ledger --json", "ledger show l.ledger", "--help", "dance --json"])
+def test_a_full_stdout_is_one_sentence_whatever_is_asked(people: Path, line: str) -> None:
+    Ledger.create(people / "l.ledger", {"trusted": PureDP(1.0)})
+    with open("/dev/full", "w") as full:
+        found = process(people, line, stdout=full)
+    assert found.returncode == 2
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_the_module_is_the_command(people: Path) -> None:
+    found = subprocess.run([sys.executable, "-m", "hybridp", "--version"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout.startswith("hybridp, version")) == (0, True)

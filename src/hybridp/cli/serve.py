@@ -69,16 +69,16 @@ def serve(
                 note(f"An analyst's key, shown only now: {add_analyst(service, 'first analyst')}")
             else:  # what is no terminal may be a log, and a key does not belong there
                 note("Nobody can log in yet: make an analyst's key with `hybridp study analyst NAME`.")
-        note(f"Serving on {settings.base_url}; stop with Ctrl-C.")
-        app = build_app(settings, service=service)
-        settle()
-        config = uvicorn.Config(
-            app,
-            access_log=False,  # it would write addresses, and tokens in links
-            log_level="warning",
-            server_header=False,
-            forwarded_allow_ips=trust_proxy,
-            timeout_graceful_shutdown=10,
-        )
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
+            note(f"Serving on {settings.base_url}; stop with Ctrl-C.")
+            app = build_app(settings, service=service)
+            settle()
+            config = uvicorn.Config(
+                app,
+                access_log=False,  # it would write addresses, and tokens in links
+                log_level="warning",
+                server_header=False,
+                forwarded_allow_ips=trust_proxy,
+                timeout_graceful_shutdown=10,
+            )
             uvicorn.Server(config).run(sockets=[listening])

@@ -87,6 +87,9 @@ class Duck:
     def sentence(self, error: Exception) -> HybridpError | None:
         import duckdb
 
+        # Ctrl-C inside a query comes as an error of the query, of one kind or another.
+        if isinstance(error, duckdb.InterruptException) or str(error) == "Query interrupted":
+            raise KeyboardInterrupt from None
         if isinstance(error, duckdb.OutOfMemoryException):
             return memory_short()
         return unreadable(self.name) if isinstance(error, duckdb.Error) else None

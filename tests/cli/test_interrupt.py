@@ -1,0 +1,85 @@
+"""Ctrl-C, sent to a real process in its work: exit code 130, one sentence, no traceback, nothing spent."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+MEAN = "release mean people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --simulate-local"
+FIT = "synth fit people.csv --columns trust --domain-from-file --marginals trust --epsilon 1 --delta 1e-6 --out model"
+
+READY = "sys.stderr.write('ready\\n'); sys.stderr.flush()"
+QUERY = f"""
+from hybridp.tables.duck import Duck
+def long(self, sql):
+    {READY}
+    return self.connection.execute("SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b").fetchall()
+Duck.ask = long
+"""
+NUMPY = f"""
+import numpy as np
+from hybridp.curator import mean
+def long(*_, **__):
+    {READY}
+    while True:
+        np.sort(np.arange(100_000)[::-1])
+mean.simulate_local = long
+"""
+FITTING = f"""
+import torch
+from hybridp.protocols import synth
+def long(*_, **__):
+    {READY}
+    while True:
+        torch.ones(200, 200) @ torch.ones(200, 200)
+synth._project = long
+"""
+
+
+def interrupted(folder: Path, line: str, before: str) -> tuple[int, list[str], str]:
+    """Exit code, what stderr says after the work began, and stdout."""
+    code = f"import sys\n{before}\nfrom hybridp.cli.app import main\nmain(sys.argv[1:])"
+    command = [sys.executable, "-c", code, *line.split()]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        for said in child.stderr:
+            if said == "ready\n":
+                break
+        time.sleep(0.3)  # into the query; earlier is as good, and is an interrupt of Python's own
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        return child.returncode, [line for line in err.splitlines() if line], out
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    rows = [f"{20_000 + 137 * i},{'trusted' if i % 2 else 'local'}" for i in range(120)]
+    (tmp_path / "people.csv").write_text("\n".join(["pay,trust", *rows]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("before", [QUERY, NUMPY], ids=["a query", "numpy"])
+def test_ctrl_c_in_a_release(people: Path, before: str) -> None:
+    code, said, out = interrupted(people, f"{MEAN} --ledger l.ledger", before)
+    assert (code, said, out) == (130, ["hybridp: interrupted; nothing was released."], "")
+    assert [file.name for file in people.iterdir()] == ["people.csv"]
+
+
+def test_ctrl_c_in_a_fit(people: Path) -> None:
+    pytest.importorskip("torch")
+    code, said, out = interrupted(people, FIT, FITTING)
+    assert (code, out) == (130, "")
+    (sentence,) = said
+    assert "the same command goes on, and nothing is charged twice" in sentence
+
+
+def test_ctrl_c_is_how_the_service_is_stopped(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    before = f"from hybridp.cli import serve\ndef told(text):\n    if 'Serving' in text: {READY}\nserve.note = told"
+    code, said, out = interrupted(tmp_path, "serve --port 0 --database sqlite:///s.db --key-file s.key", before)
+    assert (code, said, out) == (0, [], "")
