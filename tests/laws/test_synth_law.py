@@ -1,0 +1,273 @@
+"""Synthetic data: what is measured of the rows is their truth and a stretch of tape, at the size that the budget buys.
+
+rho is what (epsilon, delta) allows (Canonne, Kamath and Steinke 2020, Prop. 12). A marginal with noise of standard
+deviation sigma costs 1/sigma^2, since replacing a record moves two of its cells by one; one query costs
+1/(2 sigma^2); the K largest errors with Gumbel noise of scale g, each an exponential mechanism with epsilon' = 2/g,
+cost K epsilon'^2/8 (Cesar and Rogers 2021). The default gives 15 % to one-way marginals and the rest to the others;
+RAP gives every round the same, `select_share` of it to the selection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
+
+from hybridp.curator.marginals import Codes, codes_of
+from hybridp.curator.synth import measure_table
+from hybridp.ledger import Ledger
+from hybridp.protocols.synth import SynthStudy, fit_file, fit_synth
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.randomness import Randomness
+from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.release.synth import SyntheticModel
+
+SIZES = (3, 4, 6, 2)
+SCHEMA = Schema.from_domain(dict(zip("abcd", SIZES, strict=True)))
+WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))
+EPSILON, DELTA, PEOPLE = 1.0, 1e-7, 400
+PROMISE = ApproxDP(EPSILON, DELTA)
+RHO = rho_of(EPSILON, DELTA)
+ROUNDS, PICKS, SELECT = 5, 4, 0.6
+SINGLES = ((0,), (1,), (2,), (3,))
+TABLES = ((0, 1, 2), (1, 2, 3), (0, 3))  # two marginals, and the pair below the threshold of one of two
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def records(seed: int = 1) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    kind = draw.integers(0, 2, PEOPLE)
+    columns = [
+        np.where(draw.random(PEOPLE) < 0.7, (kind + f) % s, draw.integers(0, s, PEOPLE)) for f, s in enumerate(SIZES)
+    ]
+    return np.stack(columns, axis=1)
+
+
+def rows(seed: int = 1) -> Codes:
+    return codes_of(SCHEMA, records(seed))
+
+
+def study(method: str) -> SynthStudy:
+    return SynthStudy(WORK, PROMISE, method, rounds=ROUNDS, per_round=PICKS, select_share=SELECT, rows=40)  # type: ignore[arg-type]
+
+
+def truth(people: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
+    """How many people are in every cell, counted one by one."""
+    out = np.zeros([SIZES[f] for f in features], dtype=np.int64)
+    for record in people:
+        out[tuple(record[f] for f in features)] += 1
+    return out
+
+
+def all_counts(people: np.ndarray) -> np.ndarray:
+    """Every query of the workload by its definition: how many people match at least r of its targets."""
+    found = []
+    for threshold in WORK.thresholds:
+        for targets in itertools.product(*(range(SIZES[f]) for f in threshold.features)):
+            matched = sum((people[:, f] == t).astype(int) for f, t in zip(threshold.features, targets, strict=True))
+            found.append(int((matched >= threshold.r).sum()))
+    return np.array(found, dtype=np.int64)
+
+
+def check_tables(model: SyntheticModel, tape: Recording, people: np.ndarray, rho: float = RHO) -> None:
+    assert tuple(t.features for t in model.tables) == SINGLES + TABLES
+    added = [(t.counts - truth(people, t.features)).ravel() for t in model.tables]
+    single = gaussians(1 / math.sqrt(rho * 0.15 / len(SINGLES)))
+    several = gaussians(1 / math.sqrt(rho * 0.85 / len(TABLES)))
+
+    def one_way(size: int, rng: Randomness) -> np.ndarray:
+        """The one-way marginals, short as they are, are one stretch together."""
+        return np.concatenate([single(n, rng) for n in SIZES])
+
+    spans = [span_of(tape, np.concatenate(added[: len(SINGLES)]), one_way)]
+    spans += [span_of(tape, noise, several) for noise in added[len(SINGLES) :]]
+    apart(*spans)
+
+
+def test_marginals_have_the_noise_that_their_share_buys(tmp_path: Path) -> None:
+    tape, ledger = Recording(), Ledger.create(tmp_path / "l.ledger", {"trusted": PROMISE})
+    model = fit_synth(rows(), study("tables"), ledger=ledger, rng=tape.rng)
+    check_tables(model, tape, records())
+    _charged(ledger, model, 2)
+    with pytest.raises(AssertionError, match="0 stretches"):  # controls: a tenth less noise, another person
+        check_tables(model, tape, records(), RHO / 0.81)
+    with pytest.raises(AssertionError, match="0 stretches"):
+        check_tables(model, tape, records()[1:])
+
+
+def _charged(ledger: Ledger, model: SyntheticModel, rounds: int) -> None:
+    """The rounds' charges add up to the promise, and the receipt names them and promises the same."""
+    entries = ledger.history()
+    assert [e.people for e in entries] == ["trusted"] * rounds
+    assert {e.state for e in entries} == {"spent"}
+    total = math.fsum(e.budget.epsilon for e in entries)
+    assert EPSILON - 1e-8 < total <= EPSILON
+    assert math.fsum(e.budget.delta for e in entries) == DELTA
+    assert model.receipt.ledger_entries == tuple(e.id for e in entries)
+    budgets = {(p.people, p.against): p.budget for p in model.receipt.promises}
+    assert budgets == {("trusted", CURATOR): None, ("trusted", VIEWER): PROMISE}
+    assert not model.simulated
+
+
+# --- RAP --------------------------------------------------------------------------------------------------------------
+
+
+def _rap(seed: int, folder: Path, fit: Callable[..., SyntheticModel], **more: Any) -> tuple[Any, Any, list[np.ndarray]]:
+    """A fit with a tape, and the relaxed data set from which each round began (public: the curator may show it)."""
+    from hybridp.blend.relaxed import start
+
+    tape, seen = Recording(seed), [start(40, SIZES, seed=0).numpy()]
+    kept = folder / "synthetic.npz"
+
+    def progress(done: int, of: int) -> None:
+        with np.load(kept) as file:
+            seen.append(file["values"].copy())
+
+    with tape.as_the_systems():
+        model = fit(study("queries"), folder=folder, progress=progress, **more)
+    return model, tape, seen[:-1]
+
+
+def _relaxed_answers(values: np.ndarray) -> np.ndarray:
+    from hybridp.blend.relaxed import Relaxed, answers
+
+    data = Relaxed(torch.from_numpy(values.astype(np.float32)), SIZES)
+    return np.concatenate([found.numpy() for _, found in answers(data, WORK)]).astype(np.float64)
+
+
+def _worst(words: np.ndarray, scores: np.ndarray, scale: float, gone: set[int]) -> list[int]:
+    """The largest of error/scale + Gumbel, the Gumbel variables being -ln(-ln(1 - V)) of uniform V."""
+    v = (words.astype(np.float64) + 0.5) / 2.0**64
+    keys = scores / scale - np.log(-np.log1p(-v))
+    keys[list(gone)] = -np.inf
+    return np.argsort(-keys)[:PICKS].tolist()  # type: ignore[no-any-return]
+
+
+def check_rap(model: Any, tape: Recording, seen: list[np.ndarray], *, select: float = 1.0, answer: float = 1.0) -> None:
+    """Every round: its picks are those of a fresh stretch of tape, and so is the noise of its answers."""
+    counts, gone, spans = all_counts(records()), set[int](), []
+    each = RHO / ROUNDS
+    scale = select * math.sqrt(PICKS / (2 * each * SELECT))
+    sigma = answer * math.sqrt(PICKS / (2 * each * (1 - SELECT)))
+    assert len(model.queries) == len(seen) == ROUNDS
+    for asked, values in zip(model.queries, seen, strict=True):
+        modelled = np.rint(_relaxed_answers(values) * PEOPLE * 2.0**16) / 2.0**16
+        scores = np.abs(counts - modelled)
+        here = [
+            start
+            for start in tape.starts
+            if start + len(counts) <= len(tape.words)
+            and _worst(tape.words[start : start + len(counts)], scores, scale, gone) == asked.flat.tolist()
+        ]
+        assert len(here) == 1, f"{len(here)} stretches of the tape pick these queries"
+        spans += [(here[0], here[0] + len(counts)), span_of(tape, asked.counts - counts[asked.flat], gaussians(sigma))]
+        gone |= set(asked.flat.tolist())
+    apart(*spans)
+    assert len(gone) == ROUNDS * PICKS
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_raps_picks_and_answers_have_the_noise_of_their_shares(seed: int, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PROMISE})
+    model, tape, seen = _rap(seed, tmp_path / "model", lambda s, **more: fit_synth(rows(), s, **more), ledger=ledger)
+    check_rap(model, tape, seen)
+    _charged(ledger, model, ROUNDS)
+    # Controls: a tenth less noise, a selection with the whole round's budget, and one whose picks cost as one.
+    for wrong in (0.9, math.sqrt(SELECT), 1 / math.sqrt(PICKS)):
+        with pytest.raises(AssertionError, match="0 stretches of the tape pick"):
+            check_rap(model, tape, seen, select=wrong)
+    with pytest.raises(AssertionError, match="0 stretches of the tape are"):
+        check_rap(model, tape, seen, answer=0.9)
+
+
+def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds(tmp_path: Path) -> None:
+    """Tight accounting reads a round as Gaussian noise: its profile must bound that of picks and answers together.
+
+    The answers alone are a Gaussian mechanism of their rho. Each pick is epsilon'-DP with epsilon' = 2/scale, which
+    randomised response of that epsilon' dominates.
+    """
+    from hybridp.public.mechanisms import gaussian_profile
+
+    for method, picks in (("tables", 0), ("queries", PICKS)):
+        for use in study(method).plan:
+            assert use.level <= 1 / math.sqrt(2 * use.measure_rho) * (1 + 1e-12)
+            if not picks:
+                continue
+            loss = 2 / math.sqrt(PICKS / (2 * use.select_rho))
+            p = 1 / (1 + math.exp(-loss))
+            # All picks' responses side by side: the hockey stick over how many of them told the truth.
+            rest = 1 / math.sqrt(1 / use.level**2 - 2 * use.measure_rho)
+            for epsilon in np.linspace(0, loss * picks, 9):
+                worst = sum(
+                    math.comb(picks, k)
+                    * max(0.0, p**k * (1 - p) ** (picks - k) - math.exp(epsilon) * p ** (picks - k) * (1 - p) ** k)
+                    for k in range(picks + 1)
+                )
+                assert gaussian_profile(1.0, rest, float(epsilon)) >= worst * (1 - 1e-9)
+
+
+# --- the other doors --------------------------------------------------------------------------------------------------
+
+
+def table(path: Path) -> Path:
+    path.write_text("\n".join(["a,b,c,d", *(",".join(map(str, record)) for record in records().tolist())]) + "\n")
+    return path
+
+
+def test_a_file(tmp_path: Path) -> None:
+    place, tape = table(tmp_path / "rows.csv"), Recording(4)
+    with tape.as_the_systems():
+        model = fit_file(place, study("tables"))
+    check_tables(model, tape, records())
+    assert not model.simulated
+
+
+@pytest.mark.parametrize("method", ["tables", "rap"])
+def test_the_command(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from hybridp.cli.app import main
+    from hybridp.protocols.synth import load_model
+
+    place, tape = table(tmp_path / "rows.csv"), Recording(5)
+    (tmp_path / "domain.json").write_text(json.dumps(SCHEMA.to_dict()))
+    line = f"synth fit {place} --schema {tmp_path / 'domain.json'} --epsilon {EPSILON} --delta {DELTA} --rows 40 --json"
+    asked = ["--marginals", "a,b,c", "--marginals", "b,c,d", "--marginals", "1-of: a,d"]
+    rap = ["--rounds", str(ROUNDS), "--per-round", str(PICKS), "--select-share", str(SELECT)] if method == "rap" else []
+    with tape.as_the_systems(), pytest.raises(SystemExit) as left:
+        main([*line.split(), *asked, *rap, "--method", method, "--out", str(tmp_path / "model")])
+    assert left.value.code == 0, capsys.readouterr().err
+    model = load_model(tmp_path / "model")
+    assert not model.simulated
+    if method == "tables":
+        check_tables(model, tape, records())
+        return
+    counts, sigma = all_counts(records()), math.sqrt(PICKS / (2 * RHO / ROUNDS * (1 - SELECT)))
+    apart(*(span_of(tape, q.counts - counts[q.flat], gaussians(sigma)) for q in model.queries))
+
+
+def test_replacing_a_record_moves_two_cells_of_every_marginal_by_one() -> None:
+    people = records()
+    for other in itertools.product(*((0, s - 1) for s in SIZES)):
+        moved = people.copy()
+        moved[0] = other
+        for features in (*SINGLES, *TABLES):
+            one, two = (
+                measure_table(codes_of(SCHEMA, p), features, 5.0, rng=Recording(6).rng).counts for p in (people, moved)
+            )
+            assert np.abs(one - two).sum() in (0, 2)
+            assert np.abs(one - two).max() <= 1
