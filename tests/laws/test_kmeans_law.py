@@ -59,6 +59,8 @@ class Messages:
 
     maps: list[tuple[Any, Any]] = field(default_factory=list)
     rounds: list[tuple[Any, Any]] = field(default_factory=list)
+    invites: list[Any] = field(default_factory=list)
+    paper: list[Any] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -68,14 +70,17 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Messages:
 
     def blend_map(trusted: Any, local: Any) -> Any:
         found.maps.append((trusted, local))
+        found.invites += [] if local is None else [local.invite]
         return maps(trusted, local)
 
     def blend_round(box: Any, before: Any, added: Any, said: Any, *rest: Any, **more: Any) -> Any:
         found.rounds.append((np.rint(before.centres), added))
+        found.invites += [] if said is None else [said.invite]
         return rounds(box, before, added, said, *rest, **more)
 
     def paper_update(centres: Any, added: Any, said: Any) -> Any:
         found.rounds.append((centres.copy(), added))
+        found.paper += [] if said is None else [said]
         return paper(centres, added, said)
 
     monkeypatch.setattr(blending, "blend_map", blend_map)
@@ -353,6 +358,36 @@ def test_labels_and_deviations_have_the_laws_of_the_invitation(epsilon: float) -
             assert abs(z) < 5
             assert values.var() > 0.8 * invite.value.variance_terms[0] - 1
     assert len(np.unique(told.value)) > n / 4  # nobody's draw is another's
+
+
+@pytest.mark.parametrize(("trusted", "local"), [(1500, 9000), (60, 300)])
+def test_every_invitation_asks_for_the_promised_epsilon(told: Messages, trusted: int, local: int) -> None:
+    """One report a person, so that the whole epsilon goes into it, and not more."""
+    release_points(KMeansStudy(UNIT, 3, APPROX), points(trusted), points(local, 2), rng=Recording(13).rng)
+    assert len(told.invites) == len(told.maps) + len(told.rounds) >= 2
+    for invite in told.invites:
+        assert (invite.promise.epsilon, invite.promise.delta) == (EPSILON, 0.0)
+        if hasattr(invite, "grid"):
+            e = math.exp(EPSILON)
+            assert invite.response.truth == pytest.approx(e / (e + invite.grid.cells - 1), rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["paper", "lm"])
+def test_the_papers_reports_share_epsilon_among_a_point_and_every_label(told: Messages, method: Any) -> None:
+    """tau + 1 answers of epsilon/(tau + 1): Laplace noise of scale d/share on the point, randomised response each."""
+    release_points(KMeansStudy(UNIT, 3, PURE, 4, method), points(100), points(400, 2), rng=Recording(14).rng)
+    share = EPSILON / 5
+    assert len(told.paper) == 4
+    for said in told.paper:
+        assert said.response.truth == pytest.approx(math.exp(share) / (math.exp(share) + 2), rel=1e-9)
+
+
+def test_the_papers_point_has_the_noise_of_all_coordinates(told: Messages) -> None:
+    from hybridp.device.kmeans import paper_point
+
+    tape, x = Recording(15), UNIT.levels(points(50))
+    sent = paper_point(x, UNIT, 0.4, rng=tape.rng)
+    span_of(tape, sent - x, laplaces(2 * STEPS / 0.4))
 
 
 def test_every_local_person_is_in_one_part() -> None:
