@@ -14,6 +14,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -278,16 +279,21 @@ def test_replacing_a_point_moves_what_is_told_by_the_sensitivity(told: Messages,
 @pytest.mark.parametrize("radius", [1, 2, 3])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_the_stated_noise_covers_every_replacement(dims: int, radius: int) -> None:
-    """All whole deviations within the radius, in all pairs of clusters: the largest move over the noise's size."""
+    """All whole deviations within the radius, in all pairs of clusters: the largest move over the noise's size.
+
+    In fractions: a scale a rounding too small is too small.
+    """
     span = range(-radius, radius + 1)
     inside = [u for u in itertools.product(span, repeat=dims) if sum(a * a for a in u) <= radius**2]
-    for spend in (PureDP(1.0), ZCDP(0.5)):
+    for spend in (PureDP(1.0), PureDP(0.3), ZCDP(0.5), ZCDP(0.3), ZCDP(0.017)):
         noise = round_noise(spend, dims, radius)
         own = [np.array([noise.weight, *u]) for u in inside]
         two = [np.concatenate([a, -b]) for a in own for b in own]  # another cluster
         one = [a - b for a in own for b in own]
-        order = 1 if isinstance(spend, PureDP) else 2
-        assert noise.size >= max(float(np.linalg.norm(v, order)) for v in [*one, *two]) * (1 - 1e-12)
+        if isinstance(spend, PureDP):
+            assert Fraction(noise.size) * Fraction(spend.epsilon) >= max(int(np.abs(v).sum()) for v in [*one, *two])
+        else:
+            assert 2 * Fraction(noise.size) ** 2 * Fraction(spend.rho) >= max(int(v @ v) for v in [*one, *two])
 
 
 def test_a_plan_that_spends_more_than_promised_is_refused() -> None:

@@ -19,6 +19,7 @@ from hybridp.noise import add_noise
 from hybridp.pareto import Evaluation, LogReal, Problem, Space, guarded, publishing_cost, release_front
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import gaussian, laplace, on_lattice
+from hybridp.randomness import seeded
 
 SPACE = Space({"b": LogReal(0.01, 100)})
 SENSITIVITY = 0.004
@@ -61,6 +62,8 @@ def test_a_front_has_an_equal_share_of_the_evaluated_budget_on_every_error() -> 
     assert found.trained.epsilon == pytest.approx(trained.epsilon)
     assert found.epsilons == (0.5, 0.25, 0.2, 0.125, 0.1)
     assert not found.simulated
+    trial = release_front(problem(), settings, trained=trained, evaluated=PureDP(2.0), rng=seeded(1))
+    assert trial.simulated
 
 
 def test_a_front_above_its_budget_is_refused_before_anything_is_run() -> None:
