@@ -19,6 +19,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -313,6 +314,20 @@ def test_every_public_name_is_documented() -> None:
         for name in module.__all__:
             shown = f"| `{name}` |" if index else f"### `{name}`\n"
             assert shown in section or name.startswith("__"), f"{module.__name__}.{name}"
+
+
+DEVELOPERS = {"dev", "docs", "release", "bench", "peers"}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_every_extra_is_named_once_where_installing_is_described(page: str) -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = set(tomllib.load(file)["project"]["optional-dependencies"]) - DEVELOPERS
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (paragraph,) = [p for p in text.split("\n\n") if "pip install" in p and "extras" in p]
+    named = [name for name in re.findall(r"`([\w-]+)`|\[plot[\],]", paragraph) if name in extras]
+    assert sorted({*named, "plot"}) == sorted(extras)
+    assert len(named) == len({*named})
 
 
 def anchors(page: Path) -> set[str]:

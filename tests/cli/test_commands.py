@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from hybridp import __version__
@@ -170,3 +171,30 @@ def test_the_demo(run: Runner, tmp_path: Path) -> None:
     again = run("demo --people 3000 --trials 3 --out tour")
     assert again.code == 0
     assert "Receipt" in again.out
+
+
+def test_the_demo_draws_who_trusts(run: Runner, tmp_path: Path) -> None:
+    """Not always the same rows: one unlucky group would mislead everybody who tries it."""
+
+    def trusting() -> list[int]:
+        assert run("demo --people 1000 --opt-in 0.1 --trials 2 --out tour").code == 0
+        trust = duckdb.sql(f"SELECT trust FROM '{tmp_path}/tour/collected.parquet'").fetchall()
+        return [i for i, (value,) in enumerate(trust) if value == "trusted"]
+
+    first, second = trusting(), trusting()
+    assert len(first) == len(second) == 100
+    assert len({*first} & {*second}) < 50  # ten are expected
+
+
+def test_a_plan_with_another_epsilon_for_the_trusted(run: Runner) -> None:
+    """The Laplace noise on their mean has variance 2 (250,000/(1,000 epsilon))^2; local people's error stays."""
+    stated = "plan mean --n 50_000 --opt-in 0.02 --lower 0 --upper 250_000 --sd 45_000 --epsilon 1 --json"
+    plain, other = run(stated).document, run(f"{stated} --trusted-epsilon 0.25").document
+    assert (plain["trusted_epsilon"], other["trusted_epsilon"], other["epsilon"]) == (1.0, 0.25, 1.0)
+    more = {name: other["estimators"][name]["mse"] - plain["estimators"][name]["mse"] for name in other["estimators"]}
+    assert more["tcm-only"] == pytest.approx(2 * 250.0**2 * (1 / 0.25**2 - 1))
+    assert more["lm-only"] == more["full-lm"] == 0
+    assert 0 < more["kvh"] < more["tcm-only"]
+    refused = run("plan mean --groups 1:10 --trusted-epsilon 0.5")
+    assert refused.code == 2
+    assert "`trusted-epsilon` must not go with personal epsilons" in refused.err

@@ -102,6 +102,7 @@ class MeanPlan:
             "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
             "sd": {"used": self.sd, "low": self.sd_range[0], "high": self.sd_range[1], "worst_case": self.sd_assumed},
             "epsilon": self.guarantee.epsilon,
+            "trusted_epsilon": self.trusted_epsilon,
             "delta": self.guarantee.delta,
             "mechanisms": {"trusted": self.noise, "local": self.local},
             "estimators": {
@@ -240,7 +241,7 @@ def plan_mean(
                 mse_range=(min(mse, other), max(mse, other)),
             )
         )
-    both_laplace = mechanisms.local_name == "laplace" and mechanisms.noise_name == "laplace"
+    alike = trusted_guarantee in (None, guarantee) and mechanisms.local_name == mechanisms.noise_name == "laplace"
     return MeanPlan(
         n=n,
         opt_in=opt_in,
@@ -255,7 +256,7 @@ def plan_mean(
         predictions=tuple(predictions),
         critical_c=float(theory.critical_c(s)),
         critical_n=float(theory.critical_n(s)),
-        sup_over_best=float(theory.sup_over_best(guarantee.epsilon, high, bounds.width)) if both_laplace else None,
+        sup_over_best=float(theory.sup_over_best(guarantee.epsilon, high, bounds.width)) if alike else None,
         assumes=_assumptions(assumed, mechanisms),
         mechanisms=mechanisms,
     )

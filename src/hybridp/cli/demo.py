@@ -132,19 +132,23 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
 
 
 def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) -> Path:
-    """Write the people's file, then let the devices of the local ones replace their value by a report."""
+    """Write the people's file, with who trusts drawn anew, then let local people's devices replace their value."""
     from hybridp.device.mean import randomise_levels
     from hybridp.public.messages import Invite
     from hybridp.public.randomisers import LEVELS, randomiser
-    from hybridp.randomness import secure
+    from hybridp.randomness import secure, seeded, synthetic_data_generator
     from hybridp.tables import open_rows, write_reports
 
     people, collected = out / "people.csv", out / "collected.parquet"
+    rng = secure()
+    order = synthetic_data_generator(seeded(int(rng.words(1)[0]))).permutation(len(pay)).tolist()
     with people.open("w") as file:
         file.write("person,salary,trust\n")
-        file.writelines(f"{i},{x:.2f},{'trusted' if i < trusted else 'local'}\n" for i, x in enumerate(pay.tolist()))
+        file.writelines(
+            f"{i},{x:.2f},{'trusted' if place < trusted else 'local'}\n"
+            for i, (x, place) in enumerate(zip(pay.tolist(), order, strict=True))
+        )
     invite = Invite(plan.bounds, randomiser("best", plan.guarantee))
-    rng = secure()
     with open_rows(people) as rows:
         write_reports(
             rows,

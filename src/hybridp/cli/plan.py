@@ -42,6 +42,7 @@ __all__ = ["mean", "shuffle"]
     "--sd", type=sd_range, help="The data's standard deviation, or a range LOW:HIGH; without it the worst case."
 )
 @promise_options
+@click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
 @click.option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).')
 @click.option("--local-groups", help="The same for local people.")
 @click.option("--epsilons", type=click.Path(path_type=Path), help="A file with one person's epsilon a row.")
@@ -63,6 +64,7 @@ def mean(
     sd: Any,
     epsilon: float | None,
     delta: float,
+    trusted_epsilon: float | None,
     groups: str | None,
     local_groups: str | None,
     epsilons: Path | None,
@@ -86,7 +88,7 @@ def mean(
     check_plot(plot_file)
     if groups is not None or local_groups is not None or epsilons is not None:
         uniform: dict[str, Any] = {"n": n, "opt-in": opt_in, "epsilon": epsilon, "delta": delta or None}
-        uniform |= {"mean": mean_value, "target": target, "elasticity": elasticity}
+        uniform |= {"trusted-epsilon": trusted_epsilon, "mean": mean_value, "target": target, "elasticity": elasticity}
         uniform |= {"noise": "gaussian" if noise == "gaussian" else None, "local": None if local == "best" else local}
         for name, given in uniform.items():
             if given is not None:
@@ -108,6 +110,7 @@ def mean(
         noise=noise,
         local=local,
         mean=mean_value,
+        trusted_guarantee=None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
     )
     document = plan.to_dict()
     names = ("pwh", "kvh", "adaptive")
