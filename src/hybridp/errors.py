@@ -19,7 +19,9 @@ hybridp.errors.InvalidInput: `epsilon` must be positive. Got -1.
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
 __all__ = [
     "BudgetExceeded",
@@ -28,6 +30,7 @@ __all__ = [
     "LedgerProblem",
     "UnusablePublicRows",
     "UnusableRows",
+    "did_you_mean",
     "finite",
     "must",
 ]
@@ -71,6 +74,17 @@ def must(ok: bool, name: str, rule: str, value: object) -> None:
     """Raise `InvalidInput` unless `ok`: "`name` rule. Got value."."""
     if not ok:
         raise InvalidInput(f"`{name}` {rule}. Got {value}.")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """ " Did you mean `near`?", or nothing when no known name is near.
+
+    >>> did_you_mean("trsut", ["pay", "trust"])
+    ' Did you mean `trust`?'
+    """
+    by_case = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(given.lower(), by_case, n=2, cutoff=0.6)
+    return f" Did you mean {' or '.join(f'`{by_case[name]}`' for name in near)}?" if near else ""
 
 
 def finite(name: str, value: float) -> float:

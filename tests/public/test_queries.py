@@ -40,8 +40,8 @@ def test_labels_of_bins_and_missing() -> None:
     [
         (lambda: Feature.categorical("x", ["only"]), "at least 2"),
         (lambda: Feature.categorical("x", ["u", "u"]), "different"),
-        (lambda: Feature.binned("x", [0, 1]), "at least 2"),
-        (lambda: Feature.binned("x", [0, 2, 1]), "ascending"),
+        (lambda: Feature.binned("x", [0, 1]), "at least 3 numbers"),
+        (lambda: Feature.binned("x", [0, 2, 1]), "each above the one before"),
         (lambda: Feature.binned("x", [0, 1, math.inf]), "finite"),
         (lambda: Schema.from_domain({"x": MOST_VALUES + 1}), "at most"),
         (lambda: Schema(()), "at least one"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, table
+from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, share_type, table
 from hybridp.errors import InvalidInput, must
 
 __all__ = ["mean"]
@@ -14,11 +14,11 @@ __all__ = ["mean"]
 
 @click.command("mean")
 @click.option("--n", type=count, required=True, help="How many people in all.")
-@click.option("--opt-in", type=float, required=True, help="The share of people who trust the curator.")
+@click.option("--opt-in", type=share_type, required=True, help="The share of people who trust the curator.")
 @bounds_options
 @click.option("--epsilon", type=float, required=True, help="Each group's own guarantee.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="0 only for Laplace noise (pure).")
-@click.option("--weight", type=float, help="The fixed weight of the trusted mean.")
+@click.option("--weight", type=share_type, help="The fixed weight of the trusted mean.")
 @click.option("--sd", type=float, help="Or the known sd, from which the KVH weight follows.")
 @click.option(
     "--adversaries", type=float, default=0.0, show_default=True, help="Share of local people in one coalition."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hybridp import __version__
-from hybridp.errors import HybridpError
+from hybridp.errors import HybridpError, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -50,6 +50,19 @@ class LazyGroup(click.Group):
         module, attribute = self.lazy[cmd_name][0].split(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As usual; what is unknown gets a hint, a command of another group too (`hybridp mean`)."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            given = args[0] if args else ""
+            inside = {name: group for name in self.lazy if isinstance(group := globals().get(name), LazyGroup)}
+            homes = [f"{name} {given}" for name, group in inside.items() if given in group.lazy]
+            hint = f" Did you mean `{'` or `'.join(homes)}`?" if homes else did_you_mean(given, self.lazy)
+            raise click.UsageError(f"{error.format_message()}{hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The one-line helps are known here: listing them imports nothing."""

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,6 +48,7 @@ __all__ = [
     "rows_argument",
     "save_plot",
     "sd_range",
+    "share_type",
     "spread",
     "table",
 ]
@@ -67,6 +69,20 @@ class _Count(click.ParamType):  # type: ignore[type-arg]
             return int(exact)
         except ValueError:
             self.fail(f"must be a whole number. Got {value}.", param, ctx)
+
+
+class _Share(click.ParamType):  # type: ignore[type-arg]
+    """A share, as a number or in percent."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            # Divided as written: 0.05 and 5% are the same number.
+            return float(Fraction(text[:-1].strip()) / 100) if text.endswith("%") else float(text)
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"must be a share such as 0.05 or 5%. Got {value}.", param, ctx)
 
 
 class _SdRange(click.ParamType):  # type: ignore[type-arg]
@@ -103,6 +119,7 @@ def _remember_engine(ctx: click.Context, param: click.Parameter, value: str | No
 
 count = _Count()
 sd_range = _SdRange()
+share_type = _Share()
 
 
 def spread(*names: str) -> type[click.Command]:

@@ -16,6 +16,7 @@ from hybridp.cli.common import (
     number,
     progress,
     receipt,
+    share_type,
     table,
 )
 
@@ -41,7 +42,7 @@ RULES = ("tcm-only", "full-lm", "pwh", "kvh", "adaptive")
     help="Where to put files.",
 )
 @click.option("--people", type=count, help="How many made-up people [250,000; 10,000 with --serve].")
-@click.option("--opt-in", type=float, help="The share that trusts [.01; .05 with --serve].")
+@click.option("--opt-in", type=share_type, help="The share that trusts [.01; .05 with --serve].")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="What everyone is promised.")
 @click.option("--trials", type=count, default=60, show_default=True, help="Simulated collections for the comparison.")
 @click.option("--serve", is_flag=True, help="Instead: a study online that made-up people answer while you watch.")

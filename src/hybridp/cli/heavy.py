@@ -20,6 +20,7 @@ from hybridp.cli.common import (
     randomness,
     receipt,
     rows_argument,
+    share_type,
     spread,
     table,
     table_option,
@@ -43,11 +44,13 @@ def _promise(epsilon: float, delta: float) -> Any:
 
 @click.command("heavy-hitters")
 @click.option("--n", type=count, required=True, help="How many people in all.")
-@click.option("--opt-in", type=float, required=True, help="The share of people who trust the curator.")
+@click.option("--opt-in", type=share_type, required=True, help="The share of people who trust the curator.")
 @click.option("--epsilon", type=float, required=True, help="What every person is promised.")
 @click.option("--delta", type=float, required=True, help="Must be positive: discovery needs it.")
 @click.option("--head", type=count, default=50, show_default=True, help="The most queries to keep (M).")
-@click.option("--discovery-share", type=float, default=0.95, show_default=True, help="Trusted people used to discover.")
+@click.option(
+    "--discovery-share", type=share_type, default=0.95, show_default=True, help="Trusted people used to discover."
+)
 @click.option("--zipf", type=float, default=1.0, show_default=True, help="Popularity falls as rank to this power.")
 @click.option(
     "--distinct", type=count, default=1_000_000, show_default=True, help="How many distinct records there are."
@@ -140,9 +143,11 @@ def _draw_plan(ax: Any, found: Any) -> None:
 @click.option("--epsilon", type=float, required=True, help="What every person is promised.")
 @click.option("--delta", type=float, required=True, help="Must be positive: discovery needs it.")
 @click.option("--head", type=count, default=50, show_default=True, help="The most queries to keep (M).")
-@click.option("--discovery-share", type=float, default=0.95, show_default=True, help="Trusted people used to discover.")
 @click.option(
-    "--query-share", type=float, default=0.85, show_default=True, help="Two-stage reports: budget of the query."
+    "--discovery-share", type=share_type, default=0.95, show_default=True, help="Trusted people used to discover."
+)
+@click.option(
+    "--query-share", type=share_type, default=0.85, show_default=True, help="Two-stage reports: budget of the query."
 )
 @click.option(
     "--local", type=click.Choice(LOCAL), default="best", show_default=True, help="The report of local people."
@@ -157,7 +162,7 @@ def _draw_plan(ax: Any, found: Any) -> None:
 )
 @click.option("--record-key", help="A random key stored per record, which chooses one record a person.")
 @click.option("--record-id", help="A stable record id, whose hash chooses one record a person.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
+@click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the intervals.")
 @ledger_option
 @click.option("--simulate-local", is_flag=True, help="A trial: local rows hold raw records and report here.")
 @click.option(

@@ -21,6 +21,7 @@ from hybridp.cli.common import (
     receipt,
     rows_argument,
     seed_option,
+    share_type,
     spread,
     table,
     table_option,
@@ -72,7 +73,7 @@ def _study(columns: Any, lower: Any, upper: Any, clusters: int, promise: Any, it
 @click.command("kmeans", cls=spread("--columns", "--lower", "--upper"))
 @_shared
 @click.option("--n", "people", type=count, required=True, help="How many people in all.")
-@click.option("--opt-in", type=float, required=True, help="The share of people who trust the curator.")
+@click.option("--opt-in", type=share_type, required=True, help="The share of people who trust the curator.")
 @click.option(
     "--invite", "invite_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the devices' invitation."
 )

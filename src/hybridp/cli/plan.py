@@ -23,6 +23,7 @@ from hybridp.cli.common import (
     plot_option,
     promise_options,
     sd_range,
+    share_type,
     table,
 )
 from hybridp.errors import InvalidInput
@@ -35,7 +36,7 @@ __all__ = ["mean", "shuffle"]
 
 @click.command("mean")
 @click.option("--n", type=count, help="How many people in all.")
-@click.option("--opt-in", type=float, help="The share of people who trust the curator.")
+@click.option("--opt-in", type=share_type, help="The share of people who trust the curator.")
 @click.option("--lower", type=float, help="Public lower bound of the value.")
 @click.option("--upper", type=float, help="Public upper bound of the value.")
 @click.option(

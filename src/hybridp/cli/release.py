@@ -27,6 +27,7 @@ from hybridp.cli.common import (
     receipt,
     rows_argument,
     seed_option,
+    share_type,
     table,
     table_option,
 )
@@ -51,7 +52,9 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 @bounds_options
 @promise_options
 @click.option("--epsilon-column", help="The column with each person's own epsilon, in place of --epsilon.")
-@click.option("--share", type=float, default=1.0, show_default=True, help="With --epsilon-column: spend this share.")
+@click.option(
+    "--share", type=share_type, default=1.0, show_default=True, help="With --epsilon-column: spend this share."
+)
 @click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
 @click.option(
     "--estimator",
@@ -61,11 +64,11 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 @click.option("--sd", type=float, help="A known standard deviation (kvh needs it).")
 @click.option("--local-sd", type=float, help="With --sd: another one for local people.")
 @click.option("--gap", type=float, help="A bound on the difference of the two groups' means.")
-@click.option("--weight", type=float, help="The weight of the trusted mean, for --estimator fixed.")
+@click.option("--weight", type=share_type, help="The weight of the trusted mean, for --estimator fixed.")
 @noise_option
 @local_option
 @missing_option
-@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the interval.")
+@click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the interval.")
 @click.option(
     "--publish",
     type=click.Choice(["full", "estimate-only"]),

@@ -25,6 +25,7 @@ from hybridp.cli.common import (
     receipt,
     rows_argument,
     seed_option,
+    share_type,
     spread,
     table,
     table_option,
@@ -94,7 +95,9 @@ def _torch() -> None:
 )  # fmt: skip
 @click.option("--rounds", type=count, help="rap: how often the worst queries are looked for (T).  [default: 16]")
 @click.option("--per-round", type=count, help="rap: how many queries are answered each time (K).  [default: 2]")
-@click.option("--select-share", type=float, help="rap: of each round's budget, to find the queries.  [default: 0.75]")
+@click.option(
+    "--select-share", type=share_type, help="rap: of each round's budget, to find queries.  [default: 0.75]"
+)
 @click.option("--rows", type=count, default=1000, show_default=True, help="Rows of the relaxed data set (n').")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
@@ -326,7 +329,7 @@ def _classes(classes: dict[str, dict[str, float]]) -> None:
 @click.command("answer")
 @model_argument
 @click.argument("query")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the interval.")
+@click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the interval.")
 @json_option
 def answer(model: Path, query: str, level: float, as_json: bool) -> None:
     """The share of people for whom QUERY holds, with its uncertainty. Free: nothing is read or spent.

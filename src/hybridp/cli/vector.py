@@ -22,6 +22,7 @@ from hybridp.cli.common import (
     receipt,
     rows_argument,
     seed_option,
+    share_type,
     spread,
     table,
     table_option,
@@ -135,8 +136,8 @@ def _rules(
 @click.option("--estimator", type=click.Choice(ESTIMATORS), default="adaptive", show_default=True)
 @click.option("--sd", type=float, multiple=True, help="Known standard deviations (kvh): one for all columns, or each.")
 @click.option("--gap", type=float, help="A bound on the difference of the groups' means, in half-ranges.")
-@click.option("--weight", type=float, help="The weight of the trusted mean, for --estimator fixed.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
+@click.option("--weight", type=share_type, help="The weight of the trusted mean, for --estimator fixed.")
+@click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the intervals.")
 @click.option("--joint", is_flag=True, help="Intervals that hold for all columns together.")
 @ledger_option
 @collected_options

@@ -40,6 +40,7 @@ def read(
     rows: tables.Rows, columns: Columns, epsilon: str, bounds: Bounds, *, local_raw: bool = False
 ) -> tuple[tables.PersonalTotals, bool]:
     """Totals of both groups by epsilon, in one scan; and whether the reports are simulated. RAW: stays here."""
+    rows.need("epsilon-column", epsilon)
     text = own_epsilon_text(bounds)
     simulated = local_raw or check_mechanism(rows, columns, text, f"{text} SIMULATED")
     reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001

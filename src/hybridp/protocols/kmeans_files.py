@@ -111,7 +111,8 @@ def release_kmeans(
         people = check_points(rows, query)
         if people[1] and not uses_local and study.method != "tcm":
             raise UnusablePublicRows(
-                f"Column `{columns.trust}` labels rows `local`: their reports must be given, or a trial asked for."
+                f"Column `{columns.trust}` labels rows `local`: give their --reports with the --invite that they "
+                "answer (`hybridp randomise-points`), or add --simulate-local for a trial on raw rows."
             )
         trusted = store_points(rows, query, "trusted") if people[0] else None
         local: Any = None

@@ -94,7 +94,10 @@ class Feature:
     def binned(name: str, edges: Iterable[float], *, missing: bool = False) -> Feature:
         """A numeric column in bins with public edges. Between whole edges, the bin [30, 40) is written 30..39."""
         cuts = tuple(float(edge) for edge in edges)
-        must(len(cuts) >= 2, f"edges of {name}", "must be at least 2", len(cuts))
+        least = 2 if missing else 3  # two values: two bins, or one and the missing
+        rising = len(cuts) >= least and all(a < b for a, b in pairwise(cuts))
+        rule = f"must be at least {least} numbers, each above the one before"
+        must(rising, f"edges of {name}", rule, ", ".join(f"{cut:g}" for cut in cuts) or "none")
         labels = _bin_labels(cuts) if all(math.isfinite(cut) for cut in cuts) else tuple(map(str, cuts[1:]))
         return Feature(name, (*labels, *([MISSING] if missing else [])), cuts, missing)
 

@@ -69,7 +69,8 @@ class VectorBounds:
         must(1 <= len(self.bounds) <= MOST_DIMENSIONS, "dimensions", f"must be between 1 and {MOST_DIMENSIONS:,}",
              len(self.bounds))  # fmt: skip
         must(self.norm in (None, "l1", "l2"), "norm", "must be l1 or l2", self.norm)
-        must((self.norm is None) == (self.radius is None), "radius", "must go together with a norm", self.radius)
+        must(self.norm is None or self.radius is not None, "radius", f"must be given with the norm {self.norm}", "none")
+        must(self.radius is None or self.norm is not None, "norm", "must be given with a radius: l1 or l2", "none")
         if self.radius is not None:
             ok = math.isfinite(self.radius) and self.radius >= SMALLEST_RADIUS
             must(ok, "radius", f"must be at least {SMALLEST_RADIUS} (in half-ranges of the bounds)", self.radius)

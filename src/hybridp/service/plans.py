@@ -295,6 +295,8 @@ def sentence(problem: Mapping[str, Any]) -> str:
     kinds = ("mean", "personal-mean", "vector-mean", "heavy-hitters", "body")
     where = [str(part) for part in problem.get("loc", ()) if part not in kinds]
     rule = str(problem["msg"]).replace("Input should", "must").replace("Field required", "must be given")
+    if problem.get("type") == "extra_forbidden":
+        rule = "must be left out: a plan of this kind has no such field"
     rule = rule[:1].lower() + rule[1:]
     if not rule.startswith("must"):
         rule = f"must be different: {rule}"

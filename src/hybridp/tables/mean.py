@@ -156,6 +156,7 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, si
     """
     from hybridp.tables import queries
 
+    rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return False
     (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, simulated))
@@ -235,7 +236,8 @@ def check_reports(group: dict[str, Any], people: int, query: MeanQuery) -> None:
         return
     if query.report is None:
         raise UnusablePublicRows(
-            f"Column `{query.trust}` labels records `local`: the column of their reports must be given."
+            f"Column `{query.trust}` labels rows `local`, and no column holds their reports: make them with "
+            "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
         )
     if group.get("report_text"):
         raise UnusablePublicRows(f"Column `{query.report}` must hold numbers.")

@@ -104,7 +104,7 @@ def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:
     from hybridp.tables.source import VIEW
     from hybridp.tables.sql import column, named, number
 
-    rows.need("epsilon", epsilon)
+    rows.need("epsilon-column", epsilon)
     asked = number(column(epsilon), is_text=rows.is_text(epsilon))
     query = exp.select(named(asked, "asked"), named(exp.Count(this=exp.Star()), "people")).from_(VIEW).group_by(asked)
     found = arrays(rows, query)

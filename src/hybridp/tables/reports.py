@@ -78,7 +78,7 @@ def write_reports(
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     _check_columns(rows, value, trust, person, report, mechanism_column)
     if epsilon is not None:
-        rows.need("epsilon", epsilon)
+        rows.need("epsilon-column", epsilon)
     writable = target.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
     must(writable, "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
     must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, did_you_mean, must
 from hybridp.tables.engine import Engine
 
 __all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "open_rows", "shown"]
@@ -105,6 +105,14 @@ def shown(location: str | os.PathLike[str]) -> str:
     return f"{scheme}://{host}{port}" + ("" if scheme == "sc" else parts.path)
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """An open table: its columns with their types, and the engine that answers queries about it.
@@ -119,8 +127,12 @@ class Rows:
 
     def need(self, parameter: str, column: str) -> None:
         """Refuse a column that the table does not have."""
-        # The other names are not listed: in a file without a header they would be somebody's values.
-        must(column in self.columns, parameter, f"must be a column of {self.name}", f"`{column}`")
+        if column in self.columns:
+            return
+        # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
+        header = not any(any(sign.isdigit() for sign in name) and _is_number(name) for name in self.columns)
+        hint = did_you_mean(column, self.columns) if header else ""
+        raise InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
 
     def is_text(self, column: str) -> bool:
         return self.columns[column] == "VARCHAR" or self.columns[column].startswith("ENUM")
