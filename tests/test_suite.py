@@ -32,9 +32,7 @@ def suite(folder: Path, *names: str, ci: str = "", options: tuple[str, ...] = ("
     for name in names:
         (folder / name).write_text(FILES[name])
     call = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *options, *names]
-    ended = subprocess.run(
-        call, cwd=folder, env=os.environ | {"CI": ci}, capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run(call, cwd=folder, env=os.environ | {"CI": ci}, capture_output=True, text=True, check=False)
     return ended.returncode, ended.stdout
 
 

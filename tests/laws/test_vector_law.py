@@ -67,9 +67,7 @@ def exact(norm: str | None) -> np.ndarray[Any, Any]:
 
 def stated(document: dict[str, Any], group: str) -> dict[str, Any]:
     (found,) = [
-        p
-        for p in document["receipt"]["promises"]
-        if (p["group"], p["against"]) == (group, "whoever sees the release")
+        p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, "whoever sees the release")
     ]
     return found
 

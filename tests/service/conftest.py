@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
-import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -139,27 +141,26 @@ def start_server(database: str, tmp_path: Path) -> Iterator[Start]:
     started: list[Running] = []
 
     def start(before: str = "", **environment: str) -> Running:
-        import os
-
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
         code = f"{before}\nfrom hybridp.cli.serve import serve\nserve()"
-        where = ["--database", database, "--key-file", str(tmp_path / "hybridp.key"), "--port", str(port)]
+        where = ["--database", database, "--key-file", str(tmp_path / "hybridp.key"), "--port", "0"]
         log = tmp_path / f"server-{len(started)}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-c", code, *where, "--rate", "0"], stderr=file, stdout=file,
-                env={**os.environ, **environment},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
             )  # fmt: skip
-        here = Running(f"http://127.0.0.1:{port}", process, log)
+        here = Running("", process, log)
         started.append(here)
-        while True:
+        while not (found := re.search(r"Serving on (http://[\w.:]+);", log.read_text())):
             assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        here.url = found[1]
+        while True:  # it says so a moment before it listens
             try:
-                with urllib.request.urlopen(f"{here.url}/healthz", timeout=30):
+                with urllib.request.urlopen(f"{here.url}/healthz", timeout=60):
                     return here
-            except OSError:
+            except (ConnectionError, urllib.error.URLError):
+                assert process.poll() is None, log.read_text()
                 time.sleep(0.05)
 
     yield start

@@ -1,5 +1,6 @@
 // Runs the browser's module under Node. Arguments: the module, and what to do.
 //   vectors FILE          prints the vectors whose report or number of words differs, as JSON
+//   texts                 reads a list of texts on stdin, prints each by the rule for texts
 //   counts                reads {"kind", "mechanism", "input", "draws", "seed", "cells"} on stdin, prints counts
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -74,4 +75,8 @@ function counts() {
   return found;
 }
 
-process.stdout.write(JSON.stringify(task === "vectors" ? vectors() : counts()));
+function texts() {
+  return JSON.parse(readFileSync(0, "utf8")).map(module.normalised);
+}
+
+process.stdout.write(JSON.stringify({ vectors, texts, counts }[task]()));

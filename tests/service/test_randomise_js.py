@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from importlib import resources
@@ -16,7 +17,7 @@ import pytest
 from scipy.stats import chi2
 
 from hybridp.public.budgets import PureDP
-from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.heavy import HeadList, normalised, two_stage
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
 
 HERE = Path(__file__).parent
@@ -181,3 +182,14 @@ def test_a_probability_a_little_wrong_is_rejected(node: Callable[..., Any], case
     kind, _, wrong, at, law = case
     ask = {"kind": kind, "mechanism": wrong, "input": at, "draws": DRAWS, "seed": 1, "cells": len(law)}
     assert p_value(node("counts", stdin=json.dumps(ask)), law) < REJECT
+
+
+@needs_node
+def test_browser_and_library_spell_every_character_alike(node: Callable[..., Any]) -> None:
+    """Every character that Python's Unicode knows, alone and between letters (where sigma ends a word or does not)."""
+    known = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
+    texts = [text for c in known for text in (c, f"A{c}", f" {c} B")]
+    told = node("texts", stdin=json.dumps(texts))
+    assert [(t, x) for t, x in zip(texts, told, strict=True) if normalised(t) != x] == []
+    assert all(normalised(x) == x for x in told)  # the rule changes nothing that it made
+    assert sum(t != x for t, x in zip(texts, told, strict=True)) > len(known)  # and it does change much

@@ -4,6 +4,9 @@ The local report is drawn here; the value goes no further. Before anything is dr
 against its promise in exact arithmetic: a server that asks for less noise than it says is refused. A device answers a
 task once, and after a failure sends the *same* report again: fresh draws can be averaged.
 
+Every report of a study and group has the same length, whatever it says. Times are the server's: `fetch_task` notes how
+far this machine's clock is off. An entrusted answer is sent once the server has said that its invitation is good.
+
 >>> from hybridp.public.randomisers import dithered_bit
 >>> from hybridp.randomness import secure
 >>> promise = {"epsilon": 1.0, "delta": 0.0}
@@ -18,6 +21,7 @@ task once, and after a failure sends the *same* report again: fresh draws can be
 
 from __future__ import annotations
 
+import email.utils
 import json
 import secrets
 import time
@@ -35,7 +39,7 @@ from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.noise import categories, reports
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, TwoStage, two_stage
+from hybridp.public.heavy import HeadList, TwoStage, normalised, two_stage
 from hybridp.public.randomisers import (
     LEVELS,
     DitheredBit,
@@ -49,6 +53,8 @@ from hybridp.public.vector_randomisers import scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
 __all__ = ["UploadRefused", "fetch_task", "local_report", "send_reports", "trusted_report"]
+
+_MOST, _BODY = 1000, 1_000_000  # reports, and bytes, of one request
 
 Record = Sequence[str]
 Answer = float | Sequence[float] | Record
@@ -75,11 +81,15 @@ def trusted_report(
     token: str | None = None,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """The answer as it is, for a person who trusts the study: a number, numbers, or one or several records."""
+    """The answer as it is, for a person who trusts the study: a number, numbers, or a record.
+
+    Of several records one is chosen here, by chance: a study counts one, and the others need not leave this machine.
+    """
     must("trusted" in task["groups"], "group", "must be one that the task takes now", "trusted")
     payload: dict[str, Any]
     if task["kind"] == "heavy-hitters":
-        payload = {"records": _records(answer)}
+        records = _records(task, answer)
+        payload = {"records": [records[secrets.randbelow(len(records))]]}
     elif task["kind"] == "vector-mean":
         payload = {"values": _numbers(answer)}
     else:
@@ -104,7 +114,7 @@ def local_report(
     """
     must("local" in task["groups"], "group", "must be one that the task takes now", "local")
     if task["kind"] == "heavy-hitters":
-        (record,) = _records(answer)
+        (record,) = _records(task, answer)
         payload: dict[str, Any] = {"category": _slot_report(task, record, rng)}
     elif task["kind"] == "vector-mean":
         payload = {"report": _vector_report(task, _numbers(answer), rng)}
@@ -114,10 +124,15 @@ def local_report(
     return _report(task, "local", payload, epsilon, token, now)
 
 
-def _records(answer: Any) -> list[list[str]]:
-    """One record, or several, as a list of them."""
+def _records(task: Task, answer: Any) -> list[list[str]]:
+    """One record, or several, as a list of them, each part by the public rule for texts."""
     rows = [answer] if answer and isinstance(answer[0], str) else list(answer)
-    return [[str(part) for part in row] for row in rows]
+    must(bool(rows), "records", "must be at least one", 0)
+    records = [[normalised(str(part)) for part in row] for row in rows]
+    most = int(task.get("max_length", 1000))
+    for part in (part for record in records for part in record):
+        must(1 <= len(part) <= most, "record", f"must have parts of 1 to {most} characters", len(part))
+    return records
 
 
 def _numbers(answer: Any) -> list[float]:
@@ -133,14 +148,25 @@ def _report(
     else:
         must(epsilon is None, "epsilon", "must be left out: the study has one for everybody", epsilon)
     precision = int(task["time_precision"])
-    return {
+    here = time.time() + float(task.get("clock_offset", 0)) if now is None else now
+    report = {
         "id": secrets.token_urlsafe(16),
-        "time": int(time.time() if now is None else now) // precision * precision,
+        "time": int(here) // precision * precision,
         "token": token,
         "group": group,
         "epsilon": epsilon,
         "payload": payload,
+        "padding": "",
     }
+    if "bytes" in task:  # every report of this group is as long as the longest that there can be
+        spare = int(task["bytes"][group]) - len(_encoded(report))
+        must(spare >= 0 or token is not None, "answer", "must fit into the bytes that the task states", "a longer one")
+        report["padding"] = "x" * max(spare, 0)
+    return report
+
+
+def _encoded(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 # --- mechanisms, checked against the promise --------------------------------------------------------------------------
@@ -266,10 +292,11 @@ def _address(server: str, study: str, tail: str = "") -> str:
     return f"{server.rstrip('/')}/tasks/{quote(study, safe='')}{tail}"
 
 
-def _open(request: urllib.request.Request, timeout: float) -> Any:
+def _open(request: urllib.request.Request, timeout: float) -> tuple[Any, str | None]:
+    """The answer and its date."""
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return json.load(answer)
+            return json.load(answer), answer.headers.get("date")
     except urllib.error.HTTPError as error:
         with error:
             try:
@@ -281,21 +308,38 @@ def _open(request: urllib.request.Request, timeout: float) -> Any:
 
 
 def fetch_task(server: str, study: str, *, timeout: float = 30.0) -> dict[str, Any]:
-    """The task document of a study."""
-    found: dict[str, Any] = _open(urllib.request.Request(_address(server, study)), timeout)
+    """The task document of a study, with `clock_offset`: the seconds by which the server's clock is ahead of ours."""
+    found: dict[str, Any]
+    found, date = _open(urllib.request.Request(_address(server, study)), timeout)
+    if date is not None:
+        found["clock_offset"] = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
     return found
+
+
+def _post(server: str, study: str, tail: str, document: Any, timeout: float) -> Any:
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(_address(server, study, tail), _encoded(document), headers, method="POST")
+    return _open(request, timeout)[0]
 
 
 def send_reports(
     server: str, study: str, made: Sequence[Mapping[str, Any]], *, timeout: float = 60.0
 ) -> list[dict[str, Any]]:
-    """Send reports (a thousand at most in one request); what could not be taken comes back, [] means all is durable.
+    """Send reports, in as many requests as it takes; what could not be taken comes back, [] means all is durable.
 
-    Sending the same reports again is safe, and what to do when no answer came.
+    Sending the same reports again is safe, and what to do when no answer came. Entrusted answers wait until the server
+    has said that their invitations are good.
     """
-    body = json.dumps({"reports": list(made)}).encode()
-    request = urllib.request.Request(
-        _address(server, study, "/reports"), data=body, headers={"content-type": "application/json"}, method="POST"
-    )
-    failures: list[dict[str, Any]] = _open(request, timeout)["failures"]
+    failures: list[dict[str, Any]] = []
+    rest = list(made)
+    asked = [{"id": r["id"], "token": r["token"]} for r in rest if r["group"] == "trusted" and r.get("token")]
+    for start in range(0, len(asked), _MOST):
+        told = _post(server, study, "/invitations", {"reports": asked[start : start + _MOST]}, timeout)
+        failures += told["failures"]
+        settled = {f["id"] for f in told["failures"]} | set(told["stored"])
+        rest = [r for r in rest if r["id"] not in settled]
+    size = max([len(_encoded(r)) + 1 for r in rest], default=1)
+    step = max(1, min(_MOST, _BODY // size))
+    for start in range(0, len(rest), step):
+        failures += _post(server, study, "/reports", {"reports": rest[start : start + step]}, timeout)["failures"]
     return failures

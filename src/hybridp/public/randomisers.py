@@ -56,7 +56,6 @@ LOCAL_NAMES: tuple[LocalName, ...] = ("best", "dithered", "piecewise", "laplace"
 Guarantee = PureDP | ApproxDP
 
 
-
 def exact_context(digits: int) -> Context:
     """A decimal context of our own, every field stated: nothing that a program set for its own numbers reaches it."""
     traps = [InvalidOperation, DivisionByZero, Overflow]

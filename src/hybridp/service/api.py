@@ -125,6 +125,27 @@ def task(id: str, request: Request, service: Here) -> Response:
     return Response(body, media_type="application/json", headers=headers)
 
 
+class Asked(BaseModel):
+    """A report that is to be sent, and its invitation."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: Annotated[str, Field(max_length=64)]
+    token: Annotated[str, Field(max_length=200)] | None = None
+
+
+class AskedAll(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    reports: Annotated[list[Asked], Field(max_length=1000)]
+
+
+@router.post("/tasks/{id}/invitations", tags=["participants"])
+def check_invitations(id: str, asked: AskedAll, request: Request, service: Here) -> dict[str, Any]:
+    """Whether invitations are good, before an answer is sent: `failures` as of an upload, and the ids that are `stored`
+    already. Nothing is used up."""
+    service.gate.check(request.client.host if request.client else "", len(asked.reports))
+    return studies.check_invitations(service, id, [(one.id, one.token) for one in asked.reports])
+
+
 # --- operations -------------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from hybridp.service.problems import STATUS, Refused
 from hybridp.service.schema import LOCAL, TRUSTED
 
 __all__ = ["BIT", "NUMBER", "PAYLOADS", "SLOT", "Checker", "Failure", "Packed", "Report", "Upload", "packed_record",
-           "parse_upload", "unpacked_record"]  # fmt: skip
+           "parse_upload", "report_id", "unpacked_record"]  # fmt: skip
 
 BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
 """How local reports lie in the store: a dithered bit (threshold, above), a number, a slot of the head list."""
@@ -47,6 +47,9 @@ class Report(msgspec.Struct, forbid_unknown_fields=True):
     payload: msgspec.Raw
     token: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     epsilon: float | None = None
+    padding: Annotated[
+        str, msgspec.Meta(description="Makes the report as long as the task's `bytes` say; not kept")
+    ] = ""
 
 
 class Upload(msgspec.Struct, forbid_unknown_fields=True):
@@ -161,9 +164,8 @@ class Failure:
         return {"id": self.id[:64], "code": self.code, "status": STATUS[self.code], "detail": self.detail}
 
 
-class _Bad(Exception):
-    def __init__(self, code: str, detail: str) -> None:
-        self.code, self.detail = code, detail
+class _Bad(Refused):
+    """Why a report is not taken."""
 
 
 def report_id(text: str) -> bytes:
@@ -220,7 +222,7 @@ class Checker:
             token = self._token(report.token)
             return Packed(row, report.time, group, epsilon, packer(row, report.payload), token, report.id)
         except _Bad as bad:
-            return Failure(report.id, bad.code, bad.detail)
+            return Failure(report.id, bad.code, str(bad))
 
     def _check_time(self, time: int, now: int) -> None:
         if time % self.plan.time_precision:

@@ -25,7 +25,7 @@ from hybridp.service.planned import predicted
 from hybridp.service.plans import HeavyPlan, VectorPlan, parse_plan, plan_from_form
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.releasing import unit_reports
-from hybridp.service.reports import SLOT, Failure, Packed, Report, parse_upload
+from hybridp.service.reports import SLOT, Failure, Packed, Report, parse_upload, report_id
 from hybridp.service.schema import LOCAL, analysts, progress, releases, studies, study_keys
 from hybridp.service.tasks import task_of
 from hybridp.service.vectors import own_units, unpacked
@@ -36,6 +36,7 @@ __all__ = [
     "Refused",
     "accept",
     "add_analyst",
+    "check_invitations",
     "check_key",
     "close_study",
     "create_study",
@@ -333,6 +334,30 @@ def accept(service: Service, view: View, given: Sequence[Report]) -> tuple[store
         else:
             packed.append(found)
     return store.Batch(study.number, view.phase, plan.time_precision, packed, late), failed
+
+
+def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
+    """Before answers are sent: of (report id, token), which tokens are not good, which reports are stored already."""
+    view = service.view(study_id)
+    failures: list[Failure] = []
+    if view.cipher is None:
+        failures = [Failure(name, "closed", "The study takes no more reports.") for name, _ in asked]
+        return {"failures": [f.to_dict() for f in failures], "stored": []}
+    rows = {name: view.cipher.row(report_id(name)) for name, _ in asked}
+    hashes = {name: hashed(token or "") for name, token in asked}
+    with store.reading(service.engine) as db:
+        raw, postgres = db.connection.dbapi_connection, db.dialect.name == "postgresql"
+        tokens = store.known_tokens(raw, view.study.number, list(hashes.values()), postgres)
+        there = store.stored_rows(raw, view.study.number, list(rows.values()), postgres)
+    stored = []
+    for name, row in rows.items():
+        if view.study.plan.by_invitation and hashes[name] not in tokens:
+            failures.append(Failure(name, "token-unknown", "The study knows no such invitation."))
+        elif row in there:
+            stored.append(name)
+        elif tokens.get(hashes[name]):
+            failures.append(Failure(name, "token-used", "This invitation was used: each is for one contribution."))
+    return {"failures": [f.to_dict() for f in failures], "stored": stored}
 
 
 async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from hybridp.protocols.heavy import Invitation, invitation, trim
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
+from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
 from hybridp.public.randomisers import (
     LEVELS,
@@ -28,6 +28,7 @@ from hybridp.public.randomisers import (
     KRandomisedResponse,
     LocalAdditive,
     Piecewise,
+    Randomiser,
     best_randomiser,
 )
 from hybridp.public.vector import VectorInvite
@@ -144,12 +145,67 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
                 "record": list(plan.record),
                 "max_records": plan.max_records,
                 "max_length": plan.max_length,
+                "text_rule": TEXT_RULE,
                 "guarantee": {"trusted": _level(plan.study.guarantee), "local": _level(plan.study.local_guarantee)},
             }
             if head is not None:
                 assert isinstance(head.mechanism, KRandomisedResponse | TwoStage)
                 own |= {"slots": [list(s) for s in head.head.slots], "randomiser": described(head.mechanism)}
-    return common | own
+    return common | own | {"bytes": sizes(plan, head)}
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+_DIGITS = 10**24  # 25 characters: no double is written longer, in Python or in a browser
+_FORM_NUMBER, _FORM_CHARACTER, _FORM_ROOM = 40, 9, 256
+
+
+def sizes(plan: SomePlan, head: Invitation | None) -> dict[str, int]:
+    """How many bytes a report of each group has on its way, whatever it says: as JSON, and as the page's form.
+
+    What is shorter is padded up to it by whoever sends it. A page without scripts cannot.
+    """
+    trusted, local, fields = _longest(plan, head)
+    token = "x" * 22 if plan.by_invitation else None
+    epsilon = _DIGITS if isinstance(plan, PersonalPlan) else None
+    frame = {"id": "x" * 22, "time": 10**10, "token": token, "epsilon": epsilon, "padding": ""}
+
+    def size(group: str, payload: Any) -> int:
+        return len(json.dumps(frame | {"group": group, "payload": payload}, separators=(",", ":")))
+
+    return {
+        "trusted": size("trusted", trusted),
+        "local": max(size("local", payload) for payload in local),
+        "form": fields + _FORM_ROOM,  # room for the names of the fields that every form has
+    }
+
+
+def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], int]:
+    """The longest payload of a trusted person, those of local people, and the characters of a form's own fields."""
+    bit = {"threshold": LEVELS - 1, "above": False}
+
+    def number(mechanism: Randomiser) -> dict[str, Any]:
+        return {"report": bit if isinstance(mechanism, DitheredBit) else _DIGITS}
+
+    match plan:
+        case MeanPlan():
+            return {"value": _DIGITS}, [number(plan.study.invite.randomiser)], _FORM_NUMBER
+        case PersonalPlan():
+            offers = [number(best_randomiser(PureDP(e))) for e in plan.allowed_epsilons]
+            return {"value": _DIGITS}, offers, 2 * _FORM_NUMBER
+        case VectorPlan():
+            d, reports = len(plan.columns), plan.invite.reports
+            told: Any = [_DIGITS] * d
+            if isinstance(reports, ScalarReports):
+                each = bit if isinstance(reports.randomiser, DitheredBit) else _DIGITS
+                told = {"coordinates": [d - 1] * reports.reported, "each": [each] * reports.reported}
+            return {"values": [_DIGITS] * d}, [{"report": told}], d * (_FORM_NUMBER + len(f"&value.{d}="))
+        case HeavyPlan():
+            # A character is 4 bytes of UTF-8 at most, and 9 in a form (%XX for each of 3, or of 4 in two halves).
+            parts = ["x" * (4 * plan.max_length) for _ in plan.record]
+            slots = 0 if head is None else len(head.head)
+            room = len(parts) * (_FORM_CHARACTER * plan.max_length + len("&record.0="))
+            return {"records": [parts]}, [{"category": max(slots - 1, 0)}], room
 
 
 def _notice(plan: SomePlan) -> list[str]:

@@ -1,6 +1,7 @@
 // The local choice: randomise on this page, send the report, and nothing else of the answer.
 import {
   numberPayload,
+  padded,
   recordPayload,
   reportId,
   roundedTime,
@@ -82,19 +83,27 @@ function payloadOf(task, randomiser, value, next) {
 // let whoever sees several of them average the randomness away.
 let drawn = null;
 
+// The server's time, from the date of its answer: this device's own clock may be wrong.
+let clock = null;
+
+function serverTime() {
+  return clock === null ? Date.now() : clock.then + (performance.now() - clock.since);
+}
+
 async function send(task) {
   const { randomiser, epsilon } = chosenRandomiser(task);
   if (drawn === null) {
     const value = answer(task);
     if (value === null) return;
-    drawn = {
+    const report = {
       id: reportId(),
-      time: roundedTime(task.time_precision),
+      time: roundedTime(task.time_precision, serverTime()),
       token: study.dataset.token || null,
       group: "local",
       epsilon,
       payload: payloadOf(task, randomiser, value, systemWords()),
     };
+    drawn = padded(report, task.bytes.local);
     for (const field of form.querySelectorAll("input, select")) field.disabled = true;
   }
   button.disabled = true;
@@ -119,7 +128,6 @@ async function send(task) {
     return;
   }
   form.reset();
-  const other = document.querySelector(".trusted form");
   if (other) for (const field of other.elements) field.disabled = true;
   show("done", "Thank you. This is all that was sent:", "Your answer itself stayed on this page.", JSON.stringify(drawn.payload));
 }
@@ -154,12 +162,28 @@ function simulate(task) {
     `Drawn${at}: ${said[0]} and ${said[1]} of 100. Made up on this page; nothing was sent.`;
 }
 
+// The form of the other choice is the browser's own. A hidden field makes what it sends as long for every answer.
+function padForm(trusted, size) {
+  const padding = document.createElement("input");
+  padding.type = "hidden";
+  padding.name = "padding";
+  trusted.append(padding);
+  trusted.addEventListener("submit", () => {
+    padding.value = "";
+    const length = new URLSearchParams(new FormData(trusted)).toString().length;
+    padding.value = "x".repeat(Math.max(0, size - length));
+  });
+}
+
 async function start() {
   if (!form) return;
   let task;
   try {
-    const response = await fetch(`/tasks/${encodeURIComponent(study.dataset.task)}`, { credentials: "omit" });
+    const where = `/tasks/${encodeURIComponent(study.dataset.task)}`;
+    const response = await fetch(where, { credentials: "omit", cache: "no-store" });
     task = await response.json();
+    const then = Date.parse(response.headers.get("date"));
+    if (!Number.isNaN(then)) clock = { then, since: performance.now() };
   } catch {
     show("problem", "The study could not be read", "Please load this page again.");
     return;
@@ -176,4 +200,6 @@ async function start() {
   }
 }
 
+const other = document.querySelector(".trusted form");
+if (other) padForm(other, Number(study.dataset.formBytes));
 start();

@@ -29,6 +29,21 @@ export function roundedTime(precision, milliseconds = Date.now()) {
   return Math.floor(milliseconds / 1000 / precision) * precision;
 }
 
+/**
+ * A report as long as every other one of its group: its length on the way tells nothing. `size` is the task's `bytes`.
+ */
+export function padded(report, size) {
+  const bytes = new TextEncoder().encode(JSON.stringify({ ...report, padding: "" })).length;
+  return { ...report, padding: "x".repeat(Math.max(0, size - bytes)) };
+}
+
+/** A text by the public rule (`text_rule` of the task), the same as hybridp.public.heavy.normalised. */
+export function normalised(text) {
+  const folded = text.normalize("NFKC").toLowerCase().toUpperCase().toLowerCase().normalize("NFKC");
+  const spaces = /[\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/gu;
+  return folded.replace(spaces, " ").replace(/^ | $/gu, "");
+}
+
 function whole(name, text, least, most) {
   const ok = typeof text === "string" ? /^[0-9]{1,20}$/.test(text) : Number.isSafeInteger(text);
   const value = ok ? BigInt(text) : -1n;
@@ -178,7 +193,7 @@ export function numberPayload(randomiser, bounds, value, next) {
 
 /** The payload of a report on a record, as a slot of the head list. */
 export function recordPayload(randomiser, slots, record, next) {
-  const slot = slotOf(slots, record);
+  const slot = slotOf(slots, record.map(normalised));
   if (randomiser.name === "k-rr") return { category: category(randomiser, slot, next) };
   if (randomiser.name !== "two-stage") throw new RangeError("this page cannot draw from this randomiser");
   return { category: twoStage(randomiser, slot, next) };

@@ -1,0 +1,304 @@
+"""What an observer of the network learns: the sizes of uploads, and from what clock their times are.
+
+TLS hides what is sent, not how long it is. Real bodies, from the Python client and from Chromium, over answers that
+make a report as short and as long as it can be: one size for each study and group.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp.device import client
+from hybridp.errors import InvalidInput
+from hybridp.public.heavy import normalised
+from hybridp.randomness import Randomness, secure
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{name}_wire", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+live = _load("live")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with live.serving(tmp_path_factory.mktemp("live")) as running:
+        yield running
+
+
+@pytest.fixture
+def bodies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bytes]]:
+    """What the Python client really sends: address and body of every request with one."""
+    sent: list[tuple[str, bytes]] = []
+    real = urllib.request.urlopen
+
+    def noted(request: Any, **more: Any) -> Any:
+        if request.data is not None and "/tasks/" in request.full_url:
+            sent.append((request.full_url, request.data))
+        return real(request, **more)
+
+    monkeypatch.setattr(client.urllib.request, "urlopen", noted)
+    return sent
+
+
+def beginning(word: int) -> Randomness:
+    """The first words are all this one, the smallest or the largest: the shortest and the longest reports."""
+    rest, first = secure(), [True]
+
+    def words(n: int) -> Any:
+        was, first[0] = first[0], False
+        return np.full(n, word, dtype=np.uint64) if was else rest.words(n)
+
+    return Randomness(True, "test", words, rest.children)
+
+
+SIDES = [{"lower": 0, "upper": 1e-7}, {"lower": -1e15, "upper": 1e15}, {"lower": 0, "upper": 3}]
+VECTOR = {"kind": "vector-mean", "columns": ["a", "b", "c"], "bounds": SIDES}
+NUMBERS = (0.0, 7.0, 119.99999999999999, 1e-300, -2.2250738585072014e-308, -1.7976931348623157e308)
+VALUES = ([0.0, 0.0, 0.0], [1.2345678901234567e-8, -123456789012345.67, 1.5], [1e-7, 1e15, 3.0])
+STUDIES: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[float | None, ...]]] = [
+    ("dithered", {}, NUMBERS, (None,)),
+    ("invited", {"by_invitation": True}, NUMBERS, (None,)),
+    ("piecewise", {"epsilon": 4.0, "local": "piecewise"}, NUMBERS, (None,)),
+    ("laplace", {"local": "laplace"}, NUMBERS, (None,)),
+    ("personal", {"kind": "personal-mean", "bounds": {"lower": 0, "upper": 120}, "allowed_epsilons": [0.5, 1.0, 4.0]},
+     NUMBERS, (0.5, 1.0, 4.0)),
+    ("some of three", VECTOR | {"epsilon": 1.0}, VALUES, (None,)),
+    ("all three", VECTOR | {"epsilon": 9.0, "local": "per-coordinate"}, VALUES, (None,)),
+    ("a direction", VECTOR | {"epsilon": 4.0, "local": "unit-vector", "norm": "l2", "radius": 1.0}, VALUES, (None,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plan", "answers", "epsilons"), [s[1:] for s in STUDIES], ids=[s[0] for s in STUDIES])
+def test_every_upload_of_a_study_and_group_has_one_size(
+    server: Any, bodies: list[tuple[str, bytes]], plan: dict[str, Any], answers: tuple[Any, ...],
+    epsilons: tuple[float | None, ...],
+) -> None:  # fmt: skip
+    study = server.study(**plan)
+    task = client.fetch_task(server.url, study)
+    needed = 3 * len(answers) * len(epsilons)
+    tokens = server.invite(study, needed) if task["by_invitation"] else [None] * needed
+    for group in ("trusted", "local"):
+        bodies.clear()
+        for answer in answers:
+            for epsilon in epsilons:
+                if group == "trusted":
+                    made = client.trusted_report(task, answer, epsilon=epsilon, token=tokens.pop())
+                    assert client.send_reports(server.url, study, [made]) == []
+                    continue
+                # Words that no generator gives in a row: only their lengths matter, and these are not sent.
+                for rng in (beginning(0), beginning(2**64 - 1), beginning(2**52)):
+                    if plan.get("local") in ("laplace", "unit-vector"):
+                        rng = secure()
+                    made = client.local_report(task, answer, epsilon=epsilon, rng=rng)
+                    bodies.append(("/reports", client._encoded({"reports": [made]})))
+                made = client.local_report(task, answer, epsilon=epsilon, token=tokens.pop(), rng=secure())
+                if task["by_invitation"]:
+                    bodies.clear()  # the drafts above had no invitation
+                assert client.send_reports(server.url, study, [made]) == []
+        found = {len(body) for address, body in bodies if address.endswith("/reports")}
+        assert found == {task["bytes"][group] + len('{"reports":[]}')}, group
+        bare = {len(body) - len(json.loads(body)["reports"][0]["padding"]) for _, body in bodies if b"padding" in body}
+        assert len(bare) > 1 or group == "local"  # a control: without the padding sizes differ
+
+
+TEXTS = ["a", "Schizophrenia", "ж" * 200, "\U00020000" * 200, '"\\' * 100, "  two\twords ", "ﷺ"]
+
+
+def test_records_and_categories_have_one_size(server: Any, bodies: list[tuple[str, bytes]]) -> None:
+    study = server.study(kind="heavy-hitters", epsilon=6.0, delta=1e-3, record=["illness"], head=50)
+    task = client.fetch_task(server.url, study)
+    for text in TEXTS:
+        assert client.send_reports(server.url, study, [client.trusted_report(task, [text])]) == []
+    several = client.trusted_report(task, [["a"], ["b"], ["c" * 200]])
+    assert client.send_reports(server.url, study, [several]) == []
+    assert {len(body) for _, body in bodies} == {task["bytes"]["trusted"] + len('{"reports":[]}')}
+    assert len(several["payload"]["records"]) == 1  # the others stay on the device
+    crowd = [client.trusted_report(task, [f"illness {i % 20}"]) for i in range(2000)]
+    assert client.send_reports(server.url, study, crowd) == []  # in as many requests as their length asks for
+    assert all(len(body) <= 1 << 20 for _, body in bodies)
+    server.open_phase_two(study)
+    task = client.fetch_task(server.url, study)
+    assert len(task["slots"]) > 10
+    bodies.clear()
+    for i in range(40):
+        made = client.local_report(task, [f"illness {i % 20}"], rng=secure())
+        assert client.send_reports(server.url, study, [made]) == []
+    assert {len(body) for _, body in bodies} == {task["bytes"]["local"] + len('{"reports":[]}')}
+    with pytest.raises(InvalidInput, match="1 to 200 characters"):
+        client.trusted_report(client.fetch_task(server.url, server.study(kind="heavy-hitters", epsilon=6.0,
+                              delta=1e-3, record=["illness"])), ["x" * 201])  # fmt: skip
+
+
+# --- the same text, however it is written -----------------------------------------------------------------------------
+
+
+def test_a_text_counts_however_it_is_spelled(server: Any) -> None:
+    """ "Weather", " WEATHER " and "weather" are one answer: for trusted people, for devices, and in the list."""
+    study = server.study(kind="heavy-hitters", epsilon=6.0, delta=1e-3, record=["query"], min_batch=2)
+    task = client.fetch_task(server.url, study)
+    assert "NFKC" in task["text_rule"]
+    spelled = ["Weather", " WEATHER ", "weather", "Ｗeather", "wea\u00adther".replace("\u00ad", "")]
+    raw = [client.trusted_report(task, [spelled[i % 5]]) for i in range(100)]
+    for i, one in enumerate(raw):  # as a client would send them that does not know the rule
+        one["payload"]["records"] = [[spelled[i % 5]]]
+    assert client.send_reports(server.url, study, raw) == []
+    server.open_phase_two(study)
+    slots = client.fetch_task(server.url, study)["slots"]
+    assert slots == [["weather"], [None]]
+    task = client.fetch_task(server.url, study)
+    told = [client.local_report(task, ["  WeaTher"], rng=secure())["payload"]["category"] for _ in range(200)]
+    assert told.count(0) > 150  # at epsilon 6 it would be about none of them if the text were "everything else"
+    assert normalised(normalised("ẞ  İ")) == normalised("ẞ  İ")
+
+
+# --- wrong clocks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong", [20 * 60, -2 * 3600, 86_400 * 365], ids=["20 minutes ahead", "2 hours behind", "a year"]
+)
+def test_a_program_with_a_wrong_clock_takes_part(server: Any, monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+    study = server.study(time_precision=60)
+    real = time.time
+    monkeypatch.setattr(client.time, "time", lambda: real() + wrong)
+    task = client.fetch_task(server.url, study)
+    made = [client.local_report(task, 25.0, rng=secure()), client.trusted_report(task, 25.0)]
+    assert client.send_reports(server.url, study, made) == []
+    del task["clock_offset"]  # a control: by its own clock it could not
+    assert [f["code"] for f in client.send_reports(server.url, study, [client.trusted_report(task, 1.0)])] == [
+        "bad-time"
+    ]
+
+
+# --- an answer waits for its invitation -------------------------------------------------------------------------------
+
+
+def test_an_entrusted_answer_is_not_sent_with_a_bad_invitation(server: Any, bodies: list[tuple[str, bytes]]) -> None:
+    study = server.study(by_invitation=True)
+    task = client.fetch_task(server.url, study)
+    (token,) = server.invite(study, 1)
+    bad = client.trusted_report(task, 41.98765, token="guess")
+    assert [f["code"] for f in client.send_reports(server.url, study, [bad])] == ["token-unknown"]
+    assert not any(b"41.98765" in body for _, body in bodies)
+    assert not server.has_received("41.98765")
+    good = client.trusted_report(task, 52.12345, token=token)
+    assert client.send_reports(server.url, study, [good]) == []
+    assert server.has_received("52.12345")  # a control: it is seen when it is sent
+    bodies.clear()
+    assert client.send_reports(server.url, study, [good]) == []  # it is there: there is nothing to send
+    assert not any(b"52.12345" in body for _, body in bodies)
+    late = client.trusted_report(task, 63.13579, token=token)
+    assert [f["code"] for f in client.send_reports(server.url, study, [late])] == ["token-used"]
+    assert not server.has_received("63.13579")
+    assert server.people(study) == {"trusted": 1, "local": 0}
+
+
+# --- the same from a browser ------------------------------------------------------------------------------------------
+
+in_chromium = pytest.mark.skipif(live.CHROMIUM is None, reason="not installed: Chromium (apt-get install chromium)")
+
+# The first words are all zeros or all ones, as on the device above; then the browser's own.
+WORDS = """
+const real = crypto.getRandomValues.bind(crypto);
+let first = true;
+crypto.getRandomValues = (buffer) => {
+  if (!(buffer instanceof BigUint64Array) || !first) return real(buffer);
+  first = false;
+  return buffer.fill(%s);
+};
+"""
+CLOCK = "const real = Date.now; Date.now = () => real() + %d * 1000;"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="not installed: Playwright (the extra `test`)")
+    options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+def sent(chromium: Any, address: str, script: str, fields: dict[str, str], button: str, done: str) -> bytes:
+    """The body that leaves the browser when a form is filled in and sent."""
+    context = chromium.new_context()
+    context.set_default_timeout(live.PATIENCE * 1000)
+    context.add_init_script(script)
+    page, bodies = context.new_page(), []
+    page.on("request", lambda r: bodies.append(r.post_data_buffer) if r.method == "POST" else None)
+    page.goto(address)
+    page.wait_for_selector("#local-send:enabled")  # the script has read the task
+    for field, text in fields.items():
+        page.locator(field).evaluate("(e, text) => { e.value = text; }", text)
+    page.locator(button).evaluate("(e) => e.closest('form').requestSubmit()")
+    page.wait_for_selector(done)
+    context.close()
+    found: list[bytes] = [body for body in bodies if body is not None]
+    return found[-1]
+
+
+@in_chromium
+def test_every_upload_of_a_browser_has_one_size(server: Any, chromium: Any) -> None:
+    local = ("#local-send:enabled", "#local-status .done")
+    trusted = (".trusted form button", "h1:has-text('Thank you')")
+    one = [{"value": "0"}, {"value": "119.99999999999"}]
+    three = [{f"value-{i}": text for i in range(3)} for text in ("0", "99.123456")]
+    several = VECTOR | {"epsilon": 9.0, "local": "per-coordinate", "bounds": [{"lower": 0, "upper": 120}] * 3}
+    for plan, answers in (({}, one), ({"epsilon": 4.0, "local": "piecewise"}, one), (several, three)):
+        study = server.study(**plan)
+        task = client.fetch_task(server.url, study)
+        address = f"{server.url}/s/{study}"
+        told = [sent(chromium, address, WORDS % word, {f"#local-{k}": v for k, v in answer.items()}, *local)
+                for answer, word in zip(answers, ("0n", "0xffffffffffffffffn"), strict=True)]  # fmt: skip
+        assert {len(body) for body in told} == {task["bytes"]["local"] + len('{"reports":[]}')}
+        bare = {len(body) - len(json.loads(body)["reports"][0]["padding"]) for body in told}
+        assert len(bare) == 2  # a control: without the padding the sizes differ
+        told = [sent(chromium, address, "", {f"#trusted-{k}": v for k, v in answer.items()}, *trusted)
+                for answer in answers]  # fmt: skip
+        assert {len(body) for body in told} == {task["bytes"]["form"]}
+        assert server.people(study) == {"trusted": 2, "local": 2}
+
+
+@in_chromium
+@pytest.mark.parametrize("wrong", [20 * 60, -2 * 3600], ids=["20 minutes ahead", "2 hours behind"])
+def test_a_browser_with_a_wrong_clock_takes_part(server: Any, chromium: Any, wrong: int) -> None:
+    study = server.study(time_precision=60)
+    button, done = "#local-send:enabled", "#local-status .done"
+    body = sent(chromium, f"{server.url}/s/{study}", CLOCK % wrong, {"#local-value": "25"}, button, done)
+    (report,) = json.loads(body)["reports"]
+    assert abs(report["time"] - time.time()) < 300
+    assert server.people(study) == {"trusted": 0, "local": 1}
+
+
+@in_chromium
+def test_a_text_in_a_browser_counts_however_it_is_spelled(server: Any, chromium: Any) -> None:
+    study = server.study(kind="heavy-hitters", epsilon=30.0, delta=1e-3, record=["query"], min_batch=2)
+    task = client.fetch_task(server.url, study)
+    crowd = [client.trusted_report(task, ["weather"]) for _ in range(100)]
+    assert client.send_reports(server.url, study, crowd) == []
+    server.open_phase_two(study)
+    button, done = "#local-send:enabled", "#local-status .done"
+    body = sent(chromium, f"{server.url}/s/{study}", "", {"#local-record-0": "  WEATHER"}, button, done)
+    # At epsilon 30 another slot than the true one is reported once in 10^13 times.
+    assert json.loads(body)["reports"][0]["payload"] == {"category": 0}
