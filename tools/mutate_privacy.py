@@ -21,13 +21,14 @@ never ends; 2 when the tests fail before anything was changed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import json
+import multiprocessing
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -55,6 +56,13 @@ MEANING = {
     BROKEN: "the patched code does not run at all, so that nothing was tried",
     HUNG: "the tests did not end",
 }
+# Tests run in forks of a server that has imported what they share, and nothing of the tree that is patched.
+_SHARED = ["pytest", "numpy", "scipy.stats", "mpmath", "duckdb", "sqlglot", "click", "rich.progress"]
+_SHARED += ["sqlalchemy", "pydantic", "msgspec", "cryptography"]
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(_SHARED)
+
 # The patched code itself is at fault, not what it does.
 _NO_CODE = re.compile(r"^E +(SyntaxError|IndentationError|NameError|UnboundLocalError|ImportError)", re.MULTILINE)
 
@@ -141,19 +149,19 @@ def _chosen(mutants: list[Mutant], patterns: Iterable[str] | None) -> list[Mutan
 
 def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Outcome]:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        for i in range(jobs):
-            copy = Path(folder) / str(i)
+        copies = [Path(folder) / str(i) for i in range(jobs)]
+        free: SimpleQueue[Path] = SimpleQueue()
+        for copy in copies:
             shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
-            copies.put(copy)
-        _unchanged_is_green(Path(folder) / "0", mutants, jobs)
+            free.put(copy)
+        _unchanged_is_green(copies, mutants, 10 * limit)
 
         def attempt(mutant: Mutant) -> Outcome:
-            copy = copies.get()
+            copy = free.get()
             try:
                 return _attempt(mutant, copy, limit)
             finally:
-                copies.put(copy)
+                free.put(copy)
 
         outcomes: dict[str, Outcome] = {}
         with ThreadPoolExecutor(jobs) as pool:
@@ -165,13 +173,16 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Ou
     return [outcomes[m.name] for m in mutants]
 
 
-def _unchanged_is_green(copy: Path, mutants: list[Mutant], jobs: int) -> None:
-    """All the tests at once, before anything is changed: otherwise every mutant would seem to be noticed."""
+def _unchanged_is_green(copies: list[Path], mutants: list[Mutant], limit: int) -> None:
+    """All the tests once, before anything is changed: otherwise every mutant would seem to be noticed."""
+    jobs = len(copies)
     tests = sorted({t for m in mutants for t in m.tests})
+    parts = [tests[i::jobs] for i in range(min(jobs, len(tests)))]
     print(f"{len(tests)} selections of tests on the unchanged tree", file=sys.stderr, flush=True)
-    ended = _pytest(copy, tests, "-n", str(jobs if jobs > 1 else 0))
-    if ended.returncode != 0:
-        raise Problem(f"{ended.stdout[-3000:]}\nThe tests fail before anything is changed: no mutant was tried.")
+    with ThreadPoolExecutor(jobs) as pool:
+        for code, text in pool.map(lambda part, copy: _pytest(copy, part, limit=limit), parts, copies):
+            if code != 0:
+                raise Problem(f"{text[-3000:]}\nThe tests fail before anything is changed: no mutant was tried.")
 
 
 def _attempt(mutant: Mutant, copy: Path, limit: int) -> Outcome:
@@ -190,39 +201,52 @@ def _attempt(mutant: Mutant, copy: Path, limit: int) -> Outcome:
         # Compiled files are told apart by size and whole second: a time of its own keeps an old one from being used.
         os.utime(path, (times.st_atime, times.st_mtime - 1000))
         try:
-            ended = _pytest(copy, mutant.tests, "-n", "0", limit=limit)
-        except subprocess.TimeoutExpired:
+            code, text = _pytest(copy, mutant.tests, limit=limit)
+        except TimeoutError:
             return outcome(HUNG)
     finally:
         path.write_bytes(original)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
-    if ended.returncode == 0:
+    if code == 0:
         return outcome(HARMLESS if mutant.harmless else SURVIVED)
-    if _NO_CODE.search(ended.stdout):
-        return outcome(BROKEN, ended.stdout[-1500:])
-    by = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ended.stdout, re.MULTILINE)
-    return outcome(KILLED, by[1] if by else ended.stdout[-300:])
+    if _NO_CODE.search(text):
+        return outcome(BROKEN, text[-1500:])
+    by = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
+    return outcome(KILLED, by[1] if by else text[-300:])
 
 
-def _pytest(
-    copy: Path, tests: Iterable[str], *options: str, limit: int | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run with the copy's source in front of any other; whatever the tests started ends with them."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
-    environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy / 'lab'}", "COLUMNS": "300"}
-    process = subprocess.Popen(
-        command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        output, _ = process.communicate(timeout=limit)
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-    return subprocess.CompletedProcess(command, process.returncode, output)
+def _pytest(copy: Path, tests: Iterable[str], *, limit: int) -> tuple[int, str]:
+    """Exit code and output of the tests on a copy; whatever they started ends with them."""
+    output = copy.parent / f"{copy.name}.txt"
+    process = _SERVER.Process(target=_inside, args=(copy, list(tests), output))
+    process.start()
+    process.join(limit)
+    hung = process.is_alive()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)
+    process.join()
+    if hung:
+        raise TimeoutError
+    return process.exitcode or 0, output.read_text(encoding="utf-8", errors="replace")
+
+
+def _inside(copy: Path, tests: list[str], output: Path) -> None:
+    """In a process of its own, with the copy's source in front of any other and nothing of it imported before."""
+    os.setsid()
+    with output.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    places = [str(copy / "src"), str(copy / "lab")]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(places), "COLUMNS": "300"}
+    sys.path[:0] = places
+    os.chdir(copy)
+    import pytest
+
+    code = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def _list(mutants: list[Mutant], *, as_json: bool) -> None:
