@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import importlib.util
 import socket
@@ -35,7 +37,9 @@ def build_app(settings: Settings, *, service: Service | None = None, pages: bool
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
+        keeper = asyncio.create_task(_keep_promises(running))
         yield
+        keeper.cancel()
         running.close()
 
     # Interactive documentation would load scripts from elsewhere: the description itself is at /openapi.json.
@@ -68,6 +72,16 @@ def listen(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         raise InvalidInput(f"{rule}. Got {host}:{port} ({error.strerror or error}).") from None
     with opened:
         yield opened, f"http://{f'[{host}]' if six else host}:{opened.getsockname()[1]}"
+
+
+async def _keep_promises(service: Service) -> None:
+    """Delete what must be deleted by today, as long as the server runs: at each such moment, and once a minute."""
+    while True:
+        due: int | None = None
+        with contextlib.suppress(HybridpError, SQLAlchemyError):  # the store is away: the next turn tries again
+            due = await asyncio.to_thread(service.delete_due)
+        wait = 60.0 if due is None else min(max(due - service.now(), 1), 60)
+        await asyncio.sleep(wait)
 
 
 def settle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, Engine, select
 
 from hybridp.protocols.heavy import Invitation
 from hybridp.randomness import Randomness, secure
-from hybridp.service.deletion import Sweeper
+from hybridp.service.deletion import Sweeper, end
 from hybridp.service.keys import RowCipher
 from hybridp.service.limits import Gate
 from hybridp.service.metrics import Metrics
@@ -82,6 +83,7 @@ class Service:
         self._lock = threading.Lock()
         self._renewing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hybridp-view")
         self.sweeper = Sweeper(self.engine, self.writer)
+        self.delete_due()
 
     def close(self) -> None:
         self.sweeper.close()
@@ -121,6 +123,14 @@ class Service:
             self._studies.clear()
         self._studies[study_id] = found
         return found
+
+    def number(self, study_id: str) -> int:
+        """The study's number in the store, without reading its plan."""
+        with reading(self.engine) as db:
+            found = db.execute(select(studies.c.number).where(studies.c.id == study_id[:40])).scalar()
+        if found is None:
+            raise NoSuchStudy
+        return int(found)
 
     def view(self, study_id: str) -> View:
         """What the study accepts now, at most two seconds old."""
@@ -170,3 +180,26 @@ class Service:
     def forget(self, study: Study) -> None:
         """Read the study's phase, and its key, from the database at the next request."""
         self._views.pop(study.id, None)
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def delete(self, number: int, study_id: str, *, whole: bool = True) -> None:
+        """End a study and delete its trusted answers; the `whole` of it: local reports and invitations too."""
+        self.write(lambda db: end(db, number, whole=whole))
+        self._views.pop(study_id, None)
+        self.sweeper.add(number)
+
+    def delete_due(self) -> int | None:
+        """Delete the trusted answers whose last day has come; the next such moment, if there is one."""
+        query = select(studies.c.number, studies.c.id, studies.c.plan)
+        query = query.join(progress, progress.c.study == studies.c.number).where(progress.c.raw == "kept")
+        with reading(self.engine) as db:
+            kept = db.execute(query).all()
+        later = []
+        for row in kept:
+            due = json.loads(row.plan).get("delete_by")
+            if due is not None and due <= self.now():
+                self.delete(row.number, row.id, whole=False)
+            elif due is not None:
+                later.append(int(due))
+        return min(later, default=None)

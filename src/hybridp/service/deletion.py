@@ -17,11 +17,11 @@ from sqlalchemy import Connection, Engine, and_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.errors import HybridpError
-from hybridp.service.schema import TRUSTED, progress, reports, study_keys
+from hybridp.service.schema import TRUSTED, invitations, progress, reports, study_keys
 from hybridp.service.store import reading
 from hybridp.service.writer import Writer
 
-__all__ = ["Sweeper", "shred", "sweep"]
+__all__ = ["Sweeper", "end", "shred", "sweep"]
 
 STEP = 2000
 """Rows looked at in one step: some milliseconds, for which the uploads' next commit waits at most."""
@@ -42,15 +42,28 @@ def shred(db: Connection, study: int, renewed: bytes | None = None) -> None:
     db.execute(progress.update().where(progress.c.study == study).values(raw="deleting"))
 
 
+def end(db: Connection, study: int, *, whole: bool) -> None:
+    """No more reports, and nobody can read trusted people's values. Of a `whole` study invitations go at once, and
+    `sweep` takes local reports too; its plan, ledger and releases stay: what was spent is not forgotten."""
+    here = progress.c.study == study
+    if whole:
+        db.execute(progress.update().where(here).values(state="deleted"))
+        db.execute(invitations.delete().where(invitations.c.study == study))
+    else:
+        db.execute(progress.update().where(here, progress.c.state == "open").values(state="closed"))
+    shred(db, study)
+
+
 def sweep(db: Connection, study: int, after: bytes = b"", rows: int = STEP) -> bytes | None:
-    """Remove trusted people's values among the next `rows` rows; where to go on, or None at the end.
+    """Remove trusted people's values (of a deleted study: all) among the next `rows` rows; where to go on, or None.
 
     Rows lie in the order of their names, so that each is looked at once, wherever one stops and goes on.
     """
     here = and_(reports.c.study == study, reports.c.id > after)
     last = db.execute(select(reports.c.id).where(here).order_by(reports.c.id).offset(rows - 1).limit(1)).scalar()
     stretch = here if last is None else and_(here, reports.c.id <= last)
-    db.execute(reports.delete().where(stretch, reports.c.grp == TRUSTED))
+    whole = db.execute(select(progress.c.state).where(progress.c.study == study)).scalar_one() == "deleted"
+    db.execute(reports.delete().where(stretch if whole else and_(stretch, reports.c.grp == TRUSTED)))
     return None if last is None else bytes(last)
 
 

@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from fastapi.responses import JSONResponse, Response
 from sqlalchemy import Connection, delete, select
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.service import charts, sessions, store, studies
+from hybridp.service import charts, participant, sessions, store, studies
 from hybridp.service.core import Service
 from hybridp.service.headers import SecurityHeaders
-from hybridp.service.participant import participant_view, trusted_payload
+from hybridp.service.html import HERE, form_fields, page, see, slowly, status_of, trouble, whatever_is_stored
 from hybridp.service.plans import AnyPlan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import analysts, meta
@@ -33,7 +31,6 @@ from hybridp.service.shown import error_rows, error_unit, shown_release
 
 __all__ = ["install", "router"]
 
-HERE = Path(__file__).parent
 _NAMES = {
     "mean": "Mean of a number",
     "personal-mean": "Mean, everyone their own ε",
@@ -48,27 +45,6 @@ KINDS = tuple((kind, name) for kind, name in _NAMES.items() if kind in _OFFERED)
 router = APIRouter(include_in_schema=False)
 
 
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%d %B %Y, %H:%M UTC")
-
-
-_environment = Environment(
-    loader=FileSystemLoader(HERE / "templates"),
-    autoescape=select_autoescape(default=True, default_for_string=True),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_environment.filters["moment"] = _moment
-_environment.filters["number"] = lambda x: f"{x:,.6g}" if abs(x) < 1e6 else f"{x:,.0f}"
-_environment.filters["figure"] = lambda x, none="": none if x is None else f"{x:g}" if isinstance(x, float | int) else x
-_environment.filters["plain"] = lambda x: f"{x:.15g}"
-
-
-def _page(name: str, status: int = 200, **values: Any) -> HTMLResponse:
-    return HTMLResponse(_environment.get_template(name).render(**values), status_code=status)
-
-
 def install(app: FastAPI) -> None:
     """Static files, security headers, and sentences as pages where a page was asked for."""
     as_json: Any = app.exception_handlers[HTTPException]
@@ -78,25 +54,12 @@ def install(app: FastAPI) -> None:
         if not for_people or request.url.path.startswith(("/api/", "/tasks/")):
             return await as_json(request, error)
         title = "There is no such page" if error.status_code == 404 else "This did not work"
-        return _page("problem.html", error.status_code, title=title, detail=f"{error.detail}.", back=None)
+        return page("problem.html", error.status_code, title=title, detail=f"{error.detail}.", back=None)
 
+    app.include_router(participant.router)
     app.add_exception_handler(HTTPException, answer)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.add_middleware(SecurityHeaders, https=app.state.service.settings.secure_cookies)
-
-
-def _status(error: HybridpError) -> int:
-    return int(getattr(error, "status", 422))
-
-
-def _trouble(error: HybridpError, back: str | None = None) -> HTMLResponse:
-    status = _status(error)
-    title = "There is no such page" if status == 404 else "This did not work"
-    answer = _page("problem.html", status, title=title, detail=str(error), back=back)
-    wait = getattr(error, "retry_after", None)
-    if wait is not None:
-        answer.headers["retry-after"] = str(wait)
-    return answer
 
 
 # --- analysts ---------------------------------------------------------------------------------------------------------
@@ -154,17 +117,12 @@ def _session(request: Request) -> Session | None:
 Asked = Annotated["Session | None", Depends(_session)]
 
 
-async def _form(request: Request) -> dict[str, str]:
-    async with request.form(max_files=0, max_fields=200) as form:
-        return {name: value for name, value in form.items() if isinstance(value, str)}
-
-
 async def _posted(request: Request) -> tuple[Session, dict[str, str]]:
     """The session and fields of a form that this site made; Refused otherwise."""
     session = await run_in_threadpool(_session, request)
     if session is None:
         raise Refused("unauthorised", "Please log in first.")
-    form = await _form(request)
+    form = await form_fields(request)
     secret = request.app.state.service.settings.session_secret
     cookie = request.cookies.get(sessions.COOKIE, "")
     if not _same_site(request) or not sessions.form_token_ok(secret, cookie, form.pop("form_token", "")):
@@ -172,32 +130,23 @@ async def _posted(request: Request) -> tuple[Session, dict[str, str]]:
     return session, form
 
 
-def _slowly(request: Request) -> None:
-    """What anyone may send, without a key, counts for the same limit as uploads."""
-    request.app.state.service.gate.check(request.client.host if request.client else "")
-
-
-def _to(path: str) -> RedirectResponse:
-    return RedirectResponse(path, status_code=303)
-
-
 @router.get("/login")
 def login_page() -> Response:
-    return _page("login.html", problem="")
+    return page("login.html", problem="")
 
 
 @router.post("/login")
 async def login(request: Request) -> Response:
     service = request.app.state.service
     try:
-        _slowly(request)
+        slowly(request)
     except Refused as error:
-        return _trouble(error, "/login")
-    form = await _form(request)
+        return trouble(error, "/login")
+    form = await form_fields(request)
     analyst = await run_in_threadpool(studies.check_key, service, form.get("key", "").strip())
     if analyst is None or not _same_site(request):
-        return _page("login.html", 401, problem="This key is not known.")
-    answer = _to("/")
+        return page("login.html", 401, problem="This key is not known.")
+    answer = see("/")
     answer.set_cookie(
         sessions.COOKIE,
         sessions.open_session(service.settings.session_secret, analyst.id, now=time.time()),
@@ -214,9 +163,9 @@ async def logout(request: Request) -> Response:
     try:
         await _posted(request)
     except Refused as error:
-        return _trouble(error, "/")
+        return trouble(error, "/")
     await run_in_threadpool(_end, request.app.state.service, request.cookies.get(sessions.COOKIE, ""))
-    answer = _to("/login")
+    answer = see("/login")
     answer.delete_cookie(sessions.COOKIE)
     return answer
 
@@ -224,26 +173,26 @@ async def logout(request: Request) -> Response:
 @router.get("/")
 def study_list(request: Request, session: Asked) -> Response:
     if session is None:
-        return _to("/login")
+        return see("/login")
     found = studies.list_studies(request.app.state.service)
-    return _page("studies.html", studies=found, here="list", form_token=session.form_token)
+    return page("studies.html", studies=found, here="list", form_token=session.form_token)
 
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
     chosen = kind if kind in dict(KINDS) else "mean"
     values = {"kinds": KINDS, "kind": chosen, "given": given, "problem": problem, "here": "new"}
-    return _page("new.html", status, **values, form_token=session.form_token)
+    return page("new.html", status, **values, form_token=session.form_token)
 
 
 @router.get("/studies/new")
 def new_study_page(session: Asked, kind: str = "mean") -> Response:
-    return _to("/login") if session is None else _new_page(session, kind, {})
+    return see("/login") if session is None else _new_page(session, kind, {})
 
 
 def _as_plan(form: Mapping[str, str]) -> dict[str, Any]:
     """The form's fields as a plan: moments of UTC become Unix seconds."""
     fields = dict(form)
-    for name in ("opens", "closes"):
+    for name in ("opens", "closes", "delete_by"):
         if text := fields.get(name, "").strip():
             try:
                 fields[name] = str(int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()))
@@ -257,13 +206,13 @@ async def new_study(request: Request) -> Response:
     try:
         session, form = await _posted(request)
     except Refused as error:
-        return _trouble(error, "/studies/new")
+        return trouble(error, "/studies/new")
     service = request.app.state.service
     try:
         made = await run_in_threadpool(studies.create_study, service, _as_plan(form), analyst=session.analyst)
     except HybridpError as error:
-        return _new_page(session, form.get("kind", "mean"), form, str(error), _status(error))
-    return _to(f"/studies/{made['id']}")
+        return _new_page(session, form.get("kind", "mean"), form, str(error), status_of(error))
+    return see(f"/studies/{made['id']}")
 
 
 def _study_page(
@@ -272,10 +221,10 @@ def _study_page(
     try:
         s = studies.study_summary(request.app.state.service, study_id)
     except HybridpError as error:
-        return _trouble(error, "/")
+        return trouble(error, "/")
     finals = [r for r in s["releases"] if r["kind"] == "final"]
-    planned = error_rows(s)
-    return _page(
+    planned = whatever_is_stored(lambda: error_rows(s), [])
+    return page(
         "study.html",
         status,
         s=s,
@@ -283,11 +232,14 @@ def _study_page(
         live=live if s["status"] == "open" else 0,
         problem=problem,
         form_token=session.form_token,
-        participation=charts.participation(s["participation"]["bins"], s["participation"]["width"]),
-        errors=charts.bars(planned, error_unit(s)) if planned else None,
+        participation=whatever_is_stored(
+            lambda: charts.participation(s["participation"]["bins"], s["participation"]["width"]), ""
+        ),
+        errors=whatever_is_stored(lambda: charts.bars(planned, error_unit(s)), None) if planned else None,
         assumed=(s["now_predicted"] or s["planned"] or {}).get("assumes", ""),
-        may_release=s["can_release"] and len(finals) < (s["plan"].get("releases") or 1),
-        shown=shown_release(s["release"], s["plan"]) if s["release"] else None,
+        may_release=s["can_release"],
+        may_discover=s["kind"] == "heavy-hitters" and s["phase"] != 2 and s["status"] in ("open", "closed"),
+        shown=whatever_is_stored(lambda: shown_release(s["release"], s["plan"]), None) if s["release"] else None,
         release_key=f"release-{len(finals) + 1}" if finals else "release",
     )
 
@@ -296,7 +248,7 @@ def _study_page(
 def study_page(request: Request, study_id: str, session: Asked, live: str = "") -> Response:
     """`live` seconds until the page is loaded again: for watching, on demand."""
     if session is None:
-        return _to("/login")
+        return see("/login")
     again = min(max(int(live), 2), 600) if live.isdecimal() and len(live) < 9 else 0
     return _study_page(request, session, study_id, live=again)
 
@@ -304,13 +256,13 @@ def study_page(request: Request, study_id: str, session: Asked, live: str = "") 
 @router.get("/studies/{study_id}/release.json")
 def release_file(request: Request, study_id: str, session: Asked) -> Response:
     if session is None:
-        return _to("/login")
+        return see("/login")
     try:
         found = studies.study_summary(request.app.state.service, study_id)["release"]
     except HybridpError as error:
-        return _trouble(error, "/")
+        return trouble(error, "/")
     if found is None:
-        return _trouble(Refused("no-release", "Nothing has been released."), f"/studies/{study_id}")
+        return trouble(Refused("no-release", "Nothing has been released."), f"/studies/{study_id}")
     head = {"content-disposition": f'attachment; filename="release-{found.get("task", "study")}.json"'}
     return JSONResponse(json.loads(json.dumps(found)), headers=head)
 
@@ -320,12 +272,91 @@ async def _act(request: Request, study_id: str, what: Any) -> Response:
     try:
         session, form = await _posted(request)
     except Refused as error:
-        return _trouble(error, f"/studies/{study_id}")
+        return trouble(error, f"/studies/{study_id}")
     try:
         await run_in_threadpool(what, form)
     except HybridpError as error:
-        return await run_in_threadpool(_study_page, request, session, study_id, str(error), _status(error))
-    return _to(f"/studies/{study_id}")
+        return await run_in_threadpool(_study_page, request, session, study_id, str(error), status_of(error))
+    return see(f"/studies/{study_id}")
+
+
+@router.get("/studies/{study_id}/confirm")
+def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> Response:
+    """What cannot be undone is asked about first, with what it would do."""
+    if session is None:
+        return see("/login")
+    try:
+        s = studies.study_summary(request.app.state.service, study_id)
+    except HybridpError as error:
+        if what != "delete" or isinstance(error, studies.NoSuchStudy):
+            return trouble(error, "/")
+        s = {"id": study_id, "title": study_id, "kind": "", "phase": 0, "people": {}, "planned_releases": 1}
+    if what not in _DEEDS:
+        return trouble(Refused("not-found", "There is no such thing to do."), f"/studies/{study_id}")
+    finals = sum(r["kind"] == "final" for r in s.get("releases", ()))
+    path, title, button, sentences = _DEEDS[what]
+    told = [sentence for sentence in sentences(s) if sentence]
+    key = f"release-{finals + 1}" if finals else "release"
+    values: dict[str, Any] = {
+        "s": s,
+        "path": path,
+        "title": title,
+        "button": button,
+        "told": told,
+        "key": key,
+        "here": "",
+    }
+    return page("confirm.html", **values, form_token=session.form_token)
+
+
+def _closing(s: Mapping[str, Any]) -> list[str]:
+    found = ["Nobody can answer any more, and it cannot be opened again."]
+    if s["kind"] == "heavy-hitters" and s["phase"] != 2:
+        found = [
+            "Trusted people cannot answer any more.",
+            "The list can still be made: “Discover” opens the study again, for local people.",
+        ]
+    return found
+
+
+def _discovering(s: Mapping[str, Any]) -> list[str]:
+    return [
+        "The trusted people’s part ends: their whole promise is spent on the list of frequent answers.",
+        "The list is public from then on, and local people are asked about it.",
+        "Trusted answers are deleted." if s["plan"]["delete_raw_after_release"] else "",
+    ]
+
+
+def _releasing(s: Mapping[str, Any]) -> list[str]:
+    left = s["planned_releases"] - sum(r["kind"] == "final" for r in s["releases"])
+    return [
+        "The ledger is charged, and what is published cannot be called back.",
+        f"The plan pays for {left:,} more of {s['planned_releases']:,}." if s["planned_releases"] > 1 else "",
+        "It is the last one: trusted answers are deleted."
+        if left == 1 and s["plan"]["delete_raw_after_release"] and s["kind"] != "heavy-hitters"
+        else "",
+    ]
+
+
+def _deleting(s: Mapping[str, Any]) -> list[str]:
+    return [
+        "Trusted answers, local reports and unused invitations are deleted, for good.",
+        "The plan, the ledger and what was published stay on record: what was spent is spent.",
+    ]
+
+
+_DEEDS: dict[str, tuple[str, str, str, Callable[[Mapping[str, Any]], list[str]]]] = {
+    "close": ("close", "Close the study?", "Yes, close it", _closing),
+    "discover": ("phase-two", "Discover, then invite local people?", "Yes, discover", _discovering),
+    "release": ("release", "Release the study?", "Yes, release it", _releasing),
+    "delete": ("delete", "Delete the study?", "Yes, delete it", _deleting),
+}
+
+
+@router.post("/studies/{study_id}/delete")
+async def delete_study(request: Request, study_id: str) -> Response:
+    service = request.app.state.service
+    return await _act(request, study_id, lambda form: studies.delete_study(service, study_id))
 
 
 @router.post("/studies/{study_id}/close")
@@ -358,64 +389,6 @@ async def invitations(request: Request, study_id: str) -> Response:
             raise Refused("invalid", "`count` must be at least 1 and at most 10,000.")
         tokens = await run_in_threadpool(studies.invite, service, study_id, count)
     except HybridpError as error:
-        return _trouble(error, f"/studies/{study_id}")
+        return trouble(error, f"/studies/{study_id}")
     links = [f"{service.settings.base_url}/s/{study_id}?t={token}" for token in tokens]
-    return _page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)
-
-
-# --- participants -----------------------------------------------------------------------------------------------------
-
-
-@router.get("/s/{study_id}")
-def participant_page(request: Request, study_id: str, t: str | None = None) -> Response:
-    try:
-        task = studies.task_document(request.app.state.service, study_id)
-    except HybridpError as error:
-        return _trouble(error)
-    view = participant_view(task, token=t or None, report_id=studies.new_report_id())
-    return _page("participant.html", **view)
-
-
-@router.post("/s/{study_id}")
-async def participate(request: Request, study_id: str) -> Response:
-    """The trusted choice. The report's id came with the form, so that sending the form twice counts once."""
-    service = request.app.state.service
-    try:
-        _slowly(request)
-    except Refused as error:
-        return _trouble(error, f"/s/{study_id}")
-    form = await _form(request)
-    token = form.get("t") or None
-    try:
-        task = await run_in_threadpool(studies.task_document, service, study_id)
-    except HybridpError as error:
-        return _trouble(error)
-
-    def again(problem: str, status: int) -> Response:
-        view = participant_view(task, token=token, report_id=studies.new_report_id(), problem=problem, given=form)
-        return _page("participant.html", status, **view)
-
-    try:
-        payload, epsilon = trusted_payload(task, form)
-        report = {
-            "id": form.get("report_id", ""),
-            "time": studies.rounded_now(task),
-            "token": token,
-            "group": "trusted",
-            "epsilon": epsilon,
-            "payload": payload,
-        }
-        failures = await studies.submit(service, study_id, [report])
-    except HybridpError as error:
-        return again(str(error), _status(error))
-    if failures:
-        return again(str(failures[0]["detail"]), int(failures[0].get("status", 422)))
-    return _to(f"/s/{study_id}/thanks")
-
-
-@router.get("/s/{study_id}/thanks")
-def thanks(request: Request, study_id: str) -> Response:
-    try:
-        return _page("thanks.html", task=studies.task_document(request.app.state.service, study_id))
-    except HybridpError as error:
-        return _trouble(error)
+    return page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)

@@ -1,55 +1,72 @@
-"""The participant's page as data: what each choice means for one person, from the task document alone."""
+"""The participant's pages: what each choice means for one person, from the task document alone; the trusted form."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
-from hybridp.errors import InvalidInput
-from hybridp.service import words
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+
+from hybridp.errors import HybridpError, InvalidInput
+from hybridp.service import studies, words
 from hybridp.service.charts import dots
+from hybridp.service.html import form_fields, page, see, slowly, status_of, trouble
+from hybridp.service.problems import Refused
+from hybridp.service.uploads import log_internal
 
-__all__ = ["participant_view", "trusted_payload"]
+__all__ = ["participant_view", "router", "trusted_payload"]
 
-_SENT = {
-    "dithered": "A random number, and whether your answer is above it: yes or no, sometimes flipped on purpose.",
-    "piecewise": "A random number that is more likely to be near your answer than far from it.",
-    "coordinates": "Reports on some of your answers, chosen by chance, each of them randomised.",
-    "unit-vector": "One of many directions, drawn by chance; those that point towards your answers are more likely.",
-    "k-rr": "Your answer or, by chance, another one of the list.",
-    "two-stage": "Your answer or, by chance, another one of the list.",
-}
+router = APIRouter(include_in_schema=False)
+
 _WAIT = {
     "trusted": "This way is not open now: the list of possible answers has been made already.",
     "local": "This way opens later, when the people who trust the team have shown what to ask about. "
     "Come back with the same link.",
 }
+_BETWEEN = "The study is between its two phases. Please come back in a few minutes."
+TOKENS = {
+    "missing": "This study is by invitation. Please use the whole link that you were sent: it ends in a code that "
+    "works once.",
+    "unknown": "This study knows no such invitation. Please use the whole link that you were sent.",
+    "used": "This invitation was used: each is for one contribution.",
+}
+"""What is said of an invitation that is not good, before anything can be answered."""
 
 
 def participant_view(
     task: Mapping[str, Any],
     *,
     token: str | None,
+    token_state: str,
     report_id: str,
     problem: str = "",
     given: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything that participant.html shows."""
-    choices = [{**c, "words": words.in_words(c["epsilon"]), "here": c["browser"]} for c in task.get("choices") or ()]
+    choices = [
+        {**c, "shown": words.exact(c["epsilon"]), "words": words.in_words(c["epsilon"]), "here": c["browser"]}
+        for c in task.get("choices") or ()
+    ]
     return {
         "task": {**task, "choices": choices},
+        "say": words.said(task),
         "open": task["status"] == "open",
         "closed_because": _closed(task),
         "token": token,
-        "needs_token": bool(task["by_invitation"]) and not token,
+        "token_problem": TOKENS.get(token_state, ""),
+        "may_answer": token_state not in TOKENS,
         "report_id": report_id,
         "problem": problem,
         "given": given or {},
         "trusted": {"rows": _trusted_rows(task)},
         "local": _local(task) if "local" in task["groups"] else {},
-        "not_now": _WAIT,
-        "precision": _precision(int(task["time_precision"])),
+        "not_now": _WAIT if task["groups"] else dict.fromkeys(_WAIT, _BETWEEN),
     }
 
 
@@ -59,20 +76,12 @@ def _closed(task: Mapping[str, Any]) -> str:
     return "This study is closed and takes no more answers. Thank you for your interest."
 
 
-def _precision(seconds: int) -> str:
-    for size, name in ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= size:
-            many = seconds // size
-            return f"nearest {name}" if many == 1 else f"nearest {many} {name}s"
-    return f"nearest {seconds} seconds"
-
-
 def _row(epsilon: float, delta: float, right: Any, exact: bool) -> dict[str, Any]:
     return {
-        "epsilon": f"{epsilon:g}",
-        "delta": f"1 in {round(1 / delta):,}" if delta else "",
+        "epsilon": words.exact(epsilon),
+        "delta": f"1 in {math.floor(1 / delta):,}" if delta else "",
         "words": words.in_words(epsilon),
-        "right": words.per_hundred(right),
+        "right": words.of_100(right),
         "exact": exact,
     }
 
@@ -92,24 +101,26 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
     else:
         promise = task["guarantee"]["local"]
         offers = [(float(promise["epsilon"]), float(promise["delta"]), task["randomiser"])]
-    rows = []
+    rows, shown = [], []
     for epsilon, delta, randomiser in offers:
         found = words.notice(randomiser, epsilon, delta)
         rows.append(_row(epsilon, delta, found.right, found.exact))
-    epsilon, delta, first = offers[0]
-    told = words.notice(first, epsilon, delta)
-    one, other = words.per_hundred(told.one), words.per_hundred(told.other)
+        offer: dict[str, Any] = {"epsilon": words.exact(epsilon), "sent": words.sent(randomiser), "event": ""}
+        if randomiser["browser"] and randomiser["name"] != "coordinates":
+            one, other = words.per_hundred(found.one), words.per_hundred(found.other)
+            answers = {"one_answer": found.one_answer, "other_answer": found.other_answer}
+            offer |= {"event": found.event, "one": one, "other": other, **answers}
+        shown.append(offer)
+    first = next((offer for offer in shown if offer["event"]), None)
+    if first is not None:
+        drawn = {f"{end}_dots": dots(first[end], f"{first[end]} of 100 dots are filled") for end in ("one", "other")}
+        first = first | drawn
     return {
         "rows": rows,
-        "sent": _SENT.get(first["name"], "Your answer with random noise added on your own device."),
+        "offers": shown,
+        "notice": first,
         "browser": any(o[2]["browser"] for o in offers),
-        "notice": told if first["browser"] and first["name"] != "coordinates" else None,
-        "epsilon": f"{epsilon:g}",
         "several": len(offers) > 1,
-        "one_of_100": one,
-        "one_dots": dots(one, f"{one} of 100 dots are filled"),
-        "other_of_100": other,
-        "other_dots": dots(other, f"{other} of 100 dots are filled"),
     }
 
 
@@ -135,3 +146,91 @@ def _number(text: str) -> float:
     if not math.isfinite(value):
         raise InvalidInput("Please give a number.")
     return value
+
+
+# --- its routes -------------------------------------------------------------------------------------------------------
+
+
+def _participant(
+    request: Request, study_id: str, token: str | None, form: Mapping[str, str], problem: str = "", status: int = 200
+) -> Response:
+    """The page of a study; a form that comes back keeps its report's id, so that it counts once however often sent."""
+    service = request.app.state.service
+    task = studies.task_document(service, study_id)
+    known = form.get("report_id", "")
+    view = participant_view(
+        task,
+        token=token,
+        token_state=studies.token_state(service, study_id, token),
+        report_id=known if _ID.fullmatch(known) else studies.new_report_id(),
+        problem=problem,
+        given=form,
+    )
+    return page("participant.html", status, **view)
+
+
+_ID = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
+
+
+@router.get("/s/{study_id}")
+def participant_page(request: Request, study_id: str, t: str | None = None) -> Response:
+    try:
+        return _participant(request, study_id, t or None, {})
+    except HybridpError as error:
+        return trouble(error)
+
+
+@router.post("/s/{study_id}")
+async def participate(request: Request, study_id: str) -> Response:
+    """The trusted choice. The report's id came with the form, so that sending the form twice counts once."""
+    service = request.app.state.service
+    form = await form_fields(request)
+    token = form.get("t") or None
+    try:
+        slowly(request)
+        task = await run_in_threadpool(studies.task_document, service, study_id)
+        payload, epsilon = trusted_payload(task, form)
+        report = {
+            "id": form.get("report_id", ""),
+            "time": studies.rounded_now(task),
+            "token": token,
+            "group": "trusted",
+            "epsilon": epsilon,
+            "payload": payload,
+        }
+        failures = await studies.submit(service, study_id, [report])
+        if not failures:
+            return see(f"/s/{study_id}/thanks")
+        problem, status = str(failures[0]["detail"]), int(failures[0].get("status", 422))
+    except HybridpError as error:
+        problem, status = str(error), status_of(error)
+        if status in (429, 503):
+            return _again(study_id, form, error)
+    except SQLAlchemyError as error:
+        log_internal(error)
+        return _again(study_id, form, Refused("unavailable", "The store does not answer.", retry_after=5))
+    try:
+        return await run_in_threadpool(_participant, request, study_id, token, form, problem, status)
+    except HybridpError as error:
+        return trouble(error)
+    except SQLAlchemyError:
+        return _again(study_id, form, Refused("unavailable", "The store does not answer.", retry_after=5))
+
+
+def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Response:
+    """The same form once more, made without the store: the id in it makes sure that the answer counts once."""
+    fields = list(form.items())
+    if not _ID.fullmatch(form.get("report_id", "")):
+        fields = [*((n, v) for n, v in fields if n != "report_id"), ("report_id", studies.new_report_id())]
+    answer = page("retry.html", status_of(error), detail=str(error), action=f"/s/{quote(study_id)}", fields=fields)
+    answer.headers["retry-after"] = str(getattr(error, "retry_after", None) or 5)
+    return answer
+
+
+@router.get("/s/{study_id}/thanks")
+def thanks(request: Request, study_id: str) -> Response:
+    try:
+        task = studies.task_document(request.app.state.service, study_id)
+    except HybridpError as error:
+        return trouble(error)
+    return page("thanks.html", task=task, say=words.said(task))

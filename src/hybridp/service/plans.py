@@ -14,11 +14,15 @@ hybridp.errors.InvalidInput: `upper` must be greater than lower (9). Got 1.0.
 
 from __future__ import annotations
 
+import difflib
+import re
+import unicodedata
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from hybridp.blend.mean import ESTIMATORS, Rule
 from hybridp.errors import InvalidInput, must
@@ -31,6 +35,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.service.ledger import DELTA, EPSILON, units
 
 __all__ = [
     "AnyPlan",
@@ -45,14 +50,62 @@ __all__ = [
     "plan_from_form",
 ]
 
+DAY = 86_400
+KEPT_DAYS = 90
+"""Days after the closing at which trusted answers go, unless the plan says otherwise."""
+OPEN_DAYS = 365
+"""A study without a closing time is taken to be open for so long when its answers' last day is chosen."""
+MOST_DAYS = 3660
+MOST_EPSILON = 1000.0
+LEAST_DELTA, MOST_DELTA = 1e-15, 0.1
+_FAR, _NEAR = 1e30, 1e-12
+
+
+def _prose(text: str) -> str:
+    """Text that every database stores and every page shows."""
+    if any(c != "\n" and unicodedata.category(c) in ("Cc", "Cs") for c in text):
+        raise ValueError("must be text without control characters")
+    return text
+
+
+def _one_line(text: str) -> str:
+    if "\n" in text:
+        raise ValueError("must be text of one line")
+    return _prose(text)
+
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Text200 = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
-Moment = Annotated[int, Field(ge=0, le=2**40)]
+OneLine = AfterValidator(_one_line)
+Text200 = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True), OneLine]
+Moment = Annotated[int, Field(ge=0, le=253_370_764_800)]  # up to the year 9998: dates can be written
 Groups = dict[str, PureDP | ApproxDP]
 
 
 def promise(epsilon: float, delta: float = 0.0) -> PureDP | ApproxDP:
     return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+
+
+def _over(budget: PureDP | ApproxDP, releases: int) -> PureDP | ApproxDP:
+    """So many releases of this budget, as the ledger adds them up: each is a whole number of units, rounded up.
+
+    >>> _over(PureDP(1 / 3), 3).epsilon
+    1.000000000002
+    """
+    epsilon = Decimal(units(budget.epsilon, EPSILON) * releases) / EPSILON
+    delta = Decimal(units(budget.delta, DELTA) * releases) / DELTA
+    return promise(float(epsilon), float(delta))
+
+
+def _check_levels(epsilons: Mapping[str, float | None], delta: float, releases: int = 1) -> None:
+    for name, epsilon in epsilons.items():
+        if epsilon is not None:
+            must(0.001 <= epsilon <= 30, name, "must be at least 0.001 and at most 30", epsilon)
+            rule = (
+                f"must be at most {MOST_EPSILON / epsilon:.0f}: together they may spend an epsilon of {MOST_EPSILON:g}"
+            )
+            must(epsilon * releases <= MOST_EPSILON, "releases", rule, releases)
+    rule = f"must be 0, or at least {LEAST_DELTA:g} and, over all releases together, below {MOST_DELTA:g}"
+    must(delta == 0 or (delta >= LEAST_DELTA and delta * releases < MOST_DELTA), "delta", rule, delta)
 
 
 class _Frozen(BaseModel):
@@ -69,6 +122,24 @@ class Range(_Frozen):
     def bounds(self) -> Bounds:
         return Bounds(self.lower, self.upper)
 
+    def check(self) -> None:
+        """Bounds that can be shown on a page and computed with."""
+        for name, value in (("lower", self.lower), ("upper", self.upper)):
+            must(abs(value) <= _FAR, name, f"must lie between {-_FAR:g} and {_FAR:g}", value)
+        least = max(_NEAR * max(abs(self.lower), abs(self.upper)), 1 / _FAR)
+        must(
+            self.bounds.width >= least, "upper", f"must be at least {least:g} above lower ({self.lower:g})", self.upper
+        )
+
+    def check_within(self, sd: float | None, step: float | None) -> None:
+        """What an analyst states of the values must fit the range: no spread exceeds half of it."""
+        half = self.bounds.half
+        if sd is not None:
+            must(_NEAR * half <= sd <= half, "sd", f"must be positive and at most half of the range, {half:g}", sd)
+        if step is not None:
+            most = 2 * half
+            must(_NEAR * most <= step <= most, "step", f"must be positive and at most the range, {most:g}", step)
+
 
 class Expected(_Frozen):
     """How many people the analyst expects in each group: for the planned error only."""
@@ -81,21 +152,51 @@ class Plan(_Frozen):
     """What every kind of study states. Times are Unix seconds; reports carry theirs rounded down to the precision."""
 
     title: Text200
-    question: Annotated[str, StringConstraints(max_length=2000, strip_whitespace=True)] = ""
-    unit: Annotated[str, StringConstraints(max_length=40, strip_whitespace=True)] = ""
+    question: Annotated[str, StringConstraints(max_length=2000, strip_whitespace=True), AfterValidator(_prose)] = ""
+    unit: Annotated[str, StringConstraints(max_length=40, strip_whitespace=True), OneLine] = ""
     opens: Moment | None = None
     closes: Moment | None = None
     min_batch: Annotated[int, Field(ge=2, le=10**10)] = 20
     time_precision: Annotated[int, Field(ge=1, le=7 * 86_400)] = 3600
     by_invitation: bool = False
     delete_raw_after_release: bool = True
+    delete_by: Moment | None = None
     expected: Expected | None = None
-    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    level: Annotated[float, Field(ge=0.5, le=0.999)] = 0.95
 
     def check(self) -> None:
         """The rules that hold between fields."""
         if self.opens is not None and self.closes is not None:
             must(self.opens < self.closes, "closes", f"must be after opens ({self.opens})", self.closes)
+        last = self.closes if self.closes is not None else self.opens
+        if last is not None and self.delete_by is not None:
+            must(self.delete_by > last, "delete_by", f"must be after the study's last moment ({last})", self.delete_by)
+
+    def dated(self, now: int) -> Self:
+        """The same plan with the day on which trusted answers go at the latest, for all to read.
+
+        Where it states none: 90 days after the closing, rounded up to a whole day; a study that is closed by hand is
+        taken to be open for a year.
+        """
+        last = self.closes if self.closes is not None else max(now, self.opens or 0) + OPEN_DAYS * DAY
+        if self.delete_by is None:
+            return self.model_copy(update={"delete_by": -(-(last + KEPT_DAYS * DAY) // DAY) * DAY})
+        must(self.delete_by > now, "delete_by", "must lie in the future", self.delete_by)
+        most = last + MOST_DAYS * DAY
+        rule = f"must be at most {MOST_DAYS:,} days after the study's last moment: answers do not stay for ever"
+        must(self.delete_by <= most, "delete_by", rule, self.delete_by)
+        return self
+
+    @property
+    def planned_releases(self) -> int:
+        """How many times trusted people's answers are used, at most."""
+        return 1
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The groups whose answers count in the result."""
+        name = getattr(self, "estimator", "")
+        return {"tcm-only": ("trusted",), "lm-only": ("local",)}.get(name, ("trusted", "local"))
 
     @property
     def phases(self) -> int:
@@ -119,9 +220,16 @@ class MeanPlan(Plan):
 
     def check(self) -> None:
         super().check()
-        must(self.epsilon > 0, "epsilon", "must be positive", self.epsilon)
+        self.bounds.check()
+        self.bounds.check_within(self.sd, self.step)
+        own = {"epsilon": self.epsilon, "trusted_epsilon": self.trusted_epsilon}
+        _check_levels(own, self.delta, self.releases)
         assert self.estimator in ESTIMATORS
         _ = self.study.invite
+
+    @property
+    def planned_releases(self) -> int:
+        return self.releases
 
     @cached_property
     def study(self) -> MeanStudy:
@@ -140,8 +248,7 @@ class MeanPlan(Plan):
     def accounts(self) -> Groups:
         """Totals of the ledger: as many trusted sums as planned, and each local person's one report."""
         trusted = self.study.trusted_guarantee or self.study.guarantee
-        total = promise(trusted.epsilon * self.releases, min(trusted.delta * self.releases, 0.5))
-        return {"trusted": total, "local": self.study.guarantee}
+        return {"trusted": _over(trusted, self.releases), "local": self.study.guarantee}
 
     def charges(self, collection: str) -> list[Charge]:
         return self.study.charges(self.title, collection)
@@ -159,6 +266,8 @@ class PersonalPlan(Plan):
 
     def check(self) -> None:
         super().check()
+        self.bounds.check()
+        self.bounds.check_within(self.sd, self.step)
         for e in self.allowed_epsilons:
             rule = f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}"
             must(LOCAL_LEAST <= e <= LOCAL_MOST, "allowed_epsilons", rule, e)
@@ -200,11 +309,21 @@ class VectorPlan(Plan):
 
     def check(self) -> None:
         super().check()
-        must(self.epsilon > 0, "epsilon", "must be positive", self.epsilon)
+        for side in self.bounds:
+            side.check()
+        own = {"epsilon": self.epsilon, "trusted_epsilon": self.trusted_epsilon}
+        _check_levels(own, self.delta, self.releases)
+        if self.radius is not None:
+            most = len(self.columns)
+            must(self.radius <= most, "radius", f"must be at most {most}: beyond, it holds the whole box", self.radius)
         must(len(self.columns) == len(self.bounds), "bounds", f"must be {len(self.columns)}, one for each column",
              len(self.bounds))  # fmt: skip
         must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
         _ = self.invite
+
+    @property
+    def planned_releases(self) -> int:
+        return self.releases
 
     @cached_property
     def study(self) -> VectorStudy:
@@ -226,8 +345,7 @@ class VectorPlan(Plan):
 
     def accounts(self) -> Groups:
         trusted = self.study.trusted_guarantee or self.study.guarantee
-        total = promise(trusted.epsilon * self.releases, min(trusted.delta * self.releases, 0.5))
-        return {"trusted": total, "local": self.study.guarantee}
+        return {"trusted": _over(trusted, self.releases), "local": self.study.guarantee}
 
     def charges(self, collection: str) -> list[Charge]:
         return self.study.charges(self.title, collection)
@@ -247,6 +365,9 @@ class HeavyPlan(Plan):
 
     def check(self) -> None:
         super().check()
+        _check_levels({"epsilon": self.epsilon}, self.delta)
+        must(self.delta > 0, "delta", "must be positive for heavy hitters", self.delta)
+        must(len(set(self.record)) == len(self.record), "record", "must have different names", "a name twice")
         _ = self.study
 
     @property
@@ -290,17 +411,40 @@ def parse_plan(stated: Mapping[str, Any] | str) -> SomePlan:
     return found
 
 
+_KINDS = tuple(get_args(model.model_fields["kind"].annotation)[0] for model in get_args(SomePlan))
+_FIELDS = {name for model in get_args(SomePlan) for name in model.model_fields}
+
+
 def sentence(problem: Mapping[str, Any]) -> str:
-    """One of pydantic's findings as one of our sentences, without what was sent."""
-    kinds = ("mean", "personal-mean", "vector-mean", "heavy-hitters", "body")
-    where = [str(part) for part in problem.get("loc", ()) if part not in kinds]
-    rule = str(problem["msg"]).replace("Input should", "must").replace("Field required", "must be given")
-    if problem.get("type") == "extra_forbidden":
-        rule = "must be left out: a plan of this kind has no such field"
-    rule = rule[:1].lower() + rule[1:]
-    if not rule.startswith("must"):
-        rule = f"must be different: {rule}"
-    return f"`{'.'.join(where) or 'plan'}` {rule}."
+    """One of pydantic's findings as one of our sentences, without what was sent.
+
+    >>> sentence({"type": "extra_forbidden", "loc": ("mean", "epsilom"), "msg": "Extra inputs are not permitted"})
+    '`epsilom` must be left out: a plan of this kind has no such field. Did you mean `epsilon`?'
+    """
+    where = [str(part) for part in problem.get("loc", ()) if part not in (*_KINDS, "body")]
+    name = ".".join(where)[:80] or "plan"
+    kind = str(problem.get("type", ""))
+    if kind.startswith("union_tag"):
+        return f"`kind` must be one of {', '.join(_KINDS)}."
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(where[-1] if where else "", sorted(_FIELDS), n=1)
+        hint = f" Did you mean `{near[0]}`?" if near else ""
+        return f"`{name}` must be left out: a plan of this kind has no such field.{hint}"
+    if kind in _RULES:
+        return f"`{name}` {_RULES[kind]}."
+    rule = re.sub(r"^\w+ should ", "must ", str(problem["msg"]).removeprefix("Value error, "))
+    rule = re.sub(r" after validation, not .*$|, unable to .*$|, got a number with .*$", "", rule)
+    return f"`{name}` {rule if rule.startswith('must') else f'must follow its rule ({rule})'}."
+
+
+_RULES = {
+    "missing": "must be given",
+    "json_invalid": "must be JSON",
+    "int_parsing_size": "must be a whole number of a moderate size",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+}
 
 
 def plan_from_form(form: Mapping[str, str]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import EPSILON as EPSILON_UNITS
-from hybridp.service.ledger import balances, release_once, stored, units
+from hybridp.service.ledger import Balance, balances, release_once, stored, units
 from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, VectorPlan
 from hybridp.service.problems import Refused
 from hybridp.service.reports import unpacked_record
@@ -102,8 +102,9 @@ def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
             now = db.execute(select(progress).where(progress.c.study == study.number)).one()
         if before is not None:
             return before
-        if now.phase == 2 or now.state != "open":
-            raise Refused("wrong-phase", "The second phase was opened, or the study closed, before.")
+        # Closed by hand before the discovery is no dead end: it discovers, and opens again for local people.
+        if now.phase == 2 or now.state not in ("open", "closed"):
+            raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
         with reading(service.engine) as db:
             _check_batch(counts(db, study.number), study, "trusted")
             _check_budget(db, study, plan.discovery_charges())
@@ -129,6 +130,8 @@ def _move(db: Connection, number: int, old: int, new: int) -> None:
 def _check_closed(service: Service, study: Study) -> None:
     with reading(service.engine) as db:
         state = db.execute(select(progress.c.state).where(progress.c.study == study.number)).scalar_one()
+    if state == "deleted":
+        raise Refused("raw-deleted", "The study was deleted.")
     if state == "open":
         if study.plan.closes is None or service.now() <= study.plan.closes:
             raise Refused("still-open", "The study takes reports still: close it before its release.")
@@ -161,11 +164,16 @@ def _commit(
     """Charge, store, move the study on, and shred its values if this was the last use of them: all or nothing."""
 
     def run(db: Connection) -> tuple[dict[str, Any], bool]:
-        document, new = release_once(db, study.number, key, kind, charges, build)
+        before = balances(db, study.number)
+
+        def with_receipt(entries: tuple[int, ...]) -> dict[str, Any]:
+            return build(entries) | {"spending": _spending(db, study, kind, before)}
+
+        document, new = release_once(db, study.number, key, kind, charges, with_receipt)
         if new:
             if _taken(db, study) != batch:
                 raise Refused("still-open", "Reports came in while the batch was read: ask again.")
-            final = {"state": "released"} if kind == "final" else {"phase": 2}
+            final = {"state": "released"} if kind == "final" else {"state": "open", "phase": 2}
             db.execute(progress.update().where(progress.c.study == study.number).values(**final))
             if study.plan.delete_raw_after_release and _last(db, study):
                 # The reports of a second phase are stored under a key of their own.
@@ -182,10 +190,31 @@ def _commit(
     return document
 
 
+def _spending(db: Connection, study: Study, kind: str, before: list[Balance]) -> dict[str, Any]:
+    """For the receipt: what this release spends of each group's promise, what is spent so far, and the whole."""
+    here = (releases.c.study == study.number, releases.c.kind == kind)
+    made = db.execute(select(func.count()).select_from(releases).where(*here)).scalar_one()
+    groups = {}
+    for old, new in zip(before, balances(db, study.number), strict=True):
+        group = new.people.split(" ")[0]
+        groups[group] = {
+            "this_release": _levels(new.epsilon_spent - old.epsilon_spent, new.delta_spent - old.delta_spent),
+            "so_far": _levels(new.epsilon_spent, new.delta_spent),
+            "total": _levels(new.epsilon_total, new.delta_total),
+        }
+    unit = "shares of everybody's own epsilon" if isinstance(study.plan, PersonalPlan) else "epsilon"
+    return {"release": int(made) + 1, "planned_releases": study.plan.planned_releases, "unit": unit, "groups": groups}
+
+
+def _levels(epsilon: float, delta: float) -> dict[str, float]:
+    """As the ledger counts: to 10^-12 of an epsilon and 10^-18 of a delta."""
+    return {"epsilon": round(epsilon, 12), "delta": round(delta, 18)}
+
+
 def _last(db: Connection, study: Study) -> bool:
     """Whether the plan's budget pays for no further use of trusted people's values."""
     made = db.execute(select(func.count()).select_from(releases).where(releases.c.study == study.number)).scalar_one()
-    return int(made) >= (study.plan.releases if isinstance(study.plan, MeanPlan | VectorPlan) else 1)
+    return int(made) >= study.plan.planned_releases
 
 
 def _cipher(service: Service, db: Connection, study: Study) -> RowCipher:

@@ -102,7 +102,7 @@ progress = Table(
     Column("raw", Text, nullable=False, default="kept"),
     Column("tokens_made", BigInteger, nullable=False, default=0),
     Column("tokens_used", BigInteger, nullable=False, default=0),
-    CheckConstraint("state IN ('open', 'closed', 'released')"),
+    CheckConstraint("state IN ('open', 'closed', 'released', 'deleted')"),
     CheckConstraint("raw IN ('kept', 'deleting', 'deleted')"),
 )
 

@@ -22,11 +22,11 @@ from hybridp.service.core import Service, Study, View
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
 from hybridp.service.planned import predicted
-from hybridp.service.plans import HeavyPlan, VectorPlan, parse_plan, plan_from_form
+from hybridp.service.plans import HeavyPlan, SomePlan, VectorPlan, parse_plan, plan_from_form
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.releasing import unit_reports
 from hybridp.service.reports import SLOT, Failure, Packed, Report, parse_upload, report_id
-from hybridp.service.schema import LOCAL, analysts, progress, releases, studies, study_keys
+from hybridp.service.schema import LOCAL, analysts, invitations, progress, releases, studies, study_keys
 from hybridp.service.tasks import task_of
 from hybridp.service.vectors import own_units, unpacked
 
@@ -40,6 +40,7 @@ __all__ = [
     "check_key",
     "close_study",
     "create_study",
+    "delete_study",
     "export",
     "has_analysts",
     "invite",
@@ -56,6 +57,7 @@ __all__ = [
     "submit",
     "submit_reports",
     "task_document",
+    "token_state",
 ]
 
 MOST_INVITATIONS = 100_000
@@ -108,10 +110,11 @@ def check_key(service: Service, key: str) -> Analyst | None:
 
 def create_study(service: Service, plan: Mapping[str, Any], *, analyst: Analyst | None = None) -> dict[str, Any]:
     """A new study, immutable from now on, with its ledger and its own key."""
-    checked = parse_plan(plan)
     now = service.now()
+    checked = parse_plan(plan)
     if checked.closes is not None:
         must(checked.closes > now, "closes", "must lie in the future", checked.closes)
+    checked = checked.dated(now)
     study_id = secrets.token_hex(9)  # no letter that a command line would take for the start of an option
     _, sealed = service.settings.keys.new_data_key()
 
@@ -185,7 +188,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
     documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
     finals = [d["document"] for d in documents if d["kind"] == "final"]
     line = _line(row, people, service.now())
-    why = _why_not(study, line["status"], row.phase, people, row.raw)
+    why = _why_not(study, line["status"], row.phase, people, row.raw, len(finals))
     return {
         **line,
         "link": f"{service.settings.base_url}/s/{study.id}",
@@ -193,30 +196,47 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "open_to_all": not plan.by_invitation,
         "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
         "participation": {"width": width, "bins": stretches},
-        "planned": None if plan.expected is None else predicted(plan, plan.expected.model_dump()),
-        "now_predicted": predicted(plan, people),
+        "planned": None if plan.expected is None else _predicted(plan, plan.expected.model_dump()),
+        "now_predicted": _predicted(plan, people),
         "ledger": ledger,
         "releases": documents,
         "release": finals[-1] if finals else None,
         "raw_deleted": row.raw != "kept",
         "raw": row.raw,
+        "delete_by": plan.delete_by,
+        "planned_releases": plan.planned_releases,
         "min_batch": plan.min_batch,
         "can_release": why is None,
         "why_not": why,
     }
 
 
-def _why_not(study: Study, status: str, phase: int, people: dict[str, int], raw: str) -> str | None:
-    heavy = isinstance(study.plan, HeavyPlan)
+def _predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
+    """A prediction is a help and no more: where numbers give up there is none, and the page goes on."""
+    try:
+        return predicted(plan, people)
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _why_not(study: Study, status: str, phase: int, people: dict[str, int], raw: str, made: int) -> str | None:
+    plan = study.plan
+    heavy = isinstance(plan, HeavyPlan)
+    if status == "deleted":
+        return "The study was deleted."
+    if heavy and phase == 0:
+        return "The discovery was interrupted. Start it again: nothing was charged for it."
     if heavy and phase != 2:
         return "The second phase has not been opened."
     if status in ("planned", "open"):
         return "The study takes reports still: close it first."
+    if made >= plan.planned_releases:
+        return "All the releases that the plan announced were made."
     here = people["local"] if heavy else sum(people.values())
-    if here < study.plan.min_batch:
-        return f"Too few people have taken part: {here:,} of at least {study.plan.min_batch:,}."
+    if here < plan.min_batch:
+        return f"Too few people have taken part: {here:,} of at least {plan.min_batch:,}."
     if raw != "kept" and not heavy:
-        return "The study was released and its values were deleted."
+        return "The answers of trusted people were deleted, as the plan announced."
     return None
 
 
@@ -231,6 +251,16 @@ def invite(service: Service, study_id: str, count: int) -> list[str]:
 def close_study(service: Service, study_id: str) -> dict[str, Any]:
     releasing.close(service, service.study(study_id))
     return study_summary(service, study_id)
+
+
+def delete_study(service: Service, study_id: str) -> dict[str, Any]:
+    """Trusted answers, local reports and invitations go, for good; what was spent and published stays on record."""
+    number = service.number(study_id)
+    service.delete(number, study_id)
+    query = select(studies.c.title, progress.c.raw).join(progress, progress.c.study == studies.c.number)
+    with store.reading(service.engine) as db:
+        row = db.execute(query.where(studies.c.number == number)).one()
+    return {"id": study_id, "title": row.title, "status": "deleted", "raw_deleted": row.raw != "kept"}
 
 
 def open_phase_two(service: Service, study_id: str, key: str = "phase-two") -> dict[str, Any]:
@@ -305,6 +335,19 @@ def task_document(service: Service, study_id: str) -> dict[str, Any]:
     plan = view.study.plan
     status = _status(plan.opens, plan.closes, view.state, service.now())
     return task_of(view.study.id, plan, view.phase, view.head) | {"status": status}
+
+
+def token_state(service: Service, study_id: str, token: str | None) -> str:
+    """Whether an invitation is good: "fine", "missing", "unknown" or "used". Asked before anybody types an answer."""
+    study = service.study(study_id)
+    if not study.plan.by_invitation:
+        return "fine"
+    if not token:
+        return "missing"
+    here = (invitations.c.study == study.number, invitations.c.token == hashed(token))
+    with store.reading(service.engine) as db:
+        used = db.execute(select(invitations.c.used).where(*here)).scalar()
+    return "unknown" if used is None else "used" if used else "fine"
 
 
 def new_report_id() -> str:

@@ -34,6 +34,7 @@ from hybridp.public.randomisers import (
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan
+from hybridp.service.words import notices
 
 __all__ = ["described", "described_vector", "opt_in_document", "opt_in_of", "phase_two", "task_of"]
 
@@ -106,19 +107,20 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
         "time_precision": plan.time_precision,
         "by_invitation": plan.by_invitation,
         "min_batch": plan.min_batch,
+        "releases": plan.planned_releases,
         "delete_raw_after_release": plan.delete_raw_after_release,
-        "notice": _notice(plan),
+        "delete_by": plan.delete_by,
+        "uses": list(plan.uses),
         "levels": str(LEVELS),
         "word": str(WORD),
     }
     own: dict[str, Any]
     match plan:
         case MeanPlan():
-            trusted = plan.study.trusted_guarantee or plan.study.guarantee
             own = {
                 "bounds": plan.bounds.model_dump(),
                 "step": plan.step,
-                "guarantee": {"trusted": _level(trusted), "local": _level(plan.study.invite.promise)},
+                **_promised(plan, plan.study.invite.promise),
                 "randomiser": described(plan.study.invite.randomiser),
             }
         case PersonalPlan():
@@ -129,14 +131,13 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
                 "choices": [{"epsilon": e, "randomiser": r, "browser": r["browser"]} for e, r in mechanisms.items()],
             }
         case VectorPlan():
-            trusted = plan.study.trusted_guarantee or plan.study.guarantee
             own = {
                 "coordinates": [
                     {"name": name, **side.model_dump()} for name, side in zip(plan.columns, plan.bounds, strict=True)
                 ],
                 "norm": plan.norm,
                 "radius": plan.radius,
-                "guarantee": {"trusted": _level(trusted), "local": _level(plan.invite.promise)},
+                **_promised(plan, plan.invite.promise),
                 "randomiser": described_vector(plan.invite),
             }
         case HeavyPlan():
@@ -146,12 +147,13 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
                 "max_records": plan.max_records,
                 "max_length": plan.max_length,
                 "text_rule": TEXT_RULE,
-                "guarantee": {"trusted": _level(plan.study.guarantee), "local": _level(plan.study.local_guarantee)},
+                **_promised(plan, plan.study.local_guarantee),
             }
             if head is not None:
                 assert isinstance(head.mechanism, KRandomisedResponse | TwoStage)
                 own |= {"slots": [list(s) for s in head.head.slots], "randomiser": described(head.mechanism)}
-    return common | own | {"bytes": sizes(plan, head)}
+    task = common | own | {"bytes": sizes(plan, head)}
+    return task | {"notice": notices(task)}
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -208,21 +210,15 @@ def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], i
             return {"records": [parts]}, [{"category": max(slots - 1, 0)}], room
 
 
-def _notice(plan: SomePlan) -> list[str]:
-    found = [
-        "Which choice a person made, and when (rounded), is not hidden from the people who run the study.",
-        "The address that a report comes from is used to limit the rate of uploads and is neither stored nor logged.",
-    ]
-    if not plan.by_invitation:
-        found.append(
-            "This study is open to all: nothing keeps a person, or a program, from taking part more than once, "
-            "and whoever does counts as often as they take part."
-        )
-    if plan.delete_raw_after_release:
-        found.append("Values entrusted to the study are stored encrypted and deleted after the release.")
-    else:
-        found.append("Values entrusted to the study are stored encrypted and are not deleted by the service.")
-    return found
+def _promised(plan: MeanPlan | VectorPlan | HeavyPlan, local: PureDP | ApproxDP) -> dict[str, Any]:
+    """Each group's whole promise, over all the releases that are planned, and what one release spends of it."""
+    one = plan.study.guarantee
+    if isinstance(plan, MeanPlan | VectorPlan):
+        one = plan.study.trusted_guarantee or one
+    return {
+        "guarantee": {"trusted": _level(plan.accounts()["trusted"]), "local": _level(local)},
+        "each_release": {"trusted": _level(one)},
+    }
 
 
 # --- the second phase of heavy hitters --------------------------------------------------------------------------------

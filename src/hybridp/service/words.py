@@ -15,15 +15,20 @@ is exactly 1 - flips/2^64. All of it is rational arithmetic on the integers of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit
 
-__all__ = ["Notice", "at_most_right", "in_words", "notice", "per_hundred"]
+__all__ = ["SENTENCES", "Notice", "at_most_right", "exact", "in_words", "notice", "notices", "of_100", "per_hundred",
+           "said", "sent", "told_truly", "when"]  # fmt: skip
+
+Task = Mapping[str, Any]
 
 _WORDS = (
     (0.1, "very strong protection"),
@@ -65,6 +70,32 @@ def per_hundred(share: Fraction) -> int:
     return min(99, round(100 * share)) if share < 1 else 100
 
 
+def of_100(share: Fraction) -> str:
+    """The same in words: what is above 99.5 of 100 and less than certain is no whole number.
+
+    >>> of_100(Fraction(731, 1000)), of_100(Fraction(9999, 10000))
+    ('73', 'over 99')
+    """
+    return "over 99" if Fraction(199, 200) < share < 1 else str(per_hundred(share))
+
+
+def exact(level: float) -> str:
+    """A level as it is, so that whoever reads it there has the very number that is promised.
+
+    >>> exact(1.0), exact(0.1)
+    ('1', '0.1')
+    """
+    return repr(float(level)).removesuffix(".0")
+
+
+def when(seconds: float) -> str:
+    """A moment for people; a number of seconds where the calendar ends."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%d %B %Y, %H:%M UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:,.0f} seconds after the beginning of 1970"
+
+
 def at_most_right(epsilon: float, delta: float = 0.0) -> Fraction:
     """How often a guesser between two answers is right at most: (e^epsilon + delta)/(e^epsilon + 1), rounded up.
 
@@ -94,6 +125,9 @@ def notice(randomiser: Mapping[str, Any], epsilon: float = 0.0, delta: float = 0
             lie = (1 - truth) / (k - 1)
             bound = at_most_right(epsilon, delta)
             return Notice("name the first part of “A”", "A", truth, "something else", lie, bound, False)
+        case "two-stage":
+            certain = Fraction(1)
+            return Notice("name “everything else”", "A", certain, "something else", certain, Fraction(1, 2), True)
     bound = at_most_right(epsilon, delta)
     return Notice("point to “A”", "A", bound, "something else", 1 - bound, bound, False)
 
@@ -108,3 +142,220 @@ def _window_guess(width: int, inside: int) -> Fraction:
     """(1 + TV)/2 for the two ends, whose windows do not overlap: TV = p - (1-p) width/LEVELS."""
     p = Fraction(inside, WORD)
     return (1 + p - (1 - p) * Fraction(width, LEVELS)) / 2
+
+
+def told_truly(randomiser: Mapping[str, Any]) -> Fraction:
+    """How often a report on a record names the very entry of the list where the answer counts; the most of any entry.
+
+    >>> told_truly({"name": "k-rr", "categories": 2, "keep": str(3 * WORD // 4)})
+    Fraction(3, 4)
+    """
+    if randomiser["name"] == "k-rr":
+        return Fraction(int(randomiser["keep"]), WORD)
+    if randomiser["query"] is None:
+        return Fraction(0)
+    stages = {int(width): Fraction(int(stage["keep"]), WORD) for width, stage in randomiser["url"].items()}
+    within = max(stages.get(int(width), Fraction(1)) for width in randomiser["width"])
+    return Fraction(int(randomiser["query"]["keep"]), WORD) * within
+
+
+# --- every sentence that promises something -------------------------------------------------------------------------
+# The page shows these and no other claims; tests/service/test_words.py has a rule for each that computes it anew.
+
+_SENT = {
+    "dithered": "A random number, and whether your answer is above it: yes or no, sometimes flipped on purpose.",
+    "piecewise": "A random number that is more likely to be near your answer than far from it.",
+    "coordinates": "Reports on some of your answers, chosen by chance, each of them randomised.",
+    "unit-vector": "One of many directions, drawn by chance; those that point towards your answers are more likely.",
+}
+
+
+def sent(randomiser: Mapping[str, Any]) -> str:
+    """What a local person's device sends, for the mechanism that it uses."""
+    if randomiser["name"] not in ("k-rr", "two-stage"):
+        return _SENT.get(randomiser["name"], "Your answer with random noise added on your own device.")
+    share = told_truly(randomiser)
+    if share == 0:
+        return "The same report whatever your answer is: the list has one entry only."
+    often = "about" if randomiser["name"] == "k-rr" else "up to about"
+    return (
+        f"One entry of the list: your own answer as it is {often} {of_100(share)} times in 100, otherwise another "
+        "entry by chance. What is not on the list counts as “everything else”."
+    )
+
+
+def _heavy(task: Task) -> bool:
+    return bool(task["kind"] == "heavy-hitters")
+
+
+def _one(delta: float) -> str:
+    return f"1 in {math.floor(1 / delta):,}"
+
+
+def _level(promise: Mapping[str, float]) -> str:
+    delta = float(promise["delta"])
+    tail = f", δ = {exact(delta)}" if delta else ""
+    return f"ε = {exact(promise['epsilon'])}{tail} ({in_words(float(promise['epsilon']))})"
+
+
+def _ways(task: Task) -> str:
+    if _heavy(task):
+        return "There are two ways to answer, one after the other. You choose whom you trust."
+    return "There are two ways to answer. You choose whom you trust."
+
+
+def _once(task: Task) -> str:
+    if task["by_invitation"]:
+        return "Your invitation is good for one answer, one way or the other."
+    if task.get("choices"):
+        cost = "two answers together have twice the ε that you chose"
+    else:
+        both = {
+            exact(2 * task["guarantee"][g]["epsilon"]): exact(task["guarantee"][g]["epsilon"]) for g in task["uses"]
+        }
+        cost = "two answers together have " + " or ".join(f"ε = {two} instead of {one}" for two, one in both.items())
+    return f"Please answer once, one way. Nothing here stops a second answer, and it weakens your protection: {cost}."
+
+
+def _uses(task: Task) -> str:
+    if set(task["uses"]) == {"trusted", "local"}:
+        return "Both ways count in the result."
+    return f"Only the {'first' if task['uses'] == ['trusted'] else 'second'} way counts in the result."
+
+
+def _trusted_seen(task: Task) -> str:
+    return "The people who run the study and its server can read it until it is deleted."
+
+
+def _releases(task: Task) -> str:
+    many = int(task["releases"])
+    return "once" if many == 1 else f"up to {many:,} times"
+
+
+def _trusted_published(task: Task) -> str:
+    if _heavy(task):
+        rare = _one(task["guarantee"]["trusted"]["delta"])
+        return (
+            "Answers that many people gave, word for word, each with its share of people, with random noise added. An "
+            f"answer that you alone gave is published with a chance of at most {rare}."
+        )
+    what = "Averages of everybody’s answers" if task["kind"] == "vector-mean" else "An average of everybody’s answers"
+    return f"{what}, with random noise added, {_releases(task)}."
+
+
+def _trusted_promise(task: Task) -> str:
+    if task.get("choices"):
+        return "All that is published together keeps the ε that you choose."
+    whole = _level(task["guarantee"]["trusted"])
+    if int(task["releases"]) == 1:
+        return f"What is published keeps {whole}."
+    one = exact(task["each_release"]["trusted"]["epsilon"])
+    return (
+        f"Each of the {int(task['releases']):,} planned releases spends ε = {one}; all of them together keep {whole}."
+    )
+
+
+def _deleted(task: Task) -> str:
+    if task["delete_by"] is None:
+        return "No day is set on which it is deleted."
+    last = when(task["delete_by"])
+    if not task["delete_raw_after_release"]:
+        return f"It is deleted from the study’s database on {last}."
+    many = int(task["releases"])
+    first = "the release" if many == 1 else f"the last of the {many:,} planned releases"
+    if _heavy(task):
+        first = "the list of frequent answers is made"
+    return (
+        f"Your answer is deleted from the study’s database after {first}, and on {last} at the latest, released or not."
+    )
+
+
+def _local_stays(task: Task) -> str:
+    if "randomiser" in task and _heavy(task):
+        return "The report is drawn on this page; your answer leaves it only as the report."
+    return "Your answer itself stays on this page."
+
+
+def _local_seen(task: Task) -> str:
+    seen = "The people who run the study and its server see the report, and keep it."
+    if _heavy(task) and "randomiser" in task and told_truly(task["randomiser"]) > 0:
+        return f"{seen} Whoever takes it for your answer may well be right."
+    return f"{seen} Of your answer they see nothing else."
+
+
+def _local_published(task: Task) -> str:
+    if _heavy(task):
+        return "How frequent each entry of the list is among all reports, corrected for chance."
+    return "Averages of all reports." if task["kind"] == "vector-mean" else "An average of all reports."
+
+
+def _local_promise(task: Task) -> str:
+    if task.get("choices"):
+        return "The report keeps the ε that you choose, whoever sees it and however often it is used."
+    return f"The report keeps {_level(task['guarantee']['local'])}, whoever sees it and however often it is used."
+
+
+def _script(task: Task) -> str:
+    return (
+        "The program that randomises came with this page, from the study’s server: you rely on that server for it. It "
+        "draws nothing if the numbers that it was given keep less than the promise shown here. Who would rather rely "
+        "on their own machine can use the Python client."
+    )
+
+
+def _batch(task: Task) -> str:
+    each = " of a way" if _heavy(task) else ""
+    return f"Nothing is published before {int(task['min_batch']):,} people{each} have taken part."
+
+
+def _time(task: Task) -> str:
+    seconds = int(task["time_precision"])
+    units = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+    size, name = next((size, name) for size, name in units if seconds % size == 0)
+    step = name if seconds == size else f"{seconds // size:,} {name}s"
+    return f"The time of your answer is kept rounded down to the {step}."
+
+
+SENTENCES: Mapping[str, Callable[[Task], str]] = {
+    "ways": _ways,
+    "once": _once,
+    "uses": _uses,
+    "pick_trusted": lambda task: "My answer is sent as it is.",
+    "pick_local": lambda task: "My answer is randomised on my own device, and only the report is sent.",
+    "trusted_sent": lambda task: "Your answer as it is. It is stored encrypted.",
+    "trusted_seen": _trusted_seen,
+    "trusted_published": _trusted_published,
+    "trusted_promise": _trusted_promise,
+    "deleted": _deleted,
+    "local_stays": _local_stays,
+    "local_seen": _local_seen,
+    "local_published": _local_published,
+    "local_promise": _local_promise,
+    "script": _script,
+    "arrived": lambda task: "Your answer has arrived and is stored, encrypted.",
+    # what else you should know: also in the task document
+    "choice": lambda task: "Which way you chose is not hidden from the people who run the study.",
+    "time": _time,
+    "address": lambda task: (
+        "The address that a report comes from limits the rate of uploads; this service neither stores nor logs it."
+    ),
+    "batch": _batch,
+    "closes": lambda task: f"The study closes on {when(task['closes'])}." if task["closes"] else "",
+    "crowd": lambda task: (
+        "" if task["by_invitation"] else "Anyone with the link can answer, also more than once, also by a program."
+    ),
+    "cookies": lambda task: "No cookies for participants, no trackers, nothing loaded from elsewhere.",
+}
+"""What a participant is told, by name; empty where it does not apply."""
+
+_MORE = ("choice", "time", "address", "batch", "closes", "crowd", "deleted")
+
+
+def said(task: Task) -> dict[str, str]:
+    """All sentences for a task document."""
+    return {name: make(task) for name, make in SENTENCES.items()}
+
+
+def notices(task: Task) -> list[str]:
+    """What every participant should know beside the choice, for the task document."""
+    return [text for name in _MORE if (text := SENTENCES[name](task))]

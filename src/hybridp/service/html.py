@@ -1,0 +1,81 @@
+"""Templates, and answers as pages: what every page of the service is made with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from hybridp.errors import HybridpError
+from hybridp.service import words
+from hybridp.service.uploads import log_internal
+
+__all__ = ["HERE", "form_fields", "page", "see", "slowly", "status_of", "trouble", "whatever_is_stored"]
+
+HERE = Path(__file__).parent
+
+
+def _number(x: Any) -> str:
+    """A number for people, whatever was stored."""
+    if not isinstance(x, float | int) or not math.isfinite(x):
+        return "–"
+    return f"{x:,.6g}" if abs(x) < 1e6 or abs(x) >= 1e15 else f"{x:,.0f}"
+
+
+_environment = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    autoescape=select_autoescape(default=True, default_for_string=True),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters["moment"] = words.when
+_environment.filters["number"] = _number
+_environment.filters["figure"] = lambda x, none="": none if x is None else f"{x:g}" if isinstance(x, float | int) else x
+_environment.filters["plain"] = lambda x: f"{x:.15g}"
+
+
+def page(name: str, status: int = 200, **values: Any) -> HTMLResponse:
+    return HTMLResponse(_environment.get_template(name).render(**values), status_code=status)
+
+
+def status_of(error: HybridpError) -> int:
+    return int(getattr(error, "status", 422))
+
+
+def trouble(error: HybridpError, back: str | None = None) -> HTMLResponse:
+    status = status_of(error)
+    title = "There is no such page" if status == 404 else "This did not work"
+    answer = page("problem.html", status, title=title, detail=str(error), back=back)
+    wait = getattr(error, "retry_after", None)
+    if wait is not None:
+        answer.headers["retry-after"] = str(wait)
+    return answer
+
+
+def whatever_is_stored(draw: Callable[[], Any], instead: Any) -> Any:
+    """A page never fails because of stored data: what cannot be drawn is left out, and logged by its kind."""
+    try:
+        return draw()
+    except Exception as error:
+        log_internal(error)
+        return instead
+
+
+async def form_fields(request: Request) -> dict[str, str]:
+    async with request.form(max_files=0, max_fields=600) as form:
+        return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+def slowly(request: Request) -> None:
+    """What anyone may send, without a key, counts for the same limit as uploads."""
+    request.app.state.service.gate.check(request.client.host if request.client else "")
+
+
+def see(path: str) -> RedirectResponse:
+    return RedirectResponse(path, status_code=303)
