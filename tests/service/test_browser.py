@@ -12,6 +12,8 @@ import pytest
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.randomisers import dithered_bit
 from hybridp.randomness import seeded
 
 from . import live
@@ -225,11 +227,14 @@ def test_an_answer_out_of_range_is_not_randomised(server: Any, page: Any, traffi
 def test_an_invitation_works_once(server: Any, page: Any, traffic: Any) -> None:
     study = server.study(by_invitation=True)
     (token,) = server.invite(study, 1)
-    for outcome in (".done", ".problem"):
-        page.goto(f"{server.url}/s/{study}?t={token}")
-        page.fill("#local-value", "12")
-        page.click("#local-send:enabled")
-        page.wait_for_selector(f"#local-status {outcome}")
+    page.goto(f"{server.url}/s/{study}?t={token}")
+    page.fill("#local-value", "12")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    for link in (f"?t={token}", "?t=unknown", ""):  # nobody types an answer that would not be taken
+        page.goto(f"{server.url}/s/{study}{link}")
+        assert page.locator("main .problem").count() == 1
+        assert page.locator("main form").count() == 0
     assert server.people(study)["local"] == 1
     assert not any(token in headers for _, _, headers, _ in traffic.sent)  # no address of the page as a referrer
 
@@ -293,7 +298,11 @@ def test_an_analyst_needs_no_script(server: Any, plain_page: Any, traffic: Any) 
     page.goto(f"{server.url}/studies/{study}")
     assert "100 of 100" in page.inner_text(".facts")
     page.click("text=Close the study")
+    assert "cannot be opened again" in page.inner_text("main")
+    page.click("text=Yes, close it")
     page.click("main >> text='Release' >> nth=-1")
+    assert "cannot be called back" in page.inner_text("main")
+    page.click("text=Yes, release it")
     headline = page.inner_text(".headline")
     assert 0 <= float(headline.split()[0]) <= 16
     assert page.locator("svg[role=img]").count() == 3
@@ -396,23 +405,135 @@ def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any, size: 
     traffic.watch(context)
     page = context.new_page()
     open_study = server.study()
-    addresses = [f"/s/{s}" for s in (open_study, personal, vector, released, heavy)]
+    addresses = [
+        f"/s/{s}{way}" for s in (open_study, personal, vector, released, heavy) for way in ("#trusted", "#local")
+    ]
+    addresses += [f"/s/{open_study}"]
     addresses += [f"/s/{open_study}/thanks", "/login"]
     private = ["/", "/studies/new", "/studies/new?kind=personal-mean", "/studies/new?kind=heavy-hitters"]
     private += ["/studies/new?kind=vector-mean"]
     private += [f"/studies/{s}" for s in (personal, released, heavy, several)]
+    private += [f"/studies/{heavy}/confirm?what={what}" for what in ("close", "discover", "delete")]
     for address in [*addresses, *private]:
         if address == "/":
             page.goto(f"{server.url}/login")
             page.fill("#key", server.key)
             page.click("main button")
+        page.goto("about:blank")  # an address that differs in its last part alone would not be loaded anew
         page.goto(server.url + address)
-        for summary in page.locator("summary").all():
+        for summary in page.locator("summary:visible").all():
             summary.click()
         assert page.evaluate(LOOKS) == FINE, address
-        page.screenshot(path=tmp_path / f"{address.strip('/').replace('/', '-') or 'list'}.png", full_page=True)
+        page.screenshot(
+            path=tmp_path / f"{address.strip('/').replace('/', '-').replace('?', '-') or 'list'}.png", full_page=True
+        )
     assert traffic.complaints == []
     context.close()
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("kind", ["mean", "personal-mean", "heavy-hitters"])
+def test_both_ways_are_in_the_first_screen_of_a_phone(server: Any, chromium: Any, kind: str, scripts: bool) -> None:
+    """Side by side, equally large, whole, and no field of either way before one of them is chosen."""
+    more = {"mean": {}, "heavy-hitters": HEAVY, "personal-mean": {"bounds": {"lower": 0, "upper": 9}}}[kind]
+    more |= {"kind": kind, "question": "How many minutes did you need to get to work yesterday, one way, door to door?"}
+    if kind == "personal-mean":
+        more["allowed_epsilons"] = [0.5, 4.0]
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, java_script_enabled=scripts)
+    page = context.new_page()
+    page.goto(f"{server.url}/s/{server.study(**more)}")
+    first, second = (page.locator(f".pick a[href='#{way}']").bounding_box() for way in ("trusted", "local"))
+    assert (first["y"], first["height"]) == (second["y"], second["height"])
+    assert first["width"] == pytest.approx(second["width"], abs=1)
+    assert first["y"] > 0
+    assert first["y"] + first["height"] < 844
+    assert not any(
+        page.locator(f"#{way} {field}").first.is_visible() for way in ("trusted", "local") for field in ("h2", "dl")
+    )
+    for way, other in (("trusted", "local"), ("local", "trusted")):
+        page.click(f".pick a[href='#{way}']")
+        assert page.is_visible(f"#{way} h2")
+        assert not page.is_visible(f"#{other} h2")
+    context.close()
+
+
+def test_both_ways_are_in_the_first_screen_of_a_desk(server: Any, page: Any) -> None:
+    page.goto(f"{server.url}/s/{server.study()}")
+    first, second = (page.locator(f"#{way}-title").bounding_box() for way in ("trusted", "local"))
+    assert first["y"] == second["y"] < 720
+    assert not page.is_visible(".pick")
+
+
+def test_the_whole_message_is_shown(server: Any, page: Any, traffic: Any) -> None:
+    """To the letter: id, time, token and group too."""
+    page.goto(f"{server.url}/s/{server.study()}")
+    page.fill("#local-value", "37")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    (body,) = traffic.uploads
+    assert page.text_content("#local-status pre") == body
+    assert {"id", "time", "token", "group", "epsilon", "payload"} <= set(json.loads(body)["reports"][0])
+
+
+def test_words_follow_the_chosen_epsilon(server: Any, page: Any) -> None:
+    study = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 4.0])
+    page.goto(f"{server.url}/s/{study}#local")
+    page.wait_for_selector("#local-send:enabled")
+    page.click("#simulation summary")
+    for epsilon, sent, event in (
+        ("0.5", "whether your answer is above", "say"),
+        ("4", "near your answer", "upper half"),
+    ):
+        page.select_option("#local-epsilon", str(float(epsilon)))
+        shown = [o.inner_text() for o in page.locator(".offer:visible").all()]
+        assert len(shown) == 1
+        assert sent in shown[0]
+        assert event in page.inner_text("#notice-event")
+        assert page.inner_text("#notice-epsilon") == epsilon
+
+
+def fewer_flips(task: Any) -> None:
+    task["randomiser"]["flips"] = str(int(task["randomiser"]["flips"]) * 9 // 10)
+
+
+def another_promise(task: Any) -> None:
+    task["guarantee"]["local"]["epsilon"] = 8.0
+    task["randomiser"]["flips"] = str(dithered_bit(PureDP(8.0)).flips)
+
+
+def turned_bounds(task: Any) -> None:
+    task["bounds"]["upper"] = -1
+
+
+LIES = {"fewer flips": fewer_flips, "another promise": another_promise, "turned bounds": turned_bounds}
+
+
+@pytest.mark.parametrize("lie", [None, *LIES])
+def test_a_task_that_keeps_less_than_the_page_shows_is_refused_aloud(
+    server: Any, page: Any, traffic: Any, lie: str | None
+) -> None:
+    """A proxy changes the task document on its way; without a lie (the control) the same way works."""
+
+    def changed(route: Any) -> None:
+        task = route.fetch().json()
+        if lie is not None:
+            LIES[lie](task)
+        route.fulfill(json=task)
+
+    study = server.study()
+    page.route("**/tasks/*", changed)
+    page.goto(f"{server.url}/s/{study}")
+    page.fill("#local-value", "37")
+    if lie is None:
+        page.click("#local-send:enabled")
+        page.wait_for_selector("#local-status .done")
+        return
+    page.wait_for_selector("#local-status .problem")
+    assert "less noise than this page promises" in page.inner_text("#local-status")
+    assert page.is_disabled("#local-send")
+    assert "less noise" in page.inner_text("#local-why")
+    page.evaluate("document.getElementById('local-form').requestSubmit()")
+    assert traffic.uploads == []
 
 
 def test_the_check_of_looks_can_fail(server: Any, page: Any) -> None:

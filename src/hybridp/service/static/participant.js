@@ -1,5 +1,6 @@
 // The local choice: randomise on this page, send the report, and nothing else of the answer.
 import {
+  checkPromise,
   numberPayload,
   padded,
   recordPayload,
@@ -14,6 +15,7 @@ const study = document.getElementById("study");
 const form = document.getElementById("local-form");
 const button = document.getElementById("local-send");
 const status = document.getElementById("local-status");
+const why = document.getElementById("local-why");
 
 function show(kind, title, text, detail) {
   const box = document.createElement("div");
@@ -43,6 +45,33 @@ function chosenRandomiser(task) {
   const wanted = Number(document.getElementById("local-epsilon").value);
   const choice = task.choices.find((c) => c.epsilon === wanted);
   return { randomiser: choice.randomiser, epsilon: choice.epsilon };
+}
+
+// The promise that stands on this page, as the participant reads it.
+function shownPromise(task) {
+  const choice = document.getElementById("local-epsilon");
+  const place = task.kind === "personal-mean" ? choice.selectedOptions[0] : document.getElementById("local-promise");
+  const found = /ε = ([0-9.e+-]+)(?:, δ = ([0-9.e+-]+))?/.exec(place.textContent);
+  if (found === null) throw new RangeError("this page shows no promise");
+  return { epsilon: Number(found[1]), delta: Number(found[2] ?? 0) };
+}
+
+// Whether the randomiser can be drawn here and keeps what this page shows; the button says why it does not work.
+function ready(task) {
+  const { randomiser } = chosenRandomiser(task);
+  let problem = supported(randomiser) ? "" : "Reports of this kind cannot be made in a browser.";
+  if (problem === "") {
+    try {
+      checkPromise(randomiser, shownPromise(task), task);
+    } catch (error) {
+      problem = `This page will not randomise your answer: ${error.message}. Please tell the people who run the study.`;
+      show("problem", "Nothing was sent", problem);
+    }
+  }
+  button.disabled = problem !== "";
+  why.textContent = problem;
+  why.hidden = problem === "";
+  return problem === "";
 }
 
 // The answer, checked here as the form of the other choice is checked by the server; null when it cannot be used.
@@ -93,6 +122,7 @@ function serverTime() {
 async function send(task) {
   const { randomiser, epsilon } = chosenRandomiser(task);
   if (drawn === null) {
+    if (!ready(task)) return;
     const value = answer(task);
     if (value === null) return;
     const report = {
@@ -107,16 +137,17 @@ async function send(task) {
     for (const field of form.querySelectorAll("input, select")) field.disabled = true;
   }
   button.disabled = true;
+  const body = JSON.stringify({ reports: [drawn] });
   let told;
   try {
     const response = await fetch(`/tasks/${encodeURIComponent(task.id)}/reports`, {
       method: "POST",
       credentials: "omit",
       headers: { "content-type": "application/json" },
-      body: JSON.stringify({ reports: [drawn] }),
+      body,
     });
-    told = await response.json();
-    if (!response.ok) throw new Error(told.detail ?? "The study’s server refused the report.");
+    told = await response.json().catch(() => ({}));
+    if (!response.ok || !Array.isArray(told.failures)) throw new Error(told.detail ?? "The study’s server did not take it.");
   } catch (problem) {
     button.disabled = false;
     button.textContent = "Send the same report again";
@@ -125,11 +156,37 @@ async function send(task) {
   }
   if (told.failures.length > 0) {
     show("problem", "The report was not taken", told.failures[0].detail);
+    why.textContent = "The study has answered: this report is not sent again.";
+    why.hidden = false;
     return;
   }
   form.reset();
   if (other) for (const field of other.elements) field.disabled = true;
-  show("done", "Thank you. This is all that was sent:", "Your answer itself stayed on this page.", JSON.stringify(drawn.payload));
+  why.textContent = "Your report has arrived: one is enough.";
+  why.hidden = false;
+  show("done", "Thank you. This is the whole message that was sent:", "With it went what a browser tells every server: your address and the browser’s own name.", body);
+}
+
+// --- words that follow the chosen epsilon ---------------------------------------------------------------------------
+
+function follow(task) {
+  const { epsilon } = chosenRandomiser(task);
+  for (const offer of document.querySelectorAll(".offer")) offer.hidden = Number(offer.dataset.epsilon) !== epsilon;
+  const seen = [...document.querySelectorAll(".seen")].find((s) => Number(s.dataset.epsilon) === epsilon);
+  document.getElementById("notice").hidden = seen === undefined;
+  if (seen === undefined) return;
+  document.getElementById("notice-event").textContent = seen.dataset.event;
+  document.getElementById("notice-epsilon").textContent = seen.dataset.epsilon;
+  for (const end of ["one", "other"]) fill(end, Number(seen.dataset[end]));
+  document.getElementById("try-status").textContent = "";
+}
+
+function fill(end, on) {
+  const count = document.querySelector(`.dot-count[data-which="${end}"]`);
+  for (const [i, dot] of [...count.parentElement.querySelectorAll("circle")].entries())
+    dot.setAttribute("class", i < on ? "on" : "off");
+  count.textContent = `${on} of 100`;
+  count.parentElement.querySelector("svg").setAttribute("aria-label", `${on} of 100 dots are filled`);
 }
 
 // --- a hundred made-up reports --------------------------------------------------------------------------------------
@@ -181,18 +238,29 @@ async function start() {
   try {
     const where = `/tasks/${encodeURIComponent(study.dataset.task)}`;
     const response = await fetch(where, { credentials: "omit", cache: "no-store" });
+    if (!response.ok) throw new Error("no task");
     task = await response.json();
     const then = Date.parse(response.headers.get("date"));
     if (!Number.isNaN(then)) clock = { then, since: performance.now() };
   } catch {
     show("problem", "The study could not be read", "Please load this page again.");
+    why.textContent = "The button needs the study’s task, which could not be read.";
     return;
   }
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send(task).catch((problem) => show("problem", "Nothing was sent", problem.message));
   });
-  button.disabled = !supported(chosenRandomiser(task).randomiser);
+  if (task.kind === "personal-mean") {
+    const choice = document.getElementById("local-epsilon");
+    choice.addEventListener("change", () => {
+      status.replaceChildren();
+      follow(task);
+      ready(task);
+    });
+    follow(task);
+  }
+  ready(task);
   const trial = document.getElementById("try");
   if (trial && task.bounds) {
     trial.hidden = false;

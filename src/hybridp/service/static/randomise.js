@@ -10,6 +10,7 @@ export const LEVELS = 2 ** 32;
 
 const WORD = 1n << 64n;
 const HALF = 0xffffffffn;
+const STEPS = 2 ** 24; // lattice steps from the centre of one of several numbers to its bound
 const LOW48 = 0xffffffffffffn;
 
 /** Words of the platform's cryptographic generator, the only source that protects anybody. */
@@ -173,6 +174,107 @@ export function piecewiseUnit({ width, inside }, cell) {
   return cell * scale - ((p * centre + (1 - p) * rest) * scale + 1);
 }
 
+// --- the promise ----------------------------------------------------------------------------------------------------
+//
+// A server states integers and a promise. Before anything is drawn the page checks the one against the other, in whole
+// numbers: e^epsilon is bounded from above to some 80 digits, far below what a change of one unit makes.
+
+const BITS = 300n;
+const ONE = 1n << BITS;
+
+/** A double as the fraction [numerator, denominator] that it is. */
+function fraction(name, x) {
+  if (typeof x !== "number" || !Number.isFinite(x) || x < 0) throw new RangeError(`${name} must be a number from 0 on`);
+  let [value, denominator] = [x, 1n];
+  while (!Number.isInteger(value)) [value, denominator] = [value * 2, denominator * 2n];
+  return [BigInt(value), denominator];
+}
+
+const minus = ([a, b], [c, d]) => [a * d - c * b, b * d];
+const over = (a, b) => (a + b - 1n) / b; // rounded up
+
+/** e^(n/d) times 2^BITS, rounded up at every step: an upper bound. */
+function exponential([n, d]) {
+  const halvings = 16n;
+  const x = over(n << BITS, d << halvings);
+  let [sum, term] = [ONE + 1n, ONE]; // the 1 covers all terms after the last one
+  for (let i = 1n; i <= 60n; i++) {
+    term = over(term * x, i << BITS);
+    sum += term;
+  }
+  for (let i = 0n; i < halvings; i++) sum = over(sum * sum, ONE);
+  return sum;
+}
+
+function must(ok, what) {
+  if (!ok) throw new RangeError(`the study’s server asks for less noise than this page promises (${what})`);
+}
+
+function checkBit({ flips }, epsilon) {
+  const q = whole("flips", flips, 1n, WORD / 2n);
+  must((WORD - q) * ONE <= exponential(epsilon) * q, "flips");
+}
+
+function checkWindow({ width, inside }, epsilon) {
+  const w = whole("width", width, 1n, 1n << 32n);
+  const p = whole("inside", inside, 0n, WORD - 1n);
+  must(p * BigInt(LEVELS) * ONE <= exponential(epsilon) * (WORD - p) * w, "inside");
+}
+
+function checkResponse({ categories, keep }, epsilon, [n, d], size) {
+  const k = whole("categories", categories, 2n, 1n << 32n);
+  const p = whole("keep", keep, 0n, WORD);
+  must(k === BigInt(size), "categories");
+  must(p * (k - 1n) * d * ONE <= (exponential(epsilon) * (WORD - p) * d) + n * WORD * (k - 1n) * ONE, "keep");
+}
+
+// As hybridp.public.heavy: .85 of the promise for the first part of a record, the rest for the second.
+function checkStages({ query, start, width, url }, epsilon, delta, depth, size, stated) {
+  let first = 0;
+  for (const [i, begin] of start.entries()) {
+    must(begin === first && Number.isSafeInteger(width[i]) && width[i] >= 1, "start");
+    first += width[i];
+  }
+  must(start.length === width.length && first === size, "width");
+  if (start.length === 1) {
+    must(query === null, "query");
+    return;
+  }
+  const share = depth === 1 ? [epsilon, delta] : stated.map((x) => fraction("share", x * 0.85));
+  checkResponse(query, share[0], share[1], start.length);
+  const rest = [minus(epsilon, share[0]), minus(delta, share[1])];
+  for (const wide of new Set(width)) {
+    if (wide === 1) continue;
+    must(depth === 2 && url[String(wide)] !== undefined, "url");
+    checkResponse(url[String(wide)], rest[0], rest[1], wide);
+  }
+}
+
+/**
+ * Throws unless the integers of a randomiser keep the promise {epsilon, delta}, whatever the answer is. `task` is the
+ * task document, which says what the answer is about.
+ */
+export function checkPromise(randomiser, promise, task) {
+  const [epsilon, delta] = [fraction("epsilon", promise.epsilon), fraction("delta", promise.delta)];
+  must(promise.epsilon <= 30 && promise.delta < 1, "promise");
+  for (const { lower, upper } of task.coordinates ?? (task.bounds ? [task.bounds] : []))
+    must(Number.isFinite(lower) && Number.isFinite(upper) && lower < upper, "bounds");
+  if (randomiser.name === "dithered") return checkBit(randomiser, epsilon);
+  if (randomiser.name === "piecewise") return checkWindow(randomiser, epsilon);
+  if (randomiser.name === "k-rr") return checkResponse(randomiser, epsilon, delta, task.slots.length);
+  if (randomiser.name === "two-stage") {
+    const stated = [promise.epsilon, promise.delta];
+    return checkStages(randomiser, epsilon, delta, task.record.length, task.slots.length, stated);
+  }
+  if (randomiser.name !== "coordinates") throw new RangeError("this page cannot draw from this randomiser");
+  const { dimensions, reported, reach, each } = randomiser;
+  must(dimensions === task.coordinates.length, "dimensions");
+  const k = whole("reported", reported, 1n, BigInt(dimensions));
+  must(Number.isSafeInteger(reach) && reach >= STEPS, "reach");
+  const part = [epsilon[0], epsilon[1] * k];
+  return each.name === "dithered" ? checkBit(each, part) : checkWindow(each, part);
+}
+
 const RANDOMISERS = ["dithered", "piecewise", "k-rr", "two-stage"];
 
 /** Whether this module can draw from the randomiser that a task document describes. */
@@ -200,8 +302,6 @@ export function recordPayload(randomiser, slots, record, next) {
 }
 
 // --- several numbers ------------------------------------------------------------------------------------------------
-
-const STEPS = 2 ** 24; // lattice steps from the centre of a coordinate to its bound
 
 /** k of d places, uniformly: the first k cards of a shuffled pack (Fisher-Yates). */
 export function subset(d, k, next) {
