@@ -321,7 +321,9 @@ def test_an_invitation_is_needed_and_works_once(web: TestClient) -> None:
     (token,) = studies.invite(service_of(web), study, 1)
     page = web.get(f"/s/{study}").text
     assert "by invitation" in page
-    assert web.post(f"/s/{study}", data={"report_id": hidden(page, "report_id"), "value": "5"}).status_code == 401
+    assert "<form" not in page  # nobody types an answer that would not be taken
+    lost = {"report_id": studies.new_report_id(), "value": "5"}
+    assert web.post(f"/s/{study}", data=lost).status_code == 401
     page = web.get(f"/s/{study}?t={token}").text
     form = {"report_id": hidden(page, "report_id"), "value": "5", "t": token}
     assert web.post(f"/s/{study}", data=form).status_code == 303
