@@ -28,6 +28,7 @@ __all__ = [
     "HybridpError",
     "InvalidInput",
     "LedgerProblem",
+    "PromiseWarning",
     "UnusablePublicRows",
     "UnusableRows",
     "did_you_mean",
@@ -68,6 +69,10 @@ class BudgetExceeded(HybridpError):
 
 class LedgerProblem(HybridpError):
     """The ledger file is missing, foreign or damaged."""
+
+
+class PromiseWarning(UserWarning):
+    """A promise was kept that protects hardly anybody."""
 
 
 def must(ok: bool, name: str, rule: str, value: object) -> None:

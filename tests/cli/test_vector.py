@@ -109,7 +109,7 @@ def test_a_ledger_is_made_charged_and_kept_to(people: Path) -> None:
             for gap in ("nan", "-1", "9")
         ),
         (f"people.csv {SHAPE} --epsilon 1 --plot p.doc", "`--plot` must end in"),
-        (f"people.csv {SHAPE} --epsilon 1", "Column `trust` labels records `local`"),
+        (f"people.csv {SHAPE} --epsilon 1", "Column `trust` labels rows `local`"),
         ("people.csv --columns a z --lower 0 --upper 1 --trust trust --epsilon 1", "`columns` must be a column of"),
         (
             "people.csv --columns a a --lower 0 --upper 1 --trust trust --epsilon 1",

@@ -221,7 +221,7 @@ def test_scikit_learns_estimator(told: Messages) -> None:
 
     x, tape = points(700), Recording(4)
     with tape.as_the_systems():
-        HybridKMeans(3, epsilon=EPSILON, delta=DELTA).fit(x)
+        HybridKMeans(3, epsilon=EPSILON, delta=DELTA, bounds=(0.0, 1.0)).fit(x)
     check(told, tape, x, APPROX)
 
 

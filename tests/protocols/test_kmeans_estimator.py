@@ -33,7 +33,7 @@ def _blobs(n: int) -> np.ndarray:
 def test_a_hybrid_fit() -> None:
     points = _blobs(20_000)
     trust = np.where(np.arange(20_000) < 1000, "trusted", "local")
-    model = HybridKMeans(3, epsilon=4.0, random_state=1).fit(points, trust=trust)
+    model = HybridKMeans(3, bounds=(0.0, 1.0), epsilon=4.0, random_state=1).fit(points, trust=trust)
     assert model.cluster_centers_.shape == (3, 2)
     assert model.n_features_in_ == 2
     assert model.predict(model.cluster_centers_).tolist() == [0, 1, 2]
@@ -41,19 +41,19 @@ def test_a_hybrid_fit() -> None:
     assert model.release_.local_people == 19_000
     assert model.receipt_.simulated
     assert np.abs(np.sort(model.cluster_centers_[:, 0]) - [0.2, 0.4, 0.8]).max() < 0.03
-    same = HybridKMeans(3, epsilon=4.0, random_state=1).fit(points, trust=trust == "trusted")
+    same = HybridKMeans(3, bounds=(0.0, 1.0), epsilon=4.0, random_state=1).fit(points, trust=trust == "trusted")
     assert np.array_equal(same.cluster_centers_, model.cluster_centers_)
 
 
 def test_everyone_trusted_with_system_randomness_is_no_simulation() -> None:
-    model = HybridKMeans(2, epsilon=4.0).fit(_blobs(3000))
+    model = HybridKMeans(2, bounds=(0.0, 1.0), epsilon=4.0).fit(_blobs(3000))
     assert not model.receipt_.simulated
-    again = HybridKMeans(2, epsilon=4.0).fit(_blobs(3000))
+    again = HybridKMeans(2, bounds=(0.0, 1.0), epsilon=4.0).fit(_blobs(3000))
     assert not np.array_equal(model.cluster_centers_, again.cluster_centers_)
 
 
 def test_nothing_of_single_people_is_kept() -> None:
-    model = HybridKMeans(2, epsilon=4.0).fit(_blobs(500))
+    model = HybridKMeans(2, bounds=(0.0, 1.0), epsilon=4.0).fit(_blobs(500))
     assert not hasattr(model, "labels_")
     assert not hasattr(model, "inertia_")
     for name, value in vars(model).items():
@@ -78,17 +78,23 @@ def test_nothing_of_single_people_is_kept() -> None:
 )
 def test_bad_input_is_refused(given: dict[str, Any], trust: Any, name: str) -> None:
     with pytest.raises(InvalidInput, match=f"`{name}`"):
-        HybridKMeans(**{"n_clusters": 2, **given}).fit(_blobs(100), trust=trust)
+        HybridKMeans(**{"n_clusters": 2, "bounds": (0.0, 1.0), **given}).fit(_blobs(100), trust=trust)
 
 
 def test_frames_go_in_and_come_out() -> None:
     frame = pd.DataFrame(_blobs(500), columns=["east", "north"])
     trust = pd.Series([True, False] * 250, dtype=object)
-    model = clone(HybridKMeans(2, epsilon=4.0)).set_output(transform="pandas").fit(frame, trust=trust)
+    model = (
+        clone(HybridKMeans(2, bounds=(0.0, 1.0), epsilon=4.0)).set_output(transform="pandas").fit(frame, trust=trust)
+    )
     assert model.release_.trusted_people == 250
     assert model.feature_names_in_.tolist() == ["east", "north"]
     assert model.transform(frame).columns.tolist() == model.get_feature_names_out().tolist()
     assert model.get_feature_names_out().tolist() == ["hybridkmeans0", "hybridkmeans1"]
-    steps = make_pipeline(FunctionTransformer(), HybridKMeans(2, epsilon=4.0))
+    steps = make_pipeline(FunctionTransformer(), HybridKMeans(2, bounds=(0.0, 1.0), epsilon=4.0))
     assert steps.fit(frame, hybridkmeans__trust=trust).predict(frame).shape == (500,)
-    assert HybridKMeans(np.int64(2), random_state=np.random.default_rng(1)).fit(frame).receipt_.simulated
+    assert (
+        HybridKMeans(np.int64(2), bounds=(0.0, 1.0), random_state=np.random.default_rng(1))
+        .fit(frame)
+        .receipt_.simulated
+    )

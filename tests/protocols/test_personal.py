@@ -140,7 +140,7 @@ def test_only_trusted_people_need_no_column_of_reports(tmp_path: Path) -> None:
     found = release(path)
     assert (found.weight, found.local.people) == (1.0, 0)
     path.write_text("pay,trust,eps\n40,trusted,3\n,local,3\n")
-    with pytest.raises(UnusableRows, match="reports must be given"):
+    with pytest.raises(UnusableRows, match="no column holds their reports"):
         release(path)
 
 

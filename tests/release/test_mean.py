@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
@@ -92,13 +94,85 @@ def test_more_coverage_is_wider(level: float) -> None:
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
-def test_disagreement_is_told_at_one_percent() -> None:
+def test_disagreement_is_told_at_the_intervals_level() -> None:
+    """A p-value of .027 beside a 95 % interval is a disagreement; beside a 99 % interval it is none."""
     assert published(0.02, 0.0).groups_disagree is False
     loud = published(0.9, -0.4)
     assert loud.groups_disagree is True
-    assert loud.p_value is not None
-    assert loud.p_value < 0.01
     assert published(0.9, None).groups_disagree is None
+    for level in (0.8, 0.95, 0.99):
+        study = MeanStudy(STUDY.bounds, STUDY.guarantee, level=level)
+        for mean in (0.0, 0.05, 0.1, 0.15, 0.2):
+            found = published(mean, 0.0, study)
+            assert found.p_value is not None
+            assert found.groups_disagree is (found.p_value < 1 - level)
+            assert found.to_dict()["disagreement"]["test_level"] == pytest.approx(1 - level)
+    levels = {
+        published(0.1, 0.0, MeanStudy(STUDY.bounds, STUDY.guarantee, level=x)).groups_disagree for x in (0.5, 0.999)
+    }
+    assert levels == {True, False}
+
+
+def test_what_was_estimated_is_said_with_the_bounds(drawing: None) -> None:
+    """Bounds that are wrong by a hundred move the mean, and no interval shows it: the words do."""
+    found = published()
+    words = "mean of values clipped to [100, 300]"
+    assert found.to_dict()["what"] == words
+    assert found.to_dict()["clipped_to"] == [100, 300]
+    assert words in str(found)
+    assert words in found.plot().get_xlabel()
+
+
+# --- a group's own interval -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("people", "epsilon", "sd"), [(400, 0.2, 0.1), (400, 1.0, 0.4), (50, 4.0, 0.5), (5000, 0.05, 0.3)]
+)
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_trusted_alone_covers_what_it_says(people: int, epsilon: float, sd: float, level: float) -> None:
+    """With a stated spread the law is known: normal for the sample, Laplace for the noise, both drawn here afresh."""
+    study = MeanStudy(Bounds(-1, 1), PureDP(epsilon), Rule("kvh", sd=sd), level=level)
+    device = randomiser("dithered", study.guarantee)
+    trusted = TrustedSummary(people, round(LEVELS * people / 2), sum_noise(study.guarantee))
+    local = LocalSummary(3600, 0.0, 3600.0 * device.worst_variance, device)
+    found = publish_mean(study, trusted, local, trusted_people=people, rng=secure()).trusted
+    assert found.half_width is not None
+    assert found.standard_error is not None
+    draw = np.random.default_rng(people)
+    # Replacing one person moves the mean by 2/k: the noise of a sum with epsilon has that over epsilon as its scale.
+    error = draw.normal(0, sd / math.sqrt(people), 400_000) + draw.laplace(0, 2 / people / epsilon, 400_000)
+    covered = float(np.mean(np.abs(error) <= found.half_width))
+    assert covered == pytest.approx(level, abs=4.5 * math.sqrt(level * (1 - level) / 400_000))
+    assert found.standard_error == pytest.approx(float(np.std(error)), rel=0.02)
+
+
+def test_the_normal_reach_would_not_cover() -> None:
+    """The control: 1.96 standard errors of a Laplace error hold 93.75 %, and were shown as 95 %."""
+    draw = np.random.default_rng(1)
+    error = draw.laplace(0, 1, 400_000)
+    assert float(np.mean(np.abs(error) <= 1.96 * math.sqrt(2))) < 0.94
+
+
+def test_trusted_alone_covers_with_a_learned_spread() -> None:
+    """The interval of 800 studies whose spread is learned from the reports: 95 % of them, or a few more."""
+    study = MeanStudy(Bounds(-1, 1), PureDP(1.0), Rule("adaptive"))
+    device = randomiser("dithered", study.guarantee)
+    noise = sum_noise(study.guarantee)
+    draw = np.random.default_rng(5)
+    covered = 0
+    for _ in range(800):
+        raw = draw.normal(0.1, 0.35, 300).clip(-1, 1)
+        total = round(float(((raw + 1) / 2 * LEVELS).sum()) + draw.laplace(0, noise.scale))
+        second = 0.35**2 + device.worst_variance
+        reports = draw.normal(0.1, math.sqrt(second), 1500)  # of the reports only their first two moments matter
+        local = LocalSummary(1500, float(reports.sum()), float((reports**2).sum()), device)
+        found = publish_mean(study, TrustedSummary(300, total, noise), local, trusted_people=300, rng=seeded(1)).trusted
+        assert found.mean is not None
+        assert found.half_width is not None
+        covered += abs(found.mean - 0.1) <= found.half_width
+    assert covered / 800 > 0.95 - 3 * math.sqrt(0.95 * 0.05 / 800)
+    assert covered / 800 < 0.99
 
 
 def test_a_frame_of_the_three_estimates() -> None:

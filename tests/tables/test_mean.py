@@ -175,7 +175,7 @@ def test_missing_does_not_stand_for_text(tmp_path: Path) -> None:
 
 
 def test_local_people_need_a_report_column(tmp_path: Path) -> None:
-    with pytest.raises(UnusableRows, match="the column of their reports must be given"):
+    with pytest.raises(UnusableRows, match="no column holds their reports"):
         totals(save(tmp_path, GOOD), report=None)
 
 

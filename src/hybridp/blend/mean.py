@@ -71,7 +71,7 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """The estimate and the law of its error."""
+    """The estimate and the law of its error, and those of the groups' own means."""
 
     estimate: float
     weight: float
@@ -79,6 +79,8 @@ class Blend:
     error: NormalLaplace
     slack: float
     disagreement: Disagreement | None
+    trusted_error: NormalLaplace | None = None
+    local_error: NormalLaplace | None = None
 
     def half_width(self, level: float) -> float:
         """Half the width of the interval with this coverage; `slack` covers the bias that unequal means leave."""
@@ -123,6 +125,8 @@ def blend(
         error=_error(trusted, local, weight, spread.upper),
         slack=slack,
         disagreement=_disagreement(trusted, local, spread.upper),
+        trusted_error=None if trusted is None else _error(trusted, None, 1.0, spread.upper),
+        local_error=None if local is None else _error(None, local, 0.0, spread.upper),
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hybridp import __version__
-from hybridp.errors import HybridpError, did_you_mean
+from hybridp.errors import HybridpError, PromiseWarning, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -202,6 +205,23 @@ def _fail(sentence: str, code: int, *, as_json: bool) -> int:
     return code
 
 
+@contextmanager
+def _warnings_as_remarks() -> Iterator[None]:
+    """What the library warns of becomes a line on stderr; other warnings stay as they are."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, PromiseWarning):
+            click.echo(f"hybridp: warning: {message}", err=True)
+        else:
+            usual(message, category, *rest, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PromiseWarning)
+        warnings.showwarning = show
+        yield
+
+
 def main(args: list[str] | None = None) -> None:
     """Run the command line.
 
@@ -210,7 +230,8 @@ def main(args: list[str] | None = None) -> None:
     given = list(sys.argv[1:] if args is None else args)
     as_json = _wants_json(given)
     try:
-        code = cli.main(args=given, prog_name="hybridp", standalone_mode=False)
+        with _warnings_as_remarks():
+            code = cli.main(args=given, prog_name="hybridp", standalone_mode=False)
         code = code if isinstance(code, int) else 0
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -27,10 +27,12 @@ __all__ = [
     "answered",
     "bounds",
     "bounds_options",
+    "check_delta",
     "check_plot",
     "count",
     "emit",
     "guarantee",
+    "insist_option",
     "json_option",
     "needed",
     "table_option",
@@ -204,6 +206,20 @@ promise_options = _stack(
 )
 
 
+def _remember_insist(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta["hybridp.insist"] = value
+
+
+insist_option = click.option(
+    "--insist",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_remember_insist,
+    help="Go on with a promise that protects hardly anybody (a delta of 0.1 or more).",
+)
+
+
 def needed(name: str, value: Any, instead: str) -> Any:
     """An option that another one can stand in for."""
     if value is None:
@@ -217,7 +233,19 @@ def guarantee(epsilon: float, delta: float = 0.0) -> PureDP | ApproxDP:
 
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidInput(f"`epsilon` must be positive and finite. Got {epsilon}.")
+    check_delta(delta)
     return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+
+
+def check_delta(delta: float) -> None:
+    """Refuse what is no promise, where the command releases something and nobody insists."""
+    context = click.get_current_context(silent=True)
+    insisted = True if context is None else context.meta.get("hybridp.insist", True)
+    if 0.1 <= delta < 1 and not insisted:
+        raise InvalidInput(
+            f"`delta` must be below 0.1, and should be well below one in the number of people: with this probability "
+            f"anything at all may come out. Got {delta:g}; add --insist to go on with it."
+        )
 
 
 def bounds(lower: float, upper: float) -> Bounds:

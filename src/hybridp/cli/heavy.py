@@ -9,9 +9,11 @@ import click
 
 from hybridp.cli.common import (
     answered,
+    check_delta,
     check_plot,
     count,
     emit,
+    insist_option,
     json_option,
     note,
     number,
@@ -39,6 +41,7 @@ LOCAL = ["best", "two-stage", "grr", "oue", "subset", "hashing"]
 def _promise(epsilon: float, delta: float) -> Any:
     from hybridp.public.budgets import ApproxDP
 
+    check_delta(delta)
     return ApproxDP(epsilon, delta)
 
 
@@ -180,6 +183,7 @@ def _draw_plan(ax: Any, found: Any) -> None:
 @table_option
 @out_option
 @plot_option
+@insist_option
 @json_option
 def release(
     file: Path | None,

@@ -12,6 +12,7 @@ from hybridp.cli.common import (
     count,
     emit,
     guarantee,
+    insist_option,
     json_option,
     note,
     number,
@@ -157,6 +158,7 @@ def plan(
 @table_option
 @out_option
 @plot_option
+@insist_option
 @json_option
 def release(
     file: Path,
@@ -232,7 +234,7 @@ def _print(found: Any) -> None:
     asked = f"{found.iterations} question{'s' if found.iterations > 1 else ''}"
     table(
         f"{len(rows)} centres ({found.method}, {asked}) of {found.trusted_people:,} trusted and "
-        f"{found.local_people:,} local people",
+        f"{found.local_people:,} local people; points are clipped to the bounds",
         ["cluster", *found.columns, "people", "noise"],
         rows,
     )

@@ -13,6 +13,7 @@ from hybridp.cli.common import (
     check_plot,
     collected_options,
     guarantee,
+    insist_option,
     json_option,
     local_option,
     missing_option,
@@ -83,6 +84,7 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 @table_option
 @out_option
 @plot_option
+@insist_option
 @json_option
 def mean(
     file: Path,
@@ -253,10 +255,10 @@ def _print(found: Any) -> None:
          f"{number(found.low)} to {number(found.high)}"),
     ]  # fmt: skip
     for name, g in (("trusted alone", found.trusted), ("local alone", found.local)):
-        shown = "" if g.standard_error is None else f"± {number(1.96 * g.standard_error)}"
+        shown = "" if g.half_width is None else f"± {number(g.half_width)}"
         rows.append((name, f"{g.people:,}", number(g.mean), shown))
     table(
-        f"Mean, {found.level:.0%} interval, weight of the trusted {found.weight:.4g}",
+        f"{found.what.capitalize()}; {100 * found.level:.6g}% intervals; weight of the trusted {found.weight:.4g}",
         ["estimate", "people", "mean", "interval"],
         rows,
     )
@@ -266,7 +268,8 @@ def _print(found: Any) -> None:
             if found.groups_disagree
             else "No sign that the groups disagree"
         )
-        click.echo(f"{verdict} (difference {number(found.difference)}, p = {found.p_value:.3g}).")
+        level = f"at the {100 * found.test_level:.6g}% level"
+        click.echo(f"{verdict}, {level} (difference {number(found.difference)}, p = {found.p_value:.3g}).")
     if found.by_epsilon:
         _print_by_epsilon(found.by_epsilon)
     receipt(found)
@@ -276,7 +279,11 @@ def _print_by_epsilon(groups: Any) -> None:
     shown = groups if len(groups) <= 12 else (*groups[:6], *groups[-6:])
     table(
         "Trusted people by the epsilon they asked for" + ("" if len(groups) <= 12 else f" (12 of {len(groups):,})"),
-        ["asked", "people", "weight of each", "spent"],
-        [(f"{g.epsilon:g}", f"{g.people:,}", number(g.weight), f"{g.effective_epsilon:.6g}") for g in shown],
-        caption="spent < asked: more privacy than they asked for, for free.",
+        ["asked", "people", "may spend", "spent", "weight of each"],
+        [
+            (f"{g.asked:g}", f"{g.people:,}", f"{g.epsilon:g}", f"{g.effective_epsilon:.6g}", number(g.weight))
+            for g in shown
+        ],
+        caption="may spend: what this release may use of what they asked for (--share); spent below it: more privacy, "
+        "for free.",
     )

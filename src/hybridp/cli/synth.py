@@ -16,6 +16,7 @@ from hybridp.cli.common import (
     check_plot,
     count,
     emit,
+    insist_option,
     json_option,
     note,
     number,
@@ -31,7 +32,7 @@ from hybridp.cli.common import (
     table_option,
 )
 from hybridp.cli.releasing import open_ledger
-from hybridp.errors import HybridpError, InvalidInput
+from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
 
@@ -95,9 +96,7 @@ def _torch() -> None:
 )  # fmt: skip
 @click.option("--rounds", type=count, help="rap: how often the worst queries are looked for (T).  [default: 16]")
 @click.option("--per-round", type=count, help="rap: how many queries are answered each time (K).  [default: 2]")
-@click.option(
-    "--select-share", type=share_type, help="rap: of each round's budget, to find queries.  [default: 0.75]"
-)
+@click.option("--select-share", type=share_type, help="rap: of each round's budget, to find queries.  [default: 0.75]")
 @click.option("--rows", type=count, default=1000, show_default=True, help="Rows of the relaxed data set (n').")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
@@ -106,6 +105,7 @@ def _torch() -> None:
     "--out", type=click.Path(file_okay=False, path_type=Path), required=True,
     help="The model's folder; one with an interrupted fit of the same settings is gone on with.",
 )  # fmt: skip
+@insist_option
 @seed_option
 @table_option
 @json_option
@@ -255,6 +255,7 @@ def _warned() -> Iterator[list[str]]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", NoSignalWarning)
+        warnings.simplefilter("always", PromiseWarning)
         warnings.showwarning = show
         yield told
 

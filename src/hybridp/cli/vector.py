@@ -12,6 +12,7 @@ from hybridp.cli.common import (
     collected_options,
     emit,
     guarantee,
+    insist_option,
     json_option,
     noise_option,
     note,
@@ -146,6 +147,7 @@ def _rules(
 @table_option
 @out_option
 @plot_option
+@insist_option
 @json_option
 def release(
     file: Path,
@@ -239,12 +241,13 @@ def _print(found: Any) -> None:
             (name, number(x), f"{number(low)} to {number(high)}", f"{w:.4g}", "" if p is None else f"{p:.3g}")
             for name, x, low, high, w, p in shown[:_SHOWN]
         ],
-        caption="p: do the groups disagree, adjusted for the number of columns."
+        caption="Means of values clipped to the bounds. p: do the groups disagree, adjusted for the number of columns."
         + ("" if len(shown) <= _SHOWN else f" {len(shown) - _SHOWN} more columns in --json."),
     )
     if found.disagreeing:
         few = ", ".join(found.disagreeing[:5]) + (" and others" if len(found.disagreeing) > 5 else "")
-        click.echo(f"The groups DISAGREE in {few}: read a mean over both with care.")
+        level = f"{100 * found.test_level:.6g}%"
+        click.echo(f"The groups DISAGREE in {few} (at the {level} level): read a mean over both with care.")
     receipt(found)
 
 

@@ -130,7 +130,8 @@ def release_heavy_hitters(
         shown = publish_heavy(
             study, found, invite, estimates, told, local_people, tuple(entries), rng.simulated, simulate_local
         )
-        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=columns)
+        everybody = shown.trusted_people + shown.local_people
+        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=columns, people=everybody)
 
 
 def write_invitation(
@@ -329,7 +330,8 @@ def combine_reports(
         _, estimates = blender.trim(found, study)
         both = (*about.entries, *entries)
         shown = publish_heavy(study, found, invite, estimates, told, told.people, both, about.simulated, drawn, level)
-        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns={"record": about.columns})
+        everybody, read = shown.trusted_people + shown.local_people, {"record": about.columns}
+        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read, people=everybody)
 
 
 def _told(path: str | PathLike[str], table: str | None, text: str, slots: int) -> tuple[SlotReports, bool]:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_publish import release_points
+from hybridp.protocols.mean import warned
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.randomness import Randomness, secure, seeded
@@ -33,7 +34,8 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     """Centres of people who trust the curator and of people who do not.
 
     `bounds` is (lower, upper), each a number or one number a column, chosen without looking at the data; points outside
-    are clipped. In `fit`, `trust` says `trusted` or `local` (or True or False) for every row; without it everybody is
+    are clipped. There is no default: bounds that nobody chose would move every centre in silence. In `fit`, `trust`
+    says `trusted` or `local` (or True or False) for every row; without it everybody is
     trusted. Local rows are randomised here, by the code that runs on a device: that makes the fit a trial, and
     `receipt_` says so. `random_state` other than None makes it a simulation too.
 
@@ -49,7 +51,7 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         *,
         epsilon: float = 1.0,
         delta: float = 0.0,
-        bounds: tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+        bounds: tuple[ArrayLike, ArrayLike] | None = None,
         iterations: int | None = None,
         method: str = "improved",
         random_state: Any = None,
@@ -76,6 +78,7 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             None if self.iterations is None else _whole("iterations", self.iterations),
             self.method,  # type: ignore[arg-type]
         )
+        warned([promise], len(points))
         found = release_points(study, points[trusted], points[~trusted], rng=_randomness(self.random_state))
         self.cluster_centers_ = np.array([c.centre for c in found.clusters])
         self.cluster_sizes_ = np.array([c.size for c in found.clusters])
@@ -103,7 +106,12 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return np.asarray(pairwise_distances(points, self.cluster_centers_), dtype=np.float64)
 
 
-def _box(bounds: tuple[ArrayLike, ArrayLike], dims: int) -> Box:
+def _box(bounds: tuple[ArrayLike, ArrayLike] | None, dims: int) -> Box:
+    if bounds is None:
+        raise InvalidInput(
+            "`bounds` must be given: (lower, upper), public and chosen without looking at the data; points outside are "
+            "clipped. Got none."
+        )
     try:
         lower, upper = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dims,)).tolist() for b in bounds)
     except (ValueError, TypeError):

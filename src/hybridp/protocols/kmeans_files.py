@@ -146,7 +146,7 @@ def release_kmeans(
             simulated_local=simulated or (simulate_local and people[1] > 0 and uses_local),
             rng=rng,
         )
-        return kept(centres, ledger, entries, purpose=purpose, study=study, columns=columns)
+        return kept(centres, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(people))
 
 
 # --- the invitation ---------------------------------------------------------------------------------------------------

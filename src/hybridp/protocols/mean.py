@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,13 +21,14 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from hybridp import curator
-from hybridp.blend.mean import Blend, Rule, blend
+from hybridp.blend.mean import Rule, blend
 from hybridp.blend.sealed import SealedBlend, seal
 from hybridp.curator import mean as curating
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, doubts
+from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
@@ -37,7 +39,7 @@ from hybridp.release.receipt import CURATOR, VIEWER, Asked, Promise, Receipt, pl
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally
 
-__all__ = ["MeanStudy", "kept", "noise_level", "publish_mean", "release_mean", "spending"]
+__all__ = ["MeanStudy", "kept", "noise_level", "publish_mean", "release_mean", "spending", "warned"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -121,11 +123,27 @@ class _Release(Protocol):
 R = TypeVar("R", bound=_Release)
 
 
-def kept(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
+def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
+    """What must be said of these promises, as warnings (`PromiseWarning`) and as lines for the receipt."""
+    said = tuple(dict.fromkeys(doubt for promise in promises for doubt in doubts(promise, people)))
+    for doubt in said:
+        warnings.warn(doubt, PromiseWarning, stacklevel=3)
+    return tuple(f"WARNING: {doubt}" for doubt in said)
+
+
+def kept(
+    found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any, people: int
+) -> R:
     """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
 
-    Called inside `spending`. What is kept is the document that is published, and nothing else.
+    Called inside `spending`. What is kept is the document that is published, and nothing else. Promises that protect
+    hardly anybody among so many people are told as warnings, and on the receipt.
     """
+    budgets = (promise.budget for promise in found.receipt.promises)
+    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), people)
+    if notes:
+        told: R = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))  # type: ignore[type-var]
+        found = told
     at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
 
     def numbered(number: int | None) -> R:
@@ -188,7 +206,8 @@ def release_mean(
             simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
             rng=rng,
         )
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
+        people = found.trusted.people + found.local.people
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
 
 
 def publish_mean(
@@ -223,13 +242,14 @@ def publish_mean(
         high=bounds.project(estimate + reach),
         level=study.level,
         weight=found.weight,
-        trusted=_trusted_estimate(bounds, trusted, trusted_people, found, shown),
-        local=_local_estimate(bounds, local, local_people, shown),
+        trusted=_alone(study, trusted, trusted_people, found.trusted_error if shown else None),
+        local=_alone(study, local, local_people, found.local_error if shown else None),
         difference=None if gap is None else gap.difference * bounds.half,
         p_value=None if gap is None else gap.p_value,
         sd_estimate=bounds.half * math.sqrt(found.variance) if learned else None,
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         randomiser=study.invite.randomiser.name,
+        clipped_to=(bounds.lower, bounds.upper),
         receipt=Receipt(
             promises=promises,
             randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
@@ -242,21 +262,15 @@ def publish_mean(
     )
 
 
-def _trusted_estimate(
-    bounds: Bounds, trusted: TrustedSummary | None, people: int, found: Blend, shown: bool
+def _alone(
+    study: MeanStudy, group: TrustedSummary | LocalSummary | None, people: int, error: NormalLaplace | None
 ) -> GroupEstimate:
-    if trusted is None or not shown:
-        return GroupEstimate(people, None, None)
-    error = math.sqrt(found.variance / trusted.people + trusted.noise_variance)
-    return GroupEstimate(people, bounds.from_unit(trusted.mean), bounds.half * error)
-
-
-def _local_estimate(bounds: Bounds, local: LocalSummary | None, people: int, shown: bool) -> GroupEstimate:
-    if local is None or local.people == 0 or not shown:
-        return GroupEstimate(people, None, None)
-    few = local.randomiser.worst_variance if local.people < 30 else 0.0  # too few to trust their own spread
-    error = math.sqrt(max(local.variance, few) / local.people)
-    return GroupEstimate(people, bounds.from_unit(local.mean), bounds.half * error)
+    """One group's own mean, with the interval that the law of its error gives at the study's level."""
+    if group is None or error is None:
+        return GroupEstimate(people)
+    half = study.bounds.half
+    reach = half * error.quantile((1 + study.level) / 2)
+    return GroupEstimate(people, study.bounds.from_unit(group.mean), half * math.sqrt(error.variance), reach)
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------

@@ -145,7 +145,8 @@ def release_personal_mean(
             study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng
         )
         read = {**plain(columns), "epsilon": epsilon_column}
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=read)
+        everybody = found.trusted.people + found.local.people
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=read, people=everybody)
 
 
 def simulate_reports(
@@ -225,8 +226,8 @@ def publish_personal_mean(
         high=bounds.project(estimate + reach),
         level=study.level,
         weight=found.weight,
-        trusted=_alone(bounds, int(people.sum()), alone_t),
-        local=_alone(bounds, local_people, alone_l),
+        trusted=_alone(study, int(people.sum()), alone_t),
+        local=_alone(study, local_people, alone_l),
         difference=None if gap is None else gap.difference * bounds.half,
         p_value=None if gap is None else gap.p_value,
         sd_estimate=bounds.half * math.sqrt(spread.used) if spread.learned else None,
@@ -240,7 +241,8 @@ def publish_personal_mean(
             assumes=_ASSUMES + simulation_notes(seeded=rng.simulated, reports=simulated),
             ledger_entries=entries,
         ),
-        by_epsilon=_by_epsilon(trusted, epsilons, people),
+        by_epsilon=_by_epsilon(trusted, epsilons, people, study.share),
+        clipped_to=(bounds.lower, bounds.upper),
     )
 
 
@@ -248,17 +250,22 @@ def _nobody() -> ReportsByEpsilon:
     return ReportsByEpsilon(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
 
 
-def _alone(bounds: Bounds, people: int, found: Blend | None) -> GroupEstimate:
+def _alone(study: PersonalStudy, people: int, found: Blend | None) -> GroupEstimate:
     if found is None:
-        return GroupEstimate(people, None, None)
-    return GroupEstimate(people, bounds.from_unit(found.estimate), bounds.half * math.sqrt(found.error.variance))
+        return GroupEstimate(people)
+    bounds = study.bounds
+    error, reach = bounds.half * math.sqrt(found.error.variance), bounds.half * found.half_width(study.level)
+    return GroupEstimate(people, bounds.from_unit(found.estimate), error, reach)
 
 
-def _by_epsilon(trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64]) -> tuple[EpsilonGroup, ...]:
+def _by_epsilon(
+    trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64], share: float
+) -> tuple[EpsilonGroup, ...]:
     if trusted is None:
         return ()
     return tuple(
-        EpsilonGroup(float(e), int(n), float(w), float(s))
+        # What they asked for, without the last digits that dividing by the share may leave.
+        EpsilonGroup(float(f"{e / share:.12g}"), float(e), int(n), float(w), float(s))
         for e, n, w, s in zip(epsilons, people, trusted.weights, trusted.spent, strict=True)
     )
 

@@ -22,7 +22,7 @@ from hybridp.curator import synth as curating
 from hybridp.curator.synth import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import spending
+from hybridp.protocols.mean import spending, warned
 from hybridp.protocols.synth_files import Folder
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Workload
@@ -174,6 +174,7 @@ def fit_synth(
     must(codes.people >= 2, "people", "must be at least 2", codes.people)
     plan = study.plan
     notes = _no_signal(study, plan, codes.people)
+    warned([study.guarantee], codes.people)
     for note in notes:
         warnings.warn(note, NoSignalWarning, stacklevel=2)
     with Folder.open(folder, study.to_dict(), people=codes.people, simulated=rng.simulated) as place:

@@ -166,7 +166,8 @@ def release_vector_mean(
             simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
             rng=rng,
         )
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
+        everybody = found.trusted.people + found.local.people
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=everybody)
 
 
 def _joined(before: VectorReportSums, part: VectorReportSums) -> VectorReportSums:

@@ -33,6 +33,7 @@ __all__ = [
     "as_approx",
     "as_replacement",
     "as_zcdp",
+    "doubts",
     "parallel",
     "sequential",
     "zcdp_for",
@@ -239,3 +240,25 @@ def zcdp_for(epsilon: float, delta: float) -> ZCDP:
         else:
             high = middle
     return ZCDP(low)
+
+
+def doubts(budget: PureDP | ApproxDP, people: int) -> tuple[str, ...]:
+    """What somebody should hear before they rely on such a promise to so many people; nothing for a sound one.
+
+    >>> doubts(ApproxDP(1.0, 1e-6), 1000)
+    ()
+    >>> doubts(PureDP(12.0), 1000)
+    ('epsilon 12 is above 10: what was learned may multiply the odds on a person by 1.63e+05',)
+    """
+    found = []
+    if budget.epsilon > 10:
+        odds = f"{math.exp(min(budget.epsilon, 700.0)):.3g}"
+        found.append(
+            f"epsilon {budget.epsilon:g} is above 10: what was learned may multiply the odds on a person by {odds}"
+        )
+    if budget.delta * people >= 1:
+        found.append(
+            f"delta {budget.delta:g} is not below 1/n ({1 / people:.3g} for {people:,} people): to publish one of them "
+            "at random, raw, would keep it"
+        )
+    return tuple(found)

@@ -22,14 +22,18 @@ class GroupEstimate:
     """One group's own noisy mean; already private, and part of what is published."""
 
     people: int
-    mean: float | None
-    standard_error: float | None
+    mean: float | None = None
+    standard_error: float | None = None
+    half_width: float | None = None
+    """Of its own interval, at the release's level."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpsilonGroup:
-    """Trusted people who asked for the same epsilon: the weight of each, and what they really spent."""
+    """Trusted people who asked for the same epsilon: what this release may spend of it, the weight of each, and what
+    they really spent."""
 
+    asked: float
     epsilon: float
     people: int
     weight: float
@@ -37,7 +41,7 @@ class EpsilonGroup:
 
     @property
     def saturated(self) -> bool:
-        """They got more privacy than they asked for, for free."""
+        """They spent less than this release might have: more privacy, for free."""
         return self.effective_epsilon < self.epsilon * (1 - 1e-9)
 
 
@@ -67,6 +71,7 @@ class MeanRelease:
     randomiser: str
     receipt: Receipt
     by_epsilon: tuple[EpsilonGroup, ...] = ()
+    clipped_to: tuple[float, float] | None = None
 
     @property
     def simulated(self) -> bool:
@@ -74,27 +79,46 @@ class MeanRelease:
 
     @property
     def groups_disagree(self) -> bool | None:
-        """At the 1 % level."""
-        return None if self.p_value is None else self.p_value < 0.01
+        """At the level that goes with the interval's: 5 % beside a 95 % interval."""
+        return None if self.p_value is None else self.p_value < self.test_level
+
+    @property
+    def test_level(self) -> float:
+        return round(1 - self.level, 12)
+
+    @property
+    def what(self) -> str:
+        """What was estimated: bounds that are wrong move the mean, and no interval knows of it."""
+        if self.clipped_to is None:
+            return "mean"
+        return f"mean of values clipped to [{self.clipped_to[0]:,.6g}, {self.clipped_to[1]:,.6g}]"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
         personal = {"personal": self._personal()} if self.by_epsilon else {}
         return {
             "task": "mean",
+            "what": self.what,
+            "clipped_to": None if self.clipped_to is None else list(self.clipped_to),
             "estimator": self.estimator,
             "estimate": self.estimate,
             "projected": self.projected,
             "interval": {"low": self.low, "high": self.high, "level": self.level},
             "weight": self.weight,
             "groups": {
-                name: {"people": g.people, "mean": g.mean, "standard_error": g.standard_error}
+                name: {
+                    "people": g.people,
+                    "mean": g.mean,
+                    "standard_error": g.standard_error,
+                    "half_width": g.half_width,
+                }
                 for name, g in (("trusted", self.trusted), ("local", self.local))
             },
             "disagreement": {
                 "difference": self.difference,
                 "p_value": self.p_value,
                 "groups_disagree": self.groups_disagree,
+                "test_level": None if self.p_value is None else self.test_level,
             },
             "sd_estimate": self.sd_estimate,
             "mechanisms": {"trusted": self.noise, "local": self.randomiser},
@@ -114,6 +138,7 @@ class MeanRelease:
             "saturated": sum(g.people for g in self.by_epsilon if g.saturated),
             "groups": [
                 {
+                    "asked": level(g.asked),
                     "epsilon": level(g.epsilon),
                     "people": g.people,
                     "weight": g.weight,
@@ -129,9 +154,8 @@ class MeanRelease:
 
         rows = [("hybrid", self.trusted.people + self.local.people, self.projected, self.low, self.high)]
         for name, g in (("trusted", self.trusted), ("local", self.local)):
-            if g.mean is not None and g.standard_error is not None:
-                reach = 1.96 * g.standard_error
-                rows.append((name, g.people, g.mean, g.mean - reach, g.mean + reach))
+            if g.mean is not None and g.half_width is not None:
+                rows.append((name, g.people, g.mean, g.mean - g.half_width, g.mean + g.half_width))
         return pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high"])
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -144,18 +168,23 @@ class MeanRelease:
             (f"hybrid ({self.estimator})", self.projected, self.low, self.high)
         ]
         for name, g in (("trusted people", self.trusted), ("local people", self.local)):
-            if g.mean is not None and g.standard_error is not None:
-                reach = 1.96 * g.standard_error
-                rows.append((f"{name} ({g.people:,})", g.mean, g.mean - reach, g.mean + reach))
+            if g.mean is not None and g.half_width is not None:
+                rows.append((f"{name} ({g.people:,})", g.mean, g.mean - g.half_width, g.mean + g.half_width))
         for y, (_, x, low, high) in enumerate(reversed(rows)):
             colour = "C0" if y == len(rows) - 1 else "0.45"
             ax.errorbar(x, y, xerr=[[x - low], [high - x]], fmt="o", color=colour, capsize=4, lw=2)
         ax.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
         ax.set_ylim(-0.6, len(rows) - 0.4)
-        ax.set_xlabel(f"mean, with {self.level:.0%} interval" + (" (simulated)" if self.simulated else ""))
+        ax.set_xlabel(f"{self.what}, {_percent(self.level)} interval" + (" (simulated)" if self.simulated else ""))
         ax.grid(axis="x", alpha=0.3)
         return ax
 
     def __str__(self) -> str:
         mark = "  [SIMULATED: not a private release]" if self.simulated else ""
-        return f"{self.projected:,.6g}  ({self.level:.0%} interval {self.low:,.6g} to {self.high:,.6g}){mark}"
+        interval = f"{_percent(self.level)} interval {self.low:,.6g} to {self.high:,.6g}"
+        return f"{self.projected:,.6g}  ({interval}; {self.what}){mark}"
+
+
+def _percent(level: float) -> str:
+    """95%, and 99.9% is not rounded away."""
+    return f"{100 * level:.6g}%"

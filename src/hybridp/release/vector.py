@@ -60,8 +60,13 @@ class VectorMeanRelease:
 
     @property
     def disagreeing(self) -> tuple[str, ...]:
-        """The columns in which the groups disagree, at the 1 % level for all of them together."""
-        return tuple(n for n, p in zip(self.names, self.p_values, strict=True) if p is not None and p < 0.01)
+        """The columns in which the groups disagree, for all of them together: at 5 % beside 95 % intervals."""
+        found = zip(self.names, self.p_values, strict=True)
+        return tuple(n for n, p in found if p is not None and p < self.test_level)
+
+    @property
+    def test_level(self) -> float:
+        return round(1 - self.level, 12)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
@@ -92,6 +97,7 @@ class VectorMeanRelease:
                 "difference": self._named(self.differences),
                 "p_value": self._named(self.p_values),
                 "columns": list(self.disagreeing),
+                "test_level": self.test_level,
             },
             "mechanisms": {"trusted": self.noise, "local": self.reports},
             "simulated": self.simulated,

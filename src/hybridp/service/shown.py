@@ -72,8 +72,8 @@ def _mean(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]
     rows = [("everyone", release["projected"], interval["low"], interval["high"])]
     for group, name in (("trusted", "trusted people"), ("local", "local people")):
         part = release["groups"][group]
-        if part["mean"] is not None and part["standard_error"] is not None:
-            reach = 1.96 * part["standard_error"]
+        if part["mean"] is not None and part["half_width"] is not None:
+            reach = part["half_width"]
             rows.append((f"{name} ({part['people']:,})", part["mean"], part["mean"] - reach, part["mean"] + reach))
     level = f"{interval['level']:.0%}"
     gap = release["disagreement"]
@@ -82,16 +82,17 @@ def _mean(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]
         "beside": f"{level} interval: {_number(interval['low'])} to {_number(interval['high'])}",
         "chart": charts.intervals(rows, f"mean, with {level} interval"),
         "table": rows,
-        "disagreement": _disagreement(gap["p_value"], gap["groups_disagree"]),
+        "disagreement": _disagreement(gap["p_value"], gap["groups_disagree"], gap["test_level"]),
     }
 
 
-def _disagreement(p: float | None, disagree: bool | None) -> str:
-    if p is None:
+def _disagreement(p: float | None, disagree: bool | None, level: float | None) -> str:
+    if p is None or level is None:
         return ""
+    said = f"at the {100 * level:.6g}% level, p = {p:.2g}"
     if disagree:
-        return f"The two groups differ (p = {p:.2g}): the trusting are not like the others. Read it with care."
-    return f"The two groups do not differ more than chance explains (p = {p:.2g})."
+        return f"The two groups differ ({said}): the trusting are not like the others. Read it with care."
+    return f"The two groups do not differ more than chance explains ({said})."
 
 
 def _vector(release: Mapping[str, Any]) -> dict[str, Any]:

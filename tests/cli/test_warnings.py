@@ -1,0 +1,102 @@
+"""Where people get hurt in silence: promises that protect hardly anybody, told aloud or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridp.curator.mean import Columns
+from hybridp.errors import PromiseWarning
+from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP, doubts
+
+Runner = Callable[..., Any]
+MEAN = "release mean trusted.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
+
+
+@pytest.fixture(autouse=True)
+def people(tmp_path: Path) -> Path:
+    """A hundred trusted people."""
+    rows = [f"{20_000 + 137 * i},{i % 7},trusted,u{i}" for i in range(100)]
+    (tmp_path / "trusted.csv").write_text("\n".join(["pay,age,trust,id", *rows]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("promise", "words"),
+    [
+        (PureDP(10.0), None),
+        (PureDP(10.1), "epsilon 10.1 is above 10"),
+        (ApproxDP(1.0, 0.0099), None),
+        (ApproxDP(1.0, 0.01), "not below 1/n"),
+        (ApproxDP(1.0, 0.5), "not below 1/n"),
+    ],
+)
+def test_the_library_warns(people: Path, promise: Any, words: str | None, recwarn: pytest.WarningsRecorder) -> None:
+    """From 1/n on, to publish one of n people at random would keep the delta: n is 100 here."""
+    study = MeanStudy(Bounds(0, 100_000), promise)
+    import warnings
+
+    warnings.simplefilter("always", PromiseWarning)
+    found = release_mean(people / "trusted.csv", study, Columns("pay", "trust"))
+    said = [str(w.message) for w in recwarn if issubclass(w.category, PromiseWarning)]
+    on_receipt = [line for line in found.receipt.assumes if line.startswith("WARNING: ")]
+    assert on_receipt == [f"WARNING: {text}" for text in said]
+    assert said == list(doubts(promise, 100))
+    assert len(said) == (words is not None)
+    assert words is None or words in said[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{MEAN} --noise gaussian",
+        "release vector-mean trusted.csv --columns pay age --trust trust --lower 0 --upper 100000 --epsilon 1",
+        "release kmeans trusted.csv --columns pay age --trust trust --lower 0 --upper 100000 --epsilon 1 --clusters 2",
+        "release heavy-hitters trusted.csv --person id --record age --trust trust --epsilon 1",
+    ],
+)
+def test_a_delta_of_a_tenth_must_be_insisted_on(run: Runner, line: str) -> None:
+    refused = run(f"{line} --delta 0.1 --ledger l.ledger --json")
+    assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
+    assert not Path("l.ledger").exists()
+    insisted = run(f"{line} --delta 0.1 --insist --json")
+    assert insisted.code == 0
+    assert "hybridp: warning: delta 0.1 is not below 1/n (0.01 for 100 people)" in insisted.err
+    warned = run(f"{line} --delta 0.02 --json")
+    assert warned.code == 0
+    assert "not below 1/n" in warned.err
+    assert any("WARNING: delta 0.02" in text for text in (warned.document.get("receipt") or warned.document["privacy"])["assumes"])
+
+
+def test_a_large_epsilon_is_told(run: Runner) -> None:
+    assert "warning: epsilon 11 is above 10" in run(f"{MEAN} --epsilon 11 --json").err
+    assert "warning" not in run(f"{MEAN} --json").err
+
+
+def test_a_synthetic_fit_is_no_exception(run: Runner) -> None:
+    pytest.importorskip("torch")
+    line = "synth fit trusted.csv --columns age --bins age=0,3,7 --marginals age --epsilon 1 --out model --json"
+    refused = run(f"{line} --delta 0.2")
+    assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
+    warned = run(f"{line} --delta 0.05")
+    assert warned.code == 0
+    assert any("not below 1/n" in text for text in warned.document["warnings"])
+
+
+def test_clusters_need_bounds_that_somebody_chose() -> None:
+    pytest.importorskip("sklearn")
+    from hybridp import HybridKMeans, InvalidInput
+
+    with pytest.raises(InvalidInput, match="`bounds` must be given"):
+        HybridKMeans(2).fit([[20_000.0], [90_000.0], [85_000.0]])
+
+
+def test_the_words_say_what_is_clipped(run: Runner) -> None:
+    told = run(f"{MEAN} --upper 100")  # wrong by a hundred and more
+    assert "Mean of values clipped to [0, 100]" in told.out
+    assert run(f"{MEAN} --json").document["clipped_to"] == [0.0, 100_000.0]
