@@ -100,7 +100,7 @@ def test_a_ledger_is_made_charged_and_kept_to(people: Path) -> None:
             "`upper` must be greater than lower",
         ),
         (f"people.csv {SHAPE} --epsilon 1 --norm l2 --radius -2", "`radius` must be at least 0.001"),
-        (f"people.csv {SHAPE} --epsilon 1 --radius 2", "`radius` must go together with a norm"),
+        (f"people.csv {SHAPE} --epsilon 1 --radius 2", "`norm` must be given with a radius"),
         (f"people.csv {SHAPE} --epsilon 1 --noise gaussian", "`delta` must be positive for Gaussian noise"),
         (f"people.csv {SHAPE} --epsilon 1 --estimator kvh", "`sd` must be given for the known-variance"),
         (f"people.csv {SHAPE} --epsilon 1 --estimator kvh --sd 99", "`sd` must be positive and at most 5"),

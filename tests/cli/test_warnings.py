@@ -70,7 +70,8 @@ def test_a_delta_of_a_tenth_must_be_insisted_on(run: Runner, line: str) -> None:
     warned = run(f"{line} --delta 0.02 --json")
     assert warned.code == 0
     assert "not below 1/n" in warned.err
-    assert any("WARNING: delta 0.02" in text for text in (warned.document.get("receipt") or warned.document["privacy"])["assumes"])
+    receipt = warned.document.get("receipt") or warned.document["privacy"]
+    assert any("WARNING: delta 0.02" in text for text in receipt["assumes"])
 
 
 def test_a_large_epsilon_is_told(run: Runner) -> None:
