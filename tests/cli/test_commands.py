@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,13 @@ def test_a_plan_with_another_epsilon_for_the_trusted(run: Runner) -> None:
     refused = run("plan mean --groups 1:10 --trusted-epsilon 0.5")
     assert refused.code == 2
     assert "`trusted-epsilon` must not go with personal epsilons" in refused.err
+
+
+def test_threads_of_torch_do_not_spin(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine spinning threads burn many times the work; whoever says otherwise is obeyed."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    run("--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    run("--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"

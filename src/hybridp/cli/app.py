@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -227,6 +228,8 @@ def main(args: list[str] | None = None) -> None:
 
     Exit codes: 0 done, 2 bad input, 3 budget refused, 4 released but not shown whole, 130 interrupted.
     """
+    # Torch's threads, where a command has use for them, sleep while they wait: spinning, they burn many times the work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given = list(sys.argv[1:] if args is None else args)
     as_json = _wants_json(given)
     try:
