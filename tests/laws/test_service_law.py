@@ -49,9 +49,7 @@ def answer(server: Taped, study: str, reports: list[dict[str, Any]]) -> None:
 
 def stated(document: dict[str, Any], group: str) -> tuple[float, float]:
     (found,) = [
-        p
-        for p in document["receipt"]["promises"]
-        if (p["group"], p["against"]) == (group, "whoever sees the release")
+        p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, "whoever sees the release")
     ]
     return found["epsilon"], found["delta"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -389,11 +390,13 @@ def test_the_description_covers_every_route_and_the_upload(app: FastAPI, client:
 
 
 def test_health_and_metrics_name_nobody(
-    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make
+    client: TestClient, analyst: dict[str, str], mean_plan: Make, report: Make, service: Service
 ) -> None:
     study = created(client, analyst, mean_plan())
     send(client, study, [report(), report() | {"id": "x"}])
     assert client.get("/healthz").json() == {"status": "ok"}
+    assert (client.get("/metrics").status_code, client.get("/metrics").json()["code"]) == (403, "metrics-closed")
+    service.settings = replace(service.settings, metrics_open=True)
     text = client.get("/metrics").text
     assert 'hybridp_reports_total{outcome="accepted"} 1' in text
     assert 'hybridp_reports_total{outcome="bad-id"} 1' in text
@@ -401,8 +404,6 @@ def test_health_and_metrics_name_nobody(
 
 
 def test_metrics_may_ask_for_a_token(settings: Any, service: Service) -> None:
-    from dataclasses import replace
-
     from hybridp.service.app import build_app
 
     service.settings = replace(settings, metrics_token="scraper")

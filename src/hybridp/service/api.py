@@ -16,7 +16,6 @@ from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import AnyPlan
 from hybridp.service.problems import Refused
-from hybridp.service.store import reading
 
 __all__ = ["router"]
 
@@ -151,16 +150,18 @@ def check_invitations(id: str, asked: AskedAll, request: Request, service: Here)
 
 @router.get("/healthz", tags=["operations"])
 def healthz(service: Here) -> dict[str, str]:
-    """Whether the database answers."""
-    with reading(service.engine) as db:
-        db.exec_driver_sql("SELECT 1")
+    """Whether the database takes what is written to it."""
+    service.check_store()
     return {"status": "ok"}
 
 
 @router.get("/metrics", tags=["operations"], response_class=Response)
 def metrics(service: Here, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Response:
-    """Counters for Prometheus: nothing about anybody. Asks for HYBRIDP_METRICS_TOKEN as a bearer where that is set."""
+    """Counters for Prometheus: nothing about anybody. Closed unless HYBRIDP_METRICS_TOKEN is set, and sent as a bearer,
+    or HYBRIDP_METRICS is `open`."""
     token = service.settings.metrics_token
+    if not token and not service.settings.metrics_open:
+        raise Refused("metrics-closed", "The metrics are closed: set HYBRIDP_METRICS_TOKEN, or HYBRIDP_METRICS=open.")
     if token and (given is None or not hmac.compare_digest(given.credentials.encode(), token.encode())):
         raise Refused("unauthorised", "This needs the token of the metrics: Authorization: Bearer TOKEN.")
     service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)

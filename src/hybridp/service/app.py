@@ -21,10 +21,11 @@ from hybridp import __version__
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import api
 from hybridp.service.core import Service
+from hybridp.service.openapi import complete
 from hybridp.service.plans import sentence
 from hybridp.service.problems import MEDIA_TYPE, problem, problem_of
 from hybridp.service.settings import Settings
-from hybridp.service.uploads import Front, describe_upload, log_internal
+from hybridp.service.uploads import Front, log_internal
 
 __all__ = ["build_app", "listen", "settle"]
 
@@ -137,7 +138,7 @@ def _describe(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = describe_upload(made())
+            app.openapi_schema = complete(made())
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.protocols.heavy import Invitation
 from hybridp.randomness import Randomness, secure
@@ -19,7 +20,7 @@ from hybridp.service.keys import RowCipher
 from hybridp.service.limits import Gate
 from hybridp.service.metrics import Metrics
 from hybridp.service.plans import HeavyPlan, SomePlan, parse_plan
-from hybridp.service.problems import NoSuchStudy
+from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Checker
 from hybridp.service.schema import connect, prepare, progress, releases, studies, study_keys
 from hybridp.service.settings import Settings
@@ -30,6 +31,7 @@ from hybridp.service.writer import Writer
 __all__ = ["Service", "Study", "View"]
 
 T = TypeVar("T")
+_BELIEVED = 5.0  # seconds
 _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writer checks it again
 
 
@@ -56,6 +58,14 @@ class View:
     checker: Checker
 
 
+def _mark(db: Connection) -> None:
+    """Something that was not there before: SQLite writes nothing where nothing changes."""
+    db.exec_driver_sql(
+        f"INSERT INTO meta (key, value) VALUES ('written', '{time.time_ns()}') "
+        "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    )
+
+
 class Service:
     """Everything that a request needs. Made once, closed once; safe to use from many threads."""
 
@@ -73,6 +83,7 @@ class Service:
         self.engine = connect(settings.database) if engine is None else engine
         prepare(self.engine)
         self.started = time.monotonic()
+        self._written = -_BELIEVED
         self.metrics = Metrics()
         limits = settings.limits
         self.gate = Gate(limits.rate, limits.burst)
@@ -105,6 +116,17 @@ class Service:
         """Releases of one study take turns within a process: the second finds the first one's, and reads nothing."""
         with self._lock:
             return self._releasing.setdefault(study.number, threading.Lock())
+
+    def check_store(self) -> None:
+        """Refused where nothing can be written, on a full disk for example. What was fine is believed for five seconds:
+        whoever asks often does not keep the disk busy."""
+        if time.monotonic() - self._written < _BELIEVED:
+            return
+        try:
+            self.write(_mark)
+        except SQLAlchemyError:
+            raise Refused("unavailable", "Nothing can be written to the store.", retry_after=5) from None
+        self._written = time.monotonic()
 
     # --- studies ------------------------------------------------------------------------------------------------------
 

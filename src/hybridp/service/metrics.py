@@ -8,9 +8,14 @@ hybridp_reports_total{outcome="accepted"} 3
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 
 __all__ = ["Metrics"]
+
+_QUIET = 60.0  # seconds for which a kind of refusal is not logged again
+_log = logging.getLogger("hybridp.service")
 
 _HELP = {
     "hybridp_requests_total": ("counter", "Requests by route and status."),
@@ -29,7 +34,18 @@ class Metrics:
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._refused: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
+
+    def refused(self, kind: str, by: int = 1) -> None:
+        """Log that uploads were refused, by their kind only and at most once a minute for each."""
+        now = time.monotonic()
+        with self._lock:
+            n, since = self._refused.get(kind, (0, -_QUIET))
+            n, loud = n + by, now - since >= _QUIET
+            self._refused[kind] = (0, now) if loud else (n, since)
+        if loud:
+            _log.warning("uploads refused: %s (%d since this was last said)", kind, n)
 
     def count(self, name: str, *, by: float = 1, **labels: str) -> None:
         key = (name, tuple(sorted(labels.items())))

@@ -18,6 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 
 STATUS = {
     "bad-request": 400, "malformed": 400, "unauthorised": 401, "csrf": 403, "not-found": 404, "wrong-method": 405,
+    "too-slow": 408, "metrics-closed": 403,
     "length-needed": 411, "too-large": 413, "too-many-reports": 413, "media-type": 415, "invalid": 422,
     "too-fast": 429, "overloaded": 503,
     "unavailable": 503, "internal": 500,

@@ -22,10 +22,13 @@ class Limits:
 
     `rate` reports a second and address, up to `burst` at once; 0 switches the limit off (behind a proxy that has its
     own). `waiting` reports may wait for the disk before further uploads are told to come back later. `clock_skew`
-    seconds a participant's clock may be ahead.
+    seconds a participant's clock may be ahead. A body must come within `body_seconds`; of all that are on their way
+    about `held_bytes` are held, at most twice as many.
     """
 
     body_bytes: int = 1 << 20
+    body_seconds: float = 20.0
+    held_bytes: int = 32 << 20
     reports_per_request: int = 1000
     rate: float = 100.0
     burst: int = 2000
@@ -50,6 +53,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     secure_cookies: bool = False
     metrics_token: str = field(default="", repr=False)
+    metrics_open: bool = False
 
     @property
     def session_secret(self) -> bytes:
@@ -65,7 +69,7 @@ class Settings:
     ) -> Settings:
         """From arguments, else HYBRIDP_DATABASE, HYBRIDP_KEY_FILE and HYBRIDP_BASE_URL, else files in this folder.
 
-        HYBRIDP_METRICS_TOKEN, where set, is asked of whoever reads /metrics.
+        /metrics is closed unless HYBRIDP_METRICS_TOKEN is set, which a reader must send, or HYBRIDP_METRICS is `open`.
         """
         path = Path(key_file or os.environ.get("HYBRIDP_KEY_FILE") or "hybridp.key")
         url = base_url or os.environ.get("HYBRIDP_BASE_URL") or "http://127.0.0.1:8000"
@@ -77,4 +81,5 @@ class Settings:
             limits=limits or Limits(),
             secure_cookies=url.startswith("https:"),
             metrics_token=os.environ.get("HYBRIDP_METRICS_TOKEN", ""),
+            metrics_open=os.environ.get("HYBRIDP_METRICS", "") == "open",
         )

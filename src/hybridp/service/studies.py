@@ -423,4 +423,5 @@ async def submit_reports(service: Service, view: View, given: Sequence[Report]) 
     metrics.count("hybridp_reports_total", by=len(given) - len(failed), outcome="accepted")
     for failure in failed:
         metrics.count("hybridp_reports_total", outcome=failure.code)
+        metrics.refused(failure.code)
     return [failure.to_dict() for failure in failed]

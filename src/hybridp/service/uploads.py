@@ -1,25 +1,29 @@
 """The hot path: POST /tasks/{id}/reports, as plain ASGI in front of everything else.
 
 A report costs one request's parsing, a handful of checks, and its share of a group commit. What is answered with 200 is
-durable. No address, token, id or body is written anywhere but into the store.
+durable. No address, token, id or body is written anywhere but into the store; refusals are logged by their kind.
+
+Bodies must come within a time, and what is held of all those that are still on their way is bounded: whoever begins a
+thousand bodies and finishes none costs no more memory than that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import msgspec
 
 from hybridp.errors import HybridpError
 from hybridp.service.core import Service
+from hybridp.service.openapi import UPLOAD
 from hybridp.service.problems import MEDIA_TYPE, Refused, problem, problem_of
-from hybridp.service.reports import PAYLOADS, Upload, parse_upload
+from hybridp.service.reports import parse_upload
 from hybridp.service.studies import submit_reports
 
-__all__ = ["Front", "describe_upload"]
+__all__ = ["Front", "internal_problem", "log_internal"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,7 +31,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-ROUTE = "/tasks/{id}/reports"
 _SAFE = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -38,11 +41,12 @@ _log = logging.getLogger("hybridp.service")
 
 
 class Front:
-    """Uploads are answered here; everything else is passed on, counted, and held to the size limit."""
+    """Uploads are answered here; everything else is passed on, counted, and held to the limits of size and time."""
 
     def __init__(self, app: App, service: Service) -> None:
         self._app = app
         self._service = service
+        self._held = 0  # bytes of bodies that are still on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -62,19 +66,16 @@ class Front:
         try:
             status, body = 200, await self._answer(scope, receive, study_id)
         except HybridpError as error:
-            status, body, wait = problem_of(error)
+            status, body, extra = _refused(error)
             kind = MEDIA_TYPE.encode()
-            if wait is not None:
-                extra.append((b"retry-after", str(wait).encode()))
-            if status == 405:
-                extra.append((b"allow", b"POST"))
+            self._service.metrics.refused(getattr(error, "code", "invalid"))
         except Exception as error:
             log_internal(error)
             status, body, kind = 500, internal_problem(), MEDIA_TYPE.encode()
         headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *extra, *_SAFE]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-        self._service.metrics.count("hybridp_requests_total", route=ROUTE, status=str(status))
+        self._service.metrics.count("hybridp_requests_total", route=UPLOAD, status=str(status))
 
     async def _answer(self, scope: Scope, receive: Receive, study_id: str) -> bytes:
         service = self._service
@@ -87,7 +88,7 @@ class Front:
         view = service.kept_view(study_id)
         if view is None:
             view = await asyncio.to_thread(service.fresh_view, study_id)
-        body = await _body(receive, length, service.settings.limits.body_bytes)
+        body = await self._body(receive, length)
         given = parse_upload(body, service.settings.limits.reports_per_request)
         if len(given) > 1:
             self._pass(scope, len(given) - 1)
@@ -110,11 +111,11 @@ class Front:
             await send(message)
 
         try:
-            refused = self._too_large(scope)
-            if refused is None:
-                await self._app(scope, receive, watched)
-            else:
-                await _problem(watched, *problem_of(refused)[:2])
+            if scope["method"] in ("POST", "PUT", "PATCH"):
+                receive = await self._whole(scope, receive)
+            await self._app(scope, receive, watched)
+        except Refused as error:
+            await _problem(watched, *_refused(error))
         except Exception as error:
             # Caught here, so that nobody further out logs a message that may hold data.
             log_internal(error)
@@ -124,22 +125,64 @@ class Front:
             route = getattr(scope.get("route"), "path", "other")
             self._service.metrics.count("hybridp_requests_total", route=str(route), status=str(status))
 
-    def _too_large(self, scope: Scope) -> Refused | None:
-        if scope["method"] not in ("POST", "PUT", "PATCH"):
-            return None
-        try:
-            length, _ = _headers(scope)
-        except Refused as refused:
-            return refused
+    async def _whole(self, scope: Scope, receive: Receive) -> Receive:
+        """The body, whole, before anybody else sees the request."""
+        length, _ = _headers(scope)
         if length is None:
-            return Refused("length-needed", "The body must come with its length.")
-        if length > self._service.settings.limits.body_bytes:
-            return Refused("too-large", f"The body must be at most {self._service.settings.limits.body_bytes} bytes.")
-        return None
+            raise Refused("length-needed", "The body must come with its length.")
+        first: list[Message] = [{"type": "http.request", "body": await self._body(receive, length), "more_body": False}]
+
+        async def again() -> Message:
+            return first.pop() if first else await receive()
+
+        return again
+
+    # --- bodies -------------------------------------------------------------------------------------------------------
+
+    async def _body(self, receive: Receive, length: int | None) -> bytes:
+        limits = self._service.settings.limits
+        if length is not None and length > limits.body_bytes:
+            raise Refused("too-large", f"The body must be at most {limits.body_bytes} bytes.")
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise Refused("bad-request", "The connection was closed before the body had come.")
+                    part: bytes = message.get("body", b"")
+                    if size + len(part) > limits.body_bytes:
+                        raise Refused("too-large", f"The body must be at most {limits.body_bytes} bytes.")
+                    if not message.get("more_body"):
+                        return b"".join([*parts, part]) if parts else part
+                    parts.append(part)
+                    size += len(part)
+                    self._held += len(part)
+                    # Large bodies give way first, so that single reports are taken as long as possible.
+                    if self._held > limits.held_bytes * (1 if size > _SMALL else 2):
+                        raise Refused("overloaded", "Too many bodies are on their way: come back later.", retry_after=2)
+        except TimeoutError:
+            raise Refused("too-slow", f"The body must come within {limits.body_seconds:g} seconds.") from None
+        finally:
+            self._held -= size
 
 
-async def _problem(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode()), *_SAFE]
+_SMALL = 1 << 16
+
+
+def _refused(error: HybridpError) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+    status, body, wait = problem_of(error)
+    extra = [] if wait is None else [(b"retry-after", str(wait).encode())]
+    if status == 405:
+        extra.append((b"allow", b"POST"))
+    if status in (408, 413, 503):  # the rest of the body need not come any more
+        extra.append((b"connection", b"close"))
+    return status, body, extra
+
+
+async def _problem(send: Send, status: int, body: bytes, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode()), *extra, *_SAFE]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -154,89 +197,6 @@ def _headers(scope: Scope) -> tuple[int | None, bytes]:
         elif name == b"content-type":
             kind = value
     return length, kind
-
-
-async def _body(receive: Receive, length: int | None, most: int) -> bytes:
-    if length is not None and length > most:
-        raise Refused("too-large", f"The body must be at most {most} bytes.")
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] == "http.request" and not message.get("more_body"):
-        if len(body) > most:
-            raise Refused("too-large", f"The body must be at most {most} bytes.")
-        return body
-    parts = [body]
-    size = len(body)
-    while message["type"] == "http.request" and message.get("more_body"):
-        message = await receive()
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > most:
-            raise Refused("too-large", f"The body must be at most {most} bytes.")
-    if message["type"] != "http.request":
-        raise Refused("bad-request", "The connection was closed before the body had come.")
-    return b"".join(parts)
-
-
-# --- its description --------------------------------------------------------------------------------------------------
-
-
-def describe_upload(document: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI document with the upload in it, from the very types that parse it."""
-    template = "#/components/schemas/{name}"
-    _, parts = msgspec.json.schema_components([Upload, *PAYLOADS], ref_template=template)
-    names = [template.format(name=kind.__name__) for kind in PAYLOADS]
-    parts["Report"]["properties"]["payload"] = {"anyOf": [{"$ref": name} for name in names]}
-    parts["Report"]["properties"]["id"] |= {"pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
-    failure = {
-        "type": "object",
-        "required": ["id", "code", "status", "detail"],
-        "properties": {
-            "id": {"type": "string"},
-            "code": {"type": "string"},
-            "status": {"type": "integer", "minimum": 400, "maximum": 499},
-            "detail": {"type": "string"},
-        },
-    }
-    parts["Failures"] = {
-        "type": "object",
-        "required": ["failures"],
-        "properties": {"failures": {"type": "array", "items": failure}},
-    }
-    text = {"type": "string"}
-    parts["Problem"] = {
-        "type": "object",
-        "description": "RFC 9457",
-        "required": ["type", "title", "status", "detail", "code"],
-        "properties": {"type": text, "title": text, "status": {"type": "integer"}, "detail": text, "code": text},
-    }
-    document.setdefault("components", {}).setdefault("schemas", {}).update(parts)
-    refused = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
-    answers: dict[str, Any] = {
-        "200": {
-            "description": "Everything that is not listed is stored, durably. Sending it again changes nothing.",
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Failures"}}},
-        }
-    }
-    for status, text_ in (("400", "No such JSON"), ("404", "No such study"), ("409", "The study has not opened"),
-                          ("413", "Too large"), ("415", "Not JSON"), ("429", "Too fast: see Retry-After"),
-                          ("503", "Nothing of it is stored: send it again")):  # fmt: skip
-        answers[status] = {"description": text_, **refused}
-    place = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-    document["paths"][ROUTE] = {
-        "post": {
-            "summary": "Send one or many reports",
-            "operationId": "upload_reports",
-            "tags": ["participants"],
-            "parameters": [place],
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Upload"}}},
-            },
-            "responses": answers,
-        }
-    }
-    return document
 
 
 def internal_problem() -> bytes:

@@ -1,0 +1,175 @@
+"""A server under strain: a full disk, bodies that never end, refusals that somebody must be able to see."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import resource
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from hybridp.service import studies
+from hybridp.service.core import Service
+from hybridp.service.settings import Settings
+
+Make = Callable[..., dict[str, Any]]
+Start = Callable[..., Any]
+SHORT = """
+import functools
+import hybridp.service.settings as s
+s.Limits = functools.partial(s.Limits, body_seconds=4.0)
+"""
+
+
+def ask(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, {"content-type": "application/json"} | headers)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@pytest.fixture
+def study(settings: Settings, mean_plan: Make) -> str:
+    service = Service(settings)
+    made = str(studies.create_study(service, mean_plan(by_invitation=False))["id"])
+    service.close()
+    return made
+
+
+def test_health_knows_a_full_disk(start_server: Start, settings: Settings, study: str, report: Make) -> None:
+    """No file of the server's process may grow or be written beyond byte 0: what it sees is a disk without room."""
+    if not settings.database.startswith("sqlite"):
+        pytest.skip("PostgreSQL's disk is not the server's")
+    server = start_server("import hybridp.service.core as c\nc._BELIEVED = 0.0")
+    assert ask(server.url, "/healthz") == (200, {"status": "ok"})
+    hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, hard))
+    status, told = ask(server.url, "/healthz")
+    assert (status, told.get("code")) == (503, "unavailable"), told
+    row = report()
+    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [row]})[0] == 503
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    assert ask(server.url, "/healthz") == (200, {"status": "ok"})
+    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [row]}) == (200, {"failures": []})
+
+
+def resident(pid: int) -> int:
+    """MiB."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) // 1024
+
+
+def test_bodies_that_never_end_cost_little_and_are_let_go(
+    start_server: Start, settings: Settings, study: str, report: Make
+) -> None:
+    """400 connections send nine tenths of a body each (360 MB together), to uploads and to forms, and then nothing."""
+    if not settings.database.startswith("sqlite"):
+        pytest.skip("the store does not matter")
+    server = start_server(SHORT)
+    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [report()]}) == (200, {"failures": []})
+    before = resident(server.process.pid)
+    host, port = str(urlsplit(server.url).hostname), int(urlsplit(server.url).port or 0)
+    part, crowd = b" " * 900_000, []
+    for i in range(400):
+        one = socket.create_connection((host, port), timeout=60)
+        crowd.append(one)
+        path = f"/tasks/{study}/reports" if i % 2 else f"/s/{study}"
+        kind = "application/json" if i % 2 else "application/x-www-form-urlencoded"
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\ncontent-length: 1000000\r\n\r\n"
+        try:
+            one.sendall(head.encode() + part)
+        except (ConnectionError, TimeoutError):
+            continue  # it was told to come back later, and did not listen
+    # 64 MiB of bodies at most, and what the server keeps of each connection itself.
+    assert resident(server.process.pid) - before < 160
+    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [report()]}) == (200, {"failures": []})
+    said = set()
+    for one in crowd:
+        with one:
+            one.settimeout(120)
+            try:
+                answer = b""
+                while some := one.recv(65536):  # until the server ends it
+                    answer += some
+            except ConnectionError:
+                answer = b""
+            said.add(answer[9:12].decode())
+    assert said <= {"408", "503", ""}
+    assert "408" in said
+
+
+def test_refused_uploads_are_logged_by_kind_and_nothing_else(
+    start_server: Start, settings: Settings, study: str, report: Make
+) -> None:
+    if not settings.database.startswith("sqlite"):
+        pytest.skip("the store does not matter")
+    server = start_server()
+    wrong = report(31.41592) | {"time": 61}
+    for _ in range(5):
+        assert ask(server.url, f"/tasks/{study}/reports", {"reports": [wrong]})[1]["failures"][0]["code"] == "bad-time"
+    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [{"id": "31.41592"}]})[0] == 400
+    log = server.log.read_text()
+    assert [log.count(f"uploads refused: {kind} (1 ") for kind in ("bad-time", "malformed")] == [1, 1]
+    assert [
+        secret for secret in ("31.41592", wrong["id"], study, "127.0.0.1:") if secret in log.split("Ctrl-C")[1]
+    ] == []
+
+
+def test_the_description_lists_every_answer(settings: Settings, app: FastAPI, client: TestClient) -> None:
+    """What hundreds of good and bad requests to every route are answered with, the description says."""
+    root = Path(__file__).resolve().parents[2]
+    spec = importlib.util.spec_from_file_location("service_fuzz", root / "benchmarks" / "service_fuzz.py")
+    assert spec is not None
+    assert spec.loader is not None
+    fuzz = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fuzz)
+    service: Service = app.state.service
+    names = [studies.create_study(service, plan)["id"] for plan in fuzz.PLANS]
+    key = studies.add_analyst(service, "fuzz")
+    seen: set[tuple[str, str, str]] = set()
+    real = client.request
+
+    def noted(method: str, path: str, **more: Any) -> Any:
+        answer = real(method, path, **more)
+        parts = path.split("/")
+        if len(parts) > 2 and parts[1] == "tasks":
+            parts[2] = "{id}"
+        elif len(parts) > 3 and parts[1] == "api":
+            parts[3] = "{id}"
+        seen.add((method.lower(), "/".join(parts), str(answer.status_code)))
+        return answer
+
+    client.request = noted  # type: ignore[method-assign]
+    fuzz.fuzz(client, names, fuzz.PLANS, key, 400)
+    bearer = {"Authorization": f"Bearer {key}"}
+    for name in names:
+        client.post(f"/api/studies/{name}/close", headers=bearer)
+        client.post(f"/api/studies/{name}/release", headers=bearer | {"Idempotency-Key": "x" * 201})
+        tokens = {"reports": [{"id": "x", "token": "y"}]}
+        client.post(f"/tasks/{name}/invitations", json=tokens)
+    for path in ("/metrics", "/healthz"):
+        client.get(path)
+    document = real("GET", "/openapi.json").json()
+    listed = {(method, path, status) for path, methods in document["paths"].items()
+              for method, route in methods.items() for status in route["responses"]}  # fmt: skip
+    routes = {(method, path) for method, path, _ in listed}
+    met = {(m, p, s) for m, p, s in seen if (m, p) in routes}
+    assert met - listed == set()
+    assert len(met) > 20
+    for method, path in routes:  # problems everywhere, in one form
+        refusals = document["paths"][path][method]["responses"]
+        assert "503" in refusals
+        assert all("application/problem+json" in r["content"] for s, r in refusals.items() if s >= "400")
