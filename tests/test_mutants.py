@@ -132,8 +132,10 @@ def test_the_exit_code_says_whether_all_was_noticed(planted, capsys, chosen, cod
 def test_tests_that_fail_before_any_change_kill_nothing(planted, capsys):
     root = planted(KILLED)
     (root / "src" / "planted" / "__init__.py").write_text("NOISE = 2\nCHARGE = 1.0\n# NOISE = 3\n")
-    assert tool.main([], root) == 2
-    assert "before anything is changed" in capsys.readouterr().err
+    assert tool.main([], root) == 1
+    shown = capsys.readouterr()
+    assert "tests/test_noise.py fails before anything is changed" in shown.err
+    assert "untried: its tests fail before anything is changed" in shown.out
 
 
 def test_the_list_says_what_would_be_tried(planted, capsys):

@@ -14,8 +14,8 @@ write the missing test, or, where the change weakens nothing, say so in one sent
     new = "total"
     reason = "the trusted sum would be published as it is"
 
-Exit code 1 when a patch survives without a sentence, no longer applies, breaks the code instead of weakening it, or
-never ends; 2 when the tests fail before anything was changed.
+Exit code 1 when a patch survives without a sentence, no longer applies, breaks the code instead of weakening it, never
+ends, or has tests that fail before anything was changed; 2 when nothing could be tried.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LISTS = Path("tools") / "privacy_mutants"
 NOT_COPIED = (".git", ".venv", "out", "build", "dist", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info")
 
-KILLED, SURVIVED, HARMLESS, STALE, BROKEN, HUNG = "killed", "survived", "harmless", "stale", "broken", "hung"
-BAD = (SURVIVED, STALE, BROKEN, HUNG)
+KILLED, SURVIVED, HARMLESS, STALE, BROKEN, HUNG, UNTRIED = (
+    "killed", "survived", "harmless", "stale", "broken", "hung", "untried",
+)  # fmt: skip
+BAD = (SURVIVED, STALE, BROKEN, HUNG, UNTRIED)
 MEANING = {
     KILLED: "a test failed",
     SURVIVED: "no test failed",
@@ -55,6 +57,7 @@ MEANING = {
     STALE: "the old text is not in the file exactly once",
     BROKEN: "the patched code does not run at all, so that nothing was tried",
     HUNG: "the tests did not end",
+    UNTRIED: "its tests fail before anything is changed",
 }
 # Tests run in forks of a server that has imported what they share, and nothing of the tree that is patched.
 _SHARED = ["pytest", "numpy", "scipy.stats", "mpmath", "duckdb", "sqlglot", "click", "rich.progress"]
@@ -154,7 +157,17 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Ou
         for copy in copies:
             shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
             free.put(copy)
-        _unchanged_is_green(copies, mutants, 10 * limit)
+
+        def red(test: str) -> str | None:
+            """Why a selection of tests cannot tell: it fails before anything is changed."""
+            copy = free.get()
+            try:
+                code, text = _pytest(copy, [test], limit=limit)
+                return None if code == 0 else _first_failure(text)
+            except TimeoutError:
+                return "it does not end"
+            finally:
+                free.put(copy)
 
         def attempt(mutant: Mutant) -> Outcome:
             copy = free.get()
@@ -165,24 +178,20 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Ou
 
         outcomes: dict[str, Outcome] = {}
         with ThreadPoolExecutor(jobs) as pool:
-            for done in as_completed([pool.submit(attempt, m) for m in mutants]):
+            tests = sorted({t for m in mutants for t in m.tests})
+            print(f"{len(tests)} selections of tests on the unchanged tree", file=sys.stderr, flush=True)
+            why = {test: found for test, found in zip(tests, pool.map(red, tests), strict=True) if found is not None}
+            for test, found in why.items():
+                print(f"{test} fails before anything is changed: {found}", file=sys.stderr, flush=True)
+            for m in mutants:
+                if why.keys() & set(m.tests):
+                    outcomes[m.name] = Outcome(m.name, UNTRIED, 0.0, next(iter(why.keys() & set(m.tests))), m.reason)
+            for done in as_completed([pool.submit(attempt, m) for m in mutants if m.name not in outcomes]):
                 o = done.result()
                 outcomes[o.mutant] = o
                 count = f"[{len(outcomes)}/{len(mutants)}]"
                 print(f"{count:>9} {o.status:8} {o.mutant} {o.seconds:.0f} s {o.by}", file=sys.stderr, flush=True)
     return [outcomes[m.name] for m in mutants]
-
-
-def _unchanged_is_green(copies: list[Path], mutants: list[Mutant], limit: int) -> None:
-    """All the tests once, before anything is changed: otherwise every mutant would seem to be noticed."""
-    jobs = len(copies)
-    tests = sorted({t for m in mutants for t in m.tests})
-    parts = [tests[i::jobs] for i in range(min(jobs, len(tests)))]
-    print(f"{len(tests)} selections of tests on the unchanged tree", file=sys.stderr, flush=True)
-    with ThreadPoolExecutor(jobs) as pool:
-        for code, text in pool.map(lambda part, copy: _pytest(copy, part, limit=limit), parts, copies):
-            if code != 0:
-                raise Problem(f"{text[-3000:]}\nThe tests fail before anything is changed: no mutant was tried.")
 
 
 def _attempt(mutant: Mutant, copy: Path, limit: int) -> Outcome:
@@ -213,8 +222,12 @@ def _attempt(mutant: Mutant, copy: Path, limit: int) -> Outcome:
         return outcome(HARMLESS if mutant.harmless else SURVIVED)
     if _NO_CODE.search(text):
         return outcome(BROKEN, text[-1500:])
+    return outcome(KILLED, _first_failure(text))
+
+
+def _first_failure(text: str) -> str:
     by = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
-    return outcome(KILLED, by[1] if by else text[-300:])
+    return by[1] if by else text[-300:]
 
 
 def _pytest(copy: Path, tests: Iterable[str], *, limit: int) -> tuple[int, str]:
