@@ -31,6 +31,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 from collections import Counter
@@ -248,6 +249,7 @@ def _pytest(copy: Path, tests: Iterable[str], *, limit: int) -> tuple[int, str]:
 def _inside(copy: Path, tests: list[str], output: Path) -> None:
     """In a process of its own, with the copy's source in front of any other and nothing of it imported before."""
     os.setsid()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with output.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -255,11 +257,21 @@ def _inside(copy: Path, tests: list[str], output: Path) -> None:
     os.environ |= {"PYTHONPATH": os.pathsep.join(places), "COLUMNS": "300"}
     sys.path[:0] = places
     os.chdir(copy)
+    # Compiled once for all mutants of a copy, also where the user wants none in the checkout.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     import pytest
 
     code = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
     sys.stdout.flush()
     os._exit(code)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.killpg(0, signal.SIGKILL)
 
 
 def _list(mutants: list[Mutant], *, as_json: bool) -> None:

@@ -1,0 +1,89 @@
+"""Noise on real numbers and on weighted sums: rounding to the lattice is part of what a neighbour moves.
+
+With the same words on neighbouring data the noise cancels exactly. What is left, in steps of the lattice, must be
+covered by epsilon times the scale that was drawn, to the last step and in exact arithmetic.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp import noise
+from hybridp.curator.personal import release_weighted_sum
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteLaplace, gaussian, laplace, on_lattice
+
+from .means import LEVELS
+from .recording import Recording, gaussians, laplaces, span_of
+
+SIZES = (1.0, 1.3, 0.7, 1000.1, 3e-5)
+
+
+@pytest.mark.parametrize("sensitivity", SIZES)
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_real_numbers_move_by_no_more_steps_than_their_noise_covers(sensitivity: float, kind: str) -> None:
+    epsilon = 0.5
+    mechanism: Any = laplace(PureDP(epsilon), sensitivity)
+    if kind == "gaussian":
+        mechanism = gaussian(ApproxDP(epsilon, 1e-6), sensitivity)
+    step, drawn = on_lattice(mechanism)
+    rng = np.random.default_rng(3)
+    # Neighbours: any two numbers at most the sensitivity apart; many places between the steps of the lattice.
+    x = np.concatenate([np.arange(64) / 64 * step, rng.uniform(0, 5 * sensitivity, 64)])
+    tapes = [Recording(1), Recording(1)]
+    first, second = (
+        noise.add_noise(mechanism, values, rng=tape.rng)
+        for values, tape in zip((x, x + np.nextafter(sensitivity, 0)), tapes, strict=True)
+    )
+    moved = np.rint((second - first) / step).astype(np.int64)
+    assert int(moved.max()) <= drawn.sensitivity
+    assert int(moved.max()) > Fraction(sensitivity) / Fraction(step) - 1
+    size = drawn.scale if isinstance(drawn, DiscreteLaplace) else drawn.sigma
+    if isinstance(drawn, DiscreteLaplace):
+        assert Fraction(int(moved.max())) <= Fraction(epsilon) * Fraction(size)
+    added = np.rint(first / step) - np.rint(x / step)
+    draw = laplaces(size) if kind == "laplace" else gaussians(size)
+    assert span_of(tapes[0], added.astype(np.int64), draw) == (0, len(tapes[0].words))
+    assert drawn.guarantee == mechanism.guarantee
+
+
+def test_a_step_of_rounding_is_reached() -> None:
+    """The law above can fail: for these sizes somebody moves further than the whole steps of the sensitivity."""
+    reached = []
+    for sensitivity in SIZES:
+        step, drawn = on_lattice(laplace(PureDP(0.5), sensitivity))
+        x = np.arange(64) / 64 * step
+        moved = np.rint((x + np.nextafter(sensitivity, 0)) / step) - np.rint(x / step)
+        reached.append(int(moved.max()) == int(Fraction(sensitivity) / Fraction(step)) + 1 == drawn.sensitivity)
+    assert any(reached)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_weighted_sum_covers_everybodys_rounded_reach_exactly(seed: int) -> None:
+    """Whole-number weights a up to 2^40, steps of the noise over 2^40: ceil(a LEVELS/step) steps, in rationals."""
+    rng = np.random.default_rng(seed)
+    epsilons = np.sort(rng.uniform(0.05, 0.4, 5))
+    weights = epsilons * rng.uniform(0.5, 1, 5)
+    people = np.full(5, 4, dtype=np.int64)
+    sums = np.full(5, 2 * LEVELS, dtype=np.int64)
+    tape = Recording(seed)
+    found = release_weighted_sum(epsilons, people, sums, weights, rng=tape.rng)
+    whole = [int(w) for w in np.floor(weights / weights.max() * 2**40)]
+    mass = 4 * sum(whole)
+    strictest = max(Fraction(a) / Fraction(e) for a, e in zip(whole, epsilons, strict=True))
+    step = int(strictest * LEVELS / 2**40)
+    scale = Fraction(found.laplace_scale) * mass * LEVELS / (2 * step)
+    for a, epsilon, spent in zip(whole, epsilons, found.spent, strict=True):
+        reach = -(-a * LEVELS // step)
+        assert reach <= Fraction(epsilon) * scale
+        assert Fraction(float(spent)) * scale * (1 + Fraction(1, 2**45)) >= reach
+    # What was drawn has that scale: the noise of the published mean, in steps, is the tape's.
+    (drawn,), end = tape.read_from(0, laplaces(float(scale)), 1)
+    assert end == len(tape.words)
+    true = sum(a * total for a, total in zip(whole, sums.tolist(), strict=True))
+    added = ((Fraction(found.mean) + 1) * mass * LEVELS / 2 - true) / step
+    assert abs(added - int(drawn)) < 2**14  # doubles hold the mean to 2^-52, the noise is about 2^40 steps
