@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridp.protocols.heavy import invitation
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.heavy import HeadList, TwoStage, two_stage
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
-from hybridp.service import charts, words
+from hybridp.service import charts, html, words
+from hybridp.service.participant import participant_view
+from hybridp.service.plans import HeavyPlan, parse_plan
+from hybridp.service.tasks import task_of
 
 EPSILONS = (0.01, 0.5, 1.0, 2.0, 5.0, 12.0)
 
@@ -89,6 +96,322 @@ def test_words_weaken_with_epsilon() -> None:
     assert len(set(said)) == 6
     assert said[0].startswith("very strong")
     assert said[-1].startswith("hardly")
+
+
+# --- every sentence, computed anew from the plan ----------------------------------------------------------------------
+
+NOW = 1_800_000_000
+MEAN = {"kind": "mean", "title": "Way", "bounds": {"lower": 0, "upper": 120}, "epsilon": 1.0}
+HEAVY = {"kind": "heavy-hitters", "title": "Searches", "epsilon": 4.0, "delta": 1e-6}
+PLANS: dict[str, dict[str, Any]] = {
+    "mean": MEAN,
+    "many releases": MEAN | {"releases": 500},
+    "some, with delta": MEAN | {"releases": 7, "delta": 1e-7, "trusted_epsilon": 0.3, "noise": "gaussian"},
+    "by invitation, kept, with a date": MEAN
+    | {"by_invitation": True, "delete_raw_after_release": False, "closes": NOW + 1000, "min_batch": 1234},
+    "only the trusted count": MEAN | {"estimator": "tcm-only", "time_precision": 60, "delete_by": NOW + 86_400},
+    "only the local count": MEAN | {"estimator": "lm-only", "time_precision": 7200},
+    "laplace": MEAN | {"local": "laplace"},
+    "personal": {k: MEAN[k] for k in ("title", "bounds")}
+    | {"kind": "personal-mean", "allowed_epsilons": [0.5, 4.0], "time_precision": 7 * 86_400},
+    "vector": {
+        "kind": "vector-mean",
+        "title": "v",
+        "columns": ["a", "b"],
+        "bounds": [MEAN["bounds"]] * 2,
+        "epsilon": 1.0,
+        "releases": 3,
+    },
+    "heavy, first": HEAVY,
+    "heavy, second": HEAVY,
+    "heavy, one list": HEAVY | {"local": "grr", "epsilon": 4.0},
+    "heavy, empty": HEAVY,
+}
+HEADS = {
+    "heavy, second": [("maps", "m.org"), ("news", "a.org"), ("news", "b.org")],
+    "heavy, one list": [("maps", "m.org"), ("news", "a.org"), ("news", "b.org")],
+    "heavy, empty": [],
+}
+
+
+def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
+    """Plan, task document and sentences."""
+    plan = parse_plan(PLANS[name]).dated(NOW)
+    head = None
+    if name in HEADS:
+        assert isinstance(plan, HeavyPlan)
+        head = invitation(HeadList.of(HEADS[name], 2), plan.study)
+    task = task_of("id", plan, 2 if head is not None else 1, head)
+    return plan, task, words.said(task)
+
+
+def spent_in_all(plan: Any) -> float:
+    """What trusted people's ledger account reads after every planned release, added up one by one."""
+    one = plan.trusted_epsilon or plan.epsilon if hasattr(plan, "trusted_epsilon") else plan.epsilon
+    return float(sum(Fraction(str(one)) for _ in range(getattr(plan, "releases", 1))))
+
+
+def date(seconds: int) -> str:
+    import time
+
+    return time.strftime("%d %B %Y, %H:%M UTC", time.gmtime(seconds))
+
+
+def levels(text: str) -> list[float]:
+    return [float(x) for x in re.findall(r"ε = ([\d.e-]+)", text)]
+
+
+def rule_ways(plan: Any, task: Any, text: str) -> None:
+    assert ("one after the other" in text) == (plan.phases == 2)
+
+
+def rule_once(plan: Any, task: Any, text: str) -> None:
+    """Two answers spend twice; only an invitation stops them."""
+    assert ("good for one answer" in text) == plan.by_invitation
+    if not plan.by_invitation:
+        assert "Nothing here stops a second answer" in text
+        if plan.kind == "personal-mean":
+            assert "twice the ε" in text
+        else:
+            own = {"trusted": spent_in_all(plan), "local": plan.epsilon}
+            assert sorted(levels(text)) == sorted({2 * own[g] for g in plan.uses})
+
+
+def rule_uses(plan: Any, task: Any, text: str) -> None:
+    counts = {"tcm-only": "Only the first", "lm-only": "Only the second"}
+    assert text.startswith(counts.get(getattr(plan, "estimator", ""), "Both"))
+
+
+def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
+    if plan.kind == "heavy-hitters":  # frequent texts appear as they are; alone, at most with probability delta
+        assert "word for word" in text
+        (one_in,) = re.findall(r"1 in ([\d,]+)", text)
+        assert 1 / int(one_in.replace(",", "")) == pytest.approx(plan.delta, rel=1e-5)
+        assert "only totals" not in text.lower()
+    else:
+        assert "average" in text.lower()
+        many = plan.planned_releases
+        assert text.endswith("once." if many == 1 else f"up to {many} times.")
+
+
+def rule_trusted_promise(plan: Any, task: Any, text: str) -> None:
+    if plan.kind == "personal-mean":
+        assert "the ε that you choose" in text
+        return
+    assert levels(text)[-1] == pytest.approx(spent_in_all(plan), abs=1e-9)
+    assert words.in_words(spent_in_all(plan)) in text
+    assert ("planned releases" in text) == (plan.planned_releases > 1)
+    if plan.planned_releases > 1:
+        assert f"{plan.planned_releases} planned releases" in text
+        assert levels(text)[0] * plan.planned_releases == pytest.approx(levels(text)[-1])
+    deltas = [float(d) for d in re.findall(r"δ = ([\d.e-]+)", text)]
+    assert deltas == ([pytest.approx(plan.delta * plan.planned_releases)] if getattr(plan, "delta", 0) else [])
+
+
+def rule_deleted(plan: Any, task: Any, text: str) -> None:
+    assert date(plan.delete_by) in text
+    assert plan.delete_by > NOW
+    assert ("after the" in text) == plan.delete_raw_after_release
+    if plan.delete_raw_after_release and plan.kind != "heavy-hitters":
+        many = plan.planned_releases
+        assert ("after the release" if many == 1 else f"after the last of the {many} planned releases") in text
+        assert "at the latest" in text
+
+
+def rule_local_stays(plan: Any, task: Any, text: str) -> None:
+    assert ("Your answer itself stays" in text) != ("leaves it only as the report" in text)
+    if "slots" in task:
+        assert "Your answer itself stays" not in text  # it may be what the report names
+
+
+def rule_local_seen(plan: Any, task: Any, text: str) -> None:
+    assert "obody sees" not in text
+    assert "see the report" in text
+    if "slots" in task and len(task["slots"]) > 1:
+        assert "may well be right" in text
+
+
+def rule_local_published(plan: Any, task: Any, text: str) -> None:
+    assert ("each entry of the list" in text) == (plan.kind == "heavy-hitters")
+    assert ("verage" in text) == (plan.kind != "heavy-hitters")
+
+
+def rule_local_promise(plan: Any, task: Any, text: str) -> None:
+    if plan.kind == "personal-mean":
+        assert "the ε that you choose" in text
+    else:
+        assert levels(text) == [plan.epsilon]
+        assert words.in_words(plan.epsilon) in text
+
+
+def rule_time(plan: Any, task: Any, text: str) -> None:
+    size = {60: "the minute.", 3600: "the hour.", 7200: "the 2 hours.", 7 * 86_400: "the week."}[plan.time_precision]
+    assert text.endswith("rounded down to " + size)
+
+
+def rule_batch(plan: Any, task: Any, text: str) -> None:
+    assert f"{plan.min_batch:,} people" in text
+    assert ("of a way" in text) == (plan.kind == "heavy-hitters")
+
+
+def rule_closes(plan: Any, task: Any, text: str) -> None:
+    assert text == ("" if plan.closes is None else f"The study closes on {date(plan.closes)}.")
+
+
+def rule_crowd(plan: Any, task: Any, text: str) -> None:
+    assert ("more than once" in text) == (not plan.by_invitation)
+
+
+def always(expected: str, checked_by: str) -> Any:
+    """A sentence about what the service does, whatever the plan; `checked_by` is the test that shows it."""
+
+    def rule(plan: Any, task: Any, text: str) -> None:
+        assert text == expected
+        file, name = checked_by.split("::")
+        assert f"def {name}(" in (Path(__file__).parent / file).read_text(encoding="utf-8")
+
+    return rule
+
+
+RULES = {
+    "ways": rule_ways,
+    "once": rule_once,
+    "uses": rule_uses,
+    "pick_trusted": always("My answer is sent as it is.", "test_browser.py::test_the_watch_on_the_traffic_can_fail"),
+    "pick_local": always(
+        "My answer is randomised on my own device.", "test_browser.py::test_a_local_answer_never_leaves_the_page"
+    ),
+    "trusted_sent": always(
+        "Your answer as it is. It is stored encrypted.",
+        "test_store.py::test_values_are_sealed_and_tokens_and_keys_hashed",
+    ),
+    "trusted_seen": always(
+        "The people who run the study and its server can read it until it is deleted.",
+        "test_lifecycle.py::test_a_studys_last_day_is_kept",
+    ),
+    "trusted_published": rule_trusted_published,
+    "trusted_promise": rule_trusted_promise,
+    "deleted": rule_deleted,
+    "local_stays": rule_local_stays,
+    "local_seen": rule_local_seen,
+    "local_published": rule_local_published,
+    "local_promise": rule_local_promise,
+    "script": always(
+        "The program that randomises came with this page, from the study’s server: you rely on that server for it. It "
+        "draws nothing if the numbers that it was given keep less than the promise shown here. Who would rather rely "
+        "on their own machine can use the Python client.",
+        "test_browser.py::test_a_task_that_keeps_less_than_the_page_shows_is_refused_aloud",
+    ),
+    "arrived": always(
+        "Your answer has arrived and is stored, encrypted.",
+        "test_store.py::test_values_are_sealed_and_tokens_and_keys_hashed",
+    ),
+    "choice": always(
+        "Which way you chose is not hidden from the people who run the study.",
+        "test_pages.py::test_a_form_sent_twice_counts_once",
+    ),
+    "time": rule_time,
+    "address": always(
+        "The address that a report comes from limits the rate of uploads; this service neither stores nor logs it.",
+        "test_security.py::test_nothing_of_a_person_is_logged",
+    ),
+    "batch": rule_batch,
+    "closes": rule_closes,
+    "crowd": rule_crowd,
+    "cookies": always(
+        "No cookies for participants, no trackers, nothing loaded from elsewhere.",
+        "test_pages.py::test_participants_get_no_cookie",
+    ),
+}
+
+
+def test_every_sentence_has_its_rule() -> None:
+    assert set(RULES) == set(words.SENTENCES)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_sentence_is_what_the_plan_says(name: str) -> None:
+    plan, task, said = told(name)
+    for key, text in said.items():
+        RULES[key](plan, task, text)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_page_makes_no_other_claims(name: str) -> None:
+    """Every text of the page is one of the sentences, a word of the plan, a number, or a label from this list."""
+    plan, task, said = told(name)
+    view = participant_view(task | {"status": "open"}, token="x", token_state="fine", report_id="y" * 22)
+    page = html.page("participant.html", **view).body.decode()
+    page += html.page("thanks.html", task=task, say=said).body.decode()
+    known = {" ".join(t.split()) for t in [*said.values(), *task["notice"], *LABELS, plan.title, plan.question]}
+    known |= {o["sent"] for o in view["local"].get("offers", [])} | {c.lower() for c in getattr(plan, "columns", ())}
+    known |= {f"At ε = {o['epsilon']}: {o['sent']}" for o in view["local"].get("offers", [])}
+    known |= {words.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
+    assert claims_beyond(page, known) == []
+
+
+def claims_beyond(page: str, known: set[str]) -> list[str]:
+    """Texts between the tags of a page that are neither known nor of a known shape."""
+    page = re.sub(r"(?s)<(script|style|head|svg|option)\b.*?</\1>", "<p>", page)
+    parts = re.split(r"<(?!/?(?:b|strong)\b)[^>]*>", page)
+    texts = [" ".join(unescape(re.sub(r"<[^>]*>", "", part)).split()) for part in parts]
+    return [t for t in texts if t not in known and NUMBER.sub("#", t) not in SHAPES]
+
+
+def test_the_search_for_claims_can_fail() -> None:
+    page = "<main><p>Thank you</p><p>Nobody sees <b>your</b> answer.</p></main>"
+    assert claims_beyond(page, LABELS) == ["Nobody sees your answer."]
+
+
+LABELS = {
+    "", "Skip to the content", "1", "2", "I trust the study’s team", "I trust nobody", "What is sent", "Who can see it",
+    "What is published", "What is promised", "When it is deleted", "What you rely on", "Send my answer",
+    "Randomise here, then send", "If my answer were different, would anyone notice?", "What else you should know",
+    "How often a guess between two answers is right", "ε", "in words", "right guesses of 100", "50 is a coin toss",
+    "The team sees your answer, so the team would. Suppose that a reader of all that is published knows everybody "
+    "else’s answer, and wonders which of two answers yours was:", "Thank you", "You can close this page.", "Way",
+    ",", ".",
+    "Suppose that anyone at all, the team too, sees your report and wonders which of two answers yours was:",
+    "This choice needs JavaScript: your answer is randomised on your own device. The other choice works without it.",
+    "The button works once the program that randomises is loaded.", "Draw 100 made-up reports", "say “above”",
+    "lie in the upper half", "name “A”", "name the first part of “A”", "name “everything else”", "if the answer is A",
+    "if it is something else", "if the answer is the lowest possible", "if it is the highest possible", "Reports that",
+    ", at ε =", "A hundred people with the same answer do not all send the same report. This is what we would see:",
+    "This study’s reports cannot be made in a browser; its Python client can make them.", "Your answer", "Your answers",
+    "How much protection do you want?", "Less protection lets your answer count for more. The table below says what it "
+    "means.", "All the numbers used here are public:", "the task as data", "the program that randomises", "Query",
+    "Url", "Collected with hybridp: people choose whom they trust.",
+}  # fmt: skip
+NUMBER = re.compile(r"(over )?\d+([,.]\d+)*(e-\d+)?")
+SHAPES = {"#", "about #", "at most about #", "# of #", "From # to #", "From # to #."}
+SHAPES |= {"With a chance of # in # (δ) the noise may protect less."}
+
+
+@pytest.mark.parametrize("name", ["mean", "many releases", "some, with delta", "vector", "heavy, first"])
+def test_guesses_are_counted_over_all_releases(name: str) -> None:
+    """(e^E + D)/(e^E + 1) for the totals E and D; 73 of 100 for one release at epsilon 1, over 99 for 500."""
+    plan, task, _ = told(name)
+    epsilon = spent_in_all(plan)
+    delta = plan.delta * plan.planned_releases
+    view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
+    (row,) = view["trusted"]["rows"]
+    right = 100 * (1 - (1 - delta) / (1 + math.exp(min(epsilon, 700))))
+    assert row["right"] == ("over 99" if right > 99.5 else str(round(right)))
+
+
+def test_a_report_that_names_the_truth_is_said_to() -> None:
+    """Frequencies of the exact law: P(report = true entry)."""
+    for name in ("heavy, second", "heavy, one list"):
+        plan, task, _ = told(name)
+        mechanism = invitation(HeadList.of(HEADS[name], 2), plan.study).mechanism
+        slots = range(len(task["slots"]))
+        if isinstance(mechanism, TwoStage):
+            most = max(float(mechanism.report_law(i)[i]) for i in slots)
+        else:
+            most = mechanism.likelihood(0, 0)
+        assert float(words.told_truly(task["randomiser"])) == pytest.approx(most, abs=1e-12)
+        assert most > 0.85
+        assert f"about {round(100 * most)} times in 100" in words.sent(task["randomiser"])
 
 
 # --- charts -----------------------------------------------------------------------------------------------------------

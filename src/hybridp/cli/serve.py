@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,18 @@ def needs_service() -> None:
             raise InvalidInput(f"`hybridp[service]` must be installed for this command. Got no {name}.")
 
 
+def _loopback(host: str) -> bool:
+    """Whether only this machine can connect.
+
+    >>> _loopback("127.0.0.1"), _loopback("localhost"), _loopback("0.0.0.0"), _loopback("::")
+    (True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 @click.command("serve")
 @store_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
@@ -58,19 +71,29 @@ def serve(
 
     from hybridp.service.app import build_app, listen, settle
     from hybridp.service.core import Service
-    from hybridp.service.settings import Limits, Settings
-    from hybridp.service.studies import add_analyst, has_analysts
+    from hybridp.service.settings import Limits, Settings, stated_address
+    from hybridp.service.studies import add_analyst, has_analysts, remember_address
 
     with listen(host, port) as (listening, address):
-        settings = Settings.from_environment(database, key_file, base_url or address, Limits(rate=rate))
+        known = base_url or stated_address()
+        settings = Settings.from_environment(database, key_file, known or address, Limits(rate=rate))
         service = Service(settings)
+        remember_address(service)
+        if not _loopback(host) and not settings.secure_cookies:
+            note(
+                f"WARNING: --host {host} can be reached by others, and without TLS: whoever is on the way reads "
+                "trusted answers and can change the script that randomises. Stay on 127.0.0.1 behind a proxy with TLS, "
+                "and give its https: address as --base-url."
+            )
         if not has_analysts(service):
             if sys.stderr.isatty():
                 note(f"An analyst's key, shown only now: {add_analyst(service, 'first analyst')}")
             else:  # what is no terminal may be a log, and a key does not belong there
                 note("Nobody can log in yet: make an analyst's key with `hybridp study analyst NAME`.")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
-            note(f"Serving on {settings.base_url}; stop with Ctrl-C.")
+            note(f"Serving on {address}; stop with Ctrl-C.")
+        if known:
+            note(f"Links begin with {settings.base_url}.")
             app = build_app(settings, service=service)
             settle()
             config = uvicorn.Config(

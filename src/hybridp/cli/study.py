@@ -17,17 +17,24 @@ from hybridp.errors import InvalidInput
 if TYPE_CHECKING:
     from hybridp.service.core import Service
 
-__all__ = ["analyst", "close", "create", "export", "invite", "listing", "phase_two", "release", "rotate_key"]
+__all__ = ["analyst", "close", "create", "delete", "export", "invite", "listing", "phase_two", "release", "rotate_key"]
 
 
 @contextmanager
 def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
     needs_service()
+    from dataclasses import replace
+
     from hybridp.service.core import Service
-    from hybridp.service.settings import Settings
+    from hybridp.service.settings import Settings, stated_address
+    from hybridp.service.studies import remembered_address
 
     running = Service(Settings.from_environment(database, key_file))
     try:
+        # Links are those of the server that was started on this database, unless the environment says otherwise.
+        address = stated_address() or remembered_address(running)
+        if address:
+            running.settings = replace(running.settings, base_url=address.rstrip("/"))
         yield running
     finally:
         running.close()
@@ -111,6 +118,34 @@ def close(study: str, database: str | None, key_file: Path | None, as_json: bool
         )
 
 
+@click.command("delete")
+@click.argument("study")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@store_options
+@json_option
+def delete(study: str, yes: bool, database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """Delete a study's trusted answers, local reports and invitations, for good.
+
+    The plan, the ledger and what was published stay on record.
+    """
+    with _service(database, key_file) as service:
+        from hybridp.service import studies
+
+        title = next((s["title"] for s in studies.list_studies(service) if s["id"] == study), None)
+        if title is None:
+            raise studies.NoSuchStudy
+        if not yes:
+            if as_json:
+                raise InvalidInput("`--yes` must be given together with --json: nobody is asked. Got nothing.")
+            click.confirm(f"Delete all answers and reports of “{title}”, for good?", abort=True, err=True)
+        found = studies.delete_study(service, study)
+        service.sweeper.wait(60)
+    if as_json:
+        emit(found)
+    else:
+        click.echo(f"{found['title']}: deleted. Its plan, ledger and releases stay on record.")
+
+
 @click.command("phase-two")
 @click.argument("study")
 @click.option("--key", default="phase-two", show_default=True, help="The idempotency key.")
@@ -159,6 +194,7 @@ def release(study: str, key: str, database: str | None, key_file: Path | None, a
                 for q in found["queries"][:30]]  # fmt: skip
         table(found["title"], ("record", "share", "low", "high"), rows)
         _promises(found["privacy"])
+    _spent(found["spending"])
 
 
 def _finish(service: Service) -> None:
@@ -171,6 +207,13 @@ def _promises(receipt: dict[str, Any]) -> None:
     for promise in receipt["promises"]:
         level = "by trust" if promise["epsilon"] is None else f"epsilon {promise['epsilon']}, delta {promise['delta']}"
         click.echo(f"  {promise['group']}, against {promise['against']}: {level} ({promise['mechanism']})")
+
+
+def _spent(spending: dict[str, Any]) -> None:
+    click.echo(f"  release {spending['release']} of {spending['planned_releases']} planned, in {spending['unit']}:")
+    for group, spent in spending["groups"].items():
+        this, so_far, total = (number(spent[name]["epsilon"]) for name in ("this_release", "so_far", "total"))
+        click.echo(f"  {group}: {this} for this one, {so_far} of {total} so far")
 
 
 @click.command("export")

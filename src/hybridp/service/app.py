@@ -122,7 +122,10 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def plain(_: Request, error: HTTPException) -> Response:
         code = _CODES.get(error.status_code, "bad-request")
-        answer = _answer(error.status_code, problem(code, str(error.detail), status=error.status_code))
+        detail = str(error.detail)
+        if detail == "There was an error parsing the body":
+            detail = "The body must be JSON, with numbers and texts of a moderate size."
+        answer = _answer(error.status_code, problem(code, detail, status=error.status_code))
         for name, value in (error.headers or {}).items():
             answer.headers[name] = value
         return answer

@@ -248,7 +248,7 @@ class MeanPlan(Plan):
     def accounts(self) -> Groups:
         """Totals of the ledger: as many trusted sums as planned, and each local person's one report."""
         trusted = self.study.trusted_guarantee or self.study.guarantee
-        return {"trusted": _over(trusted, self.releases), "local": self.study.guarantee}
+        return {"trusted": _over(trusted, self.releases), "local": self.study.invite.promise}
 
     def charges(self, collection: str) -> list[Charge]:
         return self.study.charges(self.title, collection)
@@ -345,7 +345,7 @@ class VectorPlan(Plan):
 
     def accounts(self) -> Groups:
         trusted = self.study.trusted_guarantee or self.study.guarantee
-        return {"trusted": _over(trusted, self.releases), "local": self.study.guarantee}
+        return {"trusted": _over(trusted, self.releases), "local": self.invite.promise}
 
     def charges(self, collection: str) -> list[Charge]:
         return self.study.charges(self.title, collection)

@@ -13,7 +13,7 @@ from pathlib import Path
 from hybridp.errors import must
 from hybridp.service.keys import KeyRing, load_or_make
 
-__all__ = ["Limits", "Settings"]
+__all__ = ["Limits", "Settings", "stated_address"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ class Limits:
         must(self.reports_per_request >= 1, "reports_per_request", "must be at least 1", self.reports_per_request)
         enough = self.rate == 0 or self.burst >= self.reports_per_request
         must(enough, "burst", f"must be at least {self.reports_per_request}, one full request", self.burst)
+
+
+def stated_address() -> str | None:
+    """How participants reach the service, where the environment says it."""
+    return os.environ.get("HYBRIDP_BASE_URL") or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class Settings:
         /metrics is closed unless HYBRIDP_METRICS_TOKEN is set, which a reader must send, or HYBRIDP_METRICS is `open`.
         """
         path = Path(key_file or os.environ.get("HYBRIDP_KEY_FILE") or "hybridp.key")
-        url = base_url or os.environ.get("HYBRIDP_BASE_URL") or "http://127.0.0.1:8000"
+        url = base_url or stated_address() or "http://127.0.0.1:8000"
         return cls(
             database=database or os.environ.get("HYBRIDP_DATABASE") or "sqlite:///hybridp.db",
             keys=load_or_make(path),

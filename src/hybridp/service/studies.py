@@ -26,7 +26,7 @@ from hybridp.service.plans import HeavyPlan, SomePlan, VectorPlan, parse_plan, p
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.releasing import unit_reports
 from hybridp.service.reports import SLOT, Failure, Packed, Report, parse_upload, report_id
-from hybridp.service.schema import LOCAL, analysts, invitations, progress, releases, studies, study_keys
+from hybridp.service.schema import LOCAL, analysts, invitations, meta, progress, releases, studies, study_keys
 from hybridp.service.tasks import task_of
 from hybridp.service.vectors import own_units, unpacked
 
@@ -50,6 +50,8 @@ __all__ = [
     "open_phase_two",
     "plan_from_form",
     "release_study",
+    "remember_address",
+    "remembered_address",
     "reseal",
     "revoke_analyst",
     "rounded_now",
@@ -86,6 +88,23 @@ def has_analysts(service: Service) -> bool:
     """Whether anybody can sign in."""
     with store.reading(service.engine) as db:
         return db.execute(select(analysts.c.id).where(analysts.c.revoked.is_(None)).limit(1)).first() is not None
+
+
+def remember_address(service: Service) -> None:
+    """What `hybridp serve` says of its address, so that links made beside it are its own."""
+
+    def run(db: Connection) -> None:
+        db.execute(meta.delete().where(meta.c.key == "base_url"))
+        db.execute(meta.insert().values(key="base_url", value=service.settings.base_url))
+
+    service.write(run)
+
+
+def remembered_address(service: Service) -> str | None:
+    """The address of the server that was started last on this database."""
+    with store.reading(service.engine) as db:
+        found: str | None = db.execute(select(meta.c.value).where(meta.c.key == "base_url")).scalar()
+    return found
 
 
 def revoke_analyst(service: Service, name: str) -> int:

@@ -321,7 +321,7 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "once": _once,
     "uses": _uses,
     "pick_trusted": lambda task: "My answer is sent as it is.",
-    "pick_local": lambda task: "My answer is randomised on my own device, and only the report is sent.",
+    "pick_local": lambda task: "My answer is randomised on my own device.",
     "trusted_sent": lambda task: "Your answer as it is. It is stored encrypted.",
     "trusted_seen": _trusted_seen,
     "trusted_published": _trusted_published,
@@ -358,4 +358,5 @@ def said(task: Task) -> dict[str, str]:
 
 def notices(task: Task) -> list[str]:
     """What every participant should know beside the choice, for the task document."""
-    return [text for name in _MORE if (text := SENTENCES[name](task))]
+    found = [SENTENCES[name](task) for name in _MORE]
+    return [text.replace("Your answer is deleted", "A trusted answer is deleted") for text in found if text]

@@ -1,0 +1,434 @@
+"""A study to its end: what people were told is what is spent, drawn and deleted; no click is a dead end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import kstest, laplace
+from sqlalchemy import func, select
+from starlette.testclient import TestClient
+
+from hybridp.device.client import local_report, trusted_report
+from hybridp.errors import HybridpError, InvalidInput
+from hybridp.public.randomisers import LEVELS
+from hybridp.randomness import secure, seeded
+from hybridp.service import releasing, studies
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.plans import parse_plan
+from hybridp.service.schema import charges, invitations, progress, reports
+from hybridp.service.settings import Limits, Settings
+from hybridp.service.store import reading
+
+Make = Callable[..., Any]
+SITE = {"sec-fetch-site": "same-origin"}
+HEAVY: dict[str, Any] = {"kind": "heavy-hitters", "title": "Searches", "epsilon": 4.0, "delta": 1e-3, "min_batch": 2,
+                         "head": 5}  # fmt: skip
+
+
+def send(service: Service, study: str, made: list[dict[str, Any]]) -> None:
+    assert asyncio.run(studies.submit(service, study, made)) == []
+
+
+def rows(service: Service, study: str) -> int:
+    number = service.number(study)
+    with reading(service.engine) as db:
+        return int(db.execute(select(func.count()).select_from(reports).where(reports.c.study == number)).scalar_one())
+
+
+# --- totals -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"releases": 5},
+        {"releases": 3, "epsilon": 1 / 3, "trusted_epsilon": 0.7},
+        {"releases": 2, "delta": 1e-6, "noise": "gaussian", "trusted_epsilon": 0.5},
+    ],
+    ids=["five", "thirds", "gaussian"],
+)
+def test_what_the_task_states_is_what_all_releases_spend(
+    service: Service, mean_plan: Make, more: dict[str, Any]
+) -> None:
+    """Promise, task, receipts and ledger: one total, reached by the last planned release and by no other."""
+    study = studies.create_study(service, mean_plan(**more))["id"]
+    task = studies.task_document(service, study)
+    send(service, study, [trusted_report(task, 40.0) for _ in range(6)])
+    send(service, study, [local_report(task, 40.0, rng=secure()) for _ in range(6)])
+    studies.close_study(service, study)
+    so_far = {"epsilon": 0.0, "delta": 0.0}
+    for i in range(1, more["releases"] + 1):
+        document = studies.release_study(service, study, f"r{i}")
+        spending = document["spending"]
+        assert (spending["release"], spending["planned_releases"]) == (i, task["releases"])
+        trusted = spending["groups"]["trusted"]
+        for name, scale in (("epsilon", 1e-12), ("delta", 1e-18)):
+            assert trusted["this_release"][name] == pytest.approx(task["each_release"]["trusted"][name], abs=2 * scale)
+            so_far[name] += trusted["this_release"][name]
+            assert trusted["so_far"][name] == pytest.approx(so_far[name], abs=10 * scale)
+            assert trusted["total"][name] == task["guarantee"]["trusted"][name]
+        local = spending["groups"]["local"]
+        assert local["so_far"] == local["total"]  # the reports are used again, and charged once
+        assert local["total"]["epsilon"] == pytest.approx(task["guarantee"]["local"]["epsilon"], abs=1e-11)
+        viewer = [p for p in document["receipt"]["promises"] if p["group"] == "trusted" and p["epsilon"] is not None]
+        assert [(p["epsilon"], p["delta"]) for p in viewer] == [tuple(task["each_release"]["trusted"].values())]
+        assert studies.study_summary(service, study)["raw_deleted"] == (i == more["releases"])
+    for account in studies.study_summary(service, study)["ledger"]:
+        promised = task["guarantee"][account["people"]]
+        assert account["epsilon_spent"] == pytest.approx(promised["epsilon"], abs=1e-11)
+        assert account["epsilon_spent"] == account["epsilon_total"]
+        assert account["delta_spent"] == pytest.approx(promised["delta"], abs=1e-17)
+    with pytest.raises(HybridpError):
+        studies.release_study(service, study, "one more")
+
+
+def test_what_one_release_draws_is_what_the_task_states(tmp_path: Path) -> None:
+    """600 releases of one trusted group: the noise on the sum has the Laplace law of the stated epsilon."""
+    where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
+    service = Service(where, rng=seeded(7))
+    plan = {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 1}, "epsilon": 1.0, "trusted_epsilon": 0.5}
+    study = studies.create_study(service, plan | {"min_batch": 2, "releases": 600, "estimator": "tcm-only"})["id"]
+    task = studies.task_document(service, study)
+    send(service, study, [trusted_report(task, 0.5) for _ in range(4)])
+    studies.close_study(service, study)
+    made = [studies.release_study(service, study, f"r{i}")["groups"]["trusted"]["mean"] for i in range(600)]
+    service.close()
+    noise = [(mean - 0.5) * 4 for mean in made]  # on the sum, whose sensitivity is 1
+    stated = task["each_release"]["trusted"]["epsilon"]
+    assert stated == 0.5
+    assert kstest(noise, laplace(scale=1 / stated).cdf).pvalue > 1e-6
+    assert kstest(noise, laplace(scale=2 / stated).cdf).pvalue < 1e-6  # the control: half of the epsilon
+    assert task["guarantee"]["trusted"]["epsilon"] == 600 * stated
+
+
+def test_every_other_number_of_the_task_is_the_plans(service: Service) -> None:
+    """A dithered bit for e^epsilon to the last unit, for each choice its own, and the discovery's whole charge."""
+    from decimal import Decimal, localcontext
+
+    plan = {"kind": "personal-mean", "title": "t", "bounds": {"lower": -3, "upper": 9}, "allowed_epsilons": [0.5, 1.0]}
+    task = studies.task_document(service, studies.create_study(service, plan)["id"])
+    assert (task["bounds"], task["levels"], task["word"]) == ({"lower": -3, "upper": 9}, str(LEVELS), str(2**64))
+    for choice in task["choices"]:
+        flips = int(choice["randomiser"]["flips"])
+        with localcontext() as exact:
+            exact.prec = 60
+            odds = Decimal(choice["epsilon"]).exp()
+            assert 2**64 - flips <= odds * flips
+            assert 2**64 - (flips - 1) > odds * (flips - 1)
+    study = studies.create_study(service, HEAVY)["id"]
+    task = studies.task_document(service, study)
+    send(service, study, [trusted_report(task, ["news", "a.org"]) for _ in range(60)])
+    found = studies.open_phase_two(service, study)
+    spent = found["spending"]["groups"]["trusted"]
+    assert spent["this_release"] == spent["total"] == task["guarantee"]["trusted"] == {"epsilon": 4.0, "delta": 1e-3}
+    with reading(service.engine) as db:
+        row = db.execute(
+            select(charges.c.epsilon, charges.c.delta).where(charges.c.study == service.number(study))
+        ).one()
+    assert (Fraction(row.epsilon, 10**12), Fraction(row.delta, 10**18)) == (4, Fraction(1, 1000))
+
+
+# --- the last day -----------------------------------------------------------------------------------------------------
+
+
+def test_a_studys_last_day_is_kept(settings: Settings, mean_plan: Make) -> None:
+    """Nothing is released, nobody closes it: on the day that people read, their answers go all the same."""
+    now = [time.time()]
+    service = Service(settings, clock=lambda: now[0])
+    study = studies.create_study(service, mean_plan())["id"]
+    task = studies.task_document(service, study)
+    assert task["delete_by"] % 86_400 == 0
+    assert 455 <= (task["delete_by"] - now[0]) / 86_400 <= 456  # a year, and 90 days
+    send(service, study, [trusted_report(task, 40.0) for _ in range(5)])
+    send(service, study, [local_report(task, 40.0, rng=secure()) for _ in range(3)])
+    now[0] = task["delete_by"] - 1
+    assert service.delete_due() == task["delete_by"]
+    assert rows(service, study) == 8
+    now[0] = task["delete_by"]
+    assert service.delete_due() is None
+    assert service.sweeper.wait(60)
+    assert rows(service, study) == 3  # local reports are private by themselves, and stay
+    summary = studies.study_summary(service, study)
+    assert (summary["status"], summary["raw_deleted"]) == ("closed", True)
+    with pytest.raises(HybridpError, match="deleted"):
+        studies.release_study(service, study)
+    service.close()
+
+
+def test_the_last_day_comes_while_the_server_runs_and_at_its_start(tmp_path: Path, mean_plan: Make) -> None:
+    where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
+    service = Service(where)
+    due = int(time.time()) + 2
+    study = studies.create_study(service, mean_plan(delete_by=due))["id"]
+    later = studies.create_study(service, mean_plan(delete_by=due + 3600))["id"]
+    for one in (study, later):
+        send(service, one, [trusted_report(studies.task_document(service, one), 40.0)])
+    with TestClient(build_app(where, service=service)):
+        until = time.monotonic() + 60
+        while rows(service, study) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert (rows(service, study), rows(service, later)) == (0, 1)
+    again = Service(where, clock=lambda: due + 3600)
+    assert again.sweeper.wait(60)
+    assert rows(again, later) == 0
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "days"),
+    [({"closes": 86_400 * 50}, 140), ({"opens": 86_400 * 10}, 465), ({"delete_by": 86_400 * 500}, 500)],
+)
+def test_which_day_it_is(mean_plan: Make, more: dict[str, int], days: int) -> None:
+    assert parse_plan(mean_plan(**more)).dated(0).delete_by == days * 86_400
+
+
+def test_no_day_is_for_ever(mean_plan: Make) -> None:
+    for more in ({"delete_by": 99}, {"closes": 1000, "delete_by": 1000 + 86_400 * 3661}):
+        with pytest.raises(InvalidInput, match="delete_by"):
+            parse_plan(mean_plan(**more)).dated(100)
+
+
+def test_a_deleted_study_keeps_what_was_spent(service: Service, mean_plan: Make) -> None:
+    study = studies.create_study(service, mean_plan(by_invitation=True, releases=2))["id"]
+    task = studies.task_document(service, study)
+    tokens = studies.invite(service, study, 9)
+    send(service, study, [trusted_report(task, 40.0, token=t) for t in tokens[:4]])
+    send(service, study, [local_report(task, 40.0, token=t, rng=secure()) for t in tokens[4:8]])
+    studies.close_study(service, study)
+    released = studies.release_study(service, study)
+    studies.delete_study(service, study)
+    assert service.sweeper.wait(60)
+    assert rows(service, study) == 0
+    with reading(service.engine) as db:
+        assert db.execute(select(func.count()).select_from(invitations)).scalar_one() == 0
+    summary = studies.study_summary(service, study)
+    assert (summary["status"], summary["release"]) == ("deleted", released)
+    assert [a["epsilon_spent"] for a in summary["ledger"]] == [1.0, 1.0]
+    for key in ("another", "release-2"):
+        with pytest.raises(HybridpError, match="deleted"):
+            studies.release_study(service, study, key)
+    late = trusted_report(task, 1.0, token=tokens[8])
+    assert asyncio.run(studies.submit(service, study, [late]))[0]["code"] in ("closed", "token-unknown")
+
+
+# --- no dead ends -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[TestClient]:
+    where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
+    with TestClient(build_app(where), follow_redirects=False, base_url="http://127.0.0.1:8000") as client:
+        key = studies.add_analyst(client.app.state.service, "ana")  # type: ignore[attr-defined]
+        assert client.post("/login", data={"key": key}, headers=SITE).status_code == 303
+        yield client
+
+
+def service_of(web: TestClient) -> Service:
+    found: Service = web.app.state.service  # type: ignore[attr-defined]
+    return found
+
+
+def discovering(service: Service) -> str:
+    study = str(studies.create_study(service, HEAVY)["id"])
+    task = studies.task_document(service, study)
+    send(service, study, [trusted_report(task, ["news", "a.org"]) for _ in range(60)])
+    return study
+
+
+def test_a_study_closed_too_early_still_discovers(web: TestClient) -> None:
+    service = service_of(web)
+    study = discovering(service)
+    studies.close_study(service, study)
+    page = web.get(f"/studies/{study}").text
+    assert "Discover, then invite local people" in page
+    studies.open_phase_two(service, study)
+    assert studies.study_summary(service, study)["status"] == "open"
+    task = studies.task_document(service, study)
+    send(service, study, [local_report(task, ["news", "a.org"], rng=secure()) for _ in range(5)])
+    studies.close_study(service, study)
+    assert studies.release_study(service, study)["task"] == "heavy-hitters"
+
+
+def test_a_discovery_that_died_is_offered_again(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = service_of(web)
+    study = discovering(service)
+    with monkeypatch.context() as patch:
+        patch.setattr(releasing, "_commit", lambda *given: (_ for _ in ()).throw(RuntimeError))
+        patch.setattr(releasing, "_move", lambda db, number, old, new: new == 0 and _phase(db, number, 0))
+        with pytest.raises(RuntimeError):
+            studies.open_phase_two(service, study)
+    assert studies.study_summary(service, study)["phase"] == 0
+    page = web.get(f"/studies/{study}").text
+    assert "interrupted" in page
+    assert "Discover, then invite local people" in page
+    assert "between its two phases" in web.get(f"/s/{study}").text
+    studies.open_phase_two(service, study)
+    assert studies.study_summary(service, study)["phase"] == 2
+
+
+def _phase(db: Any, number: int, phase: int) -> None:
+    db.execute(progress.update().where(progress.c.study == number).values(phase=phase))
+
+
+def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:
+    """One click on the study's page changes nothing; the second one, on the page that says what it does, does it."""
+    service = service_of(web)
+    study = discovering(service)
+    page = web.get(f"/studies/{study}").text
+    forms = re.findall(r'<form method="(\\w+)" action="([^"]+)"', page[page.index("<main") :])
+    assert {f for f in forms if f[0] == "post"} == set()
+    for what, says in (("close", "Discover"), ("discover", "public from then on"), ("delete", "ledger")):
+        asked = web.get(f"/studies/{study}/confirm?what={what}").text
+        assert says in asked
+        assert "No, go back" in asked
+    summary = studies.study_summary(service, study)
+    assert (summary["status"], summary["phase"]) == ("open", 1)
+    token = re.findall(r'name="form_token" value="([^"]*)"', page)[0]
+    assert web.post(f"/studies/{study}/delete").status_code == 403
+    assert web.post(f"/studies/{study}/delete", data={"form_token": token}).status_code == 303
+    assert "deleted" in web.get(f"/studies/{study}").text
+    assert web.get(f"/studies/{study}/confirm?what=nothing").status_code == 404
+
+
+# --- plans that would break a page ------------------------------------------------------------------------------------
+
+VECTOR = {"kind": "vector-mean", "columns": ["a"], "bounds": [{"lower": 0, "upper": 1}]}
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("closes", {"closes": 2**40}),
+    ("opens", {"opens": 2**40}),
+    ("sd", {"sd": 1e300}),
+    ("sd", {"sd": 0.0}),
+    ("step", {"step": 0}),
+    ("step", {"step": 1e300}),
+    ("lower", {"bounds": {"lower": -1e308, "upper": 1e308}}),
+    ("upper", {"bounds": {"lower": 1e20, "upper": 1e20 + 20_000}}),
+    ("epsilon", {"epsilon": 10**5000}),
+    ("min_batch", {"min_batch": 10**5000}),
+    ("min_batch", {"min_batch": "9" * 5000}),
+    ("closes", {"closes": 10**5000}),
+    ("title", {"title": "a\0b"}),
+    ("title", {"title": "\ud800"}),
+    ("title", {"title": "two\nlines"}),
+    ("unit", {"unit": "\x1b[31m"}),
+    ("question", {"question": "\0"}),
+    ("level", {"level": 0.999999999}),
+    ("level", {"level": 1 - 1e-16}),
+    ("expected", {"expected": {"trusted": 10**11}}),
+    ("releases", {"releases": 10**6}),
+    ("delta", {"delta": 5e-324}),
+    ("delta", {"delta": 0.05, "releases": 3}),
+    ("trusted_epsilon", {"trusted_epsilon": 1e300}),
+    ("radius", VECTOR | {"norm": "l2", "radius": 1e300}),
+    ("columns", VECTOR | {"columns": ["a\0"]}),
+    ("record", {"kind": "heavy-hitters", "bounds": None, "delta": 1e-6, "record": ["a", "a"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change"), BAD, ids=[f"{i}-{name}" for i, (name, _) in enumerate(BAD)])
+def test_a_plan_that_would_break_a_page_is_refused(mean_plan: Make, name: str, change: dict[str, Any]) -> None:
+    plan = mean_plan(**change)
+    if plan["kind"] != "mean":
+        plan = {k: v for k, v in plan.items() if v is not None}
+    with pytest.raises(InvalidInput) as refused:
+        parse_plan(plan)
+    sentence = str(refused.value)
+    assert f"`{name}" in sentence
+    assert sentence.count("\n") == 0
+    assert len(sentence) < 200
+    assert "must be different" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"epsilom": 1}, "Did you mean `epsilon`?"),
+        ({"kind": "men"}, "`kind` must be one of mean, personal-mean, vector-mean, heavy-hitters."),
+        ({"bounds": 3}, "`bounds` must be an object."),
+        ({"bounds": {"lower": 0}}, "`bounds.upper` must be given."),
+        ({"title": ""}, "`title` must have at least 1 character."),
+    ],
+)
+def test_a_refused_plan_says_what_to_do(mean_plan: Make, change: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_plan(mean_plan(**change))
+    assert says in str(refused.value)
+
+
+def test_bad_plans_by_the_api_are_problems_and_no_accidents(web: TestClient, mean_plan: Make) -> None:
+    key = {"authorization": f"Bearer {studies.add_analyst(service_of(web), 'api')}", "content-type": "application/json"}
+    good = json.dumps(mean_plan())
+    for body in (
+        good.replace('"epsilon": 1.0', '"epsilon": ' + "1" * 5000),
+        good.replace('"min_batch": 4', '"min_batch": ' + "1" * 5000),
+        good.replace("Commute", "\\u0000"),
+        good.replace("Commute", "\\ud800"),
+        good.replace("1.0", "1e999"),
+        good.replace("1.0", "NaN"),
+    ):
+        answer = web.post("/api/studies", content=body, headers=key)
+        assert answer.status_code in (400, 422), (answer.status_code, body[:80])
+        assert answer.json()["detail"].startswith("`") or "JSON" in answer.json()["detail"]
+
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False), st.integers(-(10**6), 10**6), st.sampled_from([1e-300, 1e15, 1e30, 0.1])
+)
+
+
+@given(
+    lower=NUMBERS, upper=NUMBERS, sd=st.none() | NUMBERS, step=st.none() | NUMBERS, epsilon=NUMBERS, delta=NUMBERS,
+    releases=st.integers(1, 10**6), level=st.floats(0, 1), closes=st.none() | st.integers(0, 2**41),
+    title=st.text(max_size=20), unit=st.text(max_size=5), expected=st.integers(0, 10**11),
+    local=st.sampled_from(["dithered", "piecewise", "laplace", "best"]),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_plan_that_is_accepted_has_pages(web: TestClient, **fields: Any) -> None:
+    plan = {"kind": "mean", "bounds": {"lower": fields.pop("lower"), "upper": fields.pop("upper")}, **fields}
+    plan["expected"] = {"trusted": plan["expected"], "local": 7}
+    try:
+        study = studies.create_study(service_of(web), plan)["id"]
+    except InvalidInput:
+        return
+    for address in (
+        "/",
+        f"/studies/{study}",
+        f"/s/{study}",
+        f"/s/{study}/thanks",
+        f"/studies/{study}/confirm?what=close",
+    ):
+        assert web.get(address).status_code == 200, address
+    assert web.get(f"/tasks/{study}").status_code == 200
+
+
+def test_a_page_does_not_fail_because_of_what_is_stored(web: TestClient, mean_plan: Make) -> None:
+    """Releases and plans of another time: a row that this version would not write."""
+    service = service_of(web)
+    study = studies.create_study(service, mean_plan())["id"]
+    other = studies.create_study(service, mean_plan())["id"]
+    odd = json.dumps({"task": "mean", "interval": None, "projected": "x"})
+    service.write(lambda db: db.exec_driver_sql(
+        "INSERT INTO releases (study, key, kind, created, document) VALUES (?, 'k', 'final', 1, ?)",
+        (service.number(study), odd)) and None)  # fmt: skip
+    assert "cannot draw it" in web.get(f"/studies/{study}").text
+    service.write(lambda db: db.exec_driver_sql("DROP TRIGGER studies_are_immutable") and None)
+    plan = json.loads(json.dumps(parse_plan(mean_plan()).model_dump(mode="json"))) | {"closes": 2**50, "sd": 1e300}
+    service.write(lambda db: db.exec_driver_sql(
+        "UPDATE studies SET plan = ? WHERE id = ?", (json.dumps(plan), other)) and None)  # fmt: skip
+    service._studies.clear()
+    assert web.get("/").status_code == 200
+    answer = web.get(f"/studies/{other}")
+    assert answer.status_code == 422
+    assert "closes" in answer.text
+    assert "delete" in web.get(f"/studies/{other}/confirm?what=delete").text.lower()
+    assert studies.delete_study(service, other)["status"] == "deleted"
