@@ -56,7 +56,8 @@ def _walk(
 def _cli_page() -> str:
     parts = [
         "# Command line",
-        "Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 the ledger refused, 130 interrupted. "
+        "Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 the ledger refused, "
+        "4 released and paid for but not shown whole (the sentence says how to see it), 130 interrupted. "
         "With `--json` a command prints one JSON object on stdout and nothing else, also when it fails.",
     ]
     for name, command, context in commands():

@@ -147,7 +147,7 @@ def _print(document: dict[str, Any]) -> None:
 
     tight = any("tight" in a for a in document["accounts"])
     table(
-        f"Accounts in {document['ledger']}{', FOR TRIALS ONLY' if document['trial'] else ''} (epsilon, delta)",
+        f"Accounts in {document['ledger']}{', FOR TRIALS ONLY' if document['trial'] else ''}",
         ["group", "promised", "spent", "left", *(["tight"] if tight else [])],
         [
             (

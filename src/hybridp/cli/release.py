@@ -78,6 +78,12 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
     help="estimate-only seals the group figures and amplifies local people's privacy.",
 )
 @ledger_option
+@click.option(
+    "--clipped-share",
+    type=share_type,
+    default=0.0,
+    help="Spend this share of the trusted group's epsilon to say how many of them the bounds clip.",
+)
 @collected_options
 @tally_option
 @seed_option
@@ -111,6 +117,7 @@ def mean(
     missing: float | None,
     level: float,
     publish: Any,
+    clipped_share: float,
     ledger_file: Path | None,
     collection: str | None,
     simulate_local: bool,
@@ -144,7 +151,8 @@ def mean(
                 "--epsilon-column",
                 {"epsilon": epsilon, "trusted-epsilon": trusted_epsilon, "delta": delta or None, "weight": weight,
                  "local-sd": local_sd, "gap": gap, "noise": "gaussian" if noise == "gaussian" else None,
-                 "local": None if local == "best" else local, "publish": None if publish == "full" else publish},
+                 "local": None if local == "best" else local, "publish": None if publish == "full" else publish,
+                 "clipped-share": clipped_share or None},
             )  # fmt: skip
             found = _personal(
                 file, columns, epsilon_column, limits, estimator or "unified", sd, share, level, ledger_file,
@@ -160,7 +168,7 @@ def mean(
                 None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
                 estimator or "adaptive",
                 {"sd": sd, "local-sd": local_sd, "gap": gap, "weight": weight},
-                {"noise": noise, "local": local, "level": level, "publish": publish},
+                {"noise": noise, "local": local, "level": level, "publish": publish, "clipped_share": clipped_share},
                 ledger_file,
                 simulate_local,
                 {**common, "tally": tally},
@@ -262,6 +270,9 @@ def _print(found: Any) -> None:
         ["estimate", "people", "mean", "interval"],
         rows,
     )
+    if found.clipped is not None:
+        c = found.clipped
+        click.echo(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")
     if found.p_value is not None:
         verdict = (
             "The groups DISAGREE: read a mean over both with care"

@@ -31,6 +31,7 @@ __all__ = [
     "mean_query",
     "randomise_trusted",
     "read",
+    "release_clipped",
     "release_sum",
     "simulate_local",
     "sum_noise",
@@ -61,6 +62,7 @@ class Totals:
     trusted_sum: int
     local: LocalSummary
     simulated_reports: bool = False
+    trusted_clipped: int = 0
 
 
 def sum_noise(guarantee: Guarantee, name: NoiseName = "best") -> DiscreteLaplace | DiscreteGaussian:
@@ -118,14 +120,17 @@ def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQ
     return mean_query(columns, invite.bounds, invite.randomiser.bound, local_raw=local_raw)
 
 
-def read(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False) -> Totals:
+def read(
+    rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False, count_clipped: bool = False
+) -> Totals:
     """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn."""
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
     simulated = local_raw or check_mechanism(rows, columns, invite.text, invite.simulated_text)
-    found = tables.mean_totals(rows, _query(columns, invite, local_raw=local_raw))
+    query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped)
+    found = tables.mean_totals(rows, query)
     local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
-    return Totals(found.trusted_people, found.trusted_level_sum, local, simulated)
+    return Totals(found.trusted_people, found.trusted_level_sum, local, simulated, found.trusted_clipped)
 
 
 def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool:
@@ -139,6 +144,11 @@ def release_sum(totals: Totals, mechanism: DiscreteLaplace | DiscreteGaussian, *
     """The trusted sum with its noise: this is what the mechanism's guarantee is about."""
     noisy = noise.perturb(mechanism, totals.trusted_sum, rng=rng)
     return TrustedSummary(totals.trusted_people, noisy, mechanism)
+
+
+def release_clipped(totals: Totals, mechanism: DiscreteLaplace, *, rng: Randomness) -> int:
+    """How many trusted people's values were clipped, with noise of its own: one person moves it by at most 1."""
+    return noise.perturb(mechanism, totals.trusted_clipped, rng=rng)
 
 
 def _randomised(levels: Iterable[NDArray[np.int64]], invite: Invite, rng: Randomness) -> LocalSummary:

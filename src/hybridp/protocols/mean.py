@@ -27,13 +27,13 @@ from hybridp.curator import mean as curating
 from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP, doubts
+from hybridp.public.budgets import ApproxDP, PureDP, doubts, split_off
 from hybridp.public.errorlaw import NormalLaplace
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import GroupEstimate, MeanRelease
+from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Asked, Promise, Receipt, plain, simulation_notes
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class MeanStudy:
 
     `guarantee` is what every person is promised; `trusted_guarantee` may differ for the trusted group. `publish` =
     "estimate-only" seals the group figures, which is what makes the amplified guarantee for local people hold.
+    `clipped_share` is the part of the trusted group's epsilon that pays for a noisy count of those whose values lie
+    outside the bounds; the sum is left with the rest.
     """
 
     bounds: Bounds
@@ -61,8 +63,14 @@ class MeanStudy:
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     publish: Publication = "full"
+    clipped_share: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.clipped_share:
+            must(0 < self.clipped_share < 1, "clipped_share", "must be strictly between 0 and 1", self.clipped_share)
+            summed = self.rule.name not in ("lm-only", "full-lm")
+            must(summed, "clipped_share", "must go with an estimator that sums trusted values", self.rule.name)
+            must(self.publish == "full", "clipped_share", "must go with a full publication", self.publish)
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
         if self.publish == "estimate-only" and not (self.rule.fixed_in_advance and self.rule.sd is not None):
             raise InvalidInput(
@@ -78,7 +86,16 @@ class MeanStudy:
 
     @property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
-        return curating.sum_noise(self.trusted_guarantee or self.guarantee, self.noise)
+        whole = self.trusted_guarantee or self.guarantee
+        rest = split_off(whole, self.clipped_share)[0] if self.clipped_share else whole
+        return curating.sum_noise(rest, self.noise)
+
+    @property
+    def count_noise(self) -> DiscreteLaplace | None:
+        """The noise of the count of clipped people, which one person changes by at most 1; None where not asked for."""
+        if not self.clipped_share:
+            return None
+        return discrete_laplace(split_off(self.trusted_guarantee or self.guarantee, self.clipped_share)[1], 1)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Full-LM treats the trusted like everybody else."""
@@ -90,8 +107,11 @@ class MeanStudy:
         if self.rule.name == "full-lm":
             return [Charge("trusted", invite.promise, local_noise, purpose), own]
         kind, size = noise_level(noise)
-        trusted = Charge("trusted", noise.guarantee, f"{kind} noise on the sum", purpose, noise=(kind, size))
-        return [trusted] if self.rule.name == "tcm-only" else [trusted, own]
+        trusted = [Charge("trusted", noise.guarantee, f"{kind} noise on the sum", purpose, noise=(kind, size))]
+        if (count := self.count_noise) is not None:
+            text = "laplace noise on the count of clipped people"
+            trusted.append(Charge("trusted", count.guarantee, text, purpose, noise=noise_level(count)))
+        return trusted if self.rule.name == "tcm-only" else [*trusted, own]
 
 
 def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
@@ -184,7 +204,8 @@ def release_mean(
         collection = tally.origin.stands_in(invite.text, collection)
     charges, trial = study.charges(purpose, collection), rng.simulated or simulate_local
     with spending(ledger, charges, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
-        totals = curating.read(rows, columns, invite, local_raw=simulate_local)
+        count = study.count_noise
+        totals = curating.read(rows, columns, invite, local_raw=simulate_local, count_clipped=count is not None)
         local = totals.local
         if simulate_local:
             local = curating.simulate_local(rows, columns, invite, rng=rng)
@@ -192,16 +213,20 @@ def release_mean(
             tally.origin.stands_in(invite.text, collection, local_rows=local.people)
             local = tally.summary()
         trusted: TrustedSummary | None = None
+        clipped: int | None = None
         if study.rule.name == "full-lm":
             if totals.trusted_people:
                 local = local + curating.randomise_trusted(rows, columns, invite, rng=rng)
         elif totals.trusted_people and study.rule.name != "lm-only":
             trusted = curating.release_sum(totals, noise, rng=rng)
+            if count is not None:
+                clipped = curating.release_clipped(totals, count, rng=rng)
         found = publish_mean(
             study,
             trusted,
             None if study.rule.name == "tcm-only" else local,
             trusted_people=totals.trusted_people,
+            clipped=clipped,
             entries=tuple(entries),
             simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
             rng=rng,
@@ -216,11 +241,15 @@ def publish_mean(
     local: LocalSummary | None,
     *,
     trusted_people: int,
+    clipped: int | None = None,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
     rng: Randomness,
 ) -> MeanRelease:
-    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
+    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
+
+    `clipped` is the noisy count of trusted people whose values were clipped.
+    """
     bounds = study.bounds
     found = blend(trusted, local, study.rule)
     sealed = seal(trusted, local, found) if study.publish == "estimate-only" else None
@@ -250,6 +279,7 @@ def publish_mean(
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         randomiser=study.invite.randomiser.name,
         clipped_to=(bounds.lower, bounds.upper),
+        clipped=_clipped(study, clipped, trusted_people),
         receipt=Receipt(
             promises=promises,
             randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
@@ -260,6 +290,16 @@ def publish_mean(
             ledger_entries=entries,
         ),
     )
+
+
+def _clipped(study: MeanStudy, count: int | None, people: int) -> ClippedShare | None:
+    """The noisy count as a share, and its interval within [0, 1]; the bounds of the noise are all of its error."""
+    noise = study.count_noise
+    if count is None or noise is None:
+        return None
+    reach = NormalLaplace(0.0, noise.scale).quantile((1 + study.level) / 2) + 0.5
+    share, low, high = (min(max(x / people, 0.0), 1.0) for x in (count, count - reach, count + reach))
+    return ClippedShare(share, low, high)
 
 
 def _alone(
@@ -290,21 +330,26 @@ def _promises(
     elif trusted is not None:
         kind, size = noise_level(trusted.noise)
         found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
-        found.append(
-            Promise(
-                "trusted",
-                VIEWER,
-                trusted.noise.guarantee,
-                f"discrete {kind} noise on the sum of {LEVELS:,}-step values, {size:.6g} times its sensitivity",
+        text = f"discrete {kind} noise on the sum of {LEVELS:,}-step values, {size:.6g} times its sensitivity"
+        budget: Guarantee = trusted.noise.guarantee
+        if (count := study.count_noise) is not None:
+            budget = study.trusted_guarantee or study.guarantee
+            budget = replace(budget, delta=trusted.noise.guarantee.delta) if isinstance(budget, ApproxDP) else budget
+            text += (
+                f" (epsilon {trusted.noise.guarantee.epsilon:g}), and on the count of clipped people, of scale "
+                f"{count.scale:.6g} (epsilon {count.guarantee.epsilon:g})"
             )
-        )
+        found.append(Promise("trusted", VIEWER, budget, text))
     if local is not None and local.people:
         found.append(Promise("local", CURATOR, invite.promise, device))
         note = f"no amplification is claimed: {_why_not(study)}"
-        budget: Guarantee = invite.promise
+        amplified: Guarantee = invite.promise
         if sealed is not None and sealed.local_viewer is not None:
-            budget, note = sealed.local_viewer, "amplified by the noise of the trusted sum, the only figure published"
-        found.append(Promise("local", VIEWER, budget, device, note))
+            amplified, note = (
+                sealed.local_viewer,
+                "amplified by the noise of the trusted sum, the only figure published",
+            )
+        found.append(Promise("local", VIEWER, amplified, device, note))
     return tuple(found)
 
 

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from fractions import Fraction
 from numbers import Real
 
 from hybridp.errors import InvalidInput, must
@@ -36,6 +37,7 @@ __all__ = [
     "doubts",
     "parallel",
     "sequential",
+    "split_off",
     "zcdp_for",
 ]
 
@@ -240,6 +242,22 @@ def zcdp_for(epsilon: float, delta: float) -> ZCDP:
         else:
             high = middle
     return ZCDP(low)
+
+
+def split_off(budget: PureDP | ApproxDP, share: float) -> tuple[PureDP | ApproxDP, PureDP]:
+    """What is left of a budget, and the share of its epsilon that is taken off: together never more than it was.
+
+    Both are whole multiples of 10^-12, as a ledger counts, and rounded down.
+
+    >>> split_off(PureDP(1.0), 0.1)[0].epsilon, split_off(PureDP(1.0), 0.1)[1].epsilon
+    (0.9, 0.1)
+    """
+    must(0 < share < 1, "share", "must be strictly between 0 and 1", share)
+    unit = 10**12
+    whole = math.floor(Fraction(repr(float(budget.epsilon))) * unit)
+    part = math.floor(Fraction(repr(float(share))) * whole)
+    must(part > 0, "share", "must leave some epsilon on both sides", share)
+    return replace(budget, epsilon=(whole - part) / unit), PureDP(part / unit, budget.neighbours)
 
 
 def doubts(budget: PureDP | ApproxDP, people: int) -> tuple[str, ...]:

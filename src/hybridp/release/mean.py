@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["EpsilonGroup", "GroupEstimate", "MeanRelease"]
+__all__ = ["ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease"]
 
 _SHOWN = 1000  # levels of epsilon listed in full
 
@@ -26,6 +26,15 @@ class GroupEstimate:
     standard_error: float | None = None
     half_width: float | None = None
     """Of its own interval, at the release's level."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedShare:
+    """The share of trusted people whose values lie outside the bounds, measured with noise of its own."""
+
+    share: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,7 @@ class MeanRelease:
     receipt: Receipt
     by_epsilon: tuple[EpsilonGroup, ...] = ()
     clipped_to: tuple[float, float] | None = None
+    clipped: ClippedShare | None = None
 
     @property
     def simulated(self) -> bool:
@@ -100,6 +110,9 @@ class MeanRelease:
             "task": "mean",
             "what": self.what,
             "clipped_to": None if self.clipped_to is None else list(self.clipped_to),
+            "clipped": None
+            if self.clipped is None
+            else {"share": self.clipped.share, "low": self.clipped.low, "high": self.clipped.high},
             "estimator": self.estimator,
             "estimate": self.estimate,
             "projected": self.projected,

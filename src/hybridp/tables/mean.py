@@ -27,7 +27,8 @@ class MeanQuery:
     `trust` holds exactly `trusted` or `local`. A trusted person's `value` is clipped to [lower, upper] and rounded to
     one of `levels` steps; a missing one is refused, or replaced by the public value `missing`. A local person's
     `report` lies in [report_low, report_high] and is summed as (report - report_centre) / report_half. With `local_raw`
-    (a simulation) local records hold raw values too, and reports are not read.
+    (a simulation) local records hold raw values too, and reports are not read. `count_clipped` asks how many trusted
+    people's values lie outside [lower, upper].
 
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
     `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`. Both depend on that
@@ -55,6 +56,7 @@ class MeanQuery:
     report_centre: float = 0.0
     report_half: float = 1.0
     local_raw: bool = False
+    count_clipped: bool = False
 
     def __post_init__(self) -> None:
         low, high = self.lattice.lower, self.lattice.upper
@@ -84,8 +86,9 @@ class MeanQuery:
 class MeanTotals:
     """Counts and sums of both groups. `trusted_level_sum` is exact, and raw: it needs noise before it may be released.
 
-    Replacing one trusted person moves `trusted_level_sum` by at most `levels`. `report_sum` and `report_square_sum` are
-    sums of doubles over reports that are already private, so that their last digits may depend on the order.
+    Replacing one trusted person moves `trusted_level_sum` by at most `levels`, and `trusted_clipped`, raw too, by at
+    most 1. `report_sum` and `report_square_sum` are sums of doubles over reports that are already private, so that their
+    last digits may depend on the order.
     """
 
     trusted_people: int
@@ -93,6 +96,7 @@ class MeanTotals:
     local_people: int
     report_sum: float
     report_square_sum: float
+    trusted_clipped: int = 0
 
 
 def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
@@ -109,7 +113,8 @@ def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
     ...                   report_low=-50, report_high=150, report_centre=50, report_half=50)
     >>> with open_rows(file) as rows:
     ...     mean_totals(rows, query)
-    MeanTotals(trusted_people=2, trusted_level_sum=5, local_people=1, report_sum=2.0, report_square_sum=4.0)
+    MeanTotals(trusted_people=2, trusted_level_sum=5, local_people=1, report_sum=2.0, report_square_sum=4.0, \
+trusted_clipped=0)
     >>> folder.cleanup()
     """
     from hybridp.tables import queries
@@ -132,6 +137,7 @@ def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
         local_people=people[1],
         report_sum=float(local.get("reports") or 0.0) / query.report_half,
         report_square_sum=float(local.get("squares") or 0.0) / query.report_half / query.report_half,
+        trusted_clipped=int(trusted.get("clipped") or 0),
     )
 
 

@@ -44,6 +44,8 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
         "levels": exact_sum(column("level")),
         "valued": exp.Count(this=column("level")),
     }
+    if query.count_clipped:
+        asked["clipped"] = count_if(column("clipped"))
     if rows.is_text(query.value):
         asked["value_text"] = count_if(column("value_text"))
     if query.reads_reports:
@@ -96,6 +98,10 @@ def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
     here: Any = level(column("value"), query.lattice, query.missing)
     here = exp.Case().when(read, here) if reads else here
     outputs = [column("trusted"), column("local"), *flags, named(here, "level")]
+    if query.count_clipped:
+        below = exp.LT(this=column("value"), expression=double(query.lower))
+        above = exp.GT(this=column("value"), expression=double(query.upper))
+        outputs.append(named(both(read, exp.or_(below, above)), "clipped"))
     if rows.is_text(query.value):
         outputs.append(named(both(read, not_a_number(column("raw"), column("value"))), "value_text"))
     if query.reads_reports:
