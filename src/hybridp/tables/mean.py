@@ -87,8 +87,8 @@ class MeanTotals:
     """Counts and sums of both groups. `trusted_level_sum` is exact, and raw: it needs noise before it may be released.
 
     Replacing one trusted person moves `trusted_level_sum` by at most `levels`, and `trusted_clipped`, raw too, by at
-    most 1. `report_sum` and `report_square_sum` are sums of doubles over reports that are already private, so that their
-    last digits may depend on the order.
+    most 1. `report_sum` and `report_square_sum` are sums of doubles over reports that are already private, so that
+    their last digits may depend on the order.
     """
 
     trusted_people: int
