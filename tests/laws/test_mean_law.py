@@ -8,6 +8,7 @@ over epsilon, or, for a Gaussian, what the ledger was told, which must keep the 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ import pytest
 from scipy import stats
 
 from hybridp import noise
-from hybridp.blend.mean import Rule
-from hybridp.curator.mean import Columns, Totals, release_sum
+from hybridp.blend.mean import Rule, blend
+from hybridp.blend.sealed import seal
+from hybridp.curator.mean import Columns, Totals, release_sum, sum_noise
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, publish_mean, release_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.messages import LocalSummary
-from hybridp.public.randomisers import DitheredBit
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.randomisers import DitheredBit, randomiser
 
 from ..contract import laws
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
@@ -341,6 +343,39 @@ def test_the_sealed_noise_is_the_stated_one(rows: Any) -> None:
         drawn.append(int(noise_of[0]))
     step = found[0]["weight"] * 2 / (LEVELS * len(VALUES))
     assert (_unit(found[1]) - _unit(found[0])) / step == pytest.approx(drawn[1] - drawn[0], abs=0.1)
+
+
+RULES = (Rule("kvh", sd=0.3), Rule("pwh", sd=0.3), Rule("naive", sd=0.3), Rule("fixed", weight=0.4))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", ["dithered", "piecewise", "laplace"])
+def test_a_weight_fixed_in_advance_is_the_same_whatever_people_report(rule: Rule, name: Any) -> None:
+    """Amplification is claimed for it: reports may move the estimate, and never the weight."""
+    assert rule.fixed_in_advance
+    mechanism = randomiser(name, PureDP(1.0))
+    noisy = TrustedSummary(8, TRUE_SUM, sum_noise(PureDP(1.0)))
+    seen = ((-99.0, 120.0), (0.0, 900.0), (80.0, 400.0))
+    reports = [LocalSummary(100, total, squares, mechanism) for total, squares in seen]
+    assert len({blend(noisy, sent, rule).weight for sent in reports}) == 1
+    assert len({blend(noisy, sent, Rule()).weight for sent in reports}) == 3  # a learned one does move
+
+
+@pytest.mark.parametrize("people", [2**10, 2**16, 2**20])
+def test_a_sealed_promise_counts_what_sums_of_doubles_may_be_off(people: int) -> None:
+    """n reports added in doubles, in any order, are off by at most n^2 2^-53 times the longest: twice."""
+    mechanism = randomiser("dithered", PureDP(1.0))
+    noisy = TrustedSummary(1024, 2**41, sum_noise(PureDP(1.0)))
+    local_sum = LocalSummary(people, 0.25 * people, 5.0 * people, mechanism)
+    mixed = blend(noisy, local_sum, Rule("fixed", weight=0.99, sd=0.3))
+    claimed = seal(noisy, local_sum, mixed).local_viewer
+    assert claimed is not None
+    w, step = Fraction(mixed.weight), Fraction(2, LEVELS * 1024)
+    longest = Fraction(mechanism.bound)
+    moved = (1 - w) * (2 * longest / people + 2 * people * longest / 2**53) / (w * step)
+    scale = Fraction(noisy.noise.scale)
+    assert Fraction(claimed.epsilon) * scale >= moved
+    assert Fraction(claimed.epsilon) * scale <= moved * (1 + Fraction(1, 10)) + 4
 
 
 # --- the library ------------------------------------------------------------------------------------------------------
