@@ -80,6 +80,16 @@ def test_ties_are_settled_by_more_bits() -> None:
     assert found.tolist() == [1, 2]
 
 
+def test_a_word_of_zeros_says_too_little_to_decide() -> None:
+    """Query 1 leads by five at the leading words, which are 0 for both; the next ones put query 0 far ahead.
+
+    Its V is then 2^-100 and its key 69.3; the other's V is just below 2^-64, and its key 44.4 + 5.
+    """
+    scores = [(0, np.array([0, 5]))]
+    found = _top(scores, 1, Fraction(1), NONE, _replay([0, 0, (1 << 64) - 1, 1 << 28]))
+    assert found.tolist() == [0]
+
+
 def test_the_order_of_settled_candidates_is_that_of_high_precision_arithmetic() -> None:
     rng = np.random.default_rng(5)
     corners = [1, 2, (1 << 24) - 1, (1 << 64) - 2, (1 << 63) + 1]

@@ -138,3 +138,11 @@ def test_two_stage_with_one_slot_says_nothing() -> None:
     mechanism = two_stage(HeadList.of([], 2), PureDP(1.0))
     assert mechanism.query is None
     assert mechanism.report_law(0).tolist() == [1.0]
+
+
+def test_two_stages_that_spend_more_than_promised_are_refused() -> None:
+    """Neither stage alone does, but both together: in epsilon, and in delta."""
+    mechanism = two_stage(HeadList.of([("a", "1"), ("a", "2"), ("b", "1")]), ApproxDP(2.0, 1e-4))
+    for less in (ApproxDP(1.99, 1e-4), ApproxDP(2.0, 0.99e-4), PureDP(2.0)):
+        with pytest.raises(InvalidInput, match="both stages together"):
+            replace(mechanism, guarantee=less)
