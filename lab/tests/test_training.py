@@ -264,3 +264,12 @@ def test_a_batch_larger_than_everybody_is_refused() -> None:
     x, y = examples(4, 2)
     with pytest.raises(InvalidInput, match="batch"):
         train_linear(Dense.of(x), y, Recipe(epochs=1, batch=5, rate=0.1, noise=1.0, clip=1.0), seed=1)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_the_account_sees_the_noise_that_is_drawn(optimiser) -> None:
+    """Noise over the sensitivity 2L/m of the mean gradient, and as many steps as there are batches in the epochs."""
+    recipe = Recipe(epochs=3, batch=25, rate=0.1, noise=1.7, clip=0.4, optimiser=optimiser)
+    account = recipe.training(1000)
+    assert account.noise == pytest.approx(recipe.noise_scale / (2 * 0.4 / 25))
+    assert (account.people, account.batch, account.epochs, account.steps) == (1000, 25, 3, 120)

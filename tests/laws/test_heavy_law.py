@@ -25,6 +25,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols import heavy_files as files
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import CURATOR, VIEWER
 
 EPSILON, DELTA = 0.25, 1e-5
@@ -264,11 +265,11 @@ def served(tmp_path: Path) -> Iterator[Any]:
 
     running: list[Any] = []
 
-    def serve(tape: Recording) -> Any:
+    def serve(tape: Recording | None) -> Any:
         address = f"sqlite:///{tmp_path / f'{len(running)}.db'}"
         settings = Settings.from_environment(address, tmp_path / "hybridp.key", "http://testserver", Limits(rate=0))
-        with tape.as_the_systems():
-            running.append(Service(settings))
+        # Without a tape: from a seed, which is a trial.
+        running.append(Service(settings, rng=seeded(1) if tape is None else tape.rng))
         return running[-1]
 
     yield serve
@@ -276,7 +277,7 @@ def served(tmp_path: Path) -> Iterator[Any]:
         service.close()
 
 
-def _opened(served: Any, tape: Recording, records: list[str], epsilon: float) -> tuple[Any, str, dict[str, Any]]:
+def _opened(served: Any, tape: Recording | None, records: list[str], epsilon: float) -> tuple[Any, str, dict[str, Any]]:
     from hybridp.service import studies
 
     service = served(tape)
@@ -290,8 +291,7 @@ def _opened(served: Any, tape: Recording, records: list[str], epsilon: float) ->
     ]  # fmt: skip
     for start in range(0, len(rows), 1000):
         assert asyncio.run(studies.submit(service, study, rows[start : start + 1000])) == []
-    with tape.as_the_systems():
-        return service, study, studies.open_phase_two(service, study)
+    return service, study, studies.open_phase_two(service, study)
 
 
 def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> None:
@@ -342,6 +342,19 @@ def test_the_services_threshold_is_the_lowest_private_one(served: Any) -> None:
     assert found["opt_in"]["slots"] == [["at"], [None]]
     assert found["opt_in"]["discovered"] == [t, None]
     assert (found["opt_in"]["discovery_people"], found["opt_in"]["estimation_people"]) == (2 * t - 1, 0)
+
+
+def test_a_service_that_draws_from_a_seed_says_so(served: Any) -> None:
+    from hybridp.service import studies
+
+    service, study, found = _opened(served, None, [held(i) for i in range(600)], 4.0)
+    assert found["simulated"] is True
+    now = studies.rounded_now({"time_precision": 60})
+    told = [{"id": studies.new_report_id(), "time": now, "group": "local", "payload": {"category": 0}} for _ in "ab"]
+    assert asyncio.run(studies.submit(service, study, told)) == []
+    studies.close_study(service, study)
+    service.rng = secure()  # phase one was a trial, and so is what is made of it
+    assert studies.release_study(service, study)["privacy"]["simulated"] is True
 
 
 # --- local reports ----------------------------------------------------------------------------------------------------

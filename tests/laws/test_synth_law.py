@@ -196,7 +196,7 @@ def test_raps_picks_and_answers_have_the_noise_of_their_shares(seed: int, tmp_pa
         check_rap(model, tape, seen, answer=0.9)
 
 
-def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds(tmp_path: Path) -> None:
+def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds() -> None:
     """Tight accounting reads a round as Gaussian noise: its profile must bound that of picks and answers together.
 
     The answers alone are a Gaussian mechanism of their rho. Each pick is epsilon'-DP with epsilon' = 2/scale, which
@@ -205,14 +205,18 @@ def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds(tmp_path: 
     from hybridp.public.mechanisms import gaussian_profile
 
     for method, picks in (("tables", 0), ("queries", PICKS)):
-        for use in study(method).plan:
-            assert use.level <= 1 / math.sqrt(2 * use.measure_rho) * (1 + 1e-12)
+        charges = study(method).charges("a fit", "a test")
+        for use, charge in zip(study(method).plan, charges, strict=True):
+            assert charge.noise is not None
+            kind, level = charge.noise
+            assert kind == "gaussian"
+            assert level <= 1 / math.sqrt(2 * use.measure_rho) * (1 + 1e-12)
             if not picks:
                 continue
             loss = 2 / math.sqrt(PICKS / (2 * use.select_rho))
             p = 1 / (1 + math.exp(-loss))
             # All picks' responses side by side: the hockey stick over how many of them told the truth.
-            rest = 1 / math.sqrt(1 / use.level**2 - 2 * use.measure_rho)
+            rest = 1 / math.sqrt(1 / level**2 - 2 * use.measure_rho)
             for epsilon in np.linspace(0, loss * picks, 9):
                 worst = sum(
                     math.comb(picks, k)
