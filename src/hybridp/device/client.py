@@ -330,6 +330,7 @@ def send_reports(
     Sending the same reports again is safe, and what to do when no answer came. Entrusted answers wait until the server
     has said that their invitations are good.
     """
+    _address(server, study)  # refused before anything is looked at
     failures: list[dict[str, Any]] = []
     rest = list(made)
     asked = [{"id": r["id"], "token": r["token"]} for r in rest if r["group"] == "trusted" and r.get("token")]
