@@ -92,8 +92,8 @@ def serve(
                 note("Nobody can log in yet: make an analyst's key with `hybridp study analyst NAME`.")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
             note(f"Serving on {address}; stop with Ctrl-C.")
-        if known:
-            note(f"Links begin with {settings.base_url}.")
+            if known:
+                note(f"Links begin with {settings.base_url}.")
             app = build_app(settings, service=service)
             settle()
             config = uvicorn.Config(
