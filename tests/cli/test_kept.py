@@ -289,3 +289,24 @@ def test_a_full_stdout_is_one_sentence_whatever_is_asked(people: Path, line: str
 def test_the_module_is_the_command(people: Path) -> None:
     found = subprocess.run([sys.executable, "-m", "hybridp", "--version"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout.startswith("hybridp, version")) == (0, True)
+
+
+def test_a_ledger_is_readable_in_80_columns(tmp_path: Path, run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest names that we give ourselves, with a delta: no line is longer, and no number or time is broken."""
+    from hybridp.ledger import Charge
+    from hybridp.protocols.personal import ACCOUNTS
+    from hybridp.public.budgets import ApproxDP
+
+    books = Ledger.create(tmp_path / "l.ledger", {name: ApproxDP(1.0, 1e-5) for name in ACCOUNTS.values()})
+    purpose = "synthetic data of age, education, occupation"
+    for name in ACCOUNTS.values():
+        charge = Charge(name, ApproxDP(0.123456, 1.5e-06), "discrete gaussian noise on the sums", purpose)
+        with books.spending([charge]) as ids:
+            books.keep(purpose, ids, lambda number: {})
+    monkeypatch.setenv("COLUMNS", "80")
+    told = run("ledger show l.ledger").out
+    assert max(map(len, told.splitlines())) <= 80
+    assert "…" not in told
+    assert told.count("0.123456, 1.5e-06") == 4  # spent in both accounts, and in both charges
+    at = books.history()[0].at
+    assert told.count(at[:16].replace("T", " ")) >= 1

@@ -307,7 +307,8 @@ def test_another_server_in_the_environment_gets_no_rows(tmp_path: Path, closed_p
     file.write_text("value,trust\n" + "1,trusted\n" * 40)
     code, out, told = _told("release", "mean", str(file), "--engine", "spark", *MEAN, "--json",
                             SPARK_REMOTE=f"sc://127.0.0.1:{closed_port}")  # fmt: skip
-    assert (code, told) == (0, "")
+    assert code == 0
+    assert told == "Nothing was charged: without --ledger nobody adds up what these people were promised."
     assert '"people": 40' in out
 
 

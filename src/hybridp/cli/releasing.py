@@ -16,7 +16,17 @@ from hybridp.cli.common import emit, note, save_plot
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.release.receipt import plain
 
-__all__ = ["NotShown", "check_out", "finish", "ledger_option", "open_ledger", "out_option", "silence", "write_whole"]
+__all__ = [
+    "NotShown",
+    "check_out",
+    "finish",
+    "ledger_option",
+    "open_ledger",
+    "out_option",
+    "present",
+    "silence",
+    "write_whole",
+]
 
 ledger_option = click.option(
     "--ledger",
@@ -110,13 +120,34 @@ def finish(
     size: tuple[float, float],
     as_json: bool,
 ) -> None:
-    """The end of a release: whatever goes wrong while it is written, drawn or shown, it says how to see it again."""
+    """The end of a release."""
     document = found.to_dict()
-    asked = found.receipt.asked
-    places = []
+    again = ""
     if ledger_file is not None:
         document["ledger"] = str(ledger_file)
-        places.append(f"`hybridp ledger show {ledger_file} --release {asked.number}` shows it again, for free")
+        number = found.receipt.asked.number
+        again = f"`hybridp ledger show {ledger_file} --release {number}` shows it again, for free"
+
+    def draw(path: Path) -> None:
+        save_plot(path, found.plot, size=size)
+
+    present(document, lambda: show(found), again, out_file=out_file, as_json=as_json, draw=draw, plot_file=plot_file)
+    if ledger_file is None and not found.simulated:
+        note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
+
+
+def present(
+    document: dict[str, Any],
+    show: Callable[[], None],
+    again: str,
+    *,
+    out_file: Path | None,
+    as_json: bool,
+    draw: Callable[[Path], None] | None = None,
+    plot_file: Path | None = None,
+) -> None:
+    """Write, draw and show what was paid for; whatever goes wrong, say how to see it `again`."""
+    places = [again] if again else []
     problems: list[str] = []
     answered = False
     try:
@@ -124,12 +155,15 @@ def finish(
             with _noted(problems, f"`--out` {out_file}"):
                 write_whole(out_file, json.dumps(plain(document), allow_nan=False) + "\n")
                 places.append(f"it is in {out_file}")
-        if plot_file is not None:
+        if draw is not None and plot_file is not None:
             with _noted(problems, f"`--plot` {plot_file}"):
-                save_plot(plot_file, found.plot, size=size)
+                draw(plot_file)
                 document["plot"] = str(plot_file)
         with _noted(problems, "standard output"):
-            emit({**document, "problems": problems} if problems else document) if as_json else show(found)
+            if as_json:
+                emit({**document, "problems": problems} if problems else document)
+            else:
+                show()
             answered = True
     except KeyboardInterrupt:
         sentence = f"interrupted after the release was made; {_again(places)}."
@@ -139,8 +173,6 @@ def finish(
     if problems:
         said = "; ".join(problems)
         raise NotShown(f"The release was made, but {said}; {_again(places)}.", answered=answered)
-    if ledger_file is None and not found.simulated:
-        note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
 
 
 def _again(places: list[str]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import count, emit, json_option, note, number, table
+from hybridp.cli.releasing import check_out, out_option, present
 from hybridp.cli.serve import needs_service, store_options
 from hybridp.errors import InvalidInput
 
@@ -167,18 +168,24 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
 @click.command("release")
 @click.argument("study")
 @click.option("--key", default="release", show_default=True, help="The same key gives the same release, uncharged.")
+@out_option
 @store_options
 @json_option
-def release(study: str, key: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
+def release(
+    study: str, key: str, out_file: Path | None, database: str | None, key_file: Path | None, as_json: bool
+) -> None:
     """Charge the ledger and publish, both or neither."""
+    check_out(out_file)
     with _service(database, key_file) as service:
         from hybridp.service.studies import release_study
 
         found = release_study(service, study, key)
         _finish(service)
-    if as_json:
-        emit(found)
-        return
+    again = f"`hybridp study release {study} --key {key}` shows it again, uncharged"
+    present(found, lambda: _print_release(found), again, out_file=out_file, as_json=as_json)
+
+
+def _print_release(found: dict[str, Any]) -> None:
     if found["task"] == "mean":
         low, high = found["interval"]["low"], found["interval"]["high"]
         level = found["interval"]["level"]
