@@ -56,15 +56,11 @@ BAD = [
     # the rows
     (f"release mean empty.csv {RELEASE}", "header"),
     (f"release mean header.csv {RELEASE}", "people"),
-    (f"release mean text.csv {RELEASE}", "pay"),
-    (f"release mean texty.csv {RELEASE}", "pay"),
     (f"release mean label.csv {RELEASE}", "trust"),
     (f"release mean secretlabel.csv {RELEASE}", "trust"),
     (f"release mean nolabel.csv {RELEASE}", "trust"),
-    (f"release mean missing.csv {RELEASE}", "missing"),
     (f"release mean missing.csv {RELEASE} --missing -1", "missing"),
     (f"release mean missing.csv {RELEASE} --missing nan", "missing"),
-    (f"release mean nan.csv {RELEASE}", "pay"),
     (f"release mean ragged.csv {RELEASE}", "fields"),
     (f"release mean quote.csv {RELEASE}", "readable"),
     (f"release mean latin.csv {RELEASE}", "UTF-8"),
@@ -74,8 +70,6 @@ BAD = [
     (f"release mean silent.csv {RELEASE}", "report"),
     (f"release mean repeated.csv {RELEASE}", "repeated"),
     (f"release mean othermechanism.csv {RELEASE}", "mechanism"),
-    (f"release mean twice.csv {RELEASE} --person id", "once"),
-    (f"release mean secretid.csv {RELEASE} --person id", "once"),
     (f"release mean torn.csv {RELEASE} --person id --record-key key", "label"),
     (f"release mean torn.csv {RELEASE} --record-key key", "person"),
     # the estimator
@@ -170,7 +164,7 @@ def test_a_refusal_is_one_sentence(run: Runner, line: str, names: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("line", [BAD[0][0], f"release mean text.csv {RELEASE}", "dance"])
+@pytest.mark.parametrize("line", [BAD[0][0], f"release mean nowhere.csv {RELEASE}", "dance"])
 def test_without_json_stdout_stays_empty(run: Runner, line: str) -> None:
     found = run(line)
     assert (found.code, found.out) == (2, "")
@@ -245,9 +239,10 @@ def test_a_bad_file_is_charged_and_voided(run: Runner, file: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_refusal_that_raw_values_decide_stays_charged(run: Runner) -> None:
+def test_a_look_at_rows_that_cannot_be_read_stays_charged(run: Runner) -> None:
+    Path("torn.csv").write_bytes(b"pay,trust,report\n\xff\xfe,trusted,\n")
     assert run("ledger create study.ledger --epsilon 1 --json").code == 0
-    assert run(f"release mean text.csv {RELEASE} --ledger study.ledger --json").code == 2
+    assert run(f"release mean torn.csv {RELEASE} --ledger study.ledger --json").code == 2
     ledger = run("ledger show study.ledger --json").document
     assert {a["group"]: a["left"]["epsilon"] for a in ledger["accounts"]}["trusted"] == 0.0
     assert {c["state"] for c in ledger["charges"] if c["group"] == "trusted"} == {"refused"}

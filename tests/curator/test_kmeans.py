@@ -82,9 +82,6 @@ def test_the_map_has_noise_in_every_cell() -> None:
 @pytest.mark.parametrize(
     ("text", "column"),
     [
-        ("a,b,trust\n,987654.321,trusted\n", "a"),
-        ("a,b,trust\n987654.321,nan,trusted\n", "b"),
-        ("a,b,trust\n987654.321,plenty,trusted\n", "b"),
         ("a,b,trust\n1,987654.321,maybe\n", "trust"),
         ("a,b,trust\n1,987654.321,\n", "trust"),
     ],
@@ -103,8 +100,16 @@ def test_local_points_are_not_read_unless_asked(tmp_path: Path) -> None:
         assert check_points(rows, query) == (1, 1)
         with pytest.raises(InvalidInput, match="local_raw"):
             store_points(rows, query, "local")
-        with pytest.raises(UnusableRows, match="`a`"):
-            check_points(rows, PointQuery(("a", "b"), "trust", BOX, local_raw=True))
+
+
+@pytest.mark.parametrize("field", ["", "nan", "plenty", "1;2", "a\0b"])
+def test_a_coordinate_that_is_no_number_is_in_the_middle(tmp_path: Path, field: str) -> None:
+    (tmp_path / "p.csv").write_text(f"a,b,trust\n{field},0.25,trusted\n")
+    with open_rows(tmp_path / "p.csv") as rows:
+        (levels,) = store_points(rows, PointQuery(("a", "b"), "trust", BOX), "trusted").parts()
+    middle = [low + (high - low) / 2 for low, high in zip(BOX.lower, BOX.upper, strict=True)]
+    for points in ([[middle[0], 0.25]], [[field, "0.25"]], [[float("nan"), 0.25]]):
+        assert BOX.levels(points).tolist() == levels.tolist()
 
 
 def test_many_people_are_added_up_in_threads_to_the_same_totals() -> None:

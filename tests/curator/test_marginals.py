@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybridp.curator import marginals
 from hybridp.curator.marginals import codes_of, counts, formula_count, read_codes, selected_counts, table_counts
-from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.errors import InvalidInput
 from hybridp.public.formulas import query_formula
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 
@@ -74,13 +74,19 @@ def test_a_file_is_read_once_into_codes(tmp_path: Path) -> None:
     assert read_codes(path, schema).values.tolist() == [[0, 1], [1, 0]]
 
 
-def test_codes_outside_the_schema_are_refused() -> None:
-    with pytest.raises(UnusableRows, match="codes from 0 to 2"):
-        codes_of(SCHEMA, np.array([[0, 3, 0, 0]]))
+def test_codes_outside_the_schema_are_the_last_ones() -> None:
+    last = [s - 1 for s in SCHEMA.sizes]
+    for odd in (-1, 1 << 40, 70_000):
+        assert codes_of(SCHEMA, np.array([[0, odd, 0, 0]])).values[:, 0].tolist() == [0, last[1], 0, 0]
+    for odd in (float("nan"), float("inf"), 0.5, -1.0):
+        assert codes_of(SCHEMA, np.array([[0.0, odd, 1.0, 0]])).values[:, 0].tolist() == [0, last[1], 1, 0]
+
+
+def test_records_of_another_shape_are_refused() -> None:
     with pytest.raises(InvalidInput, match="4 columns"):
         codes_of(SCHEMA, np.array([[0, 0]]))
-    with pytest.raises(InvalidInput, match="whole numbers"):
-        codes_of(SCHEMA, np.array([[0.5, 0, 0, 0]]))
+    with pytest.raises(InvalidInput, match="must be numbers"):
+        codes_of(SCHEMA, np.array([["0", "0", "0", "0"]]))
     other = Workload(Schema.from_domain({"a": 2, "b": 2}), (Threshold((0, 1), 1),))
     with pytest.raises(InvalidInput, match="schema of the codes"):
         next(counts(codes_of(SCHEMA, np.zeros((1, 4), dtype=int)), other))

@@ -152,7 +152,7 @@ def test_a_file_in_one_go_charges_the_ledger_first(tmp_path: Path) -> None:
 
 
 def test_bad_rows_give_the_charge_back(tmp_path: Path) -> None:
-    (tmp_path / "bad.csv").write_text("a,b,trust\n0.5,nan,trusted\n")
+    (tmp_path / "bad.csv").write_text("a,b,trust\n0.5,0.5,maybe\n")
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(3.0), "local": PureDP(3.0)})
     with pytest.raises(UnusableRows):
         release_kmeans(tmp_path / "bad.csv", KMeansStudy(UNIT, 1, PureDP(3.0)), COLUMNS, ledger=ledger)

@@ -174,9 +174,9 @@ def test_a_bad_file_leaves_the_budget_unspent(tmp_path: Path, ledger: Ledger, te
     assert [e.state for e in ledger.history()] == ["void", "void"]
 
 
-def test_a_refusal_by_a_raw_value_is_charged(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_look_at_rows_that_cannot_be_read_is_charged(tmp_path: Path, ledger: Ledger) -> None:
     path = tmp_path / "rows.csv"
-    path.write_text("pay,trust,report\nabc,trusted,\n")
+    path.write_bytes(b"pay,trust,report\n\xff\xfe,trusted,\n")
     with pytest.raises(UnusableRows):
         release_mean(path, STUDY, COLUMNS, ledger=ledger)
     assert ledger.remaining("trusted").epsilon == 0.0

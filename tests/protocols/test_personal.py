@@ -219,7 +219,7 @@ def test_what_fails_is_not_charged_and_without_budget_nothing_is_read(
     tmp_path: Path, rows: Path, ledger: Ledger
 ) -> None:
     bad = tmp_path / "bad.csv"
-    bad.write_text("pay,trust,eps,report\n1,trusted,-1,\n")
+    bad.write_text("pay,trust,eps,report\n1,friend,1,\n")
     with pytest.raises(UnusableRows):
         release(bad, ledger=ledger)
     assert left(ledger) == (1.0, 1.0)

@@ -136,16 +136,18 @@ def test_an_overdraft_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
     assert ledger.history() == []
 
 
-def test_a_refusal_by_raw_values_is_charged(tmp_path: Path) -> None:
+def test_a_refusal_by_labels_costs_nothing(tmp_path: Path) -> None:
     file = tmp_path / "gap.csv"
-    file.write_text("age,pay,score,trust\n1,,3,trusted\n")
+    file.write_text("age,pay,score,trust\n1,,3,perhaps\n")
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
-    with pytest.raises(UnusableRows, match="Column `pay` must have a value"):
+    with pytest.raises(UnusableRows, match="Column `trust` must hold"):
         release_vector_mean(file, STUDY, COLUMNS, ledger=ledger)
-    assert ("trusted", "refused") in {(e.people, e.state) for e in ledger.history()}
-    ledger = Ledger.create(tmp_path / "m.ledger", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
+    assert all(e.state == "void" for e in ledger.history())
+    file.write_text("age,pay,score,trust\n1,,3,trusted\n")
     public = replace(COLUMNS, missing=(50.0, 100.0, 0.0))
-    assert release_vector_mean(file, STUDY, public, ledger=ledger).trusted.people == 1
+    found = release_vector_mean(file, STUDY, public, ledger=ledger)
+    assert found.trusted.people == 1
+    assert any(line.endswith("counts as 50, 100, 0") for line in found.receipt.assumes)
 
 
 def test_charges_compose_as_what_they_are() -> None:

@@ -30,10 +30,11 @@ def test_levels_clip_round_and_come_back() -> None:
     assert np.abs(box.values(box.levels(x).T) - x).max() <= box.step / 2 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("bad", [[[math.nan, 0.0]], [[0.0, 1.0], [0.5, math.nan]]])
-def test_a_missing_coordinate_is_refused(bad: list[list[float]]) -> None:
-    with pytest.raises(InvalidInput, match="points"):
-        UNIT.levels(bad)
+@pytest.mark.parametrize("odd", [math.nan, None, "n/a", "", [1]])
+def test_what_is_no_number_is_in_the_middle(odd: object) -> None:
+    assert UNIT.levels([[odd, 0.0]]).T.tolist() == [[STEPS // 2, 0]]
+    assert UNIT.levels([["0.25", odd]]).T.tolist() == [[STEPS // 4, STEPS // 2]]
+    assert UNIT.levels([[math.inf, -math.inf]]).T.tolist() == [[STEPS, 0]]
 
 
 @pytest.mark.parametrize(

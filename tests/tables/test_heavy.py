@@ -295,7 +295,6 @@ GOOD: Table = [("p1", "a", "u", "local"), ("p2", "b", "u", "trusted")]
         ((SECRET, "a", "u", None), "Column `trust` must hold `trusted` or `local` in every row."),
         ((SECRET, "a", "u", "Local"), "Column `trust` must hold `trusted` or `local` in every row."),
         ((SECRET, "a", "u", SECRET), "Column `trust` must hold `trusted` or `local` in every row."),
-        ((SECRET, None, "u", "local"), "Column `query` must not be empty in any row."),
         (("p2", SECRET, "u", "local"), "Column `trust` must hold one label for each person."),
     ],
 )
@@ -312,22 +311,49 @@ def test_a_row_that_breaks_a_rule_is_refused(
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_person_without_a_record_counts_for_the_rest_and_is_not_discovered(tmp_path: Path, repeated: bool) -> None:
+    rows_of = [*GOOD, *(GOOD if repeated else []), ("p3", None, "u", "trusted"), ("p4", None, None, "local")]
+    with (
+        open_rows(save(tmp_path, rows_of), threads=1) as rows,
+        sample_records(rows, TWO, 0, discovery_share=1.0) as sample,
+    ):
+        assert (sample.trusted_people, sample.local_people) == (2, 2)
+        numbers, counts = discovery_counts(sample)
+        assert records_at(sample, numbers) == [("b", "u")]
+        assert counts.tolist() == [1]
+        for part in ("trusted", "local"):
+            assert head_counts(sample, [("a", "u"), ("b", "u"), (None, None)], part).sum() == 2
+            assert head_counts(sample, [("a", "u"), ("b", "u"), (None, None)], part)[-1] == 1
+
+
 @pytest.mark.parametrize("kind", ["record_key", "record_id"])
 @pytest.mark.parametrize(
-    ("keys", "sentence"),
+    ("records", "counted"),
     [
-        (("1", None), "Column `key` must not be empty in any row."),
-        (("1", "1"), "Column `key` must differ between the records of one person."),
+        ([("a", "1"), ("b", None)], "a"),  # without a key it is not chosen
+        ([("a", None), ("b", None)], None),
+        ([("a", "1"), ("b", "1")], None),  # the key does not tell which
+        ([("a", "1"), ("a", "1")], "a"),  # it need not
     ],
 )
-def test_keys_must_decide(tmp_path: Path, kind: str, keys: tuple[str | None, ...], sentence: str) -> None:
+def test_keys_that_do_not_decide_leave_no_record(
+    tmp_path: Path, kind: str, records: list[tuple[str, str | None]], counted: str | None
+) -> None:
     query = HeavyQuery(person="person", record=("query",), trust="trust", **{kind: "key"})
-    rows_of = [("p1", "a", "local", keys[0]), ("p1", "b", "local", keys[1]), ("p2", "b", "local", "1")]
-    with open_rows(save(tmp_path, rows_of, ("person", "query", "trust", "key")), threads=1) as rows:
-        with pytest.raises(UnusableRows) as caught:
-            sample_records(rows, query, 0, discovery_share=0.5)
-        assert str(caught.value) == sentence
-        assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+    rows_of = [*(("p1", record, "trusted", key) for record, key in records), ("p2", "c", "trusted", "1")]
+    for order in (rows_of, rows_of[::-1]):
+        path = save(tmp_path, order, ("person", "query", "trust", "key"))
+        with open_rows(path, threads=1) as rows, sample_records(rows, query, 0, discovery_share=1.0) as sample:
+            assert sample.trusted_people == 2
+            found = dict(
+                zip(
+                    ["a", "b", "c", None],
+                    head_counts(sample, [("a",), ("b",), ("c",), (None,)], "trusted"),
+                    strict=True,
+                )
+            )
+            assert {name for name, n in found.items() if n} == {counted, "c"}
 
 
 @pytest.mark.parametrize(

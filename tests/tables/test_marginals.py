@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.errors import InvalidInput
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import open_rows
 from hybridp.tables.marginals import codes, table_counts
@@ -53,28 +53,42 @@ def test_sql_counts_are_those_by_hand(tmp_path: Path, picks: list[tuple[int, ...
         assert {cell: int(table[cell]) for cell in zip(*np.nonzero(table), strict=True)} == dict(seen)
 
 
+LAST = [s - 1 for s in SCHEMA.sizes]
+
+
 @pytest.mark.parametrize(
-    "bad", [("Rome", "3", "F"), ("Oslo", "-1", "F"), ("Oslo", "x7", "F"), ("Oslo", "3", ""), ("Oslo", "3", "f")]
+    ("field", "place"),
+    [
+        (("Rome", "3", "F"), (0, LAST[0])),
+        (("", "3", "F"), (0, LAST[0])),
+        (("O" * 100_000, "3", "F"), (0, LAST[0])),
+        (("Oslo", "-1", "F"), (1, 0)),
+        (("Oslo", "-inf", "F"), (1, 0)),
+        (("Oslo", "1e999", "F"), (1, LAST[1] - 1)),
+        (("Oslo", "300", "F"), (1, LAST[1] - 1)),
+        (("Oslo", "x7", "F"), (1, LAST[1])),
+        (("Oslo", "nan", "F"), (1, LAST[1])),
+        (("Oslo", "3", ""), (2, LAST[2])),
+        (("Oslo", "3", "f"), (2, LAST[2])),
+        (("Oslo", "3", "F\0"), (2, LAST[2])),
+        (("Oslo", "3", "Ｆ"), (2, LAST[2])),
+    ],
 )
-def test_a_value_that_is_not_listed_is_refused_and_not_repeated(tmp_path: Path, bad: tuple[str, ...]) -> None:
-    path = save(tmp_path / "people.csv", [("Oslo", "3", "M"), bad])
+def test_every_field_has_a_code(tmp_path: Path, field: tuple[str, ...], place: tuple[int, int]) -> None:
+    """Out of range is the nearest bin; what is missing or not listed, the last value. Nothing is refused."""
+    path = save(tmp_path / "people.csv", [("Oslo", "3", "M"), field])
     with open_rows(path, threads=1) as rows:
-        for read in (lambda: codes(rows, SCHEMA), lambda: table_counts(rows, SCHEMA, [(0, 1), (2,)])):
-            with pytest.raises(UnusableRows, match="must hold only") as refused:
-                read()
-            assert "Rome" not in str(refused.value)
-            assert "x7" not in str(refused.value)
+        found = codes(rows, SCHEMA)
+        assert found[place[0], 1] == place[1]
+        tables = table_counts(rows, SCHEMA, [(0, 1), (2,)])
+    assert [int(t.sum()) for t in tables] == [2, 2]
+    assert all(t[tuple(found[list(f), 1])] >= 1 for t, f in zip(tables, [(0, 1), (2,)], strict=True))
 
 
-def test_others_count_as_missing_where_asked(tmp_path: Path) -> None:
-    schema = Schema(SCHEMA.features[:2])
-    path = save(tmp_path / "people.csv", [("Rome", "300", "F"), ("Oslo", "nan", "M"), ("(missing)", "", "M")])
-    with open_rows(path, threads=1) as rows:
-        assert codes(rows, schema, other="missing").T.tolist() == [[3, 3], [0, 3], [3, 3]]
-        with pytest.raises(InvalidInput, match="every feature has that category"):
-            codes(rows, SCHEMA, other="missing")
-        with pytest.raises(InvalidInput, match="must be a column"):
-            codes(rows, Schema((Feature.categorical("job", ["a", "b"]),)))
+def test_a_column_must_be_there(tmp_path: Path) -> None:
+    path = save(tmp_path / "people.csv", [("Oslo", "3", "M")])
+    with open_rows(path, threads=1) as rows, pytest.raises(InvalidInput, match="must be a column"):
+        codes(rows, Schema((Feature.categorical("job", ["a", "b"]),)))
 
 
 def test_numbers_in_a_typed_table(tmp_path: Path) -> None:

@@ -135,8 +135,6 @@ def test_simulated_local_people_hold_raw_values(tmp_path: Path) -> None:
         assert sorted(np.concatenate(list(local_levels(rows, raw))).tolist()) == [0, 5]
         with pytest.raises(InvalidInput, match="`local_raw` must be true"):
             local_levels(rows, MeanQuery(**BASE))
-    with pytest.raises(UnusableRows, match="Column `value` must have a value"):
-        totals(save(tmp_path, [(7, "trusted", None), (None, "local", 3)]), local_raw=True)
 
 
 GOOD = [(1, "trusted", None), (None, "local", 3)]
@@ -148,9 +146,6 @@ GOOD = [(1, "trusted", None), (None, "local", 3)]
         ((1, None, None), "Column `trust` must hold `trusted` or `local` in every row."),
         ((1, "Trusted", None), "Column `trust` must hold `trusted` or `local` in every row."),
         ((1, "local ", None), "Column `trust` must hold `trusted` or `local` in every row."),
-        ((None, "trusted", None), "Column `value` must have a value where it is read"),
-        (("nan", "trusted", None), "Column `value` must have a value where it is read"),
-        (("secret", "trusted", None), "Column `value` must hold numbers."),
         ((None, "local", None), "Column `report` must have a report for every local person."),
         ((None, "local", "nan"), "Column `report` must hold finite reports."),
         ((None, "local", "-inf"), "Column `report` must hold finite reports."),
@@ -169,9 +164,17 @@ def test_a_record_that_breaks_a_rule_is_refused(tmp_path: Path, record: tuple[An
         assert "secret" not in str(caught.value)
 
 
-def test_missing_does_not_stand_for_text(tmp_path: Path) -> None:
-    with pytest.raises(UnusableRows, match="Column `value` must hold numbers"):
-        totals(save(tmp_path, [("secret", "trusted", None)]), missing=0.0)
+@pytest.mark.parametrize("value", [None, "", "nan", "-NaN", "n/a", "1;5", "0x10", "😀", "a\0b", "9" * 5000 + "x", "{}"])
+def test_what_is_no_number_counts_as_the_middle_or_as_stated(tmp_path: Path, value: str | None) -> None:
+    path = save(tmp_path, [(value, "trusted", None), (7, "trusted", None)])
+    assert totals(path, levels=10).trusted_level_sum == 5 + 10
+    assert totals(path, levels=10, missing=-3).trusted_level_sum == 10
+    assert totals(path, levels=10, local_raw=True).trusted_level_sum == 5 + 10
+
+
+@pytest.mark.parametrize(("value", "level"), [("inf", 10), ("-inf", 0), ("1e999", 10), ("-1e999", 0), ("9" * 5000, 10)])
+def test_what_is_out_of_range_counts_as_the_nearest_bound(tmp_path: Path, value: str, level: int) -> None:
+    assert totals(save(tmp_path, [(value, "trusted", None)]), levels=10).trusted_level_sum == level
 
 
 def test_local_people_need_a_report_column(tmp_path: Path) -> None:
@@ -224,8 +227,8 @@ PEOPLE = (*HEADER, "person", "key")
     ("records", "sentence"),
     [
         ([(1, "trusted", None, None, 1)], "Column `person` must name a person in every row."),
-        ([(1, "trusted", None, "a", None)], "Column `key` must not be empty in any row."),
-        ([(1, "trusted", None, "a", 1), (2, "trusted", None, "a", 1)], "Column `key` must differ between"),
+        ([(None, "local", 1, "a", None)], "Column `key` must not be empty in any local row."),
+        ([(None, "local", 1, "a", 1), (None, "local", 2, "a", 1)], "Column `key` must differ between"),
         ([(1, "trusted", None, "a", 1), (2, "local", 1, "a", 2)], "Column `trust` must hold one label for each"),
         ([(1, "trusted", None, "a", 1), (2, None, 1, "a", 2)], "Column `trust` must hold `trusted` or `local`"),
     ],
@@ -243,14 +246,36 @@ def test_without_a_key_every_person_has_one_record(tmp_path: Path) -> None:
     good = [(1, "trusted", None, "a", None), (2, "local", 1, "b", None), (7, "trusted", None, "c", None)]
     assert totals(save(tmp_path, good, PEOPLE), person="person", levels=10) == MeanTotals(2, 14, 1, 1.0, 1.0)
     for extra, sentence in [
-        ((1, "trusted", None, "a", None), "Column `person` must name each person once"),
-        ((1, "local", 5, "a", None), "Column `trust` must hold one label for each person: somebody is in both groups"),
+        ((1, "local", 5, "b", None), "Column `person` must name each local person once"),
+        ((1, "local", 5, "a", None), "Column `trust` must hold one label for each person, not both"),
         ((1, "trusted", None, None, None), "Column `person` must name a person in every row"),
         ((1, "other", None, "d", None), "Column `trust` must hold"),
-        ((None, "trusted", None, "d", None), "Column `value` must have a value"),
     ]:
         with pytest.raises(UnusableRows, match=sentence):
             totals(save(tmp_path, [*good, extra], PEOPLE), person="person")
+
+
+def test_of_several_records_of_a_trusted_person_one_counts(tmp_path: Path) -> None:
+    """Which one depends on that person's records alone: not on their order, nor on anybody else's."""
+    own = [(-3, "trusted", None, "a", "5"), (7, "trusted", None, "a", "5"), (2, "trusted", None, "a", None)]
+    other = [(7, "trusted", None, "c", "1")]
+    for by, allowed in (({}, {0, 5, 10}), ({"record_key": "key"}, {0}), ({"record_id": "key"}, {0})):
+        found = {
+            totals(save(tmp_path, rows, PEOPLE), person="person", levels=10, **by)
+            for mine in itertools.permutations(own)
+            for rows in ([*mine, *other], [*other, *mine], [*mine, *other, (1, "trusted", None, "d", "2")][:-1])
+        }
+        assert len(found) == 1
+        (one,) = found
+        assert one.trusted_people == 2
+        assert one.trusted_level_sum - 10 in allowed
+
+
+def test_the_record_without_a_key_is_drawn_by_hash(tmp_path: Path) -> None:
+    """Of 2,000 people who have 0 and 10, about half count as 10: neither the smallest nor the largest is preferred."""
+    rows = [(v, "trusted", None, f"p{i}", None) for i in range(2000) for v in (-3 + 0.001 * i, 7 - 0.001 * i)]
+    share = totals(save(tmp_path, rows, PEOPLE), person="person", levels=2**32).trusted_level_sum / 2**32 / 2000
+    assert 0.4 < share < 0.6
 
 
 def test_the_fields_of_unused_records_do_not_matter(tmp_path: Path) -> None:

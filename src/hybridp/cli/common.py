@@ -180,7 +180,7 @@ local_option = click.option(
     help="The randomiser on local people's devices.",
 )
 missing_option = click.option(
-    "--missing", type=float, help="Use this public value where one is missing; without it, missing values are refused."
+    "--missing", type=float, help="Public: what a value that is missing or no number counts as.  [default: the middle]"
 )
 seed_option = click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")

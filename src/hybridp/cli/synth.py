@@ -38,13 +38,6 @@ __all__ = ["answer", "evaluate", "fit", "report", "sample"]
 
 _METHODS = {"tables": "tables", "rap": "queries"}
 model_argument = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
-other_option = click.option(
-    "--other",
-    type=click.Choice(["refuse", "missing"]),
-    default="refuse",
-    show_default=True,
-    help="Values outside the public schema: refuse the file, or count them as missing.",
-)
 
 
 class Interrupted(HybridpError):
@@ -75,7 +68,10 @@ def _torch() -> None:
     "--domain-from-file", is_flag=True,
     help="Read the values of other columns from FILE. They are then NOT protected: for public domains and rehearsals.",
 )  # fmt: skip
-@other_option
+@click.option(
+    "--other", type=click.Choice(["last", "missing"]), default="last", show_default=True,
+    help="What is missing or not listed counts as a column's last value, or as a category of its own.",
+)  # fmt: skip
 @click.option("--thresholds", help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
 @click.option("--marginals", multiple=True, help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
 @click.option(
@@ -115,7 +111,7 @@ def fit(
     schema_file: Path | None,
     bins: tuple[str, ...],
     domain_from_file: bool,
-    other: Any,
+    other: str,
     thresholds: str | None,
     marginals: tuple[str, ...],
     law: str,
@@ -159,7 +155,7 @@ def fit(
     rng = randomness(seed)
     with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
         task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
-        codes = read_codes(file, schema, other=other, table=table_name)
+        codes = read_codes(file, schema, table=table_name)
         purpose = f"synthetic data of {', '.join(schema.names)}"
         with _ledger(ledger_file, study, out, trial=rng.simulated) as ledger:
             found = fit_synth(
@@ -382,7 +378,6 @@ def sample(model: Path, rows: int, out: Path, seed: int, as_json: bool) -> None:
 @click.option("--thresholds", help="Other questions than the model's own, as in fit.")
 @click.option("--marginals", multiple=True, help="Other questions than the model's own, as in fit.")
 @click.option("--workload-seed", type=int, default=0, show_default=True, help="Decides what --thresholds picks.")
-@other_option
 @table_option
 @json_option
 def evaluate(
@@ -391,7 +386,6 @@ def evaluate(
     thresholds: str | None,
     marginals: tuple[str, ...],
     workload_seed: int,
-    other: Any,
     table_name: str | None,
     as_json: bool,
 ) -> None:
@@ -406,7 +400,7 @@ def evaluate(
         asked = workload_of(found.schema, thresholds, marginals, seed=workload_seed)
     with progress() as bar:
         bar.add_task("counting and comparing", total=None)
-        codes = read_codes(file, found.schema, other=other, table=table_name)
+        codes = read_codes(file, found.schema, table=table_name)
         errors = bench.evaluate(found, codes, asked)
         errors["all_zero"] = bench.all_zero(codes, asked).to_dict()
     mark = "NOT PRIVATE: the true rows are in these figures; do not publish them."

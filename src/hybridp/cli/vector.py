@@ -67,7 +67,10 @@ def _geometry(function: Any) -> Any:
             ),
             click.option("--person", help="The column that identifies a person: two rows of one person are refused."),
             click.option(
-                "--missing", type=float, multiple=True, help="Public values where one is missing: one for all, or each."
+                "--missing",
+                type=float,
+                multiple=True,
+                help="Public values where one is missing or no number.  [default: the middles]",
             ),
         ]
     ):

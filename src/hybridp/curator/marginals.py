@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.errors import UnusableRows, must
+from hybridp.errors import must
 from hybridp.public.formulas import Formula
 from hybridp.public.queries import MOST_CELLS, Piece, Schema, Selection, Workload, at_least, pieces, subsets
 from hybridp.tables import marginals
@@ -43,8 +43,10 @@ class Codes:
 def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
     """Rows that are integer codes already: one person a row, one feature a column.
 
-    >>> codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 1]])).people
-    2
+    What is no code of a feature counts as its last value, as in `hybridp.tables.marginals`: nothing is refused.
+
+    >>> codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 7]])).values.tolist()
+    [[0, 1], [2, 2]]
     """
     wide = len(schema.features)
     must(
@@ -53,22 +55,22 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
         f"must have {wide} columns",
         np.shape(records),
     )
-    values = np.asarray(records)
-    whole = np.issubdtype(values.dtype, np.integer)
-    must(bool(whole), "records", "must be whole numbers", values.dtype)
-    for i, feature in enumerate(schema.features):
-        column = values[:, i]
-        if column.size and (int(column.min()) < 0 or int(column.max()) >= feature.size):
-            raise UnusableRows(f"Column `{feature.name}` must hold only codes from 0 to {feature.size - 1}.")
-    return Codes(schema, np.ascontiguousarray(values.T, dtype=np.uint16))
+    given = np.asarray(records)
+    must(given.dtype.kind in "iufb", "records", "must be numbers", given.dtype)
+    values = np.empty((wide, len(given)), dtype=np.uint16)
+    for i, size in enumerate(schema.sizes):
+        column = given[:, i]
+        listed = (column >= 0) & (column < size)
+        if given.dtype.kind == "f":  # NaN beside whole numbers makes all of them floating
+            listed &= column == np.floor(column)
+        values[i] = np.where(listed, column, size - 1)
+    return Codes(schema, values)
 
 
-def read_codes(
-    path: str | os.PathLike[str], schema: Schema, *, other: marginals.Other = "refuse", table: str | None = None
-) -> Codes:
+def read_codes(path: str | os.PathLike[str], schema: Schema, *, table: str | None = None) -> Codes:
     """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
     with tables.open_rows(path, table=table) as rows:
-        return Codes(schema, marginals.codes(rows, schema, other=other))
+        return Codes(schema, marginals.codes(rows, schema))
 
 
 def table_counts(codes: Codes, features: Sequence[int]) -> Counts:

@@ -447,7 +447,7 @@ def _promises(study: HeavyStudy, local: bool, mechanism: str) -> tuple[Promise, 
 
 _ASSUMES = (
     "who is in which group, and how many, is public; a person's records are replaced, not their choice",
-    "one record of each person is used, chosen from their own records alone",
+    "one record of each person is used, chosen from their own records alone; a person without one counts for the rest",
     "the trust choice itself is not protected: where it goes with the records, it tells something by itself",
     "devices report as stated, and answer an invitation once; a dishonest one counts as a report for what it likes",
 )

@@ -34,10 +34,10 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     """Centres of people who trust the curator and of people who do not.
 
     `bounds` is (lower, upper), each a number or one number a column, chosen without looking at the data; points outside
-    are clipped. There is no default: bounds that nobody chose would move every centre in silence. In `fit`, `trust`
-    says `trusted` or `local` (or True or False) for every row; without it everybody is
-    trusted. Local rows are randomised here, by the code that runs on a device: that makes the fit a trial, and
-    `receipt_` says so. `random_state` other than None makes it a simulation too.
+    are clipped, and a coordinate that is NaN is in the middle. There is no default: bounds that nobody chose would move
+    every centre in silence. In `fit`, `trust` says `trusted` or `local` (or True or False) for every row; without it
+    everybody is trusted. Local rows are randomised here, by the code that runs on a device: that makes the fit a trial,
+    and `receipt_` says so. So does a `random_state` other than None.
 
     Guarantee: the released attributes (`cluster_centers_`, `cluster_sizes_`, `n_iter_`) are (epsilon, delta)-DP for
     every trusted person under replacement of their point, and epsilon-DP for every local person. There is no `labels_`
@@ -66,7 +66,8 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
     def fit(self, X: ArrayLike, y: object = None, trust: ArrayLike | None = None) -> Self:
         """Learn the centres. `y` is ignored."""
-        points: Floats = validate_data(self, X, dtype=np.float64)
+        # Whether there is an answer must not depend on anybody's point: NaN and infinity have a place too.
+        points: Floats = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
         clusters = _whole("n_clusters", self.n_clusters)
         must(len(points) >= clusters, "n_clusters", f"must be at most n_samples={len(points)}", clusters)
         trusted = _trusted(trust, len(points))
@@ -88,6 +89,11 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self._n_features_out = clusters
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def predict(self, X: ArrayLike) -> NDArray[np.int32]:
         """The nearest centre of every given point."""
         return np.asarray(self._distances(X).argmin(axis=1), dtype=np.int32)
@@ -102,7 +108,10 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
     def _distances(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        points = validate_data(self, X, dtype=np.float64, reset=False)
+        points = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        box = _box(self.bounds, points.shape[1])
+        middle = np.asarray(box.lower) + (np.asarray(box.upper) - np.asarray(box.lower)) / 2
+        points = np.where(np.isnan(points), middle, points)
         return np.asarray(pairwise_distances(points, self.cluster_centers_), dtype=np.float64)
 
 

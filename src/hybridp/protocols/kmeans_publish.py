@@ -16,7 +16,7 @@ from hybridp.public.budgets import ZCDP, PureDP
 from hybridp.public.kmeans_rounds import Plan
 from hybridp.randomness import Randomness
 from hybridp.release.kmeans import Cluster, KMeansRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes, values_rule
 
 __all__ = ["publish_kmeans", "release_points", "run_kmeans"]
 
@@ -26,6 +26,7 @@ _ASSUMES = (
     "the bounds and the number of clusters were chosen without looking at the data",
     "the centres are estimates of a local optimum; nobody's label is published, and labels computed from the centres "
     "for a person are as private as that person's point",
+    values_rule(),
 )
 
 

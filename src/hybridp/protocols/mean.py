@@ -34,7 +34,7 @@ from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Asked, Promise, Receipt, plain, simulation_notes
+from hybridp.release.receipt import CURATOR, VIEWER, Asked, Promise, Receipt, plain, simulation_notes, values_rule
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally
@@ -229,6 +229,7 @@ def release_mean(
             clipped=clipped,
             entries=tuple(entries),
             simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
+            rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
             rng=rng,
         )
         people = found.trusted.people + found.local.people
@@ -244,11 +245,13 @@ def publish_mean(
     clipped: int | None = None,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
+    rows: str = "",
     rng: Randomness,
 ) -> MeanRelease:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
-    `clipped` is the noisy count of trusted people whose values were clipped.
+    `clipped` is the noisy count of trusted people whose values were clipped; `rows` is the public rule by which a
+    table's fields became values, for the receipt.
     """
     bounds = study.bounds
     found = blend(trusted, local, study.rule)
@@ -286,6 +289,7 @@ def publish_mean(
             simulated=simulated,
             unit="one person, one record",
             assumes=_assumptions(sealed is not None and sealed.local_viewer is not None)
+            + ((rows,) if rows else ())
             + simulation_notes(seeded=rng.simulated, reports=simulated_local),
             ledger_entries=entries,
         ),

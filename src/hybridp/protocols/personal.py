@@ -38,7 +38,7 @@ from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, plain, simulation_notes
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, plain, simulation_notes, values_rule
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import PersonalTally
@@ -141,9 +141,11 @@ def release_personal_mean(
             trusted = curating.release_weighted_sum(
                 epsilons, totals.trusted_people, totals.trusted_level_sums, weights, rng=rng
             )
+        missing = study.bounds.centre if columns.missing is None else columns.missing
         found = publish_personal_mean(
-            study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng
-        )
+            study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng,
+            rows=f"{values_rule(f'{missing:g}')}; an epsilon that is missing or no number counts as 0",
+        )  # fmt: skip
         read = {**plain(columns), "epsilon": epsilon_column}
         everybody = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=read, people=everybody)
@@ -203,10 +205,13 @@ def publish_personal_mean(
     entries: tuple[int, ...],
     simulated: bool,
     rng: Randomness,
+    *,
+    rows: str = "",
 ) -> MeanRelease:
     """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
 
-    `entries` are the ledger's; `simulated` says that a program drew the reports, `rng` whether it was seeded.
+    `entries` are the ledger's; `simulated` says that a program drew the reports, `rng` whether it was seeded; `rows` is
+    the public rule by which a table's fields became values.
     """
     bounds = study.bounds
     used = reports if study.uses_reports else _nobody()
@@ -238,7 +243,7 @@ def publish_personal_mean(
             randomness=rng.label + ("; local reports simulated" if simulated else ""),
             simulated=rng.simulated or simulated,
             unit="one person, one record",
-            assumes=_ASSUMES + simulation_notes(seeded=rng.simulated, reports=simulated),
+            assumes=_ASSUMES + ((rows,) if rows else ()) + simulation_notes(seeded=rng.simulated, reports=simulated),
             ledger_entries=entries,
         ),
         by_epsilon=_by_epsilon(trusted, epsilons, people, study.share),

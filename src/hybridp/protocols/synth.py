@@ -141,13 +141,12 @@ def fit_file(
     *,
     folder: str | PathLike[str] | None = None,
     table: str | None = None,
-    other: Literal["refuse", "missing"] = "refuse",
     ledger: Ledger | None = None,
     purpose: str = "synthetic data",
     rng: Randomness | None = None,
 ) -> SyntheticModel:
-    """`fit_synth` on a file; rows that break the schema are refused before anything is charged."""
-    codes = curating.read_codes(path, study.workload.schema, other=other, table=table)
+    """`fit_synth` on a file. No row is refused: what the schema does not list counts as its column's last value."""
+    codes = curating.read_codes(path, study.workload.schema, table=table)
     return fit_synth(codes, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
 
 
@@ -331,6 +330,8 @@ def _model(
         unit="one person, one record",
         assumes=(
             domain,
+            "a number outside the edges counts in the nearest bin; what is missing or not listed, as the column's last "
+            "value",
             "the number of people is public; a person's record is replaced",
             *notes,
             *simulation_notes(seeded=place.simulated, reports=False),

@@ -32,7 +32,7 @@ from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReport
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
 from hybridp.randomness import Randomness, secure
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes, values_rule
 from hybridp.release.vector import VectorGroup, VectorMeanRelease
 from hybridp.tables.vector_reports import write_vector_reports
 
@@ -164,6 +164,7 @@ def release_vector_mean(
             trusted_people=totals.trusted_people,
             entries=tuple(entries),
             simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
+            rows=values_rule(", ".join(f"{m:g}" for m in columns.missing or [b.centre for b in study.bounds.bounds])),
             rng=rng,
         )
         everybody = found.trusted.people + found.local.people
@@ -210,9 +211,13 @@ def publish_vector_mean(
     trusted_people: int,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
+    rows: str = "",
     rng: Randomness,
 ) -> VectorMeanRelease:
-    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
+    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
+
+    `rows` is the public rule by which a table's fields became values, for the receipt.
+    """
     bounds = study.bounds
     found = blend_vectors(trusted, local, study.rules, bounds.reach)
     unit = np.array(found.estimates())
@@ -243,7 +248,9 @@ def publish_vector_mean(
             randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
             simulated=rng.simulated or simulated_local,
             unit="one person, one record, all of its columns",
-            assumes=_ASSUMES + simulation_notes(seeded=rng.simulated, reports=simulated_local),
+            assumes=_ASSUMES
+            + ((rows,) if rows else ())
+            + simulation_notes(seeded=rng.simulated, reports=simulated_local),
             ledger_entries=entries,
         ),
     )

@@ -90,21 +90,20 @@ class Box:
     def levels(self, points: ArrayLike) -> Floats:
         """Clip and round people's points (one row each) to whole steps: an array (coordinates, people).
 
-        A point with a missing coordinate is refused; the sentence does not say whose.
+        A coordinate that is missing or no number is in the middle: a refusal would be an answer about somebody.
         """
-        x = np.asarray(points, dtype=np.float64)
+        x = _numbers(points)
         must(x.ndim == 2 and x.shape[1] == self.dims, "points", f"must have {self.dims} columns", x.shape[1:])
         out = np.empty((self.dims, len(x)))
         scales = [t / (h - w) for t, w, h in zip(self.tops, self.lower, self.upper, strict=True)]
         for start in range(0, len(x), _CHUNK):
             for j, (low, high) in enumerate(zip(self.lower, self.upper, strict=True)):
                 part = np.clip(x[start : start + _CHUNK, j], low, high, out=out[j, start : start + _CHUNK])
+                part[np.isnan(part)] = low + (high - low) / 2
                 part -= low
                 part *= scales[j]
                 part += 0.5
                 np.floor(part, out=part)
-                # Clipped values are finite, so the sum is not a number exactly when one of them is not.
-                must(not math.isnan(part.sum()), "points", "must be numbers in every coordinate", "a missing value")
         return out
 
     def values(self, levels: ArrayLike) -> Floats:
@@ -116,6 +115,22 @@ class Box:
     def inside(self, levels: ArrayLike) -> Floats:
         """The nearest points of the box (in steps, not rounded)."""
         return np.clip(np.asarray(levels, dtype=np.float64), 0.0, np.asarray(self.tops, dtype=np.float64))
+
+
+def _numbers(points: ArrayLike) -> Floats:
+    """Points as doubles, NaN where a field is no number; one text must not make the others unreadable."""
+    try:
+        return np.asarray(points, dtype=np.float64)
+    except (TypeError, ValueError):
+        fields = np.asarray(points, dtype=object)
+    return np.array([_number(field) for field in fields.ravel().tolist()]).reshape(fields.shape)
+
+
+def _number(field: object) -> float:
+    try:
+        return float(field)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _score(x: Floats, centre: Floats, out: Floats, term: Floats) -> Floats:

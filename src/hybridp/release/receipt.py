@@ -16,7 +16,7 @@ from typing import Any
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 
-__all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Receipt", "plain", "simulation_notes"]
+__all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Receipt", "plain", "simulation_notes", "values_rule"]
 
 CURATOR = "the curator"
 VIEWER = "whoever sees the release"
@@ -59,6 +59,16 @@ def _levels(budget: PureDP | ApproxDP | PersonalDP | None) -> dict[str, Any]:
             "epsilons": {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public},
         }
     return {"epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def values_rule(missing: str = "the middle of the bounds") -> str:
+    """How the rows of a table became numbers: a public rule, which no field can break. Never how often it was needed.
+
+    >>> values_rule("40")
+    'a value outside the bounds counts as the nearest bound; one that is missing or no number counts as 40'
+    """
+    outside = "a value outside the bounds counts as the nearest bound"
+    return f"{outside}; one that is missing or no number counts as {missing}"
 
 
 def simulation_notes(*, seeded: bool, reports: bool) -> tuple[str, ...]:

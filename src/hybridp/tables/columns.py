@@ -1,8 +1,4 @@
-"""Single columns of public or already private numbers: popularity curves, and reports.
-
-Each query also uses the column as it is: DuckDB would otherwise let the reader of a CSV file do the only cast, and that
-fails as a whole where TRY_CAST gives NULL for one field.
-"""
+"""Single columns of public or already private numbers: popularity curves, and reports."""
 
 from __future__ import annotations
 
@@ -20,12 +16,11 @@ def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
     """A column of numbers, none of them missing. For public figures: nothing is protected here."""
     from sqlglot import exp
 
-    from hybridp.tables.sql import column, is_missing, named, number
+    from hybridp.tables.sql import column, named, number
 
     rows.need("count-column", name)
     value = number(column(name), is_text=rows.is_text(name))
-    query = exp.select(named(value, "value"), named(is_missing(column(name)), "missing")).from_(VIEW)
-    found = arrays(rows, query)["value"]
+    found = arrays(rows, exp.select(named(value, "value")).from_(VIEW))["value"]
     if np.ma.is_masked(found) or not bool(np.isfinite(np.asarray(found, dtype=np.float64)).all()):
         raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
     return np.asarray(found, dtype=np.float64)
@@ -39,8 +34,8 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
 
     rows.need("report", name)
     value = number(column(name), is_text=rows.is_text(name))
-    reports, given = named(exp.Count(this=exp.Star()), "reports"), named(exp.Count(this=column(name)), "given")
-    found = arrays(rows, exp.select(named(value, "slot"), reports, given).from_(VIEW).group_by(value))
+    reports = named(exp.Count(this=exp.Star()), "reports")
+    found = arrays(rows, exp.select(named(value, "slot"), reports).from_(VIEW).group_by(value))
     told = np.ma.filled(np.ma.asarray(found["slot"], dtype=np.float64), np.nan)
     ok = (told >= 0) & (told < slots) & (told == np.floor(told))
     if not bool(ok.all()):

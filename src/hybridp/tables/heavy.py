@@ -31,12 +31,14 @@ class HeavyQuery:
     """Which columns hold what: one row for each record, any number of records for each person.
 
     `record` names one column (a query) or two (a query and a URL); `trust` holds exactly `trusted` or `local`, the same
-    for all rows of a person. Fields are compared as text, and numbers are cast to it. A missing first field is
-    refused; a missing second field is the empty text, and so the same as an empty one.
+    for all rows of a person. Fields are compared as text, and numbers are cast to it. Where the first field is missing
+    there is no record: it is not discovered, and counts for the rest. A missing second field is the empty text, and so
+    the same as an empty one.
 
     One record stands for a person: the one with the smallest `record_key` (a random key stored with the record), or the
     smallest MD5 of a salt and its `record_id`, or, with neither, one drawn with a salted hash, uniformly over the
-    person's records (a record that a person has twice counts twice). All depend on that person's records alone.
+    person's records (a record that a person has twice counts twice). All depend on that person's records alone. A
+    record without a key or id is not chosen, and of different records with one key none is.
 
     >>> HeavyQuery(person="user", record=("query", "url"), trust="trust").order is None
     True
@@ -98,7 +100,7 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
     Each trusted person is in the discovery part with probability `discovery_share` over the salt. When every person
     has one row the sample keeps the order of the rows; otherwise the local people's order is that of a salted hash.
 
-    Raises `UnusableRows` when a row breaks a rule; the sentence names a column, never a record or a value.
+    Raises `UnusableRows` when a label or a person's name breaks a rule; no record is refused.
 
     >>> import pathlib, tempfile
     >>> from hybridp.tables import open_rows
@@ -130,12 +132,12 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
         else:
             keep(rows, chosen, queries.chosen(rows, query, salt))
             (found,) = answers(rows, queries.problems(chosen))
-            _check_people(found, query)
+            if found["mixed"]:
+                raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person.")
             keep(rows, table, queries.ranked(rows, query, salt, discovery_share, chosen))
-        (counted,) = answers(rows, queries.people(table, keyed=not alone and query.order is not None))
+        (counted,) = answers(rows, queries.people(table))
         if counted["people"] != found["people"]:
             raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
-        _check_sample(counted, query)
     except BaseException:
         drop(rows, table)
         raise
@@ -236,26 +238,11 @@ def _check_columns(rows: Rows, query: HeavyQuery) -> None:
 
 
 def _check_labels(found: dict[str, Any], query: HeavyQuery) -> None:
+    """Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does."""
     if found["named"] != found["rows"]:
-        raise UnusableRows(f"Column `{query.person}` must name a person in every row.")
+        raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
     if (found["trusted"] or 0) + (found["local"] or 0) != found["rows"]:
         raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
-    if found.get("keyed", found["rows"]) != found["rows"]:
-        raise UnusableRows(f"Column `{query.order}` must not be empty in any row.")
-
-
-def _check_people(found: dict[str, Any], query: HeavyQuery) -> None:
-    if found["mixed"]:
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person.")
-    if found["blank"]:
-        raise UnusableRows(f"Column `{query.record[0]}` must not be empty in any row.")
-
-
-def _check_sample(counted: dict[str, Any], query: HeavyQuery) -> None:
-    if counted["valued"] != counted["people"]:
-        raise UnusableRows(f"Column `{query.record[0]}` must not be empty in any row.")
-    if counted.get("tied"):
-        raise UnusableRows(f"Column `{query.order}` must differ between the records of one person.")
 
 
 def _check_head(query: HeavyQuery, head: Sequence[Slot]) -> int:

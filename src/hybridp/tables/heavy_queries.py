@@ -59,8 +59,6 @@ def labels(query: HeavyQuery) -> exp.Select:
         "local": count_if(labelled(label, "local")),
         "people": exp.Count(this=exp.Distinct(expressions=[exp.Case().when(glance, identity(who))])),
     }
-    if query.order is not None:
-        asked["keyed"] = exp.Count(this=column(query.order))
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
 
 
@@ -71,8 +69,8 @@ def lone(query: HeavyQuery, salt: int, share: float) -> exp.Select:
 
 
 def chosen(rows: Rows, query: HeavyQuery, salt: int) -> exp.Select:
-    """The key of the record that stands for each person, with flags about the person's records."""
-    flags = [named(is_missing(column("f0")), "blank"), column("trusted")]
+    """The key of the record that stands for each person (NULL where no record has a key), and the person's label."""
+    flags = [column("trusted")]
     if query.order is None:
         text = _joined(cast(column("who"), "text"), *_names(query))
         flags.append(named(_md5(salt, "draw", text), "draw"))
@@ -86,7 +84,7 @@ def chosen(rows: Rows, query: HeavyQuery, salt: int) -> exp.Select:
         smallest = cast(exp.ArgMin(this=column("key"), expression=column("draw")), _id_type(rows, query))
     if query.order is None:
         # Identical records of a person are counted first, and then each of them draws its own hash.
-        groups = [column(name) for name in ("who", "key", "blank", "trusted")]
+        groups = [column(name) for name in ("who", "key", "trusted")]
         drawn = named(exp.Min(this=column("draw")), "draw")
         counted = exp.select(*groups, drawn, named(exp.Count(this=exp.Star()), "times"))
         counted = counted.from_(records.subquery("keyed")).group_by(*(group.copy() for group in groups))
@@ -103,24 +101,23 @@ def chosen(rows: Rows, query: HeavyQuery, salt: int) -> exp.Select:
         "key": smallest,
         "trusted": exp.EQ(this=high, expression=whole(1)),
         "mixed": exp.NEQ(this=low, expression=high.copy()),
-        "blank": exp.Max(this=cast(column("blank"), "int")),
     }
     asked = exp.select(*(named(this, name) for name, this in outputs.items()))
     return asked.from_(records.subquery("records")).group_by(column("who"))
 
 
 def problems(table: str) -> exp.Select:
-    """How many people `chosen` found, and how many of them break a rule."""
-    broken = [named(count_if(column(name)), name) for name in ("mixed", "blank")]
-    return exp.select(named(exp.Count(this=exp.Star()), "people"), *broken).from_(exp.to_table(table))
+    """How many people `chosen` found, and how many of them have two labels."""
+    people = named(exp.Count(this=exp.Star()), "people")
+    return exp.select(people, named(count_if(column("mixed")), "mixed")).from_(exp.to_table(table))
 
 
 def ranked(rows: Rows, query: HeavyQuery, salt: int, share: float, table: str) -> exp.Select:
-    """The sample of any table: the fields of the records that `table` chose, and how many records had the chosen key.
+    """The sample of any table: the fields of the records that `table` chose, missing where it chose none.
 
-    Records with the chosen key are identical (or refused as tied, when the key is a column), so that the minimum over
-    them is that record. The order of local people is that of a salted hash: it neither depends on the rows' order nor
-    varies with the number of threads.
+    Without a column of keys, records with the chosen key are identical, so that the minimum over them is that record;
+    with one, a person whose records of that key differ has none. The order of local people is that of a salted hash: it
+    neither depends on the rows' order nor varies with the number of threads.
     """
     key = _key(rows, query)
     keyed = [column("who"), named(key, "key"), *_names(query)]
@@ -130,26 +127,28 @@ def ranked(rows: Rows, query: HeavyQuery, salt: int, share: float, table: str) -
         return exp.column(name, table=of_table, quoted=True)
 
     same = [exp.EQ(this=of(name, "records"), expression=of(name, table)) for name in ("who", "key")]
-    whose = named(of("who", "records"), "who")
-    texts = [named(exp.Min(this=of(name.name, "records")), name.name) for name in _names(query)]
+    whose = named(of("who", table), "who")
+    least, most = ({n.name: kind(this=of(n.name, "records")) for n in _names(query)} for kind in (exp.Min, exp.Max))
+    texts: dict[str, Any] = least
+    if query.order is not None:
+        alike = both(*(exp.EQ(this=least[name].copy(), expression=most[name]) for name in least))
+        texts = {name: exp.Case().when(alike.copy(), this) for name, this in least.items()}
     trusted = named(exp.Max(this=cast(of("trusted", table), "int")), "trusted")
-    joined = exp.select(whose, *texts, trusted, named(exp.Count(this=exp.Star()), "times")).from_(records)
-    joined = joined.join(exp.to_table(table), on=both(*same)).group_by(of("who", "records"))
+    chosen = exp.select(whose, *(named(this, name) for name, this in texts.items()), trusted)
+    joined = chosen.from_(exp.to_table(table)).join(records, on=both(*same), join_type="left")
+    joined = joined.group_by(of("who", table))
     flag = named(exp.EQ(this=column("trusted"), expression=whole(1)), "trusted")
-    flagged = exp.select(column("who"), *_names(query), flag, column("times")).from_(joined.subquery("joined"))
-    tied = named(exp.GT(this=column("times"), expression=whole(1)), "tied")
-    outputs = [*_names(query), named(_part(salt, share), "part"), *([tied] if query.order is not None else [])]
+    flagged = exp.select(column("who"), *_names(query), flag).from_(joined.subquery("joined"))
+    outputs = [*_names(query), named(_part(salt, share), "part")]
     # Trusted people are only ever counted, so that theirs is left open.
     along = exp.Case().when(exp.not_(column("trusted")), _md5(salt, "order", column("who")))
     return exp.select(*outputs).from_(flagged.subquery("flagged")).order_by(along)
 
 
-def people(table: str, *, keyed: bool) -> exp.Select:
-    """How many people of the sample are in which part, and how many have a record or, where keyed, a tie."""
+def people(table: str) -> exp.Select:
+    """How many people of the sample are in which part."""
     asked = {part: count_if(_within(part)) for part in ("discovery", "estimation", "local")}
-    asked |= {"people": exp.Count(this=exp.Star()), "valued": exp.Count(this=column("f0"))}
-    if keyed:
-        asked["tied"] = count_if(column("tied"))
+    asked |= {"people": exp.Count(this=exp.Star())}
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
 
 
@@ -157,6 +156,7 @@ def distinct(query: HeavyQuery, table: str, part: str | None, *, by_count: bool 
     """The distinct records of a part of the sample and their counts, along their text or most frequent first."""
     names = _names(query)
     counted = exp.select(*names, named(exp.Count(this=exp.Star()), "times")).from_(exp.to_table(table))
+    counted = counted.where(exp.not_(is_missing(column("f0"))))
     if part is not None:
         counted = counted.where(_within(part))
     along = [exp.Ordered(this=name.copy()) for name in names]
@@ -169,7 +169,8 @@ def numbered(query: HeavyQuery, table: str, part: str) -> exp.Select:
     """The distinct records of a part with their counts, numbered from 0 along their text."""
     names = _names(query)
     counted = exp.select(*names, named(exp.Count(this=exp.Star()), "times")).from_(exp.to_table(table))
-    counted = counted.where(_within(part)).group_by(*(name.copy() for name in names))
+    counted = counted.where(both(_within(part), exp.not_(is_missing(column("f0")))))
+    counted = counted.group_by(*(name.copy() for name in names))
     along = exp.Order(expressions=[exp.Ordered(this=name.copy()) for name in names])
     place = exp.Sub(this=exp.Window(this=exp.RowNumber(), order=along), expression=whole(1))
     outputs = [*(name.copy() for name in names), column("times"), named(place, "number")]

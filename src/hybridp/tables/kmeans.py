@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.kmeans import Box, Grid
 from hybridp.tables.engine import answers, fresh, keep, stream
 from hybridp.tables.mean import CHUNK
@@ -28,7 +28,8 @@ Ints = NDArray[np.int64]
 class PointQuery:
     """Which columns hold the coordinates, in the order of the box, and which one says `trusted` or `local`.
 
-    Coordinates outside the box are clipped, and nobody is told how many. With `local_raw` (a trial) the local rows hold
+    Coordinates outside the box are clipped, those that are missing or no number are in the middle, and nobody is told
+    how many. With `local_raw` (a trial) the local rows hold
     points too; otherwise their coordinates are not read. Without `trust` every row is local (a file on the
     devices' side).
     """
@@ -45,7 +46,7 @@ class PointQuery:
 
 
 def check_points(rows: Rows, query: PointQuery) -> tuple[int, int]:
-    """How many people are trusted and local; refuses rows that break a rule, naming a column and nothing else."""
+    """How many people are trusted and local; refuses a label that is neither, and no point."""
     from hybridp.tables import kmeans_queries as queries
 
     for name in query.columns:
@@ -56,13 +57,10 @@ def check_points(rows: Rows, query: PointQuery) -> tuple[int, int]:
         rows.need("trust", query.trust)
         if not rows.is_text(query.trust):
             raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
-    (found,) = answers(rows, queries.problems(rows, query))
+    (found,) = answers(rows, queries.labels(query))
     people = int(found["trusted"] or 0), int(found["local"] or 0)
     if sum(people) != found["records"]:
         raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
-    for j, name in enumerate(query.columns):
-        if found[f"missing{j}"]:
-            raise UnusableRows(f"Column `{name}` must have a number in every row that is read.")
     return people
 
 

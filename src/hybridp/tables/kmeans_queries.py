@@ -16,12 +16,12 @@ from hybridp.public.kmeans import Grid
 from hybridp.tables.dialects import exact_sum
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import VIEW, Rows
-from hybridp.tables.sql import both, cast, column, count_if, double, is_missing, labelled, level, named, number, whole
+from hybridp.tables.sql import cast, column, count_if, double, labelled, level, named, number, whole
 
 if TYPE_CHECKING:
     from hybridp.tables.kmeans import PointQuery
 
-__all__ = ["cells", "every", "levels", "problems", "size", "totals"]
+__all__ = ["cells", "every", "labels", "levels", "size", "totals"]
 
 Floats = NDArray[np.float64]
 Sql = Any
@@ -31,7 +31,7 @@ def _levels(rows: Rows, query: PointQuery) -> list[Sql]:
     found = []
     for name, low, high, top in zip(query.columns, query.box.lower, query.box.upper, query.box.tops, strict=True):
         value = number(column(name), is_text=rows.is_text(name))
-        found.append(level(value, Lattice(low, high, top), None))
+        found.append(level(value, Lattice(low, high, top)))
     return found
 
 
@@ -39,22 +39,12 @@ def _label(query: PointQuery, label: str) -> Sql:
     return exp.Boolean(this=label == "local") if query.trust is None else labelled(column(query.trust), label)
 
 
-def problems(rows: Rows, query: PointQuery) -> exp.Select:
-    """Counts of records, of each label, and of missing numbers in every column that is read."""
-    trusted, local = _label(query, "trusted"), _label(query, "local")
-    read = exp.or_(trusted, local) if query.local_raw else trusted
-    flags = [
-        # The column itself is used too, or a reader of CSV would do the only cast, and fail as a whole.
-        named(both(read.copy(), is_missing(this)), f"missing{j}")
-        for j, this in enumerate(_levels(rows, query))
-    ]
-    labels = [named(trusted.copy(), "trusted"), named(local.copy(), "local")]
-    raw = [named(is_missing(column(name)), f"empty{j}") for j, name in enumerate(query.columns)]
-    inner = exp.select(*labels, *flags, *raw).from_(VIEW).subquery("flags")
-    asked = ["trusted", "local", *(f"missing{j}" for j in range(len(flags)))]
-    unused = [named(count_if(column(f"empty{j}")), f"empty{j}") for j in range(len(raw))]
-    outer = exp.select(named(exp.Count(this=exp.Star()), "records"), *(named(count_if(column(n)), n) for n in asked))
-    return outer.select(*unused).from_(inner)
+def labels(query: PointQuery) -> exp.Select:
+    """Counts of records and of each label."""
+    asked = {"trusted": count_if(_label(query, "trusted")), "local": count_if(_label(query, "local"))}
+    return exp.select(
+        named(exp.Count(this=exp.Star()), "records"), *(named(this, name) for name, this in asked.items())
+    ).from_(VIEW)
 
 
 def levels(rows: Rows, query: PointQuery, label: str) -> exp.Select:

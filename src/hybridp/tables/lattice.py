@@ -51,6 +51,11 @@ class Lattice:
         return float(self.upper) - float(self.lower)
 
     @property
+    def middle(self) -> float:
+        """What stands for a value that is missing or no number, unless another public value is stated."""
+        return min(max(float(self.lower) + self.width / 2, self.lower), self.upper)
+
+    @property
     def scale(self) -> float:
         return self.levels / self.width
 

@@ -1,47 +1,44 @@
 """Counts over categorical columns: each column becomes codes by the public schema, each table is one grouped count.
 
-The codes are a function of one row and the schema, never of the other rows. A value that the schema does not list is
-refused, or takes the code of the missing category where `other="missing"`; which value it was is not repeated.
+The codes are a function of one row and the schema, never of the other rows, and every field has one: a number outside
+the edges is in the nearest bin, and whatever else the schema does not list, or is missing, counts as the feature's last
+value (the missing category where there is one). Nothing is refused, because a refusal would be an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables.engine import arrays
 from hybridp.tables.source import VIEW, Rows
 
-if TYPE_CHECKING:
-    from sqlglot import exp
+__all__ = ["codes", "table_counts"]
 
-__all__ = ["Other", "codes", "table_counts"]
-
-Other = Literal["refuse", "missing"]
 _CODED = "coded"
 
 
-def codes(rows: Rows, schema: Schema, *, other: Other = "refuse") -> NDArray[np.uint16]:
+def codes(rows: Rows, schema: Schema) -> NDArray[np.uint16]:
     """The codes of every row, one array for each feature, in one pass over the table."""
-    _check(rows, schema, other)
-    found = arrays(rows, _coded(rows, schema, other))
+    from sqlglot import exp
+
+    from hybridp.tables.sql import named
+
+    _check(rows, schema)
+    query = exp.select(*(named(_code(rows, f), f"c{i}") for i, f in enumerate(schema.features))).from_(VIEW)
+    found = arrays(rows, query)
     out = np.empty((len(schema.features), len(found["c0"])), dtype=np.uint16)
-    for i, feature in enumerate(schema.features):
-        column = found[f"c{i}"]
-        if np.ma.is_masked(column):
-            raise _unlisted(feature, other)
-        out[i] = np.asarray(column)
+    for i in range(len(schema.features)):
+        out[i] = np.asarray(found[f"c{i}"])
     return out
 
 
-def table_counts(
-    rows: Rows, schema: Schema, tuples: Sequence[tuple[int, ...]], *, other: Other = "refuse"
-) -> list[NDArray[np.int64]]:
+def table_counts(rows: Rows, schema: Schema, tuples: Sequence[tuple[int, ...]]) -> list[NDArray[np.int64]]:
     """The exact k-way table over each tuple of features: one query, in which every tuple is one grouping set.
 
     The file is read once. Listed values are counted as they are and become codes afterwards, which is a few thousand
@@ -51,7 +48,7 @@ def table_counts(
 
     from hybridp.tables.sql import cast, column, named, whole
 
-    _check(rows, schema, other)
+    _check(rows, schema)
     must(bool(tuples), "tuples", "must be at least one", 0)
     wanted = list(dict.fromkeys(tuple(sorted(t)) for t in tuples))
     used = sorted({f for t in wanted for f in t})
@@ -66,13 +63,13 @@ def table_counts(
         which = exp.Add(this=exp.Mul(this=exp.paren(which), expression=whole(2)), expression=bit)
     features = {f: schema.features[f] for f in used}
     late = {f for f in used if _is_late(rows, features[f])}
-    fields = {f: column(features[f].name) if f in late else _code(rows, features[f], other) for f in used}
+    fields = {f: column(features[f].name) if f in late else _code(rows, features[f]) for f in used}
     base = exp.select(*(named(this, f"c{f}") for f, this in fields.items())).from_(VIEW).subquery("fields")
     groups = exp.select(*(column(f"c{f}") for f in used), named(which, "which"), named(exp.Count(this=exp.Star()), "n"))
     groups = groups.from_(base)
     groups.set("group", exp.Group(grouping_sets=[exp.GroupingSets(expressions=sets)]))
     # Several values may have one code (missing, and not listed), so that their counts are added up.
-    place = {f: _code(rows, features[f], other, column(f"c{f}")) if f in late else column(f"c{f}") for f in used}
+    place = {f: _code(rows, features[f], column(f"c{f}")) if f in late else column(f"c{f}") for f in used}
     keys = [*(named(this, f"c{f}") for f, this in place.items()), column("which")]
     coded = exp.select(*keys, column("n")).from_(groups.subquery("groups")).subquery(_CODED)
     names = [column(name) for name in (*(f"c{f}" for f in used), "which")]
@@ -86,43 +83,19 @@ def table_counts(
         number = sum(1 << (len(used) - 1 - i) for i, f in enumerate(used) if f not in t)
         mine = which_array == number
         shape = tuple(schema.sizes[f] for f in t)
-        cells = []
-        for f in t:
-            part = np.ma.asarray(found[f"c{f}"])[mine]
-            if np.ma.is_masked(part):
-                raise _unlisted(schema.features[f], other)
-            cells.append(np.asarray(part, dtype=np.int64))
+        cells = tuple(np.asarray(np.ma.getdata(found[f"c{f}"])[mine], dtype=np.int64) for f in t)
         table = np.zeros(shape, dtype=np.int64)
-        table[tuple(cells)] = np.asarray(found["n"])[mine]
+        table[cells] = np.asarray(found["n"])[mine]
         tables[t] = table
     return [tables[tuple(sorted(t))].transpose(np.argsort(np.argsort(t))) for t in tuples]
 
 
-def _check(rows: Rows, schema: Schema, other: Other) -> None:
-    must(other in ("refuse", "missing"), "other", "must be refuse or missing", other)
+def _check(rows: Rows, schema: Schema) -> None:
     for feature in schema.features:
         rows.need("columns", feature.name)
         # The text of a double differs between engines, and with it the category.
         if not feature.edges and rows.columns[feature.name] in ("FLOAT", "DOUBLE"):
             raise UnusablePublicRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")
-        if other == "missing":
-            must(feature.missing, "other", "can only be missing where every feature has that category", feature.name)
-
-
-def _unlisted(feature: Feature, other: Other) -> UnusableRows:
-    known = f"{feature.edges[0]:g} to {feature.edges[-1]:g}" if feature.edges else f"its {feature.size} public values"
-    gap = "" if feature.missing else " and none is missing"
-    hint = "" if other == "missing" else "; others can be counted as missing"
-    return UnusableRows(f"Column `{feature.name}` must hold only {known}{gap}{hint}.")
-
-
-def _coded(rows: Rows, schema: Schema, other: Other) -> exp.Select:
-    from sqlglot import exp
-
-    from hybridp.tables.sql import named
-
-    outputs = [named(_code(rows, f, other), f"c{i}") for i, f in enumerate(schema.features)]
-    return exp.select(*outputs).from_(VIEW)
 
 
 def _is_late(rows: Rows, feature: Feature) -> bool:
@@ -131,26 +104,23 @@ def _is_late(rows: Rows, feature: Feature) -> bool:
     return not feature.edges and (rows.is_text(feature.name) or rows.is_whole(feature.name))
 
 
-def _code(rows: Rows, feature: Feature, other: Other, field: Any = None) -> Any:
-    """The code of one field (the feature's column unless given), NULL where it is to be refused."""
+def _code(rows: Rows, feature: Feature, field: Any = None) -> Any:
+    """The code of one field (the feature's column unless given): of every field, whatever it holds."""
     from sqlglot import exp
 
     from hybridp.tables.dialects import code_of
-    from hybridp.tables.sql import both, cast, column, double, is_missing, number, whole
+    from hybridp.tables.sql import cast, column, double, is_missing, number, whole
 
     raw = column(feature.name) if field is None else field
-    # The raw field is named beside its cast: a CSV reader left with the cast alone fails as a whole on one odd field.
-    case: Any = exp.Case().when(is_missing(raw), whole(feature.size - 1) if feature.missing else exp.Null())
+    case: Any = exp.Case()
     if feature.edges:
         value = number(raw, is_text=rows.is_text(feature.name))
-        last = len(feature.edges) - 2
-        for i in range(last + 1):
-            low, high = double(feature.edges[i]), double(feature.edges[i + 1])
-            below = (exp.LTE if i == last else exp.LT)(this=value, expression=high)
-            case = case.when(both(exp.GTE(this=value, expression=low), below), whole(i))
+        inner = feature.edges[1:-1]
+        for i, edge in enumerate(inner):
+            case = case.when(exp.LT(this=value.copy(), expression=double(edge)), whole(i))
+        # NaN is above infinity on every engine: it is no number, and falls through.
+        case = case.when(exp.LTE(this=value.copy(), expression=double(float("inf"))), whole(len(inner)))
     else:
         place = code_of(cast(raw, "text"), tuple(feature.values[: feature.size - feature.missing]))
         case = case.when(exp.not_(is_missing(place)), cast(place.copy(), "bigint"))
-    if other == "missing":
-        case = case.else_(whole(feature.size - 1))
-    return cast(case, "int")
+    return cast(case.else_(whole(feature.size - 1)), "int")

@@ -25,13 +25,15 @@ class MeanQuery:
     """Which columns hold what, and the public rules that their fields must obey.
 
     `trust` holds exactly `trusted` or `local`. A trusted person's `value` is clipped to [lower, upper] and rounded to
-    one of `levels` steps; a missing one is refused, or replaced by the public value `missing`. A local person's
+    one of `levels` steps; one that is missing or no number counts as the public value `missing`, the middle unless
+    given. No value of a trusted person is refused, because a refusal would be an answer about it. A local person's
     `report` lies in [report_low, report_high] and is summed as (report - report_centre) / report_half. With `local_raw`
     (a simulation) local records hold raw values too, and reports are not read. `count_clipped` asks how many trusted
     people's values lie outside [lower, upper].
 
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
-    `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`. Both depend on that
+    `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`; with neither, or where
+    those are the same, the one whose level has the smallest MD5, or is the smallest. All depend on that
     person's records alone. A choice by row position would not: another person's presence could move it, so that
     replacing one person would change the contributions of two. `epsilon` names the column of personal epsilons, which
     `hybridp.tables.personal` groups by.
@@ -102,7 +104,8 @@ class MeanTotals:
 def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
     """The totals of `query`, from one scan of the table when every record is its own person.
 
-    Raises `UnusableRows` when a record breaks a rule; the sentence names a column, never a record or a value.
+    Raises `UnusableRows` when a label, a person's name or a report breaks a rule; the sentence names a column, never a
+    record or a value. Trusted people's values are never refused.
 
     >>> import pathlib, tempfile
     >>> from hybridp.tables import open_rows
@@ -124,12 +127,9 @@ trusted_clipped=0)
     empty: dict[str, Any] = {}
     trusted, local = found.get(True, empty), found.get(False, empty)
     unlabelled = None in found or local.get("local", 0) != local.get("records", 0)
-    check_people([*found.values()], query, unlabelled=unlabelled)
+    check_people([*found.values()], local, query, unlabelled=unlabelled)
     people = [_people(group) for group in (trusted, local)]
-    check_values(trusted, people[0], query)
-    if query.local_raw:
-        check_values(local, people[1], query)
-    else:
+    if not query.local_raw:
         check_reports(local, people[1], query)
     return MeanTotals(
         trusted_people=people[0],
@@ -204,37 +204,28 @@ def _people(group: dict[str, Any]) -> int:
     return int(group.get("first", group.get("records", 0)))
 
 
-def check_people(groups: list[dict[str, Any]], query: MeanQuery, *, unlabelled: bool) -> None:
-    def any_of(flag: str) -> bool:
-        return any(group.get(flag) for group in groups)
+def check_people(groups: list[dict[str, Any]], local: dict[str, Any], query: MeanQuery, *, unlabelled: bool) -> None:
+    """Who takes part and with which label is public, so that a rule on it may refuse; so may a rule on local reports.
 
+    What trusted records hold, how many a person has and their keys may not: there `queries` chooses by a public rule.
+    """
     person, order = f"`{query.person}`", f"`{query.order}`"
-    if any_of("nobody"):
-        raise UnusableRows(f"Column {person} must name a person in every row.")
-    if any_of("mixed"):
-        raise UnusableRows(f"Column `{query.trust}` must hold one label for each person: somebody is in both groups.")
-    if any_of("repeated"):
-        raise UnusableRows(
-            f"Column {person} must name each person once, unless a record key or id decides which record is used."
-        )
+    if any(group.get("nobody") for group in groups):
+        raise UnusablePublicRows(f"Column {person} must name a person in every row.")
     if unlabelled:
         raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
-    if any_of("uneven"):
-        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold one epsilon for each person.")
-    if any_of("keyless"):
-        raise UnusableRows(f"Column {order} must not be empty in any row.")
-    if any_of("tied"):
-        raise UnusableRows(f"Column {order} must differ between the records of one person.")
-
-
-def check_values(group: dict[str, Any], people: int, query: MeanQuery) -> None:
-    if group.get("value_text"):
-        raise UnusableRows(f"Column `{query.value}` must hold numbers.")
-    if group.get("valued", 0) != people:
-        raise UnusableRows(
-            f"Column `{query.value}` must have a value where it is read; "
-            "a public value for missing ones may be given as `missing`."
+    if any(group.get("mixed") for group in groups):
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person, not both.")
+    if local.get("repeated"):
+        raise UnusablePublicRows(
+            f"Column {person} must name each local person once, unless a record key or id decides which record is used."
         )
+    if local.get("uneven"):
+        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold one epsilon for each local person.")
+    if local.get("keyless"):
+        raise UnusablePublicRows(f"Column {order} must not be empty in any local row.")
+    if local.get("tied"):
+        raise UnusablePublicRows(f"Column {order} must differ between the records of one local person.")
 
 
 def check_reports(group: dict[str, Any], people: int, query: MeanQuery) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.heterogeneous import local_terms
 from hybridp.tables.engine import arrays
-from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, check_values
+from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports
 from hybridp.tables.source import Rows
 
 __all__ = ["PersonalTotals", "epsilon_counts", "personal_totals"]
@@ -38,8 +38,9 @@ class PersonalTotals:
 def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
     """The totals of `query` for each trust label and each epsilon in the column `query.epsilon`, in one scan.
 
-    Reports are in the unit coordinate. A missing, NaN or negative epsilon is refused; 0 and infinity are allowed, and
-    a person with epsilon 0 need not have a value or a report: theirs is not looked at. Other rules as in `mean_totals`.
+    Reports are in the unit coordinate. A missing, NaN or negative epsilon is 0 for a trusted person, and refused for a
+    local one; 0 and infinity are allowed, and nothing is used of a person with epsilon 0. Other rules as in
+    `mean_totals`.
     """
     from hybridp.tables import queries
 
@@ -49,25 +50,22 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
     raw = arrays(rows, queries.totals(rows, query))
     found = {name: _filled(a) for name, a in raw.items()}
     found["levels"] = np.ma.filled(raw["levels"], 0).astype(np.int64)  # exact: never through a double
-    none = np.zeros(len(found["records"]), dtype=np.bool_)
     label = found["trusted"]
     trusted, local = label == 1, label == 0
     unlabelled = bool((~(trusted | local)).any()) or bool((found["local"][local] != found["records"][local]).any())
-    totals = {name: np.nansum(a) for name, a in found.items() if name not in ("trusted", "asked", "least", "most")}
-    check_people([totals], query, unlabelled=unlabelled)
+    totals, of_local = (
+        {name: np.nansum(a[which]) for name, a in found.items() if name not in ("trusted", "asked", "least", "most")}
+        for which in (slice(None), local)
+    )
+    check_people([totals], of_local, query, unlabelled=unlabelled)
     people = found["first"] if "first" in found else found["records"]
     read = people > 0
     asked = found["asked"]
-    bad = read & ~(asked >= 0)
-    if bool(bad.any()) or bool(np.nansum(found.get("asked_text", none))):
-        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every person.")
+    if bool((local & read & ~(asked >= 0)).any()):
+        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every local person.")
     heard = local & read & (asked > 0)
     trusted &= read
-    valued = trusted & (asked > 0)
-    check_values(_merged(found, valued), int(people[valued].sum()), query)
-    if query.local_raw:
-        check_values(_merged(found, heard), int(people[heard].sum()), query)
-    else:
+    if not query.local_raw:
         check_reports(_merged(found, heard), int(people[heard].sum()), query)
         _check_reach(found, heard, query)
     silent = local & read & (asked == 0)

@@ -42,12 +42,9 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
         "records": exp.Count(this=exp.Star()),
         "local": count_if(column("local")),
         "levels": exact_sum(column("level")),
-        "valued": exp.Count(this=column("level")),
     }
     if query.count_clipped:
         asked["clipped"] = count_if(column("clipped"))
-    if rows.is_text(query.value):
-        asked["value_text"] = count_if(column("value_text"))
     if query.reads_reports:
         moved = column("moved")
         asked |= {
@@ -64,8 +61,6 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
     if query.epsilon is not None:
         # Of people who ask for the same epsilon there are far fewer than 2^31, so that their sum fits 64 bits.
         asked["levels"] = cast(asked["levels"], "bigint")
-        if rows.is_text(query.epsilon):
-            asked["asked_text"] = count_if(column("asked_text"))
     outputs = [*(key.copy() for key in keys), *(named(this, name) for name, this in asked.items())]
     return exp.select(*outputs).from_(_numbers(rows, query).subquery("numbers")).group_by(*keys)
 
@@ -82,41 +77,23 @@ def levels(rows: Rows, query: MeanQuery, label: str) -> exp.Select:
 
 
 def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
-    """The records with their labels as flags, the level of each value read here, and reports less their centre."""
-    flags = [column(flag) for flag in _flags(query)]
-    value = as_number(column("raw"), is_text=rows.is_text(query.value))
-    fields = [
-        named(labelled(column("label"), "trusted"), "trusted"),
-        named(labelled(column("label"), "local"), "local"),
-        column("raw"),
-        named(value, "value"),
-        *flags,
-    ]
-    reads = [] if query.local_raw else [column("trusted")]
-    reads += [column("first")] if "first" in _flags(query) else []
-    read = both(*reads) if reads else exp.true()
-    here: Any = level(column("value"), query.lattice, query.missing)
-    here = exp.Case().when(read, here) if reads else here
-    outputs = [column("trusted"), column("local"), *flags, named(here, "level")]
-    if query.count_clipped:
-        below = exp.LT(this=column("value"), expression=double(query.lower))
-        above = exp.GT(this=column("value"), expression=double(query.upper))
-        outputs.append(named(both(read, exp.or_(below, above)), "clipped"))
-    if rows.is_text(query.value):
-        outputs.append(named(both(read, not_a_number(column("raw"), column("value"))), "value_text"))
+    """One row for each person, or record: labels as flags, levels of values read here, reports less their centre."""
+    chosen = _records(rows, query)
+    if query.person is not None:
+        chosen = (_by_hash if query.order is None else _by_key)(chosen, query)
+    outputs = [column(name) for name in ("trusted", "local", *_flags(query), "level", *_clipped(query))]
     if query.reads_reports:
         sent = column("sent_number")
-        fields += [column("sent")]
-        fields += [named(as_number(column("sent"), is_text=rows.is_text(query.report or "")), "sent_number")]
         # The sums are divided by `report_half` once, at the end: a division here costs as much as a sum.
-        outputs += [sent, named(exp.Sub(this=sent, expression=double(query.report_centre)), "moved")]
-        outputs += [named(not_a_number(column("sent"), sent), "report_text")]
+        outputs += [sent, named(exp.Sub(this=sent.copy(), expression=double(query.report_centre)), "moved")]
+        outputs += [named(not_a_number(column("sent"), sent.copy()), "report_text")]
     if query.epsilon is not None:
-        asked = as_number(column("own"), is_text=rows.is_text(query.epsilon))
-        fields += [column("own"), named(asked, "asked")]
-        outputs += [column("asked"), named(not_a_number(column("own"), column("asked")), "asked_text")]
-    base = exp.select(*fields).from_(_records(rows, query).subquery("records"))
-    return exp.select(*outputs).from_(base.subquery("fields"))
+        outputs.append(column("asked"))
+    return exp.select(*outputs).from_(chosen.subquery("chosen"))
+
+
+def _clipped(query: MeanQuery) -> list[str]:
+    return ["clipped"] if query.count_clipped else []
 
 
 def _flags(query: MeanQuery) -> list[str]:
@@ -128,56 +105,113 @@ def _flags(query: MeanQuery) -> list[str]:
 
 
 def _records(rows: Rows, query: MeanQuery) -> exp.Select:
-    """One row for each record that is looked at: its label and raw fields, and flags about its person."""
-    fields = {"label": query.trust, "raw": query.value}
+    """Every record: its labels as flags, the level of a value that is read here, its report and its epsilon.
+
+    No field of a trusted record is refused: a value has a level whatever it is (`level`), and an epsilon that is
+    missing, negative or no number is 0, so that nothing is used of that person.
+    """
+    label = column(query.trust)
+    fields = [
+        named(labelled(label, "trusted"), "trusted"),
+        named(labelled(label.copy(), "local"), "local"),
+        named(as_number(column(query.value), is_text=rows.is_text(query.value)), "value"),
+    ]
+    here: Any = level(column("value"), query.lattice, query.missing)
+    here = here if query.local_raw else exp.Case().when(column("trusted"), here)
+    outputs = [column("trusted"), column("local"), named(here, "level")]
+    if query.count_clipped:
+        below = exp.LT(this=column("value"), expression=double(query.lower))
+        above = exp.GT(this=column("value"), expression=double(query.upper))
+        above = both(above, exp.LTE(this=column("value"), expression=double(float("inf"))))  # NaN is no number
+        read = exp.true() if query.local_raw else column("trusted")
+        outputs.append(named(both(read, exp.paren(exp.or_(below, above))), "clipped"))
     if query.reads_reports:
-        fields["sent"] = query.report or ""
+        sent = column(query.report or "")
+        fields += [named(sent, "sent"), named(as_number(sent, is_text=rows.is_text(query.report or "")), "sent_number")]
+        outputs += [column("sent"), column("sent_number")]
     if query.epsilon is not None:
-        fields["own"] = query.epsilon
-    if query.person is None:
-        return exp.select(*(named(column(name), alias) for alias, name in fields.items())).from_(VIEW)
-    person = column(query.person)
-    if query.order is None:
-        # More than one record is refused, and the minimum over one record is that record.
-        lone = [named(exp.Min(this=column(name)), alias) for alias, name in fields.items()]
-        repeated = exp.GT(this=exp.Count(this=exp.Star()), expression=whole(1))
-        labels = [extreme(this=column(query.trust)) for extreme in (exp.Min, exp.Max)]
-        mixed = exp.NEQ(this=labels[0], expression=labels[1])
-        outputs = [*lone, named(is_missing(person), "nobody"), named(repeated, "repeated"), named(mixed, "mixed")]
-        return exp.select(*outputs).from_(VIEW).group_by(person)
-    ranked = _ranked(rows, query, fields, query.order)
-    masked = [named(exp.Case().when(column("first"), column(alias)), alias) for alias in fields if alias != "label"]
-    flags = [column(flag) for flag in _flags(query)]
-    return exp.select(column("label"), *flags, *masked).from_(ranked.subquery("ranked"))
+        fields.append(named(as_number(column(query.epsilon), is_text=rows.is_text(query.epsilon)), "own"))
+        stated = exp.GTE(this=column("own"), expression=double(0.0))
+        stated = both(stated, exp.LTE(this=column("own"), expression=double(float("inf"))))
+        outputs.append(named(exp.Case().when(stated, column("own")).when(column("trusted"), double(0.0)), "asked"))
+    if query.person is not None:
+        nobody = exp.Literal.string("")
+        fields += [named(column(query.person), "who"), named(exp.Coalesce(this=label, expressions=[nobody]), "label")]
+        outputs += [column("who"), column("label")]
+    if query.order is not None:
+        key = column(query.order)
+        own = {"key_field": key, "key": exp.MD5(this=cast(key, "text")) if query.record_id is not None else key}
+        if query.record_key is not None and rows.is_text(query.order):
+            # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
+            own = {"key_field": key, "key_number": as_number(key, is_text=True), "key": key}
+        fields += [named(this, name) for name, this in own.items()]
+        outputs += [column(name) for name in own]
+    base = exp.select(*fields).from_(VIEW)
+    return exp.select(*outputs).from_(base.subquery("fields"))
 
 
-def _ranked(rows: Rows, query: MeanQuery, fields: dict[str, str], order: str) -> exp.Select:
-    """The records of each person along their keys."""
-    key, person, trust = column(order), column(query.person or ""), column(query.trust)
-    if query.record_id is not None:
-        key = exp.MD5(this=cast(key, "text"))
-    along = [key]
-    if query.record_key is not None and rows.is_text(order):
-        # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
-        along = [as_number(key, is_text=True), key]
+def _by_hash(records: exp.Select, query: MeanQuery) -> exp.Select:
+    """The records of each person as one: of several values, the one whose level has the smallest MD5.
+
+    Of several labels or reports there is no choice: they are flagged.
+    """
+    who, label = column("who"), column("label")
+    text = cast(column("level"), "text")
+    drawn = exp.Min(this=exp.DPipe(this=exp.MD5(this=text), expression=text.copy()))
+    outputs = {
+        "trusted": labelled(exp.Min(this=label), "trusted"),
+        "local": labelled(exp.Min(this=label.copy()), "local"),
+        "level": cast(exp.Substring(this=drawn, start=exp.Literal.number(33)), "bigint"),
+        "nobody": is_missing(who),
+        "repeated": exp.GT(this=exp.Count(this=exp.Star()), expression=whole(1)),
+        "mixed": exp.NEQ(this=exp.Min(this=label.copy()), expression=exp.Max(this=label.copy())),
+    }
+    kept = [*(["sent", "sent_number"] if query.reads_reports else []), *(["asked"] if query.epsilon else [])]
+    outputs |= {name: exp.Min(this=column(name)) for name in kept}
+    if query.count_clipped:  # of several records, whether any was clipped
+        outputs["clipped"] = exp.GT(this=exp.Max(this=cast(column("clipped"), "int")), expression=whole(0))
+    asked = exp.select(*(named(this, name) for name, this in outputs.items()))
+    return asked.from_(records.subquery("records")).group_by(who.copy())
+
+
+def _by_key(records: exp.Select, query: MeanQuery) -> exp.Select:
+    """The records of each person along their keys, an empty key last; what is not on the first of them is left out."""
+    who, label = column("who"), column("label")
+    numbers = [column("key_number")] if any(c.alias_or_name == "key_number" for c in records.expressions) else []
+    # Records with one key are told apart by their levels: where those are the same too, it does not matter.
+    along = [*numbers, column("key"), column("level")]
     by = exp.Order(expressions=[exp.Ordered(this=part, nulls_first=False) for part in along])
 
-    def over(this: Any) -> Any:
-        return exp.Window(this=this, partition_by=[person.copy()], order=by.copy())
+    def over(this: Any, order: Any = by) -> Any:
+        return exp.Window(this=this, partition_by=[who.copy()], order=order.copy() if order else None)
 
-    outputs = {alias: column(name) for alias, name in fields.items()}
-    outputs |= {
-        "nobody": is_missing(person),
-        "keyless": is_missing(column(order)),
+    def before(this: Any) -> Any:
+        return over(exp.Lag(this=this.copy()))
+
+    outputs = {
+        "trusted": column("trusted"),
+        "local": column("local"),
+        "nobody": is_missing(who),
+        "keyless": is_missing(column("key_field")),
         "first": exp.EQ(this=over(exp.RowNumber()), expression=whole(1)),
         # Where a person has two labels, one of them differs from the label before it.
-        "mixed": exp.NEQ(this=over(exp.Lag(this=trust)), expression=trust),
-        "tied": exp.EQ(this=over(exp.Lag(this=key)), expression=key),
+        "mixed": exp.NEQ(this=before(label), expression=label),
+        "tied": exp.EQ(this=before(column("key")), expression=column("key")),
     }
+    kept = ["level", *_clipped(query), *(["sent", "sent_number"] if query.reads_reports else [])]
+    outputs |= {name: column(name) for name in kept}
     if query.epsilon is not None:
-        own = column(query.epsilon)
-        outputs["uneven"] = exp.NEQ(this=over(exp.Lag(this=own)), expression=own)
-    return exp.select(*(named(this, alias) for alias, this in outputs.items())).from_(VIEW)
+        asked = column("asked")
+        outputs["uneven"] = exp.NEQ(this=before(asked), expression=asked)
+        # A trusted person who states several epsilons is promised the smallest.
+        outputs["asked"] = (
+            exp.Case().when(column("trusted"), over(exp.Min(this=asked.copy()), None)).else_(asked.copy())
+        )
+        kept.append("asked")
+    ranked = exp.select(*(named(this, name) for name, this in outputs.items())).from_(records.subquery("records"))
+    masked = [named(exp.Case().when(column("first"), column(name)), name) for name in kept]
+    labels = [column(name) for name in ("trusted", "local", *_flags(query))]
+    return exp.select(*labels, *masked).from_(ranked.subquery("ranked"))
 
 
 def mechanisms(trust: str, mechanism_column: str, real: str, simulated: str) -> exp.Select:
@@ -198,12 +232,11 @@ def draws(
     local = exp.true() if trust is None else labelled(column(trust), "local")
     known = exp.true() if trust is None else exp.or_(local.copy(), labelled(column(trust), "trusted"))
     read = as_number(column(value), is_text=rows.is_text(value))
-    fields = [named(local, "local"), named(known, "known"), named(column(value), "raw"), named(read, "value")]
+    fields = [named(local, "local"), named(known, "known"), named(read, "value")]
     outputs = [
         column("local"),
         column("known"),
         named(exp.Case().when(column("local"), level(column("value"), lattice, missing)), "level"),
-        named(both(column("local"), not_a_number(column("raw"), column("value"))), "value_text"),
     ]
     if epsilon is not None:
         fields.append(named(as_number(column(epsilon), is_text=rows.is_text(epsilon)), "epsilon"))
@@ -227,8 +260,6 @@ def draw_problems(table: str, *, with_epsilon: bool = False) -> exp.Select:
         "rows": exp.Count(this=exp.Star()),
         "known": count_if(column("known")),
         "local": count_if(column("local")),
-        "valued": exp.Count(this=column("level")),
-        "value_text": count_if(column("value_text")),
     }
     if with_epsilon:
         asked["asked"] = count_if(both(column("local"), column("asked")))

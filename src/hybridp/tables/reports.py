@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusableRows, must
+from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.tables.duck import Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.lattice import Lattice
@@ -48,9 +48,10 @@ def write_reports(
     Rows labelled `local` (all rows when `trust` is None) lose their value and get `randomise(level)` and
     `mechanism_text`; trusted rows keep theirs and get neither. The order of the rows is kept. `randomise` sees each
     local row once, at most `chunk` levels at a time, so the guarantee is the randomiser's and holds for a row: the
-    column `person`, where given, must name every local person once. With a column of personal epsilons, `randomise`
-    gets those as its second argument. The other columns are copied as they are,
-    and those of a CSV file stay text in Parquet too.
+    column `person`, where given, must name every local person once. A value that is missing or no number counts as
+    `missing`, the middle unless given: a device that sent nothing would tell. With a column of personal epsilons,
+    `randomise` gets those as its second argument. The other columns are copied as they are, and those of a CSV file
+    stay text in Parquet too.
 
     The copy appears under its name only when it is complete.
 
@@ -86,14 +87,14 @@ def write_reports(
     if person is not None:
         found = answers(rows, queries.local_people(person, trust))[0]
         if not found["rows"] == found["named"] == found["people"]:
-            raise UnusableRows(f"Column `{person}` must name every local person, and once.")
+            raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
 
     duck = on_files(rows)
     levelled, drawn = fresh("levelled"), fresh("drawn")
     try:
         keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon))
         problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
-        local = _check_rows(answers(rows, problems)[0], value, trust, epsilon)
+        local = _check_rows(answers(rows, problems)[0], trust, epsilon)
         _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk)
         copy = queries.copied(rows, value, trust, report, mechanism_column, mechanism_text, drawn)
         write_copy(duck, written(copy), target)
@@ -116,28 +117,21 @@ def _check_columns(
         if name is not None:
             rows.need(parameter, name)
     if not (rows.is_number(value) or rows.is_text(value)):
-        raise UnusableRows(f"Column `{value}` must hold numbers; its type is {rows.columns[value]}.")
+        raise UnusablePublicRows(f"Column `{value}` must hold numbers; its type is {rows.columns[value]}.")
     if trust is not None and not rows.is_text(trust):
-        raise UnusableRows(f"Column `{trust}` must hold text: `trusted` or `local` in every row.")
+        raise UnusablePublicRows(f"Column `{trust}` must hold text: `trusted` or `local` in every row.")
     taken = {name.lower() for name in rows.columns}
     for parameter, name in (("report", report), ("mechanism_column", mechanism_column)):
         must(name.lower() not in taken, parameter, "must be a column that the table does not have yet", f"`{name}`")
         taken.add(name.lower())
 
 
-def _check_rows(found: dict[str, int | None], value: str, trust: str | None, epsilon: str | None) -> int:
+def _check_rows(found: dict[str, int | None], trust: str | None, epsilon: str | None) -> int:
     local = int(found["local"] or 0)
     if (found["known"] or 0) != found["rows"]:
-        raise UnusableRows(f"Column `{trust}` must hold `trusted` or `local` in every row.")
-    if found["value_text"]:
-        raise UnusableRows(f"Column `{value}` must hold numbers.")
-    if found["valued"] != local:
-        raise UnusableRows(
-            f"Column `{value}` must have a value in every local row; "
-            "a public value for missing ones may be given as `missing`."
-        )
+        raise UnusablePublicRows(f"Column `{trust}` must hold `trusted` or `local` in every row.")
     if epsilon is not None and (found["asked"] or 0) != local:
-        raise UnusableRows(f"Column `{epsilon}` must hold an epsilon of 0 or more in every local row.")
+        raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more in every local row.")
     return local
 
 

@@ -58,9 +58,14 @@ def labelled(this: Sql, label: str) -> Sql:
 
 
 def number(this: Sql, *, is_text: bool) -> Sql:
-    """A field as a double; text that is not a number becomes NULL, and `not_a_number` tells it from a missing field."""
+    """A field as a double; text that is not a number becomes NULL, and `not_a_number` tells it from a missing field.
+
+    The field is looked at beside its cast: DuckDB would otherwise let the reader of a CSV file do the only cast, and
+    that fails as a whole where TRY_CAST gives NULL for one field.
+    """
     if is_text:
-        return exp.TryCast(this=cast(this, "text"), to=exp.DataType.build("double"))
+        tried = exp.TryCast(this=cast(this, "text"), to=exp.DataType.build("double"))
+        return exp.Case().when(exp.not_(is_missing(this.copy())), tried)
     return cast(this, "double")
 
 
@@ -68,12 +73,15 @@ def not_a_number(raw: Sql, as_number: Sql) -> Sql:
     return both(exp.not_(is_missing(raw)), is_missing(as_number))
 
 
-def level(value: Sql, lattice: Lattice, missing: float | None) -> Sql:
-    """The lattice level of a double (see `Lattice`); NULL and NaN get the level of `missing`, or NULL without one."""
+def level(value: Sql, lattice: Lattice, missing: float | None = None) -> Sql:
+    """The lattice level of a double (see `Lattice`); NULL and NaN get the level of `missing`, or of the middle.
+
+    Every field has a level: whether there is an answer must not depend on anybody's value.
+    """
     low, high = double(lattice.lower), double(lattice.upper)
     steps = exp.Mul(this=exp.paren(exp.Sub(this=value, expression=low)), expression=double(lattice.scale))
     inside = cast(exp.Floor(this=exp.Add(this=steps, expression=double(0.5))), "bigint")
     case = exp.Case().when(both(exp.GT(this=value, expression=low), exp.LT(this=value, expression=high)), inside)
     case = case.when(exp.LTE(this=value, expression=low), whole(0))
     case = case.when(exp.LTE(this=value, expression=double(float("inf"))), whole(lattice.levels))
-    return case if missing is None else case.else_(whole(lattice.level(missing)))
+    return case.else_(whole(lattice.level(lattice.middle if missing is None else missing)))

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.errors import UnusablePublicRows, must
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
 
-__all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_values", "local_vectors", "vector_totals"]
+__all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_people", "local_vectors", "vector_totals"]
 
 CHUNK = 2**16
 
@@ -28,8 +28,9 @@ class VectorQuery:
     from the centre to each bound and, with a `radius` (in steps), shrunk by the factor ``radius shrink/norm`` where
     their L1 or L2 norm exceeds it. `reads` says whose vectors are read: those of the trusted, the local or both. A
     local person answers exactly `reported` of the columns `reports`, each within its bounds; other fields are empty.
-    Reports are summed as (report - centre)/reach, and lie within their bound of the centre. A missing value is refused,
-    or replaced by the public `missing` of its column.
+    Reports are summed as (report - centre)/reach, and lie within their bound of the centre. A value that is
+    missing or no number counts as the public `missing` of its column, the middle of its bounds unless given. With
+    `person`, a trusted person's vector is the one with the smallest MD5 of theirs. No trusted value is refused.
     """
 
     values: tuple[str, ...]
@@ -81,7 +82,7 @@ class VectorTotals:
 
 
 def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
-    """The totals of `query`, from one scan of the table; a record that breaks a rule is refused.
+    """The totals of `query`, from one scan of the table; a label, a name or a report that breaks a rule is refused.
 
     >>> import pathlib, tempfile
     >>> from hybridp.tables import open_rows
@@ -97,19 +98,12 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
     from hybridp.tables import vector_queries
 
     check_columns(rows, query)
-    if query.person is not None:
-        (found,) = answers(rows, vector_queries.people(query))
-        if not found["rows"] == found["named"] == found["people"]:
-            raise UnusableRows(f"Column `{query.person}` must name a person in every row, and each person once.")
+    check_people(rows, query)
     groups = {group["trusted"]: group for group in answers(rows, vector_queries.totals(rows, query))}
     empty: dict[str, Any] = {"records": 0}
     trusted, local = groups.get(True, empty), groups.get(False, empty)
     if None in groups or local.get("local", 0) != local["records"]:
         raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
-    if query.reads in ("trusted", "all"):
-        check_values(trusted, int(trusted["records"]), query)
-    if query.reads in ("local", "all"):
-        check_values(local, int(local["records"]), query)
     _check_reports(local, query)
     d = range(len(query.values))
 
@@ -156,16 +150,19 @@ def check_columns(rows: Rows, query: VectorQuery) -> None:
         raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
 
 
-def check_values(group: dict[str, Any], people: int, query: VectorQuery) -> None:
-    for j, name in enumerate(query.values):
-        if group.get(f"text{j}"):
-            raise UnusableRows(f"Column `{name}` must hold numbers.")
-    for j, name in enumerate(query.values):
-        if group.get(f"valued{j}", 0) != people:
-            raise UnusableRows(
-                f"Column `{name}` must have a value where it is read; "
-                "public values for missing ones may be given as `missing`."
-            )
+def check_people(rows: Rows, query: VectorQuery) -> None:
+    """Who takes part and with which label is public: everybody must be named, in one group, and local people once."""
+    from hybridp.tables import vector_queries
+
+    if query.person is None:
+        return
+    (found,) = answers(rows, vector_queries.people(query))
+    if found["named"] != found["rows"]:
+        raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
+    if found["trusted_people"] + found["local_people"] > found["people"]:
+        raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person, not both.")
+    if found["local_people"] != (found["local"] or 0):
+        raise UnusablePublicRows(f"Column `{query.person}` must name each local person once.")
 
 
 def _check_reports(group: dict[str, Any], query: VectorQuery) -> None:

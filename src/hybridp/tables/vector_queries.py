@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from hybridp.tables.dialects import exact_sum
+from hybridp.tables.dialects import exact_sum, joined
 from hybridp.tables.source import VIEW, Rows
-from hybridp.tables.sql import both, cast, column, count_if, double, is_missing, labelled, level, named, whole
+from hybridp.tables.sql import cast, column, count_if, double, is_missing, labelled, level, named, whole
 from hybridp.tables.sql import not_a_number as not_number
 from hybridp.tables.sql import number as as_number
 
@@ -42,27 +42,30 @@ def clipped(rows: Rows, query: VectorQuery) -> exp.Select:
     fields = [named(trusted, "trusted"), named(local, "local")]
     read = column(query.reads) if query.reads != "all" else exp.or_(column("trusted"), column("local"))
     steps: list[Any] = [column("trusted"), column("local")]
+    kept = ["trusted", "local"]
+    if query.person is not None:
+        fields.append(named(column(query.person), "who"))
+        steps.append(column("who"))
+        kept.append("who")
     for j, (name, lattice) in enumerate(zip(query.values, query.lattices, strict=True)):
-        raw, value = f"raw{j}", f"value{j}"
-        fields += [named(column(name), raw), named(as_number(column(name), is_text=rows.is_text(name)), value)]
+        value = f"value{j}"
+        fields.append(named(as_number(column(name), is_text=rows.is_text(name)), value))
         here: Any = level(column(value), lattice, None if query.missing is None else query.missing[j])
         centred = exp.Sub(this=exp.paren(here), expression=whole(query.half))
         steps.append(named(exp.Case().when(read.copy(), centred), f"s{j}"))
-        steps.append(named(both(read.copy(), not_number(column(raw), column(value))), f"text{j}"))
     for j, name in enumerate(query.reports or ()):
         sent = as_number(column(name), is_text=rows.is_text(name))
         fields += [named(column(name), f"told{j}"), named(sent, f"sent{j}")]
         steps += [column(f"sent{j}"), named(not_number(column(f"told{j}"), column(f"sent{j}")), f"wordy{j}")]
+        kept += [f"sent{j}", f"wordy{j}"]
     base = exp.select(*fields).from_(VIEW)
     on_lattice = exp.select(*steps).from_(base.subquery("fields"))
-    return _shrunk(on_lattice, query)
+    return _shrunk(on_lattice, query, kept)
 
 
-def _shrunk(on_lattice: exp.Select, query: VectorQuery) -> exp.Select:
+def _shrunk(on_lattice: exp.Select, query: VectorQuery, names: list[str]) -> exp.Select:
     d = len(query.values)
-    kept = [column("trusted"), column("local"), *(column(f"text{j}") for j in range(d))]
-    for j in range(len(query.reports or ())):
-        kept += [column(f"sent{j}"), column(f"wordy{j}")]
+    kept = [column(name) for name in names]
     if query.radius is None:
         outputs = [*kept, *(named(column(f"s{j}"), f"c{j}") for j in range(d))]
         return exp.select(*outputs).from_(on_lattice.subquery("steps"))
@@ -86,12 +89,24 @@ def _shrunk(on_lattice: exp.Select, query: VectorQuery) -> exp.Select:
     return exp.select(*outputs).from_(factored.subquery("factored"))
 
 
+def _one_each(vectors: exp.Select, query: VectorQuery) -> exp.Select:
+    """One vector for each person: of several, the one with the smallest MD5. Local people have one (`people`)."""
+    if query.person is None:
+        return vectors
+    c = [column(f"c{j}") for j in range(len(query.values))]
+    drawn = exp.MD5(this=joined(*(cast(each, "text") for each in c)))
+    by = exp.Order(expressions=[exp.Ordered(this=drawn, nulls_first=False)])
+    place = exp.Window(this=exp.RowNumber(), partition_by=[column("who")], order=by)
+    kept = [column(output.alias_or_name) for output in vectors.expressions]
+    ranked = exp.select(*kept, named(place, "place")).from_(vectors.subquery("every")).subquery("ranked")
+    return exp.select(*(each.copy() for each in kept)).from_(ranked).where(column("place").eq(1))
+
+
 def totals(rows: Rows, query: VectorQuery) -> exp.Select:
     """The totals of each group (trusted: true, false, or NULL without a label), with a count of every problem."""
     asked: dict[str, Any] = {"records": exp.Count(this=exp.Star()), "local": count_if(column("local"))}
     for j in range(len(query.values)):
-        asked |= {f"steps{j}": exact_sum(column(f"c{j}")), f"valued{j}": exp.Count(this=column(f"c{j}"))}
-        asked[f"text{j}"] = count_if(column(f"text{j}"))
+        asked[f"steps{j}"] = exact_sum(column(f"c{j}"))
     answered = []
     for j, centre in enumerate(query.report_centres if query.reports else ()):
         sent = column(f"sent{j}")
@@ -108,7 +123,8 @@ def totals(rows: Rows, query: VectorQuery) -> exp.Select:
     if answered:
         asked["uneven"] = count_if(exp.NEQ(this=exp.paren(_added(answered)), expression=whole(query.reported)))
     outputs = [column("trusted"), *(named(this, name) for name, this in asked.items())]
-    return exp.select(*outputs).from_(clipped(rows, query).subquery("vectors")).group_by(column("trusted"))
+    everybody = _one_each(clipped(rows, query), query).subquery("vectors")
+    return exp.select(*outputs).from_(everybody).group_by(column("trusted"))
 
 
 def vectors(rows: Rows, query: VectorQuery) -> exp.Select:
@@ -119,12 +135,20 @@ def vectors(rows: Rows, query: VectorQuery) -> exp.Select:
 
 
 def people(query: VectorQuery) -> exp.Select:
-    """How many rows there are, how many name a person, and how many people they name."""
+    """How many rows there are, how many name a person, and how many people they name: all, trusted and local."""
     who = column(query.person or "")
+    trusted, local = _flags(query)
+
+    def different(this: Any) -> Any:
+        return exp.Count(this=exp.Distinct(expressions=[this]))
+
     asked = {
         "rows": exp.Count(this=exp.Star()),
         "named": exp.Count(this=who),
-        "people": exp.Count(this=exp.Distinct(expressions=[who.copy()])),
+        "people": different(who.copy()),
+        "trusted_people": different(exp.Case().when(trusted, who.copy())),
+        "local_people": different(exp.Case().when(local, who.copy())),
+        "local": count_if(local.copy()),
     }
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
 
@@ -134,15 +158,13 @@ def drawn_from(table: str, dimensions: int) -> exp.Select:
     return exp.select(column("local"), *(column(f"c{j}") for j in range(dimensions))).from_(exp.to_table(table))
 
 
-def draw_problems(table: str, dimensions: int) -> exp.Select:
+def draw_problems(table: str) -> exp.Select:
     """The counts that tell whether every row of a file to randomise obeys the rules."""
     asked: dict[str, Any] = {
         "records": exp.Count(this=exp.Star()),
         "known": count_if(exp.or_(column("trusted"), column("local"))),
         "local": count_if(column("local")),
     }
-    for j in range(dimensions):
-        asked |= {f"valued{j}": exp.Count(this=column(f"c{j}")), f"text{j}": count_if(column(f"text{j}"))}
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusableRows, must
+from hybridp.errors import UnusablePublicRows, must
 from hybridp.tables.duck import Duck
 from hybridp.tables.engine import answers, drop, fresh, given, keep, quoted, stream, written
 from hybridp.tables.reports import on_files, write_copy
 from hybridp.tables.source import Rows
-from hybridp.tables.vector import CHUNK, VectorQuery, check_columns, check_values
+from hybridp.tables.vector import CHUNK, VectorQuery, check_columns, check_people
 
 __all__ = ["write_vector_reports"]
 
@@ -46,20 +46,16 @@ def write_vector_reports(
     target = Path(out)
     check_columns(rows, query)
     _check_target(rows, target, (*names, mechanism_column), overwrite=overwrite)
-    if query.person is not None:
-        (found,) = answers(rows, vector_queries.people(query))
-        if not found["rows"] == found["named"] == found["people"]:
-            raise UnusableRows(f"Column `{query.person}` must name a person in every row, and each person once.")
+    check_people(rows, query)
     duck = on_files(rows)
     levelled, drawn = fresh("vector_levels"), fresh("vector_draws")
     d = len(query.values)
     try:
         keep(rows, levelled, vector_queries.clipped(rows, query))
-        (found,) = answers(rows, vector_queries.draw_problems(levelled, d))
+        (found,) = answers(rows, vector_queries.draw_problems(levelled))
         local = int(found["local"] or 0)
         if (found["known"] or 0) != found["records"]:
-            raise UnusableRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
-        check_values(found, local, query)
+            raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
         _draw(rows, duck, levelled, drawn, d, randomise, chunk)
         copy = vector_queries.copied(rows, query, names, mechanism_column, mechanism_text, drawn)
         write_copy(duck, written(copy), target)
