@@ -53,7 +53,8 @@ def test_a_study_by_commands(tmp_path: Path) -> None:
     assert "closed with 9 trusted" in run(commands.close, study, *where)
     first = json.loads(run(commands.release, study, *where, "--json"))
     assert json.loads(run(commands.release, study, *where, "--json")) == first
-    assert "95% interval" in run(commands.release, study, *where)
+    assert "95% interval" in run(commands.release, study, "--out", str(tmp_path / "kept.json"), *where)
+    assert json.loads((tmp_path / "kept.json").read_text()) == first
     out = tmp_path / "reports.ndjson"
     whole = json.loads(run(commands.export, study, "--out", str(out), *where))
     assert whole["release"] == first
