@@ -68,14 +68,16 @@ class Live:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Live]:
+def serving(folder: Path, *more: str, **environment: str) -> Iterator[Live]:
     """`hybridp serve` on a port that the system chooses, until the block ends."""
     received = folder / "received"
     received.touch()
     where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
-    command = [sys.executable, __file__, str(received), *where, "--port", "0", "--rate", "0"]
+    command = [sys.executable, __file__, str(received), *where, "--port", "0", "--rate", "0", *more]
     with (folder / "log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+        server = subprocess.Popen(
+            command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment
+        )
     try:
         url = _address(server, folder / "log")
         name = [sys.executable, "-c", "from hybridp.cli import main; main()", "study", "analyst", "ana", *where]
@@ -152,8 +154,27 @@ def _serve(received: str, *arguments: str) -> None:
 
     build = app.build_app
     file = open(received, "ab", buffering=0)  # noqa: SIM115 - as long as the process
+    if os.environ.get("LOSE_ANSWERS"):
+        _lose_answers()
     app.build_app = lambda *given, **more: recording(build(*given, **more), file)
     main(["serve", *arguments])
+
+
+def _lose_answers() -> None:
+    """A store that commits and then goes away before it has said so: of every two uploads the first is told 503."""
+    from hybridp.service.problems import Refused
+    from hybridp.service.writer import Writer
+
+    whole, told = Writer.store, [0]
+
+    async def store(self: Any, batch: Any) -> Any:
+        found = await whole(self, batch)
+        told[0] += 1
+        if told[0] % 2:
+            raise Refused("unavailable", "The store did not answer: send the reports again.", retry_after=2)
+        return found
+
+    Writer.store = store  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Runs the browser's module under Node. Arguments: the module, and what to do.
 //   vectors FILE          prints the vectors whose report or number of words differs, as JSON
 //   texts                 reads a list of texts on stdin, prints each by the rule for texts
+//   promises              reads a list of [randomiser, promise, task] on stdin, prints the refusal of each, or null
 //   counts                reads {"kind", "mechanism", "input", "draws", "seed", "cells"} on stdin, prints counts
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -79,4 +80,15 @@ function texts() {
   return JSON.parse(readFileSync(0, "utf8")).map(module.normalised);
 }
 
-process.stdout.write(JSON.stringify({ vectors, texts, counts }[task]()));
+function promises() {
+  return JSON.parse(readFileSync(0, "utf8")).map(([randomiser, promise, asked]) => {
+    try {
+      module.checkPromise(randomiser, promise, asked);
+      return null;
+    } catch (error) {
+      return error.message;
+    }
+  });
+}
+
+process.stdout.write(JSON.stringify(task === "promises" ? promises() : { vectors, texts, counts }[task]()));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import unicodedata
@@ -16,9 +17,22 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from hybridp.public.budgets import PureDP
+from hybridp.errors import InvalidInput
+from hybridp.protocols.heavy import invitation
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, normalised, two_stage
-from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
+from hybridp.public.randomisers import (
+    LEVELS,
+    WORD,
+    DitheredBit,
+    KRandomisedResponse,
+    Piecewise,
+    dithered_bit,
+    k_randomised_response,
+    piecewise,
+)
+from hybridp.service.plans import HeavyPlan, parse_plan
+from hybridp.service.tasks import task_of
 
 HERE = Path(__file__).parent
 NODE = shutil.which("node")
@@ -193,3 +207,96 @@ def test_browser_and_library_spell_every_character_alike(node: Callable[..., Any
     assert [(t, x) for t, x in zip(texts, told, strict=True) if normalised(t) != x] == []
     assert all(normalised(x) == x for x in told)  # the rule changes nothing that it made
     assert sum(t != x for t, x in zip(texts, told, strict=True)) > len(known)  # and it does change much
+
+
+# --- the promise ------------------------------------------------------------------------------------------------------
+
+NUMBER = {"bounds": {"lower": 0, "upper": 1}}
+
+
+def python_takes(make: Callable[[], object]) -> bool:
+    try:
+        make()
+    except InvalidInput:
+        return False
+    return True
+
+
+def around(value: int) -> list[int]:
+    """The integer itself and its neighbours: one unit of 2^-64 decides."""
+    return [value + step for step in (-1000, -2, -1, 0, 1, 2, 1000)]
+
+
+def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, Any], bool]]:
+    """A randomiser, the promise on the page, the task, and whether the library's own check takes it."""
+    found: list[tuple[dict[str, Any], dict[str, float], dict[str, Any], bool]] = []
+    for e in (0.001, 0.1, 1.0, math.log(3), 4.0, 29.5):
+        pure, pledge = PureDP(e), {"epsilon": e, "delta": 0.0}
+        for flips in around(dithered_bit(pure).flips):
+            fine = python_takes(lambda flips=flips, pure=pure: DitheredBit(pure, flips))
+            found.append(({"name": "dithered", "flips": str(flips)}, pledge, NUMBER, fine))
+        window = piecewise(pure)
+        for inside in around(window.inside):
+            fine = python_takes(lambda i=inside, pure=pure, w=window.width: Piecewise(pure, w, i))
+            stated = {"name": "piecewise", "width": str(window.width), "inside": str(inside)}
+            found.append((stated, pledge, NUMBER, fine))
+        for k, delta in ((2, 0.0), (50, 0.0), (7, 1e-6)):
+            guarantee = ApproxDP(e, delta) if delta else pure
+            for keep in around(k_randomised_response(guarantee, k).keep):
+                fine = python_takes(lambda g=guarantee, k=k, keep=keep: KRandomisedResponse(g, k, keep))
+                task = {"slots": [[str(i)] for i in range(k)], "record": ["q"]}
+                stated = {"name": "k-rr", "categories": k, "keep": str(keep)}
+                found.append((stated, {"epsilon": e, "delta": delta}, task, fine))
+    return found
+
+
+@needs_node
+def test_the_page_takes_and_refuses_what_the_library_does(node: Callable[..., Any]) -> None:
+    cases = promise_cases()
+    told = node("promises", stdin=json.dumps([case[:3] for case in cases]))
+    assert [refusal is None for refusal in told] == [case[3] for case in cases]
+    assert {case[3] for case in cases} == {True, False}
+    assert all("less noise than this page promises" in refusal for refusal in told if refusal is not None)
+
+
+@needs_node
+def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
+    """Several numbers and records in two stages, as the service describes them; then each with one lie."""
+    sides = [{"lower": 0, "upper": 1}] * 4
+    vector = {"kind": "vector-mean", "title": "t", "columns": list("abcd"), "bounds": sides, "epsilon": 1.0}
+    heavy = {"kind": "heavy-hitters", "title": "t", "epsilon": 4.0, "delta": 1e-6}
+    records = [("maps", "m.org"), ("news", "a.org"), ("news", "b.org")]
+    asked, fine = [], []
+
+    def ask(task: dict[str, Any], good: bool, **lie: Any) -> None:
+        asked.append([task["randomiser"] | lie, task["guarantee"]["local"], task])
+        fine.append(good)
+
+    for how in ("sampling", "per-coordinate"):
+        for epsilon in (1.0, 20.0):
+            task = task_of("id", parse_plan(vector | {"local": how, "epsilon": epsilon}), 1, None)
+            ask(task, True)
+            each = task["randomiser"]["each"]
+            worse = (
+                {"flips": str(int(each["flips"]) - 1)}
+                if "flips" in each
+                else {"inside": str(int(each["inside"]) + 9**9)}
+            )
+            ask(task, False, each=each | worse)
+            ask(task, False, reach=2**23)
+            ask(task, False, dimensions=5)
+            ask(task, False, reported=task["randomiser"]["reported"] + 1)
+    for more in ({}, {"local": "grr"}):
+        plan = parse_plan(heavy | more)
+        assert isinstance(plan, HeavyPlan)
+        for known in (records, records[:1], []):
+            task = task_of("id", plan, 2, invitation(HeadList.of(known, 2), plan.study))
+            ask(task, True)
+            if task["randomiser"]["name"] == "two-stage" and known:
+                query = task["randomiser"]["query"]
+                ask(task, False, query=query | {"keep": str(int(query["keep"]) + 2**20)})
+                ask(task, False, url={})  # a second part that would be told as it is
+                ask(task, False, width=[w + 1 for w in task["randomiser"]["width"]])
+    told = node("promises", stdin=json.dumps(asked))
+    assert [refusal is None for refusal in told] == fine
+    assert fine.count(False) > 15

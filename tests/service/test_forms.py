@@ -1,0 +1,193 @@
+"""One answer, one row: a form, or a page's report, that is told 503 and sent again counts once. Addresses."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+from starlette.testclient import TestClient
+
+from hybridp.device.client import UploadRefused, fetch_task, local_report, send_reports
+from hybridp.randomness import secure
+from hybridp.service import participant, studies
+from hybridp.service.app import build_app
+from hybridp.service.settings import Limits, Settings
+
+from . import live
+
+PEOPLE = 12
+
+
+@pytest.fixture(scope="module")
+def losing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real server whose store commits and then goes away before it has said so."""
+    with live.serving(tmp_path_factory.mktemp("losing"), LOSE_ANSWERS="1") as running:
+        yield running
+
+
+def post(url: str, fields: dict[str, str]) -> tuple[int, str]:
+    body = urllib.parse.urlencode(fields).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=live.PATIENCE) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def fields_of(page: str) -> dict[str, str]:
+    """What a browser would send of the page's only form with an address."""
+    form = page[page.index('<form method="post"') :]
+    found = re.findall(r'<input[^>]*name="([^"]+)"[^>]*value="([^"]*)"', form[: form.index("</form>")])
+    return {name: unescape(value) for name, value in found}
+
+
+def test_a_form_told_503_and_sent_again_counts_once(losing: Any) -> None:
+    """As a browser: fill in what the page offers, send; whatever form comes back is sent again, until it is through."""
+    study = losing.study()
+    url = f"{losing.url}/s/{study}"
+    tries = 0
+    for i in range(PEOPLE):
+        with urllib.request.urlopen(url) as answer:
+            fields = fields_of(answer.read().decode()) | {"value": str(30 + i)}
+        status, page = post(url, fields)
+        while status == 503:
+            tries += 1
+            again = fields_of(page)
+            assert again == fields  # the same id, and the answer still in it
+            status, page = post(url, again)
+        assert (status, "Thank you" in page) == (200, True)
+    assert tries == PEOPLE
+    assert losing.people(study) == {"trusted": PEOPLE, "local": 0}
+
+
+def test_a_form_with_a_mistake_keeps_its_id(losing: Any) -> None:
+    url = f"{losing.url}/s/{losing.study()}"
+    with urllib.request.urlopen(url) as answer:
+        fields = fields_of(answer.read().decode())
+    status, page = post(url, fields | {"value": "x"})
+    assert status == 422
+    assert fields_of(page)["report_id"] == fields["report_id"]
+
+
+def test_a_programs_report_sent_again_counts_once(losing: Any) -> None:
+    study = losing.study()
+    report = local_report(fetch_task(losing.url, study), 30.0, rng=secure())
+    with pytest.raises(UploadRefused):
+        send_reports(losing.url, study, [report])
+    assert send_reports(losing.url, study, [report]) == []
+    assert losing.people(study)["local"] == 1
+
+
+@pytest.mark.skipif(live.CHROMIUM is None, reason="not installed: Chromium (apt-get install chromium)")
+def test_a_pages_report_told_503_counts_once(losing: Any) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    study = losing.study()
+    traffic = live.Traffic()
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context()
+        context.set_default_timeout(live.PATIENCE * 1000)
+        traffic.watch(context)
+        page = context.new_page()
+        page.goto(f"{losing.url}/s/{study}")
+        page.fill("#local-value", "12")
+        page.click("#local-send:enabled")
+        page.wait_for_selector("#local-status .problem")
+        page.click("#local-send:enabled")
+        page.wait_for_selector("#local-status .done")
+        browser.close()
+    assert len(traffic.uploads) == 2
+    assert len(set(traffic.uploads)) == 1
+    assert losing.people(study)["local"] == 1
+
+
+def test_without_a_store_the_form_still_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database is away before the study can even be read: the answer and its id are in the page that says so."""
+    where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
+    with TestClient(build_app(where), follow_redirects=False) as web:
+        service = web.app.state.service  # type: ignore[attr-defined]
+        plan = {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 9}, "epsilon": 1.0}
+        study = studies.create_study(service, plan)["id"]
+        form = fields_of(web.get(f"/s/{study}").text) | {"value": "5"}
+
+        def away(*given: Any) -> Any:
+            raise OperationalError("select", {}, Exception("gone"))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(participant.studies, "task_document", away)
+            answer = web.post(f"/s/{study}", data=form)
+        assert (answer.status_code, fields_of(answer.text)) == (503, form)
+        assert answer.headers["retry-after"]
+        assert web.post(f"/s/{study}", data=form).status_code == 303
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> str:
+    run = [sys.executable, "-c", "from hybridp.cli import main; main()", *arguments]
+    return subprocess.run(run, capture_output=True, text=True, check=True, timeout=live.PATIENCE).stdout
+
+
+def test_links_are_those_of_the_server_on_this_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRIDP_BASE_URL", raising=False)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 9}, "epsilon": 1,
+                                "by_invitation": True}))  # fmt: skip
+    where = ["--database", f"sqlite:///{tmp_path / 'live.db'}", "--key-file", str(tmp_path / "live.key")]
+    with live.serving(tmp_path) as running:
+        link = command("study", "create", str(plan), *where).split()[-1]
+        assert link.startswith(running.url + "/s/")
+        study = link.rsplit("/", 1)[1]
+        (invited,) = command("study", "invite", study, "1", *where).split()
+        assert invited.startswith(f"{running.url}/s/{study}?t=")
+        with urllib.request.urlopen(invited) as answer:
+            assert answer.status == 200
+            assert "strict-transport-security" not in answer.headers
+
+
+def test_the_address_of_the_environment_counts(tmp_path: Path) -> None:
+    """Secure cookies, HSTS and links follow HYBRIDP_BASE_URL; --base-url comes first."""
+    public = "https://study.example.org"
+    with live.serving(tmp_path, HYBRIDP_BASE_URL=public) as running:
+        assert running.ask("", method="GET") == {"studies": []}
+        study = running.study()
+        assert running.ask(f"/{study}", method="GET")["link"] == f"{public}/s/{study}"
+        with urllib.request.urlopen(f"{running.url}/s/{study}") as answer:
+            assert answer.headers["strict-transport-security"]
+        request = urllib.request.Request(f"{running.url}/login", data=f"key={running.key}".encode())
+        opener = urllib.request.build_opener(NoRedirect)
+        with pytest.raises(urllib.error.HTTPError) as answer:
+            opener.open(request)
+        with answer.value as told:
+            assert told.code == 303
+            assert "; secure" in told.headers["set-cookie"].lower()
+    with live.serving(tmp_path, "--base-url", "http://other.example.org", HYBRIDP_BASE_URL=public) as running:
+        assert running.ask(f"/{study}", method="GET")["link"] == f"http://other.example.org/s/{study}"
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *given: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [(("--host", "0.0.0.0"), True), (("--host", "0.0.0.0", "--base-url", "https://s.example.org"), False), ((), False)],
+    ids=["open to all", "behind TLS", "loopback"],
+)
+def test_a_server_that_others_can_reach_without_tls_warns(tmp_path: Path, more: tuple[str, ...], warned: bool) -> None:
+    with live.serving(tmp_path, *more):
+        assert ("WARNING" in (tmp_path / "log").read_text()) == warned

@@ -1,0 +1,85 @@
+"""The systemd unit of the guide starts on a fresh machine: with its user, its directories and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from .live import PATIENCE
+
+GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def unit() -> dict[str, list[str]]:
+    """Every line of the guide's unit, by its name."""
+    (text,) = [t for t in re.findall(r"```ini\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S) if "ExecStart" in t]
+    found: dict[str, list[str]] = {}
+    for name, value in re.findall(r"^(\w+)=(.*)$", text, re.M):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def test_everything_that_it_writes_is_made_for_it() -> None:
+    stated = unit()
+    made = [f"/var/lib/{name}/" for name in stated["StateDirectory"][0].split()]
+    environment = dict(line.split("=", 1) for line in stated["Environment"])
+    written = [environment["HYBRIDP_DATABASE"].removeprefix("sqlite:///"), environment["HYBRIDP_KEY_FILE"]]
+    for path in written:
+        assert any(path.startswith(place) for place in made), path
+    assert Path(written[0]).parent != Path(written[1]).parent
+    assert (
+        f"useradd --system --home-dir /var/lib/hybridp --shell /usr/sbin/nologin {stated['User'][0]}"
+        in GUIDE.read_text()
+    )
+    assert environment["HYBRIDP_BASE_URL"].startswith("https:")
+
+
+def test_it_starts(tmp_path: Path) -> None:
+    """The unit's own command and environment, with its directories in another place and everything else read-only."""
+    stated = unit()
+    environment = dict(line.split("=", 1) for line in stated["Environment"])
+    for name in stated["StateDirectory"][0].split():
+        (tmp_path / name).mkdir(mode=0o700)
+    environment = {k: v.replace("/var/lib/", f"{tmp_path}/") for k, v in environment.items()}
+    program, *arguments = stated["ExecStart"][0].split()
+    assert program == "/opt/hybridp/bin/hybridp"
+    run = [sys.executable, "-c", "from hybridp.cli import main; main()", *arguments, "--port", "0"]
+    kept = {k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            run, cwd=stated["WorkingDirectory"][0], env=kept | environment, stdout=out, stderr=out
+        )
+    try:
+        until = time.monotonic() + PATIENCE
+        while not (found := re.search(r"Serving on (http://[\w.:]+);", log.read_text())):
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        with urllib.request.urlopen(f"{found[1]}/healthz", timeout=PATIENCE) as answer:
+            assert answer.status == 200
+            assert answer.headers["strict-transport-security"]
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+    written = {p.name for p in tmp_path.rglob("*") if p.is_file()} - {"log"}
+    assert written >= {"study.db", "hybridp.key"}
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="not installed: systemd-analyze (apt-get install systemd)"
+)
+def test_systemd_understands_it(tmp_path: Path) -> None:
+    (text,) = [t for t in re.findall(r"```ini\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S) if "ExecStart" in t]
+    file = tmp_path / "hybridp.service"
+    file.write_text(text.replace("/opt/hybridp/bin/hybridp", sys.executable).replace("User=hybridp", "User=root"))
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
+    assert "hybridp.service:" not in done.stderr, done.stderr
