@@ -396,6 +396,25 @@ def test_the_papers_point_has_the_noise_of_all_coordinates(told: Messages) -> No
     span_of(tape, sent - x, laplaces(2 * STEPS / 0.4))
 
 
+def test_the_papers_labels_are_randomised_responses() -> None:
+    """Everybody is nearest to the second centre, and says so with probability e^eps/(e^eps + 2)."""
+    from hybridp.device.kmeans import paper_label
+    from hybridp.public.randomisers import k_randomised_response
+
+    n, centres, epsilon = 20_000, np.rint(TRUE * STEPS), 0.7
+    told = paper_label(
+        np.tile(centres[1][:, None], (1, n)), centres, k_randomised_response(PureDP(epsilon), 3), rng=Recording(16).rng
+    )
+    seen = np.bincount(told, minlength=3)
+
+    def p_value(epsilon: float) -> float:
+        e = math.exp(epsilon)
+        return float(stats.chisquare(seen, n * np.array([1, e, 1]) / (e + 2)).pvalue)
+
+    assert p_value(epsilon) > 1e-6
+    assert p_value(1.2 * epsilon) < 1e-6
+
+
 def test_every_local_person_is_in_one_part() -> None:
     """Asked for every part in turn, twice, a crowd is cut into the same parts, which have nobody in common."""
     n = 900
