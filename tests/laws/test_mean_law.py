@@ -216,6 +216,27 @@ def _size_p(x: Any) -> float:
     return 2 * min(law.cdf(total), law.sf(total))
 
 
+def test_the_share_of_clipped_people_has_its_part_of_epsilon_and_a_draw_of_its_own(rows: Any, tmp_path: Path) -> None:
+    """A quarter of epsilon 2 for a count that one person changes by 1, the rest for the sum; three were clipped."""
+    three = [*VALUES[:7], 1000.0]
+    with Recording(19).as_the_systems() as tape:
+        found = command(
+            "release", "mean", rows(*three, sent=[]), *BASE, "--epsilon", 2, "--clipped-share", 0.25, "--estimator",
+            "tcm-only", "--ledger", tmp_path / "l",
+        )  # fmt: skip
+    first = span_of(tape, added(found, sum(map(level, three))), laplaces(LEVELS / 1.5))
+    (drawn,), end = tape.read_from(first[1], laplaces(1 / 0.5), 1)
+    assert end == len(tape.words)
+    assert first[0] == 0
+    shown = min(max(3 + int(drawn), 0), len(three)) / len(three)
+    assert found["clipped"]["share"] == pytest.approx(shown)
+    assert 0 < shown < 1  # this tape's draw is not hidden by the ends
+    charged = Ledger.open(tmp_path / "l").history()
+    assert [(e.people, e.budget.epsilon) for e in charged] == [("trusted", 1.5), ("trusted", 0.5)]
+    assert [e.noise and e.noise[1] for e in charged] == pytest.approx([1 / 1.5, 2.0], rel=1e-12)
+    assert stated(found, "trusted")["epsilon"] == 2.0
+
+
 # --- neighbours -------------------------------------------------------------------------------------------------------
 
 OTHERS = (0.0, 128.0, -1e308, 1e308, "inf", "-inf", 127.99999, 64.0, None, "1e-300", -0.0)

@@ -67,6 +67,8 @@ def test_the_noise_is_one_draw_as_wide_as_the_strictest_person_needs(
         if asked:
             assert spent == pytest.approx(weight * WIDTH / scale, rel=1e-6)
     assert not found["simulated"]
+    (promised,) = [p["epsilons"] for p in found["receipt"]["promises"] if p["epsilon"] == "personal"]
+    assert (promised["least"], promised["most"], promised["people"]) == (0.0, 8.0 * share, len(ASKED))
     history = Ledger.open(tmp_path / "l").history()
     assert history[0].people.startswith("trusted")
     assert history[0].budget.epsilon == share
