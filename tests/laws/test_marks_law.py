@@ -89,6 +89,20 @@ def test_reports_from_a_seed_mark_whatever_uses_them(tmp_path: Path, kind: Any, 
     assert said(run(kind["release"], own, "--tally", tmp_path / "tally.json")) == bool(seed)
 
 
+OTHER = {"mean": ("--epsilon", 8), "personal": ("--upper", 2 * UPPER), "vector": ("--epsilon", 8)}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_reports_of_another_promise_are_refused(tmp_path: Path, name: str) -> None:
+    """Made at another epsilon, or for other bounds, which decide how large a report's noise is in the value's unit."""
+    raw = people(tmp_path, "raw.csv", local(50, 60, 70, 80))
+    run(KINDS[name]["device"], raw, *OTHER[name], "--out", tmp_path / "sent.csv")
+    file = people(tmp_path, "rows.csv", [*trusted(10, 20, 30, 40), *read(tmp_path / "sent.csv")])
+    with pytest.raises(AssertionError, match="report_mechanism"):  # `command` asserts that all went well
+        run(KINDS[name]["release"], file)
+    run(KINDS[name]["release"], file, *OTHER[name])
+
+
 def test_the_library_says_so_too(tmp_path: Path) -> None:
     file = people(tmp_path, "rows.csv", trusted(10, 20, 30, 40))
     study = MeanStudy(Bounds(LOWER, UPPER), PureDP(1.0))

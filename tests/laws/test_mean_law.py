@@ -273,6 +273,21 @@ def test_one_person_with_many_records_counts_once(tmp_path: Path) -> None:
     assert max(seen) - min(seen) == LEVELS
 
 
+def test_full_lm_randomises_one_record_of_each_person(tmp_path: Path) -> None:
+    """Eight people, one of them with five records: eight reports, each with the words of one."""
+    mine = [{"who": "me", "key": str(k), "report": "", **row} for k, row in enumerate(trusted(*[96.0] * 5))]
+    others = [{"who": f"p{i}", "key": "1", **row} for i, row in enumerate(trusted(*[96.0] * 7))]
+    with Recording(20).as_the_systems() as tape:
+        found = command(
+            "release", "mean", write(tmp_path / "rows.csv", [*mine, *others]), *BASE, "--epsilon", 1, "--local",
+            "dithered", "--estimator", "full-lm", "--person", "who", "--record-key", "key",
+        )  # fmt: skip
+    bit = DitheredBit(PureDP(1.0), flips(1.0))
+    drawn, end = tape.read_from(0, lambda n, rng: noise.reports(bit, np.full(n, level(96.0)), rng=rng), 8)
+    assert end == len(tape.words)
+    assert found["estimate"] == pytest.approx(64 + 64 * float(drawn.mean()), abs=1e-9)
+
+
 def test_a_local_persons_raw_value_is_never_read(rows: Any) -> None:
     published = []
     for raw in ("", "128", "-1e9"):
