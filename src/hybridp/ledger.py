@@ -25,6 +25,7 @@ hybridp.errors.BudgetExceeded: The trusted group was asked for epsilon 0.5, delt
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -53,7 +54,8 @@ __all__ = ["Account", "Charge", "Entry", "Kept", "Ledger", "tight_epsilon"]
 _EPSILON_UNITS = 10**12
 _DELTA_UNITS = 10**18
 _APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
-_VERSION = 2
+_VERSION = 3
+MOST_KEPT = 16 << 20  # bytes of one measurement
 
 _SCHEMA = """
 CREATE TABLE accounts (
@@ -72,6 +74,7 @@ CREATE UNIQUE INDEX one_charge_per_collection ON charges (people, collection)
 CREATE TABLE releases (
     id INTEGER PRIMARY KEY, at TEXT NOT NULL, purpose TEXT NOT NULL, entries TEXT NOT NULL, document TEXT NOT NULL
 );
+CREATE TABLE measurements (collection TEXT PRIMARY KEY, digest TEXT NOT NULL, content BLOB);
 CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
 """
 
@@ -314,6 +317,22 @@ class Ledger:
             db.execute("COMMIT")
         return number
 
+    def keep_measured(self, collection: str, content: bytes) -> bytes:
+        """Keep what was measured under a charge before it is used, once; give what was kept first. Large: a digest."""
+        row = (collection, hashlib.sha256(content).hexdigest(), content if len(content) <= MOST_KEPT else None)
+        with self._db() as db:
+            db.execute("INSERT OR IGNORE INTO measurements VALUES (?, ?, ?)", row)
+        digest, first = self.measured(collection) or ("", None)
+        must(first is not None or digest == row[1], "ledger", "must hold one measurement for a charge", collection)
+        return content if first is None else first
+
+    def measured(self, collection: str) -> tuple[str, bytes | None] | None:
+        """The digest of what was measured under a charge, and the measurement itself unless it was too large."""
+        with self._db() as db:
+            found = db.execute("SELECT digest, content FROM measurements WHERE collection = ?", (collection,))
+            row: tuple[str, bytes | None] | None = found.fetchone()
+        return row
+
     def _end(self, ids: list[int], state: str) -> None:
         """Nothing is released: mark the charges, and give back what was charged for nothing."""
         with self._db() as db:
@@ -388,17 +407,9 @@ def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:
         cursor = db.execute(
             "INSERT INTO charges (at, people, epsilon, delta, mechanism, purpose, collection, noise, state) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'spent')",
-            (
-                at,
-                charge.people,
-                epsilon,
-                delta,
-                charge.mechanism,
-                charge.purpose,
-                charge.collection,
-                json.dumps(charge.noise),
-            ),
-        )
+            (at, charge.people, epsilon, delta, charge.mechanism, charge.purpose, charge.collection,
+             json.dumps(charge.noise)),
+        )  # fmt: skip
         ids.append(int(cursor.lastrowid or 0))
     return ids
 

@@ -460,3 +460,14 @@ def test_what_is_not_installed_is_named(
     said = run(f"{FIT} --json")
     assert said.code == 2
     assert "the extra `synth`" in said.document["error"]["message"]
+
+
+def test_no_income_is_found_by_asking_for_refusals(run: Runner, tmp_path: Path) -> None:
+    """Bisecting on the last edge told the largest income: every answer is now the same, whatever the rows hold."""
+    write(tmp_path / "pay.csv", [{"pay": str(100 + i)} for i in range(50)] + [{"pay": "73125.17"}])
+    said = set()
+    for edge in (200, 73125.16, 73125.18, 1e6):
+        found = run(f"synth fit pay.csv --bins pay=0,100,{edge} --marginals pay {SMALL} --out m{edge} --json")
+        said.add((found.code, tuple(found.document), found.document.get("people")))
+    assert {code for code, *_ in said} == {0}
+    assert len(said) == 1

@@ -1,16 +1,18 @@
 """Fit a synthetic data set in rounds: charge, measure, save, project. Reads like Algorithm 4.1 of the dissertation.
 
 The ledger is charged for a round before its statistics are computed, and the round's measurements are saved before
-anything is made of them. A fit that was interrupted goes on from its folder: rounds that were saved are not measured
-again, and a round that was charged but not saved is measured under the same charge, because nobody has seen it.
+anything is made of them: in the ledger, beside the charge, and then in the folder. A fit that was interrupted goes on:
+rounds that were kept are not measured again, whatever became of the folder, and a round that was charged but not kept
+is measured under the same charge, because nobody has seen it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -23,7 +25,7 @@ from hybridp.curator.synth import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import spending, warned
-from hybridp.protocols.synth_files import Folder
+from hybridp.protocols.synth_files import Folder, packed, unpacked
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Workload
 from hybridp.public.synth import (
@@ -204,18 +206,42 @@ def _fit(
     sources = rng.spawn(len(plan))
     measured: list[Any] = []
     for i, use in enumerate(plan):
-        found = place.measured(i, study.workload)
-        if found is None:
+        charge, content = _kept_round(ledger, charges[i], place, i)
+        if content is None:
             _must_be_new(place, i, done, len(plan))
-            with spending(ledger, [charges[i]], trial=rng.simulated) as entries:
-                found = _measure(codes, study, use, data, measured, sources[i])
-                place.save_measured(i, found, entries or _paid_before(ledger, charges[i]))
-        measured += found
+            with spending(ledger, [charge], trial=rng.simulated) as entries:
+                content = packed(_measure(codes, study, use, data, measured, sources[i]))
+                if ledger is not None and charge.collection is not None:
+                    content = ledger.keep_measured(charge.collection, content)
+                place.save_measured(i, content, entries or _paid_before(ledger, charge))
+        elif place.saved(i) != content:
+            place.save_measured(i, content, _paid_before(ledger, charge))
+        measured += unpacked(content, study.workload)
         if i >= done:
             data = _project(data, study, measured, codes.people, first=i == 0, last=i == len(plan) - 1)
             place.save_synthetic(data.numpy(), i + 1)
         progress(i + 1, len(plan))
     return _model(study, place, data.to("cpu"), measured, tuple(notes))
+
+
+def _kept_round(ledger: Ledger | None, charge: Charge, place: Folder, i: int) -> tuple[Charge, bytes | None]:
+    """The charge of a round, and what was measured under it; None where nobody has measured under that charge yet.
+
+    What was measured lives with its charge in the ledger: a folder without it is filled again, never measured again.
+    Of a measurement too large for that the ledger knows the digest: where the folder has lost it, the charge is anew.
+    """
+    saved, first, again = place.saved(i), charge.collection, 1
+    if ledger is None:
+        return charge, saved
+    while (kept := ledger.measured(charge.collection or "")) is not None:
+        digest, content = kept
+        if content is None and saved is not None and hashlib.sha256(saved).hexdigest() == digest:
+            content = saved
+        if content is not None:
+            return charge, content
+        again += 1
+        charge = replace(charge, collection=f"{first}, again {again}")
+    return charge, None
 
 
 def _paid_before(ledger: Ledger | None, charge: Charge) -> list[int]:

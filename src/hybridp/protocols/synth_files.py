@@ -26,7 +26,7 @@ from hybridp.randomness import secure, seeded
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Relaxed
 
-__all__ = ["DOMAIN", "Folder"]
+__all__ = ["DOMAIN", "Folder", "packed", "unpacked"]
 
 DOMAIN = "domain.json"  # there where a domain was read from the rows
 _VERSION = 1
@@ -126,39 +126,26 @@ class Folder:
     def _round(self, i: int) -> Path | None:
         return None if self.path is None else self.path / f"round-{i + 1:03d}.npz"
 
-    def save_measured(self, i: int, found: list[Any], entries: list[int]) -> None:
+    def save_measured(self, i: int, content: bytes, entries: list[int]) -> None:
         """What a round measured, before anything is made of it."""
         place = self._round(i)
-        arrays: dict[str, NDArray[Any]] = {}
-        for j, one in enumerate(found):
-            arrays[f"sigma{j}"] = np.array(one.sigma)
-            arrays[f"counts{j}"] = one.counts
-            if isinstance(one, MeasuredTable):
-                arrays[f"features{j}"] = np.array(one.features)
-            else:
-                arrays[f"flat{j}"] = one.flat
         # A round that is measured again under its charge was perhaps noted before the interruption.
         self.entries = tuple(dict.fromkeys((*self.entries, *entries)))
         if place is not None:
             self._save_json()
-            _write(place, _npz(arrays))
+            _write(place, content)
+
+    def saved(self, i: int) -> bytes | None:
+        """The file of a round; None where it has not been saved."""
+        place = self._round(i)
+        return None if place is None or not place.is_file() else place.read_bytes()
 
     def measured(self, i: int, workload: Workload) -> list[Any] | None:
         """What a round measured; None where it has not been saved."""
         place = self._round(i)
         if place is None or not place.is_file():
             return None
-        kept = _read(place)
-        found: list[Any] = []
-        for j in range(sum(key.startswith("sigma") for key in kept)):
-            sigma, counts = float(kept[f"sigma{j}"]), kept[f"counts{j}"]
-            if f"features{j}" in kept:
-                features = tuple(int(f) for f in kept[f"features{j}"])
-                found.append(MeasuredTable(features, counts, sigma))
-            else:
-                flat = kept[f"flat{j}"]
-                found.append(MeasuredQueries(flat, workload.select(flat), counts, sigma))
-        return found
+        return unpacked(place.read_bytes(), workload, place)
 
     def saved_after(self, i: int, rounds: int) -> bool:
         """Whether something was made after round i: its file must then be there, and was removed where it is not."""
@@ -201,9 +188,38 @@ def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
     return out.getvalue()
 
 
-def _read(place: Path) -> dict[str, NDArray[Any]]:
+def packed(found: list[Any]) -> bytes:
+    """What a round measured, as the bytes of its file."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for j, one in enumerate(found):
+        arrays[f"sigma{j}"] = np.array(one.sigma)
+        arrays[f"counts{j}"] = one.counts
+        if isinstance(one, MeasuredTable):
+            arrays[f"features{j}"] = np.array(one.features)
+        else:
+            arrays[f"flat{j}"] = one.flat
+    return _npz(arrays)
+
+
+def unpacked(content: bytes, workload: Workload, place: Path | None = None) -> list[Any]:
+    """What a round measured, from the bytes of its file."""
+    kept = _read(place, content)
+    found: list[Any] = []
+    for j in range(sum(key.startswith("sigma") for key in kept)):
+        sigma, counts = float(kept[f"sigma{j}"]), kept[f"counts{j}"]
+        if f"features{j}" in kept:
+            features = tuple(int(f) for f in kept[f"features{j}"])
+            found.append(MeasuredTable(features, counts, sigma))
+        else:
+            flat = kept[f"flat{j}"]
+            found.append(MeasuredQueries(flat, workload.select(flat), counts, sigma))
+    return found
+
+
+def _read(place: Path | None, content: bytes | None = None) -> dict[str, NDArray[Any]]:
     try:
-        with place.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+        data = place.read_bytes() if content is None and place is not None else content or b""
+        with io.BytesIO(data) as file, np.load(file, allow_pickle=False) as kept:
             return {key: kept[key] for key in kept.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
