@@ -221,8 +221,8 @@ def one_trial(data: DataSet, people: People, epsilon: float, opt_in: float, seed
     def blended(study: HeavyStudy) -> Any:
         return simulate_heavy(people.queries, people.urls, study, trusted=trusted, rng=seeded(seed))
 
-    ours = blended(HeavyStudy(promise, depth=data.depth, head=HEAD))
-    single = ours if data.depth == 1 else blended(HeavyStudy(promise, depth=1, head=HEAD))
+    ours = blended(HeavyStudy(promise, depth=data.depth, head=HEAD, local="best"))
+    single = ours if data.depth == 1 else blended(HeavyStudy(promise, depth=1, head=HEAD, local="best"))
     paper = blended(HeavyStudy.as_in_the_paper(promise, HEAD, data.depth))
     alone = _histogram(people, trusted, promise, seed)
     return {

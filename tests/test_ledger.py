@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from dp_accounting.pld import common as pld_common
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, UnusablePublicRows, UnusableRows
-from hybridp.ledger import Charge, Ledger, tight_epsilon
+from hybridp.ledger import SHARES, Charge, Ledger, tight_epsilon
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.public.mechanisms import gaussian
 
@@ -494,6 +495,32 @@ def test_one_collection_has_one_price(ledger: Ledger) -> None:
     spend(ledger, of(0.1, people="local", collection="spring"))
     with pytest.raises(InvalidInput):
         spend(ledger, of(1.9, people="local", collection="spring"))
+
+
+def test_one_collection_has_one_digest(ledger: Ledger) -> None:
+    one = replace(of(0.5, people="local", collection="spring"), digest="a")
+    assert len(spend(ledger, one)) == 1
+    assert spend(ledger, one) == spend(ledger, replace(one, collection=None)) == []
+    with pytest.raises(InvalidInput, match="another name, or none"):
+        spend(ledger, replace(one, digest="b"))
+    assert len(spend(ledger, replace(one, digest="b", collection=None))) == 1
+    assert ledger.remaining("local").epsilon == 1.0
+
+
+def test_shares_of_own_epsilons_compose_for_one_epsilon_at_a_time(tmp_path: Path) -> None:
+    """Randomised response, the worst of each share, composed for that epsilon: more is left of a smaller one."""
+    books = Ledger.create(tmp_path / "own", {f"trusted {SHARES}": PureDP(1.0)})
+    for _ in range(50):
+        spend(books, of(0.01, people=f"trusted {SHARES}"))
+    with pytest.raises(InvalidInput, match="`own-epsilon` must be positive"):
+        tight_epsilon(books, f"trusted {SHARES}", 1e-6)
+    found = {}
+    for own in (1.0, 8.0, 100.0):
+        part = pld.from_privacy_parameters(pld_common.DifferentialPrivacyParameters(0.01 * own, 0.0))
+        exact = part.self_compose(50).get_epsilon_for_delta(1e-6) / own
+        found[own] = tight_epsilon(books, f"trusted {SHARES}", 1e-6, own)
+        assert found[own] == pytest.approx(min(exact, 0.5), rel=5e-3)
+    assert found[1.0] < found[8.0] < found[100.0] <= 0.5
 
 
 def test_a_foreign_database_is_not_touched(tmp_path: Path) -> None:

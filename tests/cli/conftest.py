@@ -60,9 +60,11 @@ def folder(tmp_path: Path) -> Path:
     """Raw people (people.csv), one whose reports are in (collected.csv), and files with something wrong in them."""
     people = [f"{i},{20_000 + 137 * i},{'trusted' if i < 30 else 'local'}" for i in range(120)]
     (tmp_path / "people.csv").write_text("\n".join(["id,pay,trust", *people]) + "\n")
-    reports = [f"{i},,local,{50_000 + 500 * (i - 60)}" for i in range(30, 120)]
-    trusted = [f"{i},{20_000 + 137 * i},trusted," for i in range(29)] + [f"29,{SECRET},trusted,"]
-    (tmp_path / "collected.csv").write_text("\n".join(["id,pay,trust,report", *trusted, *reports]) + "\n")
+    made = '"dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=100000.0) on `pay`"'
+    reports = [f"{i},,local,{50_000 + 500 * (i - 60)},{made}" for i in range(30, 120)]
+    trusted = [f"{i},{20_000 + 137 * i},trusted,," for i in range(29)] + [f"29,{SECRET},trusted,,"]
+    head = "id,pay,trust,report,report_mechanism"
+    (tmp_path / "collected.csv").write_text("\n".join([head, *trusted, *reports]) + "\n")
     bad = {
         "empty": "",
         "header": "pay,trust,report\n",

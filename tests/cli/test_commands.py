@@ -92,7 +92,7 @@ def test_local_values_do_not_leave_the_device(run: Runner, tmp_path: Path) -> No
     raw = [row.split(",") for row in (tmp_path / "people.csv").read_text().splitlines()[1:]]
     sent = (tmp_path / "sent.csv").read_text()
     for _, pay, trust in raw:
-        assert (f",{pay}," in sent) is (trust == "trusted")
+        assert (f"\n{pay}," in sent) is (trust == "trusted")
 
 
 @pytest.mark.usefixtures("folder")
@@ -132,8 +132,10 @@ def test_a_seed_repeats_a_trial(run: Runner) -> None:
 )
 def test_one_group_may_be_empty(run: Runner, tmp_path: Path, rows: str, trusted: int, local: int) -> None:
     (tmp_path / "rows.csv").write_text("pay,trust,report\n" + rows)
-    found = run("release mean rows.csv --value pay --trust trust --lower 0 --upper 10 --epsilon 1 --json").document
+    line = "release mean rows.csv --value pay --trust trust --lower 0 --upper 10 --epsilon 1"
+    found = run(f"{line} --assume-mechanism --json").document
     assert (found["groups"]["trusted"]["people"], found["groups"]["local"]["people"]) == (trusted, local)
+    assert (found["receipt"]["assumed_mechanism"] is not None) is (local > 0)
     assert found["weight"] == float(trusted > 0)
     assert found["disagreement"]["p_value"] is None
     assert {p["group"] for p in found["receipt"]["promises"]} == {"trusted" if trusted else "local"}

@@ -143,10 +143,11 @@ def test_an_invitation_with_no_such_map_is_refused(run: Runner, points: str, per
     assert not Path("r.csv").exists()
 
 
-def test_an_overdraft_is_refused_before_reports_are_read(run: Runner, points: str) -> None:
+def test_an_overdraft_is_refused_before_a_row_is_read(run: Runner, points: str) -> None:
     run(f"{PLAN} --invite invite.json --json")
+    Path("none.csv").write_text("report,report_mechanism\n")
     Ledger.create("study.ledger", {"trusted": PureDP(0.5), "local": PureDP(0.5)})
-    said = run(f"release kmeans {points} {READ} --invite invite.json --reports gone.csv --ledger study.ledger --json")
+    said = run(f"release kmeans gone.csv {READ} --invite invite.json --reports none.csv --ledger study.ledger --json")
     assert said.code == 3
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from hybridp import noise
 from hybridp._exact import settle_below_exp, settle_geometric
 from hybridp.curator.synth import _Candidate
-from hybridp.ledger import _total_units
+from hybridp.ledger.rule import _total_units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, two_stage

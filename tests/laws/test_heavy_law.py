@@ -360,7 +360,7 @@ def test_a_service_that_draws_from_a_seed_says_so(served: Any) -> None:
 # --- local reports ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("local", ["two-stage", "grr"])
+@pytest.mark.parametrize("local", ["two-stage", "k-rr"])
 def test_files_of_reports_have_the_stated_law(tmp_path: Path, local: Any) -> None:
     """Everybody holds one record of a list of six slots: k-ary randomised response with all of epsilon (and delta)."""
     epsilon, delta, n = 1.0, 1e-3, 20_000

@@ -210,9 +210,9 @@ def test_a_release_is_charged_and_says_where(log: Path, tmp_path: Path) -> None:
         release(log, ledger=ledger)
 
 
-def test_reports_to_one_invitation_are_charged_once(log: Path, tmp_path: Path) -> None:
+def test_the_same_reports_are_charged_once_and_other_ones_again(log: Path, tmp_path: Path) -> None:
     """Combining again is post-processing; reports to another invitation are new ones."""
-    ledger = budget(tmp_path, 2, trial=False)
+    ledger = budget(tmp_path, 3, trial=False)
     for name in ("one", "two"):
         invite, reports = tmp_path / f"{name}.json", tmp_path / f"{name}.csv"
         files.write_invitation(log, STUDY, COLUMNS, invite, ledger=ledger)
@@ -221,10 +221,25 @@ def test_reports_to_one_invitation_are_charged_once(log: Path, tmp_path: Path) -
         assert [len(f.receipt.ledger_entries) for f in found] == [2, 1, 1]
         assert found[0].records == found[1].records
     assert states(ledger) == [("trusted", "spent"), ("local", "spent")] * 2
-    assert ledger.remaining("local") == ApproxDP(0.0, 0.0)
+    files.write_record_reports(log, tmp_path / "one.json", COLUMNS, tmp_path / "wave.csv")
+    files.combine_reports(tmp_path / "wave.csv", tmp_path / "one.json", ledger=ledger)
+    assert ledger.remaining("local").epsilon == 0.0
 
 
-def test_bad_reports_are_refused_and_charged_once(log: Path, tmp_path: Path) -> None:
+def test_equal_counts_of_other_batches_are_other_reports(invited: Path, tmp_path: Path) -> None:
+    """Counts alone could not tell them apart: devices write a random name of their batch beside them."""
+    ledger = budget(tmp_path, 2)
+    text = (invited / "reports.csv").read_text()
+    batch = text.splitlines()[1].rsplit(",", 1)[1]
+    for name in (batch, "0" * 16):
+        file = tmp_path / f"{name}.csv"
+        file.write_text(text.replace(batch, name))
+        for _ in range(2):
+            files.combine_reports(file, invited / "invite.json", ledger=ledger)
+    assert ledger.remaining("local").epsilon == 0.0
+
+
+def test_bad_reports_are_refused_and_not_charged(log: Path, tmp_path: Path) -> None:
     ledger = budget(tmp_path, 1, trial=False)
     slots = len(files.write_invitation(log, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger).head)
     for text in (f"{slots}", "-1", "0.5", "nan", SECRET, ""):
@@ -232,8 +247,7 @@ def test_bad_reports_are_refused_and_charged_once(log: Path, tmp_path: Path) -> 
         with pytest.raises(UnusableRows, match="Column `report` must hold the number of a slot") as refused:
             files.combine_reports(tmp_path / "reports.csv", tmp_path / "invite.json", ledger=ledger)
         assert SECRET not in str(refused.value)
-    # People have sent those reports, good or bad: the collection is charged, and only once.
-    assert states(ledger) == [("trusted", "spent"), ("local", "spent")]
+    assert states(ledger) == [("trusted", "spent")]  # reports are read before they are charged
 
 
 # --- two phases ---
@@ -248,7 +262,7 @@ def two_phases(path: Path, folder: Path, study: HeavyStudy, seed: int, ending: s
     return files.combine_reports(reports.with_suffix(f".{ending}"), invite)
 
 
-@pytest.mark.parametrize("local", ["two-stage", "grr"])
+@pytest.mark.parametrize("local", ["two-stage", "k-rr"])
 def test_two_phases_have_the_law_of_one_go(log: Path, tmp_path: Path, local: LocalHeavy) -> None:
     """Estimates of three records over 25 seeds each way, Kolmogorov-Smirnov; shifted ones are told apart."""
     study = replace(STUDY, local=local, head=6)
@@ -303,7 +317,7 @@ def test_the_order_of_reports_tells_nothing(invited: Path, tmp_path: Path) -> No
     for name, rows in (("one.csv", people), ("two.csv", [*people, people[0]])):
         out = tmp_path / f"reports-{name}"
         assert files.write_record_reports(write(tmp_path / name, rows), invited / "invite.json", COLUMNS, out) == 300
-        slots = [int(line.split(",")[0]) for line in out.read_text().split()[1:]]
+        slots = [int(line.split(",")[0]) for line in out.read_text().splitlines()[1:]]
         assert slots == sorted(slots)
 
 
@@ -315,31 +329,31 @@ def invited(log: Path) -> Path:
 
 
 def test_reports_say_nothing_but_a_slot_and_the_invitation(invited: Path) -> None:
-    lines = (invited / "reports.csv").read_text().split()
-    assert lines[0] == "report,invitation"
-    assert {line.split(",")[1].removesuffix(" SIMULATED") for line in lines[1:2]} != {""}
+    lines = (invited / "reports.csv").read_text().splitlines()
+    assert lines[0] == "report,report_mechanism,report_batch"
+    assert len({line.split(",", 1)[1] for line in lines[1:]}) == 1
     assert not any("q0" in line or "u1" in line for line in lines)
 
 
 def test_reports_to_another_invitation_are_refused(invited: Path, log: Path, tmp_path: Path) -> None:
     files.write_invitation(log, STUDY, COLUMNS, tmp_path / "other.json", rng=seeded(9))
-    with pytest.raises(UnusableRows, match="invitation"):
+    with pytest.raises(UnusableRows, match="report_mechanism"):
         files.combine_reports(invited / "reports.csv", tmp_path / "other.json")
 
 
-def test_reports_without_the_invitation_beside_them_are_taken(invited: Path, tmp_path: Path) -> None:
+def test_reports_without_their_mechanism_are_refused_or_assumed_aloud(invited: Path, tmp_path: Path) -> None:
     (tmp_path / "plain.csv").write_text("report\n0\n0\n1\n")
-    assert files.combine_reports(tmp_path / "plain.csv", invited / "invite.json").local_people == 3
+    with pytest.raises(UnusableRows, match="--assume-mechanism"):
+        files.combine_reports(tmp_path / "plain.csv", invited / "invite.json")
+    found = files.combine_reports(tmp_path / "plain.csv", invited / "invite.json", assume_mechanism=True)
+    assert found.local_people == 3
+    assert str(found.receipt.assumed_mechanism).startswith("k-rr(slots=")
 
 
 def test_another_promise_than_the_invitations_is_refused(invited: Path) -> None:
-    for study, name in [
-        (replace(STUDY, guarantee=ApproxDP(3.0, 1e-5)), "epsilon"),
-        (replace(STUDY, guarantee=ApproxDP(4.0, 1e-6)), "delta"),
-        (replace(STUDY, depth=1), "record"),
-    ]:
+    for name, value in (("epsilon", 3.0), ("delta", 1e-6), ("record", 1)):
         with pytest.raises(InvalidInput, match=rf"^`{name}` "):
-            files.combine_reports(invited / "reports.csv", invited / "invite.json", asked=study)
+            files.combine_reports(invited / "reports.csv", invited / "invite.json", asked={name: value})
 
 
 def spoil(document: dict[str, Any], how: str) -> Any:

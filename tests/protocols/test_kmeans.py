@@ -166,7 +166,7 @@ def test_an_invitation_goes_out_and_reports_come_back(tmp_path: Path) -> None:
     assert read_invitation(invite)[0] == study
     assert write_point_reports(file, invite, reports, trust="trust", rng=seeded(1)) == 20_000
     lines = reports.read_text().splitlines()
-    assert lines[0] == "report,report_mechanism"
+    assert lines[0] == "report,report_mechanism,report_batch"
     cells = [int(line.split(",")[0]) for line in lines[1:]]
     assert cells == sorted(cells)
     assert max(cells) < sent.grid.cells

@@ -44,9 +44,10 @@ TRUTH = 40.0
 def write(path: Path, pay: Any = PAY, eps: Any = EPS, *, trusted: int = TRUSTED, reports: Any = None) -> Path:
     if reports is None:
         reports = randomise_own(BOUNDS.levels(pay[trusted:]), eps[trusted:], BOUNDS, rng=seeded(6))
-    rows = [f"{x!r},trusted,{e!r},\n" for x, e in zip(pay[:trusted].tolist(), eps[:trusted].tolist(), strict=True)]
-    rows += [f",local,{e!r},{y!r}\n" for e, y in zip(eps[trusted:].tolist(), reports.tolist(), strict=True)]
-    path.write_text("pay,trust,eps,report\n" + "".join(rows))
+    text = own_epsilon_text(BOUNDS, ("pay",))
+    rows = [f"{x!r},trusted,{e!r},,\n" for x, e in zip(pay[:trusted].tolist(), eps[:trusted].tolist(), strict=True)]
+    rows += [f',local,{e!r},{y!r},"{text}"\n' for e, y in zip(eps[trusted:].tolist(), reports.tolist(), strict=True)]
+    path.write_text("pay,trust,eps,report,report_mechanism\n" + "".join(rows))
     return path
 
 
@@ -170,7 +171,7 @@ def test_a_trial_from_raw_rows_is_marked(tmp_path: Path) -> None:
     out = tmp_path / "trial.csv"
     simulate_reports(raw, COLUMNS, "eps", BOUNDS, out, rng=seeded(3))
     text = out.read_text()
-    assert text.count(f"{own_epsilon_text(BOUNDS)} SIMULATED") == LOCAL
+    assert text.count(f"{own_epsilon_text(BOUNDS, ('pay',))} SIMULATED") == LOCAL
     found = release_personal_mean(out, STUDY, COLUMNS, "eps")
     assert found.simulated
     assert "local reports simulated" in found.receipt.randomness

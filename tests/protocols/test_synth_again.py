@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp import ledger as ledgers
 from hybridp.curator.synth import codes_of
 from hybridp.ledger import Ledger
+from hybridp.ledger import file as ledgers
 from hybridp.protocols import synth as protocol
 from hybridp.protocols.synth import SynthStudy, fit_synth
 from hybridp.public.budgets import ApproxDP

@@ -52,7 +52,7 @@ def near(found: VectorMeanRelease, truth: Any = None, widths: float = 2.5) -> bo
 def test_devices_then_release(people: Path, tmp_path: Path, local: Any, ending: str) -> None:
     study = replace(STUDY, local=local)
     out = tmp_path / f"collected.{ending}"
-    assert write_reports(people, study.invite, COLUMNS, out, rng=secure()) == SIZE - TRUSTED
+    assert write_reports(people, study.invite, COLUMNS, out, rng=secure())[0] == SIZE - TRUSTED
     found = release_vector_mean(out, study, COLUMNS)
     assert near(found)
     assert not found.simulated

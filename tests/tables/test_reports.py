@@ -49,7 +49,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.tsv"])
 def test_local_values_become_reports_and_the_rest_is_kept(tmp_path: Path, name: str) -> None:
-    assert write(save(tmp_path), tmp_path / name) == 2
+    assert write(save(tmp_path), tmp_path / name, kept=("zip", "name")) == 2
     added = {"report": "", "report_mechanism": ""}
     sent = {"trust": "local", "salary": "", "report_mechanism": "it's a test"}
     assert read(tmp_path / name) == [
@@ -60,8 +60,18 @@ def test_local_values_become_reports_and_the_rest_is_kept(tmp_path: Path, name: 
     assert sorted(os.listdir(tmp_path)) == sorted(["in.csv", name])
 
 
+def test_other_columns_are_left_out_unless_they_are_named(tmp_path: Path) -> None:
+    """Beside a report they would stand there raw, and tell what the report hides."""
+    write(save(tmp_path), tmp_path / "none.csv")
+    assert (tmp_path / "none.csv").read_text().splitlines()[0] == "salary,trust,report,report_mechanism"
+    write(save(tmp_path), tmp_path / "one.csv", kept=("name",))
+    assert (tmp_path / "one.csv").read_text().splitlines()[0] == "salary,trust,name,report,report_mechanism"
+    with pytest.raises(InvalidInput, match="`keep` must be a column"):
+        write(save(tmp_path), tmp_path / "two.csv", kept=("nope",))
+
+
 def test_everybody_is_local_without_a_trust_column(tmp_path: Path) -> None:
-    assert write(save(tmp_path), tmp_path / "out.parquet", trust=None) == 3
+    assert write(save(tmp_path), tmp_path / "out.parquet", trust=None, kept=("zip",)) == 3
     found = duckdb.sql(f"SELECT salary, report, report_mechanism, zip FROM '{tmp_path}/out.parquet'").fetchall()
     text = "it's a test"
     assert found == [(None, 1.875, text, "007"), (None, 3.125, text, "010"), (None, 12.5, text, None)]
@@ -78,7 +88,7 @@ def test_the_order_of_many_rows_is_kept_and_each_row_gets_its_own_report(tmp_pat
         return levels + 0.5
 
     with open_rows(tmp_path / "in.parquet", threads=2) as rows:
-        options = {**BASE, "randomise": randomise}
+        options = {**BASE, "randomise": randomise, "kept": ("serial",)}
         assert write_reports(rows, out=tmp_path / "out.csv", chunk=70_001, **options) == 200_000
     assert sum(seen) == 200_000
     assert len(seen) == 5

@@ -21,7 +21,7 @@ from hybridp.errors import must
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
-from hybridp.public.oracles import best_oracle
+from hybridp.public.randomisers import k_randomised_response
 
 __all__ = ["HeavyPlan", "plan_heavy", "shown_probability", "zipf"]
 
@@ -126,7 +126,7 @@ def plan_heavy(
     shown = shown_probability(p, round(n_s), mechanism)
     found = float(shown.sum())
     slots = max(2, round(min(found, head)) + 1)
-    oracle = best_oracle(PureDP(guarantee.epsilon), slots)
+    oracle = k_randomised_response(PureDP(guarantee.epsilon), slots)  # the report of a collection, unless named
     noise = counting_noise(guarantee).variance
     variance_s = p * (1 - p) / n_s + 2 * mechanism.scale**2 / n_s**2
     variance_t = p * (1 - p) / max(n_t, 1) + noise / max(n_t, 1) ** 2

@@ -7,6 +7,7 @@ detected: one report in two batches of different names, or anything added withou
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.messages import OWN_EPSILON, Invite, own_epsilon_text
+from hybridp.public.messages import OWN_EPSILON, Invite, own_epsilon_text, reports_digest
 from hybridp.public.randomisers import randomiser
 
 __all__ = ["MOST_BATCHES", "SIMULATED", "TITLE", "VERSION", "Origin", "bounds_in", "invite_in"]
@@ -24,8 +25,8 @@ VERSION = 1
 MOST_BATCHES = 100_000
 SIMULATED = " SIMULATED"
 _LONGEST_NAME = 200
-_INVITE = re.compile(r"([a-z]+)\(epsilon=([^,]+),delta=([^,]+),lower=([^,]+),upper=([^,)]+)\)")
-_OWN = re.compile(re.escape(OWN_EPSILON) + r"\(lower=([^,]+),upper=([^,)]+)\)")
+_INVITE = re.compile(r"([a-z]+)\(epsilon=([^,]+),delta=([^,]+),lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
+_OWN = re.compile(re.escape(OWN_EPSILON) + r"\(lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,11 @@ class Origin:
         same = None in (collection, self.collection) or collection == self.collection
         must(same, "collection", f"must be {self.collection}, as in the tally", collection)
         return self.collection if collection is None else collection
+
+    def digest(self, document: dict[str, Any]) -> str:
+        """A name for the reports of a tally with this document, whatever order they came in."""
+        state = {name: value for name, value in document.items() if name != "collection"}
+        return reports_digest(self.mechanism, json.dumps(state, sort_keys=True))
 
     def document(self, kind: str, people: int, **state: Any) -> dict[str, Any]:
         """A whole tally for JSON: its kind, where it comes from, and the state that this kind has."""
@@ -116,14 +122,18 @@ def invite_in(text: str) -> Invite:
     if found is not None:
         name: Any = found[1]
         try:
-            epsilon, delta, lower, upper = (float(number) for number in found.groups()[1:])
+            epsilon, delta, lower, upper = (float(number) for number in found.groups()[1:5])
             promise = ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
-            invite = Invite(Bounds(lower, upper), randomiser(name, promise))
+            invite = Invite(Bounds(lower, upper), randomiser(name, promise), _question(found[6]))
             if invite.text == text:
                 return invite
         except (ValueError, ArithmeticError):
             pass
     raise _unknown()
+
+
+def _question(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name.replace("``", "`"),)
 
 
 def bounds_in(text: str) -> Bounds:
@@ -132,7 +142,7 @@ def bounds_in(text: str) -> Bounds:
     if found is not None:
         try:
             bounds = Bounds(float(found[1]), float(found[2]))
-            if own_epsilon_text(bounds) == text:
+            if own_epsilon_text(bounds, _question(found[3])) == text:
                 return bounds
         except ValueError:
             pass

@@ -52,8 +52,8 @@ class PersonalTally:
             check_reach(sums, self.bounds.centre, reach)
 
     @classmethod
-    def empty(cls, bounds: Bounds, collection: str | None = None) -> PersonalTally:
-        return cls(Origin(own_epsilon_text(bounds), collection), bounds)
+    def empty(cls, bounds: Bounds, collection: str | None = None, *, question: tuple[str, ...] = ()) -> PersonalTally:
+        return cls(Origin(own_epsilon_text(bounds, question), collection), bounds)
 
     @property
     def people(self) -> int:

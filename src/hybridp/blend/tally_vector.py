@@ -63,7 +63,8 @@ class VectorTally:
 
     @classmethod
     def empty(cls, invite: VectorInvite, columns: Sequence[str], collection: str | None = None) -> VectorTally:
-        return cls(Origin(invite.text, collection), invite, tuple(columns), 0, (NOTHING,) * invite.bounds.dimensions)
+        asked = replace(invite, question=tuple(columns))
+        return cls(Origin(asked.text, collection), asked, tuple(columns), 0, (NOTHING,) * invite.bounds.dimensions)
 
     def add(
         self,
@@ -130,7 +131,7 @@ class VectorTally:
         promise, d = PureDP(invite["epsilon"]), bounds.dimensions
         reported = invite["reported"]
         plan = unit_vector(promise, d, bounds.ratio) if reported is None else scalar_reports(promise, d, reported)
-        asked = VectorInvite(bounds, plan)
+        asked = VectorInvite(bounds, plan, tuple(stated["columns"]))
         must(asked.text == origin.mechanism, "mechanism", "must be the one of the tally's bounds", "another")
         ok = type(stated["people"]) is int
         must(ok, "people", "must be a whole number", stated["people"])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "answered",
+    "assume_option",
     "bounds",
     "bounds_options",
     "check_delta",
@@ -34,6 +35,9 @@ __all__ = [
     "guarantee",
     "insist_option",
     "json_option",
+    "keep_option",
+    "kept_columns",
+    "say_left_out",
     "needed",
     "table_option",
     "seed_option",
@@ -200,6 +204,17 @@ collected_options = _stack(
     click.option("--collection", help="Names the set of local reports, charged once; without it, at every release."),
     click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here."),
 )
+keep_option = click.option(
+    "--keep",
+    multiple=True,
+    metavar="COLUMNS",
+    help="Other columns to copy as they are, for everybody (a,b); without it they are left out.",
+)
+assume_option = click.option(
+    "--assume-mechanism",
+    is_flag=True,
+    help="Take reports that do not say how they were made at your word; the receipt says so.",
+)
 promise_options = _stack(
     click.option("--epsilon", type=float, help="What every person is promised."),
     click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees."),
@@ -261,6 +276,18 @@ def randomness(seed: int | None) -> Randomness:
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
+
+
+def kept_columns(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of --keep a,b --keep c."""
+    return tuple(name for part in given for name in part.split(",") if name)
+
+
+def say_left_out(names: Sequence[str]) -> None:
+    """On stderr: what a copy with reports does not hold."""
+    if names:
+        few = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        note(f"Left out, because the release does not need them: {few}. --keep copies columns as they are, raw.")
 
 
 def emit(document: dict[str, Any]) -> None:

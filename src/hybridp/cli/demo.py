@@ -149,7 +149,7 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) 
             f"{i},{x:.2f},{'trusted' if place < trusted else 'local'}\n"
             for i, (x, place) in enumerate(zip(pay.tolist(), order, strict=True))
         )
-    invite = Invite(plan.bounds, randomiser("best", plan.guarantee))
+    invite = Invite(plan.bounds, randomiser("best", plan.guarantee), ("salary",))
     with open_rows(people) as rows:
         write_reports(
             rows,

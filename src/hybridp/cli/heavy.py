@@ -9,12 +9,14 @@ import click
 
 from hybridp.cli.common import (
     answered,
+    assume_option,
     check_delta,
     check_plot,
     count,
     emit,
     insist_option,
     json_option,
+    needed,
     note,
     number,
     plot_option,
@@ -34,8 +36,9 @@ from hybridp.errors import InvalidInput
 __all__ = ["plan", "release", "respond"]
 
 # What phase one decides for phase two.
-SETTLED = ("head", "discovery_share", "query_share", "local", "reuse", "blend", "record_key", "record_id")
-LOCAL = ["best", "two-stage", "grr", "oue", "subset", "hashing"]
+SETTLED = ["person", "trust", "record_key", "record_id", "head", "discovery_share", "query_share", "local"]
+SETTLED += ["reuse", "blend", "simulate_local", "seed"]
+LOCAL = ["k-rr", "two-stage", "oue", "subset", "hashing", "best"]
 
 
 def _promise(epsilon: float, delta: float) -> Any:
@@ -140,11 +143,11 @@ def _draw_plan(ax: Any, found: Any) -> None:
 
 @click.command("heavy-hitters", cls=spread("--record"))
 @rows_argument
-@click.option("--person", required=True, help="The column that identifies a person.")
-@click.option("--record", "record", multiple=True, required=True, help="The record's column, or two: query and url.")
-@click.option("--trust", required=True, help="The column that says trusted or local.")
-@click.option("--epsilon", type=float, required=True, help="What every person is promised.")
-@click.option("--delta", type=float, required=True, help="Must be positive: discovery needs it.")
+@click.option("--person", help="The column that identifies a person.")
+@click.option("--record", "record", multiple=True, help="The record's column, or two: query and url.")
+@click.option("--trust", help="The column that says trusted or local.")
+@click.option("--epsilon", type=float, help="What every person is promised.")
+@click.option("--delta", type=float, help="Must be positive: discovery needs it.")
 @click.option("--head", type=count, default=50, show_default=True, help="The most queries to keep (M).")
 @click.option(
     "--discovery-share", type=share_type, default=0.95, show_default=True, help="Trusted people used to discover."
@@ -153,7 +156,11 @@ def _draw_plan(ax: Any, found: Any) -> None:
     "--query-share", type=share_type, default=0.85, show_default=True, help="Two-stage reports: budget of the query."
 )
 @click.option(
-    "--local", type=click.Choice(LOCAL), default="best", show_default=True, help="The report of local people."
+    "--local",
+    type=click.Choice(LOCAL),
+    default="k-rr",
+    show_default=True,
+    help="The report of local people; all but k-rr and two-stage are for trials.",
 )
 @click.option(
     "--reuse/--no-reuse", default=True, show_default=True, help="Blend the discovery group's noisy counts too."
@@ -179,6 +186,7 @@ def _draw_plan(ax: Any, found: Any) -> None:
     help="Phase two: the invitation that the reports in FILE answer.",
 )
 @tally_option
+@assume_option
 @click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 @table_option
 @out_option
@@ -187,11 +195,11 @@ def _draw_plan(ax: Any, found: Any) -> None:
 @json_option
 def release(
     file: Path | None,
-    person: str,
+    person: str | None,
     record: tuple[str, ...],
-    trust: str,
-    epsilon: float,
-    delta: float,
+    trust: str | None,
+    epsilon: float | None,
+    delta: float | None,
     head: int,
     discovery_share: float,
     query_share: float,
@@ -206,6 +214,7 @@ def release(
     invite_out: Path | None,
     invite: Path | None,
     tally_file: Path | None,
+    assume_mechanism: bool,
     seed: int | None,
     table_name: str | None,
     out_file: Path | None,
@@ -216,7 +225,7 @@ def release(
 
     One record a person counts. In one go (--simulate-local, or nobody local); or in two phases: --invite-out discovers
     with the trusted people and writes the invitation, `hybridp randomise-records` makes the reports on the devices,
-    and --invite combines them: those in FILE, or without FILE those of a --tally.
+    and --invite combines them: those in FILE, or without FILE those of a --tally. The invitation then says the rest.
     """
     from hybridp.protocols import heavy_files as protocol
     from hybridp.protocols.heavy import HeavyStudy
@@ -225,8 +234,37 @@ def release(
     check_out(out_file)
     if len(record) > 2:
         raise InvalidInput(f"`record` must name one or two columns. Got {len(record)}.")
+    if invite is not None and invite_out is not None:
+        raise InvalidInput("`invite` must not join `invite-out`: they are two phases. Got both.")
+    if (tally_file is None) == (file is None) or (tally_file is not None and invite is None):
+        raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
+    tally = standing_in(tally_file, "slots")
+    if invite is not None:
+        _settled("invite", *SETTLED)
+        stated = {"epsilon": epsilon, "delta": delta, "record": len(record) or None}
+        asked = {name: value for name, value in stated.items() if value is not None}
+        promise = protocol.invited_study(invite).guarantee
+        totals = {"trusted": promise, "local": promise}
+        shown = level if _given("level") else None
+        trial = protocol.is_simulated(invite)
+        with progress() as bar, open_ledger(ledger_file, totals, trial=trial) as ledger:
+            bar.add_task("counting and blending", total=None)
+            found = protocol.combine_reports(
+                file, invite, table=table_name, tally=tally, ledger=ledger, level=shown, asked=asked,
+                assume_mechanism=assume_mechanism,
+            )  # fmt: skip
+        finish(
+            found, _print, ledger_file=ledger_file, out_file=out_file, plot_file=plot_file, size=(7, 6), as_json=as_json
+        )
+        return
+    assert file is not None
+    for name, value in (("person", person), ("record", record or None), ("trust", trust), ("epsilon", epsilon),
+                        ("delta", delta)):  # fmt: skip
+        needed(name, value, "--invite, whose invitation states it")
+    assert person is not None
+    assert trust is not None
     study = HeavyStudy(
-        _promise(epsilon, delta),
+        _promise(needed("epsilon", epsilon, ""), needed("delta", delta, "")),
         depth=len(record),
         head=head,
         discovery_share=discovery_share,
@@ -236,37 +274,22 @@ def release(
         level=level,
         blend=blend,
     )
-    if invite is not None and invite_out is not None:
-        raise InvalidInput("`invite` must not join `invite-out`: they are two phases. Got both.")
-    if invite is not None:
-        _settled("invite", *SETTLED, "simulate_local", "seed")
+    _settled("a first phase or a trial", "assume_mechanism")
     if invite_out is not None:
         _settled("invite-out", "simulate_local", "plot_file", "out_file")
-    if (tally_file is None) == (file is None) or (tally_file is not None and invite is None):
-        raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
-    tally = standing_in(tally_file, "slots")
     rng = randomness(seed)
-    trial = simulate_local or rng.simulated or (invite is not None and protocol.is_simulated(invite))
+    trial = simulate_local or rng.simulated
     totals = {"trusted": study.guarantee, "local": study.guarantee}
     with progress() as bar, open_ledger(ledger_file, totals, trial=trial) as ledger:
         bar.add_task("sampling, discovering, counting", total=None)
-        if invite is not None:
-            shown = level if _given("level") else None
-            found = protocol.combine_reports(
-                file, invite, table=table_name, tally=tally, ledger=ledger, level=shown, asked=study
-            )
-        else:
-            assert file is not None
-            columns = protocol.RecordColumns(person, record, trust, record_key, record_id)
-            if invite_out is not None:
-                sent = protocol.write_invitation(
-                    file, study, columns, invite_out, table=table_name, ledger=ledger, rng=rng
-                )
-                _say_invited(sent, invite_out, as_json)
-                return
-            found = protocol.release_heavy_hitters(
-                file, study, columns, simulate_local=simulate_local, table=table_name, ledger=ledger, rng=rng
-            )
+        columns = protocol.RecordColumns(person, record, trust, record_key, record_id)
+        if invite_out is not None:
+            sent = protocol.write_invitation(file, study, columns, invite_out, table=table_name, ledger=ledger, rng=rng)
+            _say_invited(sent, invite_out, as_json)
+            return
+        found = protocol.release_heavy_hitters(
+            file, study, columns, simulate_local=simulate_local, table=table_name, ledger=ledger, rng=rng
+        )
     finish(found, _print, ledger_file=ledger_file, out_file=out_file, plot_file=plot_file, size=(7, 6), as_json=as_json)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
+    assume_option,
     check_plot,
     count,
     emit,
@@ -152,6 +153,7 @@ def plan(
 @click.option("--reports", type=click.Path(dir_okay=False, path_type=Path), help="Reports that answer --invite.")
 @click.option("--invite", type=click.Path(dir_okay=False, path_type=Path), help="The invitation that they answer.")
 @tally_option
+@assume_option
 @ledger_option
 @click.option("--collection", help="A name for these local reports: charged once, however often used.")
 @seed_option
@@ -175,6 +177,7 @@ def release(
     reports: Path | None,
     invite: Path | None,
     tally_file: Path | None,
+    assume_mechanism: bool,
     ledger_file: Path | None,
     collection: str | None,
     seed: int | None,
@@ -211,6 +214,7 @@ def release(
             ledger=ledger,
             purpose=f"kmeans of {', '.join(columns)}",
             collection=collection,
+            assume_mechanism=assume_mechanism,
             rng=rng,
         )
     finish(

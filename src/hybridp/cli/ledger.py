@@ -56,8 +56,15 @@ def create(
 @click.option(
     "--tight-delta", type=float, help="Also compose each history tightly at this delta (needs dp-accounting)."
 )
+@click.option(
+    "--own-epsilon",
+    type=float,
+    help="With --tight-delta and personal epsilons: for people of this epsilon; the largest that was allowed is safe.",
+)
 @json_option
-def show(file: Path, number_of: int | None, tight_delta: float | None, as_json: bool) -> None:
+def show(
+    file: Path, number_of: int | None, tight_delta: float | None, own_epsilon: float | None, as_json: bool
+) -> None:
     """What each group was promised, what is spent, and on what; or one of the releases, again and for free."""
     from hybridp.errors import InvalidInput
     from hybridp.ledger import Ledger, tight_epsilon
@@ -74,10 +81,12 @@ def show(file: Path, number_of: int | None, tight_delta: float | None, as_json: 
             _outline(kept, 1)
         return
     document = _document(ledger)
+    if own_epsilon is not None and tight_delta is None:
+        raise InvalidInput(f"`own-epsilon` must go with --tight-delta. Got {own_epsilon} alone.")
     if tight_delta is not None:
         try:
             for account in document["accounts"]:
-                found = tight_epsilon(ledger, account["group"], tight_delta)
+                found = tight_epsilon(ledger, account["group"], tight_delta, own_epsilon)
                 account["tight"] = {"epsilon": found, "delta": tight_delta}
         except ImportError:
             raise InvalidInput(
@@ -128,6 +137,7 @@ def _document(ledger: Any) -> dict[str, Any]:
                 "mechanism": e.mechanism,
                 "purpose": e.purpose,
                 "collection": e.collection,
+                "reports": e.digest,
                 "state": e.state,
             }
             for e in ledger.history()

@@ -13,6 +13,8 @@ from hybridp.cli.common import (
     emit,
     guarantee,
     json_option,
+    keep_option,
+    kept_columns,
     local_option,
     missing_option,
     needed,
@@ -20,6 +22,7 @@ from hybridp.cli.common import (
     progress,
     promise_options,
     randomness,
+    say_left_out,
     seed_option,
     table_option,
 )
@@ -41,6 +44,7 @@ __all__ = ["randomise"]
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where to write (.csv or .parquet)."
 )
+@keep_option
 @table_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output file.")
 @seed_option
@@ -58,6 +62,7 @@ def randomise(
     local: Any,
     missing: float | None,
     out: Path,
+    keep: tuple[str, ...],
     table_name: str | None,
     overwrite: bool,
     seed: int | None,
@@ -65,8 +70,10 @@ def randomise(
 ) -> None:
     """Replace each local person's value by a report that is private by itself.
 
-    Writes the same rows with two more columns, `report` and `report_mechanism`; the value of a randomised row is left
-    empty. A report is a number in the value's unit whose mean is the (clipped) value.
+    Writes the same rows with two more columns, `report` and `report_mechanism`, which says how the report was made and
+    about which column; the value of a randomised row is left empty. Columns that the release does not need are left
+    out unless --keep names them: beside a report they would stand there raw. A report is a number in the
+    value's unit whose mean is the (clipped) value.
     """
     from hybridp.device.mean import randomise_levels
     from hybridp.device.personal import randomise_own
@@ -80,15 +87,17 @@ def randomise(
     if epsilon_column is not None:
         if epsilon is not None or delta or local != "best":
             raise InvalidInput("`epsilon`, `delta` and `local` must not go with --epsilon-column. Got one of them.")
-        text = own_epsilon_text(limits)
+        text = own_epsilon_text(limits, (value,))
         draw = lambda levels, own: randomise_own(levels, own, limits, rng=rng)  # noqa: E731
     else:
         promise = guarantee(needed("epsilon", epsilon, "--epsilon-column"), delta)
-        invite = Invite(limits, randomiser(local, promise))
+        invite = Invite(limits, randomiser(local, promise), (value,))
         text = invite.text
         draw = lambda levels: randomise_levels(levels, invite, rng=rng)  # noqa: E731
     with progress() as bar, open_rows(file, table=table_name) as rows:
         bar.add_task("randomising", total=None)
+        kept = kept_columns(keep)
+        left_out = [name for name in rows.columns if name not in {value, trust, person, epsilon_column, *kept}]
         people = write_reports(
             rows,
             value=value,
@@ -102,6 +111,7 @@ def randomise(
             missing=missing,
             person=person,
             epsilon=epsilon_column,
+            kept=kept,
             randomise=draw,
             out=out,
             overwrite=overwrite,
@@ -110,11 +120,13 @@ def randomise(
         "out": str(out),
         "randomised": people,
         "mechanism": text,
+        "left_out": left_out,
         "epsilon": "personal" if epsilon_column is not None else epsilon,
         "delta": delta,
         "simulated": rng.simulated,
         "randomness": rng.label,
     }
+    say_left_out(left_out)
     if as_json:
         emit(document)
         return

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
+    assume_option,
     bounds,
     bounds_options,
     check_plot,
@@ -86,6 +87,7 @@ PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 )
 @collected_options
 @tally_option
+@assume_option
 @seed_option
 @table_option
 @out_option
@@ -122,6 +124,7 @@ def mean(
     collection: str | None,
     simulate_local: bool,
     tally_file: Path | None,
+    assume_mechanism: bool,
     seed: int | None,
     table_name: str | None,
     out_file: Path | None,
@@ -143,7 +146,8 @@ def mean(
     if tally_file is not None:
         _not_with("--tally", {"simulate-local": simulate_local or None})
     tally = standing_in(tally_file, "mean" if epsilon_column is None else "personal-mean")
-    common = {"table": table_name, "purpose": f"mean of {value}", "collection": collection, "rng": rng}
+    common: dict[str, Any] = {"table": table_name, "purpose": f"mean of {value}", "collection": collection, "rng": rng}
+    common["assume_mechanism"] = assume_mechanism
     with progress() as bar:
         bar.add_task("reading and adding up", total=None)
         if epsilon_column is not None:

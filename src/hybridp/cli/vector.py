@@ -8,12 +8,15 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
+    assume_option,
     check_plot,
     collected_options,
     emit,
     guarantee,
     insist_option,
     json_option,
+    keep_option,
+    kept_columns,
     noise_option,
     note,
     number,
@@ -22,6 +25,7 @@ from hybridp.cli.common import (
     randomness,
     receipt,
     rows_argument,
+    say_left_out,
     seed_option,
     share_type,
     spread,
@@ -105,7 +109,7 @@ def vector_invite(
     from hybridp.public.vector_randomisers import vector_reports
 
     limits = _bounds(len(columns), lower, upper, norm, radius)
-    return VectorInvite(limits, vector_reports(local, guarantee(epsilon), limits.dimensions, limits.ratio))
+    return VectorInvite(limits, vector_reports(local, guarantee(epsilon), limits.dimensions, limits.ratio), columns)
 
 
 def _columns(names: tuple[str, ...], trust: str | None, person: str | None, missing: tuple[float, ...]) -> Any:
@@ -146,6 +150,7 @@ def _rules(
 @ledger_option
 @collected_options
 @tally_option
+@assume_option
 @seed_option
 @table_option
 @out_option
@@ -177,6 +182,7 @@ def release(
     collection: str | None,
     simulate_local: bool,
     tally_file: Path | None,
+    assume_mechanism: bool,
     seed: int | None,
     table_name: str | None,
     out_file: Path | None,
@@ -223,6 +229,7 @@ def release(
             purpose=f"mean of {len(columns)} columns",
             collection=collection,
             tally=tally,
+            assume_mechanism=assume_mechanism,
             rng=rng,
         )
     height = 4.8 if len(columns) > 60 else 1.2 + 0.28 * len(columns)
@@ -261,6 +268,7 @@ def _print(found: Any) -> None:
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where to write (.csv or .parquet)."
 )
+@keep_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output file.")
 @seed_option
 @table_option
@@ -278,6 +286,7 @@ def randomise(
     person: str | None,
     missing: tuple[float, ...],
     out: Path,
+    keep: tuple[str, ...],
     overwrite: bool,
     seed: int | None,
     table_name: str | None,
@@ -286,7 +295,8 @@ def randomise(
     """Replace each local person's values by one report about all of them that is private by itself.
 
     Writes the same rows with a column NAME_report for each column (empty where it was not reported) and one more,
-    `report_mechanism`; the values of a randomised row are left empty.
+    `report_mechanism`; the values of a randomised row are left empty. Columns that the release does not need are left
+    out unless --keep names them.
     """
     from hybridp.protocols.vector import write_reports
 
@@ -294,24 +304,27 @@ def randomise(
     invite = vector_invite(columns, lower, upper, norm, radius, epsilon, local)
     with progress() as bar:
         bar.add_task("randomising", total=None)
-        people = write_reports(
+        people, left_out = write_reports(
             file,
             invite,
             _columns(columns, trust, person, missing),
             out,
             table=table_name,
             overwrite=overwrite,
+            kept=kept_columns(keep),
             rng=rng,
         )
     document = {
         "out": str(out),
         "randomised": people,
         "mechanism": invite.text,
+        "left_out": left_out,
         "local": invite.reports.name,
         "epsilon": epsilon,
         "simulated": rng.simulated,
         "randomness": rng.label,
     }
+    say_left_out(left_out)
     if as_json:
         emit(document)
         return

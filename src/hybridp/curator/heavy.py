@@ -12,15 +12,12 @@ from hybridp import noise, tables
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import only_texts
 
 __all__ = [
     "RecordColumns",
-    "answered",
     "found_records",
     "local_slots",
     "noisy_counts",
-    "reported",
     "sample",
     "shown",
     "slots_among",
@@ -72,16 +69,6 @@ def slots_among(people: tables.RecordSample, head: HeadList, mechanism: Discrete
 def local_slots(people: tables.RecordSample, head: HeadList) -> Iterator[Ints]:
     """For a trial, or a device's own file: the slot of every local person, in chunks. RAW."""
     return tables.local_slots(people, list(head.slots))
-
-
-def answered(rows: tables.Rows, column: str, allowed: tuple[str, ...]) -> set[str]:
-    """Which invitations the reports say that they answer; none where they say nothing. Others are refused."""
-    return only_texts(rows, column, allowed) if column in rows.columns else set()
-
-
-def reported(rows: tables.Rows, column: str, slots: int) -> Ints:
-    """How many reports name each slot: private already."""
-    return tables.slot_counts(rows, column, slots)
 
 
 def shown(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:

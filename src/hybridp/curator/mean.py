@@ -19,7 +19,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
-from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.messages import Invite, LocalSummary, TrustedSummary, reports_digest
 from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import Randomness
 
@@ -63,6 +63,8 @@ class Totals:
     local: LocalSummary
     simulated_reports: bool = False
     trusted_clipped: int = 0
+    assumed: bool = False
+    digest: str | None = None
 
 
 def sum_noise(guarantee: Guarantee, name: NoiseName = "best") -> DiscreteLaplace | DiscreteGaussian:
@@ -121,22 +123,35 @@ def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQ
 
 
 def read(
-    rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False, count_clipped: bool = False
+    rows: tables.Rows,
+    columns: Columns,
+    invite: Invite,
+    *,
+    local_raw: bool = False,
+    count_clipped: bool = False,
+    assume: bool = False,
 ) -> Totals:
-    """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn."""
+    """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn.
+
+    Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
+    """
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
-    simulated = local_raw or check_mechanism(rows, columns, invite.text, invite.simulated_text)
+    says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
     query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped)
     found = tables.mean_totals(rows, query)
     local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
-    return Totals(found.trusted_people, found.trusted_level_sum, local, simulated, found.trusted_clipped)
+    assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
+    digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
+    return Totals(
+        found.trusted_people, found.trusted_level_sum, local, bool(says), found.trusted_clipped, assumed, digest
+    )
 
 
-def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool:
+def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool | None:
     """Refuse reports made by another mechanism than announced; True when they say that they were simulated."""
     if columns.report is None:
-        return False
+        return None
     return tables.check_mechanism(rows, columns.trust, f"{columns.report}_mechanism", real, simulated)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from os import PathLike
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,11 @@ from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism, mean_query
 from hybridp.errors import must
 from hybridp.public.bounds import Bounds
-from hybridp.public.messages import WeightedSum, own_epsilon_text
+from hybridp.public.messages import WeightedSum, own_epsilon_text, reports_digest
 from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import Randomness
 
-__all__ = ["read", "release_weighted_sum", "simulate_reports"]
+__all__ = ["ReportsFound", "read", "release_weighted_sum", "simulate_reports"]
 
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight
 _SCALE = 2**40  # the noise in steps: far finer than anything it must hide
@@ -36,18 +37,35 @@ _LEAST = 1e-9  # below, rounding to steps would ask for more noise than the pers
 Floats = NDArray[np.float64]
 
 
+class ReportsFound(NamedTuple):
+    """Whether a program drew the reports, whether their mechanism is only assumed, and a name for the set of them."""
+
+    simulated: bool
+    assumed: bool
+    digest: str
+
+
 def read(
-    rows: tables.Rows, columns: Columns, epsilon: str, bounds: Bounds, *, local_raw: bool = False
-) -> tuple[tables.PersonalTotals, bool]:
-    """Totals of both groups by epsilon, in one scan; and whether the reports are simulated. RAW: stays here."""
+    rows: tables.Rows,
+    columns: Columns,
+    epsilon: str,
+    bounds: Bounds,
+    *,
+    local_raw: bool = False,
+    assume: bool = False,
+) -> tuple[tables.PersonalTotals, ReportsFound]:
+    """Totals of both groups by epsilon, in one scan, and what the reports say of themselves. RAW: stays here."""
     rows.need("epsilon-column", epsilon)
-    text = own_epsilon_text(bounds)
-    simulated = local_raw or check_mechanism(rows, columns, text, f"{text} SIMULATED")
+    text = own_epsilon_text(bounds, (columns.value,))
+    says = True if local_raw else check_mechanism(rows, columns, text, f"{text} SIMULATED")
     reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
     query = mean_query(columns, bounds, reach, local_raw=local_raw, epsilon=epsilon)
     if query.report not in rows.columns:  # nobody local needs no reports; if somebody is, that is said by name
         query = replace(query, report=None)
-    return tables.personal_totals(rows, query), simulated
+    found = tables.personal_totals(rows, query)
+    sent = int(found.local_people[found.local_epsilons > 0].sum())
+    assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, sent, assume=assume)
+    return found, ReportsFound(bool(says), assumed, reports_digest(text, *found.fingerprint))
 
 
 def simulate_reports(
@@ -65,12 +83,13 @@ def simulate_reports(
         trust=columns.trust,
         report=columns.report or "report",
         mechanism_column=f"{columns.report or 'report'}_mechanism",
-        mechanism_text=f"{own_epsilon_text(bounds)} SIMULATED",
+        mechanism_text=f"{own_epsilon_text(bounds, (columns.value,))} SIMULATED",
         lower=bounds.lower,
         upper=bounds.upper,
         levels=LEVELS,
         missing=columns.missing,
         epsilon=epsilon,
+        kept=tuple(name for name in (columns.person, columns.record_key, columns.record_id) if name is not None),
         randomise=randomise,
         out=out,
     )

@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.messages import MECHANISM, reports_digest
 from hybridp.public.vector import HALF, SHRINK, VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
 from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
 
 __all__ = ["MECHANISM", "RawTotals", "VectorColumns", "local_steps", "read", "release_sum", "vector_query"]
-
-MECHANISM = "report_mechanism"
-
 
 @dataclass(frozen=True, slots=True)
 class VectorColumns:
@@ -47,6 +45,8 @@ class RawTotals:
     trusted_sums: tuple[int, ...] = field(repr=False)
     local: VectorReportSums
     simulated_reports: bool = False
+    assumed: bool = False
+    digest: str | None = None
 
 
 def vector_query(columns: VectorColumns, bounds: VectorBounds, *, reads: str = "trusted") -> VectorQuery:
@@ -87,14 +87,20 @@ def _with_reports(rows: tables.Rows, columns: VectorColumns, invite: VectorInvit
     )
 
 
-def read(rows: tables.Rows, columns: VectorColumns, invite: VectorInvite, *, local_raw: bool = False) -> RawTotals:
-    """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn."""
+def read(
+    rows: tables.Rows, columns: VectorColumns, invite: VectorInvite, *, local_raw: bool = False, assume: bool = False
+) -> RawTotals:
+    """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn.
+
+    Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
+    """
+    says: bool | None
     if local_raw:
-        query, simulated = vector_query(columns, invite.bounds, reads="all"), True
+        query, says = vector_query(columns, invite.bounds, reads="all"), True
     else:
-        query, simulated = _with_reports(rows, columns, invite), False
+        query, says = _with_reports(rows, columns, invite), None
         if columns.trust is not None and query.reports is not None:
-            simulated = tables.check_mechanism(rows, columns.trust, MECHANISM, invite.text, invite.simulated_text)
+            says = tables.check_mechanism(rows, columns.trust, MECHANISM, invite.text, invite.simulated_text)
     found = vector_totals(rows, query)
     local = VectorReportSums(
         found.local_people,
@@ -103,7 +109,9 @@ def read(rows: tables.Rows, columns: VectorColumns, invite: VectorInvite, *, loc
         np.array(found.report_square_sums),
         invite.reports,
     )
-    return RawTotals(found.trusted_people, found.trusted_sums, local, simulated)
+    assumed = tables.named_mechanism(MECHANISM, says, local.people, assume=assume)
+    digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
+    return RawTotals(found.trusted_people, found.trusted_sums, local, bool(says), assumed, digest)
 
 
 def release_sum(

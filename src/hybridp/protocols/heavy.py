@@ -46,7 +46,7 @@ __all__ = [
     "trim",
 ]
 
-LocalHeavy = Literal["best", "two-stage", "grr", "oue", "subset", "hashing"]
+LocalHeavy = Literal["best", "two-stage", "k-rr", "oue", "subset", "hashing"]
 LOCAL_HEAVY: tuple[LocalHeavy, ...] = get_args(LocalHeavy)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,8 +56,9 @@ Ints = NDArray[np.int64]
 class HeavyStudy:
     """Everything that is decided before anybody sends anything (Table 2.3's defaults; M counts queries).
 
-    `local` chooses the report: the paper's "two-stage", a flat frequency oracle over all slots, or the best of them by
-    predicted variance. `reuse` also blends the noisy counts of the discovery group, which are already paid for. `blend`
+    `local` chooses the report: one slot by k-ary randomised response or by the paper's "two-stage", which a file or a
+    browser can send; or, for trials, another frequency oracle over all slots, or the best by predicted variance.
+    `reuse` also blends the noisy counts of the discovery group, which are already paid for. `blend`
     makes probabilities of queries and then of their urls, or of all slots at once (Alg. 2.6 as printed); without a
     choice, what suits the report: two-stage reports know queries best, flat ones all slots alike. Up to `spare` times M
     queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
@@ -68,7 +69,7 @@ class HeavyStudy:
     head: int = 50
     discovery_share: float = 0.95
     query_share: float = 0.85
-    local: LocalHeavy = "best"
+    local: LocalHeavy = "k-rr"
     reuse: bool = True
     level: float = 0.95
     blend: BlendName | None = None
@@ -216,7 +217,7 @@ def invitation(head: HeadList, study: HeavyStudy) -> Invitation:
     if study.local == "two-stage" or k < 2:
         return Invitation(head, two_stage(head, promise, study.query_share))
     match study.local:
-        case "grr":
+        case "k-rr":
             return Invitation(head, k_randomised_response(pure, k))
         case "oue":
             return Invitation(head, optimised_unary(pure, k))

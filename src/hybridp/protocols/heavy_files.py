@@ -10,7 +10,7 @@ import json
 import math
 import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
@@ -23,6 +23,7 @@ from hybridp import curator
 from hybridp.blend import heavy as blending
 from hybridp.curator import heavy as curating
 from hybridp.curator.heavy import RecordColumns
+from hybridp.curator.reports import SlotsTold, read_slots
 from hybridp.device.heavy import report_slots
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
@@ -32,11 +33,11 @@ from hybridp.protocols.heavy import Floats, HeavyBlend, HeavyStudy, Ints, Invita
 from hybridp.protocols.mean import kept, spending
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
-from hybridp.public.messages import OptInCounts, SlotReports
+from hybridp.public.messages import BATCH, MECHANISM, OptInCounts, SlotReports, report_text
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import Randomness, secure
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, simulation_notes
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import SlotTally
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RecordColumns",
     "combine_reports",
+    "invited_study",
     "is_simulated",
     "publish_heavy",
     "read_invitation",
@@ -57,13 +59,15 @@ _SIMULATED = " SIMULATED"
 _PURPOSE = "heavy hitters"
 
 
-def _charges(study: HeavyStudy, *, trusted: bool, local: bool, collection: str | None = None) -> list[Charge]:
+def _charges(
+    study: HeavyStudy, *, trusted: bool, local: bool, mechanism: str | None = None, digest: str | None = None
+) -> list[Charge]:
     found = []
     if trusted:
         found.append(Charge("trusted", study.guarantee, "thresholded counts of one record", _PURPOSE))
     if local:
-        mechanism = f"{study.local} report on the head list"
-        found.append(Charge("local", study.local_guarantee, mechanism, _PURPOSE, collection=collection))
+        made = mechanism or f"{study.local} report on the head list"
+        found.append(Charge("local", study.local_guarantee, made, _PURPOSE, digest=digest))
     return found
 
 
@@ -121,7 +125,7 @@ def release_heavy_hitters(
         told = _report_all(curating.local_slots(people, head), invite, rng)
         return invite, estimates, told
 
-    # No collection: every trial draws new reports, so each is charged.
+    # No digest: every trial draws new reports, so each is charged.
     charges = _charges(study, trusted=True, local=simulate_local)
     with spending(ledger, charges, trial=rng.simulated or simulate_local) as entries:
         found, local_people, (invite, estimates, told) = _discover(
@@ -146,8 +150,10 @@ def write_invitation(
 ) -> Invitation:
     """Phase one: discover with the trusted people and write what goes to the devices; all of it is private already."""
     rng = secure() if rng is None else rng
-    if study.local not in ("best", "two-stage", "grr"):
-        raise InvalidInput(f"`local` must be best, two-stage or grr for reports in files. Got {study.local}.")
+    if study.local not in ("two-stage", "k-rr"):
+        raise InvalidInput(
+            f"`local` must be two-stage or k-rr for reports in files, where one is one number. Got {study.local}."
+        )
     if out.exists():
         raise InvalidInput(f"`invite-out` must name a new file. Got {out}, which exists.")
     if not out.parent.is_dir():
@@ -155,12 +161,10 @@ def write_invitation(
     with spending(ledger, _charges(study, trusted=True, local=False), trial=rng.simulated) as entries:
         found, _, _ = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
         head, _ = blender.trim(found, study)
-        # An oracle's choice by variance may need several numbers a report; a file has one.
-        local = "two-stage" if study.local == "best" else study.local
         document = {
             "hybridp": "invitation to report on a head list",
             "version": _VERSION,
-            "study": {**asdict(study), "local": local, "guarantee": {"epsilon": study.guarantee.epsilon,
+            "study": {**asdict(study), "guarantee": {"epsilon": study.guarantee.epsilon,
                                                                      "delta": study.guarantee.delta}},
             "slots": [list(slot) for slot in head.slots],
             "opt_in": {
@@ -215,7 +219,15 @@ def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
-    return study, invite, found, _Record(tuple(columns), tuple(entries), simulated, digest)
+    g = study.local_guarantee
+    made = f"{study.local}(slots={len(head)},epsilon={g.epsilon!r},delta={g.delta!r},invite={digest})"
+    text = report_text(made, tuple(columns))
+    return study, invite, found, _Record(tuple(columns), tuple(entries), simulated, text)
+
+
+def invited_study(file: Path) -> HeavyStudy:
+    """The study that an invitation belongs to."""
+    return _read_invitation(file)[0]
 
 
 def read_invitation(file: Path) -> tuple[int, str]:
@@ -253,7 +265,8 @@ def write_record_reports(
     """What the devices do: one report for each local person of a file, in a CSV that holds nothing else.
 
     Reports are written slot by slot, so that their order tells neither who sent which nor who has several records.
-    Beside each report stands the invitation that it answers, so that it cannot be taken for an answer to another one.
+    Beside each report stands the invitation that it answers, so that it cannot be taken for an answer to another one,
+    and a random name of this batch: other reports of the same people are another set, also where their counts agree.
     """
     rng = secure() if rng is None else rng
     _, invite, _, about = _read_invitation(invite_file)
@@ -270,12 +283,13 @@ def write_record_reports(
         ):
             for chunk in curating.local_slots(sampled, invite.head):
                 counts += np.bincount(_scalar_reports(chunk, invite, rng), minlength=len(counts))
+        batch = f"{int(rng.words(1)[0]):016x}"
         with draft.open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["report", "invitation"])
+            writer.writerow(["report", MECHANISM, BATCH])
             # By slot: the sample's order is that of the rows only if nobody has two, which is somebody's secret.
             for slot, times in enumerate(counts.tolist()):
-                writer.writerows(itertools.repeat((slot, answers), times))
+                writer.writerows(itertools.repeat((slot, answers, batch), times))
         os.replace(draft, out)
     finally:
         draft.unlink(missing_ok=True)
@@ -301,45 +315,41 @@ def combine_reports(
     tally: SlotTally | None = None,
     ledger: Ledger | None = None,
     level: float | None = None,
-    asked: HeavyStudy | None = None,
+    asked: Mapping[str, float] | None = None,
+    assume_mechanism: bool = False,
 ) -> HeavyRelease:
     """Phase two: the reports of the devices, blended with what the trusted people said. No noise, no raw rows.
 
-    The reports to one invitation are charged once, however often they are combined. Where they name the invitation
-    that they answer (a column `invitation`), it must be this one. `asked` is refused when it promises something else.
+    These reports are charged once, however often they are combined; other reports to the same invitation again. They
+    name the invitation that they answer, which must be this one; `assume_mechanism` takes those that name none, and
+    says so on the receipt. `asked` (epsilon, delta, record) is refused when the invitation states something else.
     `level` is the invitation's unless given. A `tally` of the reports stands in for a file of them, `path` being None.
     """
     study, invite, found, about = _read_invitation(invite_file)
     must((path is None) == (tally is not None), "file", "must be left out with a tally, and only then", path)
-    if asked is not None:
-        _same_depth(asked.depth, study.depth)
-        for name in ("epsilon", "delta"):
-            stated, wanted = getattr(study.guarantee, name), getattr(asked.guarantee, name)
-            must(stated == wanted, name, f"must be {stated:g}, as in the invitation", wanted)
+    states = {"epsilon": study.guarantee.epsilon, "delta": study.guarantee.delta, "record": study.depth}
+    for name, wanted in (asked or {}).items():
+        must(states[name] == wanted, name, f"must be {states[name]:g}, as in the invitation", wanted)
     if tally is not None:
         tally.origin.stands_in(about.text, None)
         slots = len(invite.head)
         must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
-    collection = f"heavy hitters: {', '.join(about.columns)}; invitation {about.text}"
-    charges = _charges(study, trusted=False, local=True, collection=collection)
+    # Reports are private already: they are read before the charge, which names them.
+    if tally is not None:
+        told = SlotsTold(np.array(tally.counts), tally.origin.simulated, False, tally.origin.digest(tally.to_dict()))
+    else:
+        told = read_slots(path or "", about.text, len(invite.head), table=table, assume=assume_mechanism)
+    charges = _charges(study, trusted=False, local=True, mechanism=about.text, digest=told.digest)
     with spending(ledger, charges, trial=about.simulated) as entries:
-        if tally is not None:
-            told, drawn = tally.summary(), tally.origin.simulated
-        else:
-            told, drawn = _told(path or "", table, about.text, len(invite.head))
         _, estimates = blender.trim(found, study)
         both = (*about.entries, *entries)
-        shown = publish_heavy(study, found, invite, estimates, told, told.people, both, about.simulated, drawn, level)
+        sums = SlotReports(int(told.counts.sum()), told.counts)
+        released = publish_heavy(
+            study, found, invite, estimates, sums, sums.people, both, about.simulated, told.simulated, level
+        )
+        shown = assuming(released, about.text if told.assumed else None)
         everybody, read = shown.trusted_people + shown.local_people, {"record": about.columns}
         return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read, people=everybody)
-
-
-def _told(path: str | PathLike[str], table: str | None, text: str, slots: int) -> tuple[SlotReports, bool]:
-    """The reports of a file to the invitation with this text, and whether some say that they were simulated."""
-    with curator.open_rows(path, table=table) as rows:
-        answered = curating.answered(rows, "invitation", (text, text + _SIMULATED))
-        counts = curating.reported(rows, "report", slots)
-    return SlotReports(int(counts.sum()), counts), text + _SIMULATED in answered
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------

@@ -21,18 +21,20 @@ from numpy.typing import NDArray
 from hybridp import curator
 from hybridp.blend.tally import SlotTally
 from hybridp.curator.kmeans import PointQuery, check_points, store_points
+from hybridp.curator.reports import read_slots
 from hybridp.device.kmeans import answer_map
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd
 from hybridp.protocols.kmeans_publish import publish_kmeans, run_kmeans
-from hybridp.protocols.mean import kept, spending
+from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_rounds, plan_with_map
+from hybridp.public.messages import BATCH, MECHANISM, report_text
 from hybridp.randomness import Randomness, secure
 from hybridp.release.kmeans import KMeansRelease
-from hybridp.tables.columns import only_texts, slot_counts
+from hybridp.release.receipt import assuming
 
 __all__ = ["PointColumns", "read_invitation", "release_kmeans", "write_invitation", "write_point_reports"]
 
@@ -46,6 +48,15 @@ class PointColumns:
 
     coordinates: tuple[str, ...]
     trust: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What reports say of themselves: whether a program drew them, whether their mechanism is only assumed; a name."""
+
+    simulated: bool = False
+    assumed: bool = False
+    digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,7 @@ def release_kmeans(
     ledger: Ledger | None = None,
     purpose: str = "kmeans",
     collection: str | None = None,
+    assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> KMeansRelease:
     """Release centres from a table of trusted points.
@@ -103,8 +115,16 @@ def release_kmeans(
     uses_local = study.method != "tcm" and (simulate_local or asked is not None)
     groups = ("trusted", "local") if uses_local else ("trusted",)
     which = {} if asked is None else {"reports": asked[1]}
+    local: Any = None
+    said = _Said()
+    if asked is not None and tally is not None:
+        local = _Told(np.array(tally.counts, dtype=np.int64))
+        said = _Said(tally.origin.simulated, digest=tally.origin.digest(tally.to_dict()))
+    elif asked is not None and reports is not None:  # private already: read before the charge, which names them
+        sent = read_slots(reports, asked[1], asked[0].grid.cells, assume=assume_mechanism)
+        local, said = _Told(sent.counts), _Said(sent.simulated, sent.assumed, sent.digest)
     charges = study.charges(purpose, collection, groups=groups, **which)
-    simulated = False
+    charges, _ = on_reports(charges, trial=simulate_local, digest=said.digest)
     query = PointQuery(columns.coordinates, columns.trust, study.box, simulate_local)
     trial = rng.simulated or simulate_local
     with spending(ledger, charges, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
@@ -115,18 +135,12 @@ def release_kmeans(
                 "answer (`hybridp randomise-points`), or add --simulate-local for a trial on raw rows."
             )
         trusted = store_points(rows, query, "trusted") if people[0] else None
-        local: Any = None
         plan = None
         if asked is not None:
-            grid, text = asked[0].grid, asked[1]
-            if tally is not None:
-                local, simulated = _Told(np.array(tally.counts, dtype=np.int64)), tally.origin.simulated
-            elif reports is not None:
-                local, simulated = _read_reports(reports, grid.cells, text)
             people = people[0], local.people
             plan = plan_with_map(
                 study.guarantee,
-                grid.per_axis,
+                asked[0].grid.per_axis,
                 dims=study.box.dims,
                 trusted=people[0],
                 local=people[1],
@@ -136,17 +150,18 @@ def release_kmeans(
             local = SimulatedCrowd(np.concatenate([*store_points(rows, query, "local").parts()], axis=1), rng)
         must(sum(people) >= study.clusters, "clusters", f"must be at most the {sum(people)} people", study.clusters)
         found, plan = run_kmeans(study, trusted, local, plan=plan, rng=rng)
-        centres = publish_kmeans(
+        released = publish_kmeans(
             study,
             found,
             plan,
             columns=columns.coordinates,
             people=people,
             entries=tuple(entries),
-            simulated_local=simulated or (simulate_local and people[1] > 0 and uses_local),
+            simulated_local=said.simulated or (simulate_local and people[1] > 0 and uses_local),
             rng=rng,
         )
-        return kept(centres, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(people))
+        released = assuming(released, asked[1] if asked is not None and said.assumed else None)
+        return kept(released, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(people))
 
 
 # --- the invitation ---------------------------------------------------------------------------------------------------
@@ -207,7 +222,7 @@ def read_invitation(file: Path) -> tuple[KMeansStudy, MapInvite, tuple[str, ...]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise InvalidInput(f"`invite` must name an invitation to a map of K-means. Got {file}.") from None
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
-    return study, invite, columns, f"map(cells={grid.cells},epsilon={epsilon!r},invite={digest})"
+    return study, invite, columns, report_text(f"map(cells={grid.cells},epsilon={epsilon!r},invite={digest})", columns)
 
 
 def write_point_reports(
@@ -221,7 +236,7 @@ def write_point_reports(
 ) -> int:
     """What the devices do: one cell for each local row (every row without `trust`), in a CSV that holds nothing else.
 
-    Reports are written cell by cell, so that their order tells nothing.
+    Reports are written cell by cell, so that their order tells nothing, with a random name of this batch beside them.
     """
     rng = secure() if rng is None else rng
     study, invite, columns, text = read_invitation(invite_file)
@@ -234,13 +249,14 @@ def write_point_reports(
         for part in store_points(rows, query, "local").parts():
             told += np.bincount(answer_map(part, invite, rng=rng), minlength=len(told))
     mark = text + (_SIMULATED if rng.simulated else "")
+    batch = f"{int(rng.words(1)[0]):016x}"
     draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
     try:
         with draft.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(["report", "report_mechanism"])
+            writer.writerow(["report", MECHANISM, BATCH])
             for cell in np.flatnonzero(told):
-                writer.writerows([(int(cell), mark)] * int(told[cell]))
+                writer.writerows([(int(cell), mark, batch)] * int(told[cell]))
         os.replace(draft, out)
     finally:
         draft.unlink(missing_ok=True)
@@ -252,10 +268,3 @@ def _same_study(invite_file: Path, study: KMeansStudy, columns: PointColumns) ->
     same = replace(study, iterations=None) == asked and names == columns.coordinates
     must(same, "invite", "must state this release's columns, bounds, clusters and promise", invite_file)
     return invite, text
-
-
-def _read_reports(file: Path, cells: int, text: str) -> tuple[_Told, bool]:
-    with curator.open_rows(file) as rows:
-        rows.need("reports", "report_mechanism")
-        marks = only_texts(rows, "report_mechanism", (text, text + _SIMULATED))
-        return _Told(slot_counts(rows, "report", cells)), text + _SIMULATED in marks

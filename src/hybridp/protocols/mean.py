@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.blend.sealed import SealedBlend, seal
 from hybridp.curator import mean as curating
 from hybridp.errors import InvalidInput, PromiseWarning, must
-from hybridp.ledger import Charge, Ledger
+from hybridp.ledger import Charge, Ledger, Spending
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, doubts, split_off
 from hybridp.public.errorlaw import NormalLaplace
@@ -34,12 +34,22 @@ from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Asked, Promise, Receipt, plain, simulation_notes, values_rule
+from hybridp.release.receipt import (
+    CURATOR,
+    VIEWER,
+    Asked,
+    Promise,
+    Receipt,
+    assuming,
+    plain,
+    simulation_notes,
+    values_rule,
+)
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally
 
-__all__ = ["MeanStudy", "kept", "noise_level", "publish_mean", "release_mean", "spending", "warned"]
+__all__ = ["MeanStudy", "kept", "noise_level", "on_reports", "publish_mean", "release_mean", "spending", "warned"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -122,12 +132,17 @@ def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
 
 
 @contextmanager
-def spending(ledger: Ledger | None, charges: list[Charge], *, trial: bool) -> Iterator[list[int]]:
-    """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released."""
+def spending(
+    ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool
+) -> Iterator[Spending]:
+    """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released.
+
+    `later` are the charges for reports, which the body makes when it has read them.
+    """
     if ledger is None:
-        yield []
+        yield Spending()
         return
-    with ledger.spending(charges, trial=trial) as entries:
+    with ledger.spending(charges, later, trial=trial) as entries:
         yield entries
 
 
@@ -176,6 +191,19 @@ def kept(
     return numbered(ledger.keep(purpose, entries, lambda number: plain(numbered(number).to_dict())))
 
 
+def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None) -> tuple[list[Charge], list[Charge]]:
+    """The charges to make before a row is read, and those for reports, which are named by their digest when read.
+
+    A trial draws new reports every time, so that all of it is charged first, every time; a tally has its digest.
+    """
+    if trial:
+        must(all(c.collection is None for c in charges), "collection", "must not name the reports of a trial", "a name")
+        return charges, []
+    sent = [c for c in charges if c.people.startswith("local")]
+    first = [c for c in charges if c not in sent]
+    return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
+
+
 def release_mean(
     path: str | PathLike[str],
     study: MeanStudy,
@@ -187,25 +215,37 @@ def release_mean(
     purpose: str = "mean",
     collection: str | None = None,
     tally: MeanTally | None = None,
+    assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> MeanRelease:
     """Release the mean of a table of trusted values and local reports.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
     one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
-    local rows are raw and are randomised here: a trial, and marked as such. `collection` names the set of local
-    reports, which are then charged once, however often they are used; without a name, at every release. A `tally`
-    stands in for the local rows: the table then holds trusted people only.
+    local rows are raw and are randomised here: a trial, and marked as such. The local reports are
+    charged once, however often these very ones are used; `collection` may name the set, and is refused for another one.
+    A `tally` stands in for the local rows: the table then holds trusted people only. Reports name their mechanism and
+    column, which must be this study's; `assume_mechanism` takes those that name none, and says so on the receipt.
     """
     rng = secure() if rng is None else rng
-    invite, noise = study.invite, study.sum_noise
+    invite, noise = replace(study.invite, question=(columns.value,)), study.sum_noise
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         collection = tally.origin.stands_in(invite.text, collection)
-    charges, trial = study.charges(purpose, collection), rng.simulated or simulate_local
-    with spending(ledger, charges, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
+    digest = None if tally is None else tally.origin.digest(tally.to_dict())
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+    trial = rng.simulated or simulate_local
+    with spending(ledger, first, own, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
         count = study.count_noise
-        totals = curating.read(rows, columns, invite, local_raw=simulate_local, count_clipped=count is not None)
+        totals = curating.read(
+            rows,
+            columns,
+            invite,
+            local_raw=simulate_local,
+            count_clipped=count is not None,
+            assume=assume_mechanism,
+        )
+        entries.charge([replace(charge, digest=totals.digest) for charge in own])
         local = totals.local
         if simulate_local:
             local = curating.simulate_local(rows, columns, invite, rng=rng)
@@ -232,6 +272,7 @@ def release_mean(
             rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
             rng=rng,
         )
+        found = assuming(found, invite.text if totals.assumed else None)
         people = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -28,8 +28,8 @@ from hybridp.curator import mean as columns_of
 from hybridp.curator import personal as curating
 from hybridp.device.personal import randomise_own
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import kept, spending
+from hybridp.ledger import SHARES, Charge, Ledger
+from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heterogeneous import PersonalDP
@@ -38,7 +38,7 @@ from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, plain, simulation_notes, values_rule
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, plain, simulation_notes, values_rule
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import PersonalTally
@@ -56,7 +56,7 @@ __all__ = [
 
 PersonalEstimator = Literal["unified", "adpm", "propdpm", "uni"]
 PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = ("unified", "adpm", "propdpm", "uni")
-ACCOUNTS = {"trusted": "trusted (share of own epsilon)", "local": "local (share of own epsilon)"}
+ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
 """Ledger accounts in which 1 stands for each person's own epsilon: nobody is ever charged more than that."""
 
 Floats = NDArray[np.float64]
@@ -104,6 +104,7 @@ def release_personal_mean(
     purpose: str = "mean",
     collection: str | None = None,
     tally: PersonalTally | None = None,
+    assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> MeanRelease:
     """Release the mean of a table whose column `epsilon_column` holds each person's own epsilon.
@@ -111,22 +112,27 @@ def release_personal_mean(
     Guarantee: person i's epsilon (times the share), under replacement of that person's data: against the curator for
     local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only. With
     `simulate_local` local rows are raw and are randomised here: a trial, and marked as such. A
-    `tally` stands in for the local rows: the table then holds trusted people only.
+    `tally` stands in for the local rows: the table then holds trusted people only. Reports and their charge: as in
+    `release_mean`.
     """
     rng = secure() if rng is None else rng
+    text = own_epsilon_text(study.bounds, (columns.value,))
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
-        collection = tally.origin.stands_in(own_epsilon_text(study.bounds), collection)
-    charges = study.charges(purpose, collection)
+        collection = tally.origin.stands_in(text, collection)
+    digest = None if tally is None else tally.origin.digest(tally.to_dict())
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
     with ExitStack() as stack:
-        entries = stack.enter_context(spending(ledger, charges, trial=rng.simulated or simulate_local))
+        entries = stack.enter_context(spending(ledger, first, own, trial=rng.simulated or simulate_local))
         if simulate_local:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
             path, raw = Path(folder, "trial.parquet"), path
             simulate_reports(raw, columns, epsilon_column, study.bounds, path, table=table, rng=rng)
             table = None
         rows = stack.enter_context(curator.open_rows(path, table=table))
-        totals, simulated = curating.read(rows, columns, epsilon_column, study.bounds)
+        totals, sent = curating.read(rows, columns, epsilon_column, study.bounds, assume=assume_mechanism)
+        entries.charge([replace(charge, digest=sent.digest) for charge in own])
+        simulated = sent.simulated
         reports = ReportsByEpsilon(
             totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
         )
@@ -146,6 +152,7 @@ def release_personal_mean(
             study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng,
             rows=f"{values_rule(f'{missing:g}')}; an epsilon that is missing or no number counts as 0",
         )  # fmt: skip
+        found = assuming(found, text if sent.assumed else None)
         read = {**plain(columns), "epsilon": epsilon_column}
         everybody = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=read, people=everybody)

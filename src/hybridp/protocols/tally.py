@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hybridp import curator
 from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, tally_from_dict
-from hybridp.blend.tally_origin import SIMULATED, bounds_in, invite_in
+from hybridp.blend.tally_origin import SIMULATED, Origin, bounds_in, invite_in
 from hybridp.errors import InvalidInput, UnusableRows, must
 from hybridp.public.messages import OWN_EPSILON
 from hybridp.public.vector import VectorInvite
@@ -103,7 +103,7 @@ def number_tally(
     if text is None:
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
     if text.startswith(OWN_EPSILON):
-        return PersonalTally.empty(bounds_in(text), collection)
+        return replace(PersonalTally.empty(bounds_in(text), collection), origin=Origin(text, collection))
     return MeanTally.empty(invite_in(text), collection)
 
 
@@ -132,12 +132,9 @@ def add_file(tally: Tally, path: str | PathLike[str], columns: ReportColumns | N
     where = columns or ReportColumns()
     batch = _fingerprint(path, where)
     with curator.open_rows(path, table=where.table) as rows:
-        if isinstance(tally, SlotTally) and tally.task == "heavy-hitters":
-            simulated = _answers(rows, "invitation", tally.origin.mechanism, where)
-        else:
-            text, simulated = _mechanism(rows, where)
-            if text not in (None, tally.origin.mechanism):
-                raise UnusableRows(f"Column `{where.mechanism}` must name the mechanism of the tally in every row.")
+        text, simulated = _mechanism(rows, where)
+        if text not in (None, tally.origin.mechanism):
+            raise UnusableRows(f"Column `{where.mechanism}` must name the mechanism of the tally in every row.")
         # The batch is refused before its rows are read.
         ready = tally.origin.adding(batch, simulated=simulated)
         if isinstance(tally, SlotTally):
@@ -221,14 +218,6 @@ def _mechanism(rows: Rows, where: ReportColumns) -> tuple[str | None, bool]:
     if None in texts or len(plain) > 1:
         raise UnusableRows(f"Column `{where.mechanism}` must name one mechanism, the same in every row that is read.")
     return next(iter(plain), None), any(text != text.removesuffix(SIMULATED) for text in texts)
-
-
-def _answers(rows: Rows, name: str, text: str, where: ReportColumns) -> bool:
-    """Whether some answers say SIMULATED; one to another invitation is refused."""
-    texts = _texts(rows, name, where)
-    if not texts <= {text, text + SIMULATED}:
-        raise UnusableRows(f"Column `{name}` must name the invitation of the tally in every row.")
-    return text + SIMULATED in texts
 
 
 def _texts(rows: Rows, name: str, where: ReportColumns) -> set[Any]:

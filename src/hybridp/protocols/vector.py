@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -25,14 +25,14 @@ from hybridp.curator import vector as curating
 from hybridp.device.vector import randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import kept, noise_level, spending
+from hybridp.protocols.mean import kept, noise_level, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
 from hybridp.randomness import Randomness, secure
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes, values_rule
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, simulation_notes, values_rule
 from hybridp.release.vector import VectorGroup, VectorMeanRelease
 from hybridp.tables.vector_reports import write_vector_reports
 
@@ -126,6 +126,7 @@ def release_vector_mean(
     purpose: str = "vector mean",
     collection: str | None = None,
     tally: VectorTally | None = None,
+    assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> VectorMeanRelease:
     """Release the mean vector of a table of trusted values and local reports.
@@ -133,19 +134,22 @@ def release_vector_mean(
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's whole
     vector, one record a person. Local people: the guarantee of their own report, against everyone. With
     `simulate_local` local rows are raw and randomised here: a trial, and marked as such. A `tally` stands in for the
-    local rows: the table then holds trusted people only.
+    local rows: the table then holds trusted people only. Reports and their charge: as in `release_mean`.
     """
     rng = secure() if rng is None else rng
     d = study.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
-    invite, noise = study.invite, study.sum_noise
+    invite, noise = replace(study.invite, question=columns.values), study.sum_noise
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         must(tally.columns == columns.values, "tally", "must hold reports on these columns", ", ".join(tally.columns))
         collection = tally.origin.stands_in(invite.text, collection)
-    charges, trial = study.charges(purpose, collection), rng.simulated or simulate_local
-    with spending(ledger, charges, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
-        totals = curating.read(rows, columns, invite, local_raw=simulate_local)
+    digest = None if tally is None else tally.origin.digest(tally.to_dict())
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+    trial = rng.simulated or simulate_local
+    with spending(ledger, first, own, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
+        totals = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
+        entries.charge([replace(charge, digest=totals.digest) for charge in own])
         local = totals.local
         if simulate_local:
             for steps in curating.local_steps(rows, columns, invite):
@@ -167,6 +171,7 @@ def release_vector_mean(
             rows=values_rule(", ".join(f"{m:g}" for m in columns.missing or [b.centre for b in study.bounds.bounds])),
             rng=rng,
         )
+        found = assuming(found, invite.text if totals.assumed else None)
         everybody = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=everybody)
 
@@ -184,13 +189,21 @@ def write_reports(
     *,
     table: str | None = None,
     overwrite: bool = False,
+    kept: tuple[str, ...] = (),
     rng: Randomness,
-) -> int:
-    """What devices do, for a file: local rows lose their values and get one report; the number of reports."""
+) -> tuple[int, list[str]]:
+    """What devices do, for a file: local rows lose their values and get one report.
+
+    Gives the number of reports, and the columns that were left out: those that neither the release needs nor `kept`
+    names.
+    """
     d = invite.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
+    invite = replace(invite, question=columns.values)
     with curator.open_rows(path, table=table) as rows:
-        return write_vector_reports(
+        needed = {*columns.values, columns.trust, columns.person, *kept}
+        left_out = [name for name in rows.columns if name not in needed]
+        written = write_vector_reports(
             rows,
             curating.vector_query(columns, invite.bounds, reads="local"),
             columns.reports,
@@ -199,7 +212,9 @@ def write_reports(
             randomise=lambda steps: randomise_steps(steps, invite, rng=rng),
             out=out,
             overwrite=overwrite,
+            kept=kept,
         )
+        return written, left_out
 
 
 def publish_vector_mean(

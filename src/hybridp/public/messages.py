@@ -12,6 +12,8 @@ order), and the curator hands out a ``TrustedSummary`` that already carries its 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +29,8 @@ from hybridp.public.randomisers import LEVELS, Randomiser
 Floats = NDArray[np.float64]
 
 __all__ = [
+    "BATCH",
+    "MECHANISM",
     "OWN_EPSILON",
     "Invite",
     "LocalSummary",
@@ -36,22 +40,55 @@ __all__ = [
     "TrustedSummary",
     "WeightedSum",
     "own_epsilon_text",
+    "report_text",
+    "reports_digest",
 ]
 
 OWN_EPSILON = "best-for-own-epsilon"
+MECHANISM = "report_mechanism"
+"""The column beside reports that says how they were made, and on which question."""
+BATCH = "report_batch"
+"""The column beside reports of slots that holds a random name of the batch that a device, or several, sent."""
 
 
-def own_epsilon_text(bounds: Bounds) -> str:
+_NAMED = 8
+
+
+def report_text(mechanism: str, question: tuple[str, ...]) -> str:
+    """What is written beside a report: how it was made, and which columns it is about, so that no other may use it.
+
+    >>> report_text("dithered(epsilon=1.0)", ("pay",))
+    'dithered(epsilon=1.0) on `pay`'
+    """
+    if not question:
+        return mechanism
+    named = ",".join(f"`{name.replace('`', '``')}`" for name in question)
+    if len(question) > _NAMED:
+        named = f"{len(question)} columns {hashlib.sha256(named.encode()).hexdigest()[:16]}"
+    return f"{mechanism} on {named}"
+
+
+def reports_digest(mechanism: str, *fingerprint: object) -> str:
+    """A name for a set of reports: their mechanism's text, and numbers that stand for them whatever their order."""
+    stated = json.dumps([mechanism, *fingerprint])
+    return f"sha256:{hashlib.sha256(stated.encode()).hexdigest()[:32]}"
+
+
+def own_epsilon_text(bounds: Bounds, question: tuple[str, ...] = ()) -> str:
     """What is written beside a report that was made with the person's own epsilon."""
-    return f"{OWN_EPSILON}(lower={float(bounds.lower)!r},upper={float(bounds.upper)!r})"
+    return report_text(f"{OWN_EPSILON}(lower={float(bounds.lower)!r},upper={float(bounds.upper)!r})", question)
 
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """What a device must know to take part: the bounds and the randomiser (which states its guarantee)."""
+    """What a device must know to take part: the bounds, the randomiser (which states its guarantee), the question.
+
+    `question` names the column that is asked for; empty where another document names it.
+    """
 
     bounds: Bounds
     randomiser: Randomiser
+    question: tuple[str, ...] = ()
 
     @property
     def promise(self) -> PureDP | ApproxDP:
@@ -62,7 +99,8 @@ class Invite:
         """The mechanism in one line, written beside every report so that it cannot be mistaken for another's."""
         g = self.promise
         fields = {"epsilon": g.epsilon, "delta": g.delta, "lower": self.bounds.lower, "upper": self.bounds.upper}
-        return f"{self.randomiser.name}({','.join(f'{k}={float(v)!r}' for k, v in fields.items())})"
+        made = f"{self.randomiser.name}({','.join(f'{k}={float(v)!r}' for k, v in fields.items())})"
+        return report_text(made, self.question)
 
     @property
     def simulated_text(self) -> str:

@@ -27,6 +27,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.messages import report_text
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
 
 __all__ = [
@@ -210,6 +211,7 @@ class VectorInvite:
 
     bounds: VectorBounds
     reports: VectorReports
+    question: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         must(self.reports.dimensions == self.bounds.dimensions, "dimensions",
@@ -222,7 +224,8 @@ class VectorInvite:
     @property
     def text(self) -> str:
         """The mechanism in one line, written beside every report."""
-        return f"{self.reports.text},epsilon={self.promise.epsilon!r},{self.bounds.text})"
+        made = f"{self.reports.text},epsilon={self.promise.epsilon!r},{self.bounds.text})"
+        return report_text(made, self.question)
 
     @property
     def simulated_text(self) -> str:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 
-__all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Receipt", "plain", "simulation_notes", "values_rule"]
+__all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Receipt", "assuming", "plain", "simulation_notes"]
+__all__ += ["values_rule"]
 
 CURATOR = "the curator"
 VIEWER = "whoever sees the release"
@@ -125,7 +126,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was asked and spent, and what the promises assume."""
+    """What was asked and spent, and what the promises assume.
+
+    `assumed_mechanism` is the text of the mechanism that local reports were taken to be made by, on the analyst's word.
+    """
 
     promises: tuple[Promise, ...]
     randomness: str
@@ -134,6 +138,7 @@ class Receipt:
     assumes: tuple[str, ...]
     ledger_entries: tuple[int, ...] = ()
     asked: Asked | None = None
+    assumed_mechanism: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -144,14 +149,28 @@ class Receipt:
             "assumes": list(self.assumes),
             "ledger_entries": list(self.ledger_entries),
             "asked": None if self.asked is None else self.asked.to_dict(),
+            "assumed_mechanism": self.assumed_mechanism,
         }
 
     def __str__(self) -> str:
         lines = [str(p) for p in self.promises]
         lines.append(f"unit of privacy: {self.unit}; randomness: {self.randomness}")
         lines.extend(f"assumes: {a}" for a in self.assumes)
+        if self.assumed_mechanism is not None:
+            lines.append(f"ASSUMED, NOT CHECKED: local reports were made by {self.assumed_mechanism}")
         if self.ledger_entries:
             lines.append(f"ledger entries: {', '.join(map(str, self.ledger_entries))}")
         if self.asked is not None and self.asked.number is not None:
             lines.append(f"kept in the ledger as release {self.asked.number}")
         return "\n".join(lines)
+
+
+R = TypeVar("R", bound=Any)
+
+
+def assuming(release: R, mechanism: str | None) -> R:
+    """The release with the assumption, on its receipt, that local reports were made by this mechanism."""
+    if mechanism is None:
+        return release
+    stated: R = replace(release, receipt=replace(release.receipt, assumed_mechanism=mechanism))
+    return stated

@@ -359,7 +359,7 @@ class HeavyPlan(Plan):
     epsilon: Number
     delta: Number
     head: Annotated[int, Field(ge=1, le=10_000)] = 50
-    local: Literal["two-stage", "grr"] = "two-stage"
+    local: Literal["two-stage", "k-rr"] = "two-stage"
     max_records: Annotated[int, Field(ge=1, le=1000)] = 100
     max_length: Annotated[int, Field(ge=1, le=1000)] = 200
 

@@ -14,7 +14,15 @@ from hybridp.tables.heavy import (
     sample_records,
 )
 from hybridp.tables.lattice import Lattice
-from hybridp.tables.mean import MeanQuery, MeanTotals, check_mechanism, local_levels, mean_totals, trusted_levels
+from hybridp.tables.mean import (
+    MeanQuery,
+    MeanTotals,
+    check_mechanism,
+    local_levels,
+    mean_totals,
+    named_mechanism,
+    trusted_levels,
+)
 from hybridp.tables.personal import PersonalTotals, epsilon_counts, personal_totals
 from hybridp.tables.reports import write_reports
 from hybridp.tables.source import ENGINES, Rows, Source, open_rows
@@ -30,6 +38,7 @@ __all__ = [
     "Rows",
     "Source",
     "check_mechanism",
+    "named_mechanism",
     "discovery_counts",
     "epsilon_counts",
     "head_counts",

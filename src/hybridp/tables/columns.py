@@ -9,7 +9,7 @@ from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.tables.engine import arrays
 from hybridp.tables.source import VIEW, Rows
 
-__all__ = ["number_column", "only_texts", "slot_counts"]
+__all__ = ["number_column", "only_texts", "slot_counts", "some_texts"]
 
 
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
@@ -45,15 +45,21 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     return out
 
 
-def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
-    """Which of the allowed texts a column holds; any other is refused, and not repeated. For what is public."""
+def some_texts(rows: Rows, name: str, most: int) -> list[str]:
+    """Up to `most` different texts of a column, in order; a missing one is an empty text. For what is public."""
     from sqlglot import exp
 
     from hybridp.tables.sql import column, named
 
     text = exp.cast(column(name), "TEXT")
-    query = exp.select(named(text, "text")).distinct().from_(VIEW).limit(len(allowed) + 1)
-    texts = set(np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist())
+    query = exp.select(named(text, "text")).distinct().from_(VIEW).limit(most)
+    found = np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist()
+    return sorted("" if text is None else str(text) for text in found)
+
+
+def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
+    """Which of the allowed texts a column holds; any other is refused, and not repeated. For what is public."""
+    texts = set(some_texts(rows, name, len(allowed) + 1))
     if not texts <= set(allowed):
         raise UnusablePublicRows(f"Column `{name}` must hold `{allowed[0]}` in every row.")
     return texts

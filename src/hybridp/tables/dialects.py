@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-__all__ = ["DIALECTS", "adapted", "as_flag", "code_of", "exact_sum", "identity", "joined", "mark"]
+__all__ = ["DIALECTS", "adapted", "as_flag", "code_of", "exact_sum", "identity", "joined", "mark", "whole_number"]
 
 Sql = Any
 DIALECTS = ("duckdb", "postgres", "spark")
@@ -28,6 +28,11 @@ _LARGEST, _SMALLEST = "1.797693134862315808e308", "2.4703282292062328e-324"  # w
 def exact_sum(this: Sql) -> Sql:
     """The sum of whole numbers of 64 bits, which may itself need more."""
     return exp.Anonymous(this="hybridp_exact_sum", expressions=[this])
+
+
+def whole_number(this: Sql) -> Sql:
+    """The whole number at or below a double, in 64 bits; NULL where it needs more, and for NaN."""
+    return exp.Anonymous(this="hybridp_whole", expressions=[exp.Floor(this=this)])
 
 
 def identity(*this: Sql) -> Sql:
@@ -124,7 +129,16 @@ def _code(these: list[Sql], dialect: str) -> Sql:
     return case if case.args["ifs"] else exp.cast(exp.Null(), "int")
 
 
-_WORDS = {"hybridp_exact_sum": _sum, "hybridp_mark": _mark, "hybridp_identity": _identity, "hybridp_code": _code}
+def _whole(these: list[Sql], dialect: str) -> Sql:
+    this = these[0]
+    if dialect != "postgres":
+        return exp.TryCast(this=this, to=exp.DataType.build("bigint"))
+    small = exp.LT(this=exp.Abs(this=this.copy()), expression=exp.cast(exp.Literal.number("9e18"), "double"))
+    return exp.Case().when(small, exp.cast(this, "bigint"))
+
+
+_WORDS = {"hybridp_whole": _whole}
+_WORDS |= {"hybridp_exact_sum": _sum, "hybridp_mark": _mark, "hybridp_identity": _identity, "hybridp_code": _code}
 
 
 def _as_number(this: Sql, dialect: str) -> Sql:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from hybridp.tables.engine import answers, stream
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
 
-__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "check_mechanism", "local_levels", "mean_totals", "trusted_levels"]
+__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "check_mechanism", "local_levels", "mean_totals"]
+__all__ += ["named_mechanism", "trusted_levels"]
 
 CHUNK = 2**18
 
@@ -75,6 +76,11 @@ class MeanQuery:
         return Lattice(self.lower, self.upper, self.levels)
 
     @property
+    def report_scale(self) -> float:
+        """Steps of the lattice in one unit of a report."""
+        return self.levels / (2 * self.report_half)
+
+    @property
     def order(self) -> str | None:
         """The column that decides which record stands for a person."""
         return self.record_key or self.record_id
@@ -88,6 +94,7 @@ class MeanQuery:
 class MeanTotals:
     """Counts and sums of both groups. `trusted_level_sum` is exact, and raw: it needs noise before it may be released.
 
+    `fingerprint` stands for the set of reports (`hybridp.tables.sql.fingerprint`).
     Replacing one trusted person moves `trusted_level_sum` by at most `levels`, and `trusted_clipped`, raw too, by at
     most 1. `report_sum` and `report_square_sum` are sums of doubles over reports that are already private, so that
     their last digits may depend on the order.
@@ -99,6 +106,7 @@ class MeanTotals:
     report_sum: float
     report_square_sum: float
     trusted_clipped: int = 0
+    fingerprint: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
 def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
@@ -138,6 +146,7 @@ trusted_clipped=0)
         report_sum=float(local.get("reports") or 0.0) / query.report_half,
         report_square_sum=float(local.get("squares") or 0.0) / query.report_half / query.report_half,
         trusted_clipped=int(trusted.get("clipped") or 0),
+        fingerprint=(people[1], int(local.get("checksum") or 0), int(local.get("parity") or 0)),
     )
 
 
@@ -155,20 +164,32 @@ def local_levels(rows: Rows, query: MeanQuery, chunk: int = CHUNK) -> Iterator[N
     return _levels(rows, query, "local", chunk)
 
 
-def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, simulated: str) -> bool:
+def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, simulated: str) -> bool | None:
     """Refuse reports that say they were made by another mechanism; True when some say that they were simulated.
 
-    A table without that column says nothing, and is believed.
+    None for a table without that column, which says nothing (see `named_mechanism`).
     """
     from hybridp.tables import queries
 
     rows.need("trust", trust)
     if mechanism_column not in rows.columns:
-        return False
+        return None
     (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, simulated))
     if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
         raise UnusablePublicRows(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(found["simulated"])
+
+
+def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, assume: bool) -> bool:
+    """Refuse reports that name no mechanism, unless it is assumed; True when it is."""
+    if says is not None or not people:
+        return False
+    if not assume:
+        raise UnusablePublicRows(
+            f"Column `{mechanism_column}` must name the mechanism and the question beside every report, as `hybridp "
+            "randomise` writes them; --assume-mechanism takes them at your word, and the receipt will say so."
+        )
+    return True
 
 
 def _levels(rows: Rows, query: MeanQuery, label: str, chunk: int) -> Iterator[NDArray[np.int64]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class PersonalTotals:
     local_people: Ints
     report_sums: Floats
     report_square_sums: Floats
+    fingerprint: tuple[tuple[float | int, ...], ...] = field(default=(), repr=False)
 
 
 def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
@@ -49,7 +50,8 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
     check_columns(rows, query)
     raw = arrays(rows, queries.totals(rows, query))
     found = {name: _filled(a) for name, a in raw.items()}
-    found["levels"] = np.ma.filled(raw["levels"], 0).astype(np.int64)  # exact: never through a double
+    for name in {"levels", "checksum", "parity"} & raw.keys():
+        found[name] = np.ma.filled(raw[name], 0).astype(np.int64)  # exact: never through a double
     label = found["trusted"]
     trusted, local = label == 1, label == 0
     unlabelled = bool((~(trusted | local)).any()) or bool((found["local"][local] != found["records"][local]).any())
@@ -82,6 +84,19 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
         local_people=people[groups[1]].astype(np.int64),
         report_sums=np.where(asked[groups[1]] > 0, np.nan_to_num(sums), 0.0),
         report_square_sums=np.where(asked[groups[1]] > 0, np.nan_to_num(squares), 0.0),
+        fingerprint=_fingerprint(found, people, groups[1]),
+    )
+
+
+def _fingerprint(found: dict[str, Any], people: Any, places: Any) -> tuple[tuple[float | int, ...], ...]:
+    """What stands for the reports at each epsilon; those at epsilon 0 are not looked at."""
+    if "checksum" not in found:
+        return ()
+    return tuple(
+        (float(found["asked"][i]), int(people[i]), *(int(found[n][i]) for n in ("checksum", "parity")))
+        if found["asked"][i] > 0
+        else (0.0, int(people[i]))
+        for i in places.tolist()
     )
 
 

@@ -18,11 +18,13 @@ from hybridp.tables.sql import (
     column,
     count_if,
     double,
+    fingerprint,
     is_missing,
     labelled,
     level,
     named,
     not_a_number,
+    steps,
     whole,
 )
 from hybridp.tables.sql import number as as_number
@@ -53,6 +55,7 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
             "reported": exp.Count(this=moved),
             "least": exp.Min(this=column("sent_number")),
             "most": exp.Max(this=column("sent_number")),
+            **fingerprint(column("steps")),
         }
         if rows.is_text(query.report or ""):
             asked["report_text"] = count_if(column("report_text"))
@@ -85,7 +88,9 @@ def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
     if query.reads_reports:
         sent = column("sent_number")
         # The sums are divided by `report_half` once, at the end: a division here costs as much as a sum.
-        outputs += [sent, named(exp.Sub(this=sent.copy(), expression=double(query.report_centre)), "moved")]
+        moved = exp.Sub(this=sent.copy(), expression=double(query.report_centre))
+        outputs += [sent, named(moved, "moved")]
+        outputs += [named(steps(exp.paren(moved.copy()), query.report_scale), "steps")]
         outputs += [named(not_a_number(column("sent"), sent.copy()), "report_text")]
     if query.epsilon is not None:
         outputs.append(column("asked"))
@@ -279,16 +284,22 @@ def local_people(person: str, trust: str | None) -> exp.Select:
 
 
 def copied(
-    rows: Rows, value: str, trust: str | None, report: str, mechanism_column: str, mechanism_text: str, drawn: str
+    names: list[str],
+    value: str,
+    trust: str | None,
+    report: str,
+    mechanism_column: str,
+    mechanism_text: str,
+    drawn: str,
 ) -> exp.Select:
-    """The rows in their order beside their reports; a raw value is copied only where the row itself says `trusted`."""
+    """Some columns of the rows, in order, beside their reports; a raw value only where the row says `trusted`."""
 
     def of(name: str) -> Any:
         return exp.column(name, table=VIEW, quoted=True)
 
     trusted = exp.false() if trust is None else labelled(of(trust), "trusted")
     local = exp.true() if trust is None else labelled(of(trust), "local")
-    kept = {name: of(name) for name in rows.columns} | {value: exp.Case().when(trusted, of(value))}
+    kept = {name: of(name) for name in names} | {value: exp.Case().when(trusted, of(value))}
     added = {
         report: exp.column("report", table=drawn, quoted=True),
         mechanism_column: exp.Case().when(local, exp.Literal.string(mechanism_text)),

@@ -38,6 +38,7 @@ def write_reports(
     missing: float | None = None,
     person: str | None = None,
     epsilon: str | None = None,
+    kept: tuple[str, ...] = (),
     randomise: Randomise | RandomiseEach,
     out: str | os.PathLike[str],
     overwrite: bool = False,
@@ -50,8 +51,8 @@ def write_reports(
     local row once, at most `chunk` levels at a time, so the guarantee is the randomiser's and holds for a row: the
     column `person`, where given, must name every local person once. A value that is missing or no number counts as
     `missing`, the middle unless given: a device that sent nothing would tell. With a column of personal epsilons,
-    `randomise` gets those as its second argument. The other columns are copied as they are, and those of a CSV file
-    stay text in Parquet too.
+    `randomise` gets those as its second argument. Of the other columns only those in `kept` are copied, as they are:
+    a raw column beside a report may tell what the report hides. Those of a CSV file stay text in Parquet too.
 
     The copy appears under its name only when it is complete.
 
@@ -80,6 +81,8 @@ def write_reports(
     _check_columns(rows, value, trust, person, report, mechanism_column)
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
+    for name in kept:
+        rows.need("keep", name)
     writable = target.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
     must(writable, "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
     must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
@@ -96,7 +99,9 @@ def write_reports(
         problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
         local = _check_rows(answers(rows, problems)[0], trust, epsilon)
         _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk)
-        copy = queries.copied(rows, value, trust, report, mechanism_column, mechanism_text, drawn)
+        copied = {value, trust, person, epsilon, *kept}
+        names = [name for name in rows.columns if name in copied]
+        copy = queries.copied(names, value, trust, report, mechanism_column, mechanism_text, drawn)
         write_copy(duck, written(copy), target)
     finally:
         drop(rows, levelled, drawn)

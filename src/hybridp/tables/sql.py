@@ -11,10 +11,11 @@ from typing import Any
 
 from sqlglot import exp
 
+from hybridp.tables.dialects import whole_number
 from hybridp.tables.lattice import Lattice
 
-__all__ = ["both", "cast", "column", "count_if", "double", "is_missing", "labelled", "level", "named", "not_a_number"]
-__all__ += ["number", "whole"]
+__all__ = ["both", "cast", "column", "count_if", "double", "fingerprint", "is_missing", "labelled", "level", "named"]
+__all__ += ["not_a_number", "number", "steps", "whole"]
 
 Sql = Any  # Any sqlglot node: the library's own node classes share no public static type for operands.
 
@@ -51,6 +52,25 @@ def is_missing(this: Sql) -> Sql:
 def count_if(this: Sql) -> Sql:
     # In DuckDB the sum of a flag is faster than COUNT over a CASE or a FILTER.
     return exp.Sum(this=cast(this, "int"))
+
+
+def steps(moved: Sql, scale: float) -> Sql:
+    """A report, less its centre, as a whole number of steps; NULL for NaN and for what no report can be."""
+    return whole_number(exp.Mul(this=moved, expression=double(scale)))
+
+
+def fingerprint(steps: Sql) -> dict[str, Sql]:
+    """Two numbers that stand for a set of reports whatever their order, the same on every engine, and mergeable.
+
+    The sum of the last 31 bits of every report's steps, and the exclusive or of all 64. Reports are drawn on 2^32 steps
+    of the bounds, so that other draws of the same people agree in both with a probability of about 2^-62. It guards
+    against mistakes: whoever writes the reports' file themselves can make two sets agree.
+    """
+    low = exp.paren(exp.BitwiseAnd(this=steps, expression=whole(2**31 - 1)))
+    return {
+        "checksum": cast(exp.Sum(this=low), "bigint"),  # of fewer than 2^32 reports
+        "parity": exp.Anonymous(this="bit_xor", expressions=[steps.copy()]),
+    }
 
 
 def labelled(this: Sql, label: str) -> Sql:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,7 @@ class VectorTotals:
     report_counts: tuple[int, ...]
     report_sums: tuple[float, ...]
     report_square_sums: tuple[float, ...]
+    fingerprint: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
 def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
@@ -118,6 +119,7 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
         report_counts=tuple(int(n) for n in reported("reported")),
         report_sums=tuple(float(s) / h for s, h in zip(reported("reports"), half, strict=True)),
         report_square_sums=tuple(float(s) / h / h for s, h in zip(reported("squares"), half, strict=True)),
+        fingerprint=(int(local["records"]), *(int(n) for name in ("checksum", "parity") for n in reported(name))),
     )
 
 

@@ -12,7 +12,19 @@ from sqlglot import exp
 
 from hybridp.tables.dialects import exact_sum, joined
 from hybridp.tables.source import VIEW, Rows
-from hybridp.tables.sql import cast, column, count_if, double, is_missing, labelled, level, named, whole
+from hybridp.tables.sql import (
+    cast,
+    column,
+    count_if,
+    double,
+    fingerprint,
+    is_missing,
+    labelled,
+    level,
+    named,
+    steps,
+    whole,
+)
 from hybridp.tables.sql import not_a_number as not_number
 from hybridp.tables.sql import number as as_number
 
@@ -119,6 +131,8 @@ def totals(rows: Rows, query: VectorQuery) -> exp.Select:
             f"most{j}": exp.Max(this=sent.copy()),
             f"wordy{j}": count_if(column(f"wordy{j}")),
         }
+        here = steps(moved.copy(), 2**31 / query.report_reaches[j])
+        asked |= {f"{name}{j}": this for name, this in fingerprint(here).items()}
         answered.append(cast(exp.not_(is_missing(sent.copy())), "int"))
     if answered:
         asked["uneven"] = count_if(exp.NEQ(this=exp.paren(_added(answered)), expression=whole(query.reported)))
@@ -169,16 +183,21 @@ def draw_problems(table: str) -> exp.Select:
 
 
 def copied(
-    rows: Rows, query: VectorQuery, names: tuple[str, ...], mechanism_column: str, mechanism_text: str, drawn: str
+    kept_names: list[str],
+    query: VectorQuery,
+    names: tuple[str, ...],
+    mechanism_column: str,
+    mechanism_text: str,
+    drawn: str,
 ) -> exp.Select:
-    """The rows in their order beside their reports; raw values are copied only where the row itself says `trusted`."""
+    """Some columns of the rows, in order, beside their reports; raw values only where the row itself says `trusted`."""
 
     def of(name: str) -> Any:
         return exp.column(name, table=VIEW, quoted=True)
 
     trusted = exp.false() if query.trust is None else labelled(of(query.trust), "trusted")
     local = exp.true() if query.trust is None else labelled(of(query.trust), "local")
-    kept: dict[str, Any] = {name: of(name) for name in rows.columns}
+    kept: dict[str, Any] = {name: of(name) for name in kept_names}
     kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in query.values}
     kept |= {name: exp.column(f"y{j}", table=drawn, quoted=True) for j, name in enumerate(names)}
     kept[mechanism_column] = exp.Case().when(local, exp.Literal.string(mechanism_text))

@@ -32,19 +32,22 @@ def write_vector_reports(
     randomise: RandomiseVectors,
     out: str | os.PathLike[str],
     overwrite: bool = False,
+    kept: tuple[str, ...] = (),
     chunk: int = CHUNK,
 ) -> int:
     """Copy the rows to `out` (CSV or Parquet) with reports in place of local values; return how many rows report.
 
     Rows labelled `local` (all rows when the query has no trust column) lose the values of the query's columns and get
     `randomise(vector)` in the columns `names`, empty where it is NaN; trusted rows keep theirs and get none. The order
-    of the rows is kept, and the copy appears under its name only when it is complete.
+    of the rows is kept, of the other columns only those in `kept`, and the copy appears when it is complete.
     """
     from hybridp.tables import vector_queries
 
     query = replace(query, reads="local", reports=None)
     target = Path(out)
     check_columns(rows, query)
+    for name in kept:
+        rows.need("keep", name)
     _check_target(rows, target, (*names, mechanism_column), overwrite=overwrite)
     check_people(rows, query)
     duck = on_files(rows)
@@ -57,7 +60,9 @@ def write_vector_reports(
         if (found["known"] or 0) != found["records"]:
             raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
         _draw(rows, duck, levelled, drawn, d, randomise, chunk)
-        copy = vector_queries.copied(rows, query, names, mechanism_column, mechanism_text, drawn)
+        copied = {*query.values, query.trust, query.person, *kept}
+        columns = [name for name in rows.columns if name in copied]
+        copy = vector_queries.copied(columns, query, names, mechanism_column, mechanism_text, drawn)
         write_copy(duck, written(copy), target)
     finally:
         drop(rows, levelled, drawn)

@@ -59,7 +59,7 @@ def _collected(point: Point, log: SearchLog) -> HeavyTrial:
         own: dict[str, Any] = {"query_share": share, "blend": "query-first"}
         study = replace(HeavyStudy.as_in_the_paper(guarantee, point["head"]), **own)
     else:
-        study = HeavyStudy(guarantee, head=point["head"], query_share=share)
+        study = HeavyStudy(guarantee, head=point["head"], query_share=share, local="best")
     return simulate_heavy(log.queries.astype(np.int64), log.urls.astype(np.int64), study, trusted=trusted, rng=rng)
 
 

@@ -27,34 +27,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from hybridp.errors import (
-    BudgetExceeded,
     HybridpError,
     InvalidInput,
     LedgerProblem,
-    UnusablePublicRows,
-    UnusableRows,
     must,
 )
-from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
+from hybridp.ledger.rule import (
+    Charge,
+    _account,
+    _budget,
+    _charge,
+    _noise,
+    _such_reports,
+    _tells_nothing,
+    _total_units,
+)
+from hybridp.public.budgets import ApproxDP, PureDP
 
-__all__ = ["Account", "Charge", "Entry", "Kept", "Ledger", "tight_epsilon"]
+__all__ = ["Account", "Entry", "Kept", "Ledger", "Spending"]
 
-_EPSILON_UNITS = 10**12
-_DELTA_UNITS = 10**18
 _APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
-_VERSION = 3
+_VERSION = 4
 MOST_KEPT = 16 << 20  # bytes of one measurement
 
 _SCHEMA = """
@@ -67,38 +70,18 @@ CREATE TABLE accounts (
 CREATE TABLE charges (
     id INTEGER PRIMARY KEY, at TEXT NOT NULL, people TEXT NOT NULL REFERENCES accounts(people),
     epsilon INTEGER NOT NULL, delta INTEGER NOT NULL, mechanism TEXT NOT NULL, purpose TEXT NOT NULL,
-    collection TEXT, noise TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('spent', 'void', 'refused'))
+    collection TEXT, digest TEXT, noise TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('spent', 'void', 'refused'))
 );
 CREATE UNIQUE INDEX one_charge_per_collection ON charges (people, collection)
     WHERE collection IS NOT NULL AND state = 'spent';
+CREATE UNIQUE INDEX one_charge_per_set_of_reports ON charges (people, digest)
+    WHERE digest IS NOT NULL AND state = 'spent';
 CREATE TABLE releases (
     id INTEGER PRIMARY KEY, at TEXT NOT NULL, purpose TEXT NOT NULL, entries TEXT NOT NULL, document TEXT NOT NULL
 );
 CREATE TABLE measurements (collection TEXT PRIMARY KEY, digest TEXT NOT NULL, content BLOB);
 CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
 """
-
-
-def _units(value: float, scale: int) -> int:
-    """A level as a whole number, rounded up: .1 is what its shortest decimal says, in nobody's decimal context."""
-    return math.ceil(Fraction(repr(float(value))) * scale)
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """What one use of a group's data costs.
-
-    `collection` names a set of local reports: what people reported is charged once, however often it is used
-    afterwards, because using it again is post-processing. `noise` (mechanism and noise multiplier) is kept so that the
-    whole history can be composed more tightly than by adding up.
-    """
-
-    people: str
-    budget: PureDP | ApproxDP
-    mechanism: str
-    purpose: str
-    collection: str | None = None
-    noise: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +106,20 @@ class Entry:
     collection: str | None
     noise: tuple[str, float] | None
     state: str
+    digest: str | None = None
+
+
+class Spending(list[int]):
+    """The ids of the charges of one release; reports are charged in its course, when they have been read."""
+
+    def __init__(self, ledger: Ledger | None = None, ids: Iterable[int] = (), *, trial: bool = False) -> None:
+        super().__init__(ids)
+        self._ledger, self._trial = ledger, trial
+
+    def charge(self, charges: Iterable[Charge]) -> None:
+        """More charges of the same release, all or none; nothing without a ledger."""
+        if self._ledger is not None:
+            self.extend(self._ledger.charge(charges, trial=self._trial))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +217,12 @@ class Ledger:
         with self._db() as db:
             relation = dict(db.execute("SELECT people, neighbours FROM accounts").fetchall())
             rows = db.execute(
-                "SELECT id, at, people, epsilon, delta, mechanism, purpose, collection, noise, state "
+                "SELECT id, at, people, epsilon, delta, mechanism, purpose, collection, noise, state, digest "
                 "FROM charges ORDER BY id"
             ).fetchall()
         return [
-            Entry(i, at, p, _budget(e, d, relation[p]), m, purpose, c, _noise(noise), state)
-            for i, at, p, e, d, m, purpose, c, noise, state in rows
+            Entry(i, at, p, _budget(e, d, relation[p]), m, purpose, c, _noise(noise), state, digest)
+            for i, at, p, e, d, m, purpose, c, noise, state, digest in rows
         ]
 
     @property
@@ -266,27 +263,44 @@ class Ledger:
             finally:
                 db.execute("ROLLBACK")
 
-    @contextmanager
-    def spending(self, charges: Iterable[Charge], *, trial: bool = False) -> Iterator[list[int]]:
-        """Charge first, then run the body that reads the data.
+    def charge(self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False) -> list[int]:
+        """Write these charges, all or none, and give the ids of the new ones.
 
-        If the body fails, the charge is void where the failure can tell nothing of raw values: a parameter or a public
-        column broke a rule, or the user interrupted. Any other failure may depend on the rows (`UnusableRows`, and what
-        nobody foresaw): its charge stays, in the state `refused`.
-
-        A named collection stays charged: people have sent those reports, and another release may already rely on it.
-        Gives the ids of the new entries. A process that dies inside the body leaves the charge standing: the safe side.
-        The body keeps what it releases by `keep`. A `trial` is refused by a real ledger, and a release by a trial's.
+        `later` are charges for reports that have not been read, so that their digest is not known: where they would not
+        fit, and no set of such reports is paid for already, the overdraft is refused now.
         """
         with self._db() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
                 _check_trial(db, trial)
                 ids = _charge(db, charges)
+                db.execute("SAVEPOINT later")
+                _charge(db, [replace(one, collection=None) for one in later if not _such_reports(db, one)])
+                db.execute("ROLLBACK TO later")
             except BaseException:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
+        return ids
+
+    @contextmanager
+    def spending(
+        self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False
+    ) -> Iterator[Spending]:
+        """Charge first, then run the body that reads the data.
+
+        If the body fails, the charge is void where the failure can tell nothing of raw values: a parameter or a public
+        column broke a rule, or the user interrupted. Any other failure may depend on the rows (`UnusableRows`, and what
+        nobody foresaw): its charge stays, in the state `refused`.
+
+        A set of reports stays charged: people have sent them, and another release may already rely on it. Such a set is
+        charged in the body, by `Spending.charge`, when its reports have been read and its digest is known: reports are
+        private already. `later` says what that will be (see `charge`). Gives the ids of the new entries.
+
+        A process that dies inside the body leaves the charge standing: the safe side. The body keeps what it
+        releases by `keep`. A `trial` is refused by a real ledger, and a release by a trial's.
+        """
+        ids = Spending(self, self.charge(charges, later, trial=trial), trial=trial)
         try:
             yield ids
         except BaseException as failure:
@@ -340,10 +354,12 @@ class Ledger:
             if ids:  # interrupted after it was kept and before it was shown
                 db.execute("DELETE FROM releases WHERE entries = ?", (json.dumps(ids),))
             for i in ids:
-                people, epsilon, delta, collection = db.execute(
-                    "SELECT people, epsilon, delta, collection FROM charges WHERE id = ? AND state = 'spent'", (i,)
+                people, epsilon, delta, reports = db.execute(
+                    "SELECT people, epsilon, delta, coalesce(digest, collection) FROM charges "
+                    "WHERE id = ? AND state = 'spent'",
+                    (i,),
                 ).fetchone()
-                if collection is not None:
+                if reports is not None:
                     continue
                 db.execute("UPDATE charges SET state = ? WHERE id = ?", (state, i))
                 if state == "refused":
@@ -354,13 +370,6 @@ class Ledger:
                     (epsilon, delta, people),
                 )
             db.execute("COMMIT")
-
-
-def _tells_nothing(failure: BaseException) -> bool:
-    """Whether a failure is the same whatever people's raw values are."""
-    if isinstance(failure, UnusableRows):
-        return isinstance(failure, UnusablePublicRows)
-    return isinstance(failure, (HybridpError, KeyboardInterrupt))
 
 
 def _is_trial(db: sqlite3.Connection) -> bool:
@@ -379,68 +388,6 @@ def _check_trial(db: sqlite3.Connection, trial: bool) -> None:
         raise InvalidInput("`ledger` must be a real one to pay for a release. Got one that was made for trials.")
 
 
-def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:
-    ids: list[int] = []
-    for charge in charges:
-        _, relation, et, es, dt, ds = _account(db, charge.people)
-        if relation != charge.budget.neighbours.value:
-            raise InvalidInput(
-                f"`neighbours` must be {relation} as in the ledger's account. Got {charge.budget.neighbours}."
-            )
-        # No total reaches a million, so a larger charge is an overdraft whatever its size.
-        epsilon = _units(min(charge.budget.epsilon, 1e6), _EPSILON_UNITS)
-        delta = _units(charge.budget.delta, _DELTA_UNITS)
-        if charge.collection is not None and _already_charged(db, charge, epsilon, delta):
-            continue
-        taken = db.execute(
-            "UPDATE accounts SET epsilon_spent = epsilon_spent + ?1, delta_spent = delta_spent + ?2 "
-            "WHERE people = ?3 AND epsilon_spent + ?1 <= epsilon_total AND delta_spent + ?2 <= delta_total",
-            (epsilon, delta, charge.people),
-        ).rowcount
-        if not taken:
-            left = _budget(et - es, dt - ds, relation)
-            raise BudgetExceeded(
-                f"The {charge.people} group was asked for epsilon {charge.budget.epsilon:g}, delta "
-                f"{charge.budget.delta:g}, but has epsilon {left.epsilon:g}, delta {left.delta:g} left."
-            )
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        cursor = db.execute(
-            "INSERT INTO charges (at, people, epsilon, delta, mechanism, purpose, collection, noise, state) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'spent')",
-            (at, charge.people, epsilon, delta, charge.mechanism, charge.purpose, charge.collection,
-             json.dumps(charge.noise)),
-        )  # fmt: skip
-        ids.append(int(cursor.lastrowid or 0))
-    return ids
-
-
-def _already_charged(db: sqlite3.Connection, charge: Charge, epsilon: int, delta: int) -> bool:
-    """Whether these very reports were paid for; a collection that was charged for other reports is refused."""
-    row = db.execute(
-        "SELECT epsilon, delta, mechanism FROM charges WHERE people = ? AND collection = ? AND state = 'spent'",
-        (charge.people, charge.collection),
-    ).fetchone()
-    if row is None:
-        return False
-    if (epsilon, delta, charge.mechanism) != tuple(row):
-        raise InvalidInput(
-            "`collection` must name one set of reports, made by one mechanism with one guarantee. "
-            f"Got {charge.collection}, which was charged for other ones."
-        )
-    return True
-
-
-def _account(db: sqlite3.Connection, people: str) -> tuple[str, str, int, int, int, int]:
-    row: Any = db.execute(
-        "SELECT people, neighbours, epsilon_total, epsilon_spent, delta_total, delta_spent FROM accounts "
-        "WHERE people = ?",
-        (people,),
-    ).fetchone()
-    if row is None:
-        raise LedgerProblem(f"`ledger` must hold an account for the {people} group. It has none.")
-    return (row[0], row[1], row[2], row[3], row[4], row[5])
-
-
 @contextmanager
 def _connection(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
     """A connection that never makes a file by itself; the rollback journal, SQLite's default, is kept."""
@@ -451,47 +398,3 @@ def _connection(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connect
         yield db
     finally:
         db.close()
-
-
-def _total_units(budget: PureDP | ApproxDP) -> tuple[int, int]:
-    must(budget.epsilon < 1e6, "epsilon", "must be below one million for a ledger", budget.epsilon)
-    return (
-        _units(budget.epsilon, _EPSILON_UNITS),
-        _units(budget.delta, _DELTA_UNITS),
-    )
-
-
-def _budget(epsilon: int, delta: int, relation: str) -> ApproxDP:
-    return ApproxDP(epsilon / _EPSILON_UNITS, delta / _DELTA_UNITS, Neighbours(relation))
-
-
-def _noise(text: str) -> tuple[str, float] | None:
-    value = json.loads(text)
-    return (str(value[0]), float(value[1])) if value else None
-
-
-def tight_epsilon(ledger: Ledger, people: str, delta: float) -> float:
-    """The epsilon, at this delta, of everything a group has spent, by privacy loss distributions (dp-accounting).
-
-    Charges with a noise multiplier (scale/sensitivity, so that the neighbouring relation is inside it) compose as what
-    they are; others as the worst mechanism with their guarantee. Never above the plain sum where that sum's delta fits.
-    """
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
-    spent = [e for e in ledger.history() if e.people == people and e.state != "void" and e.budget.epsilon > 0]
-    total = pld.identity()
-    for entry in spent:
-        kind, multiplier = entry.noise or ("any", 0.0)
-        if kind == "gaussian":
-            part = pld.from_gaussian_mechanism(multiplier)
-        elif kind == "laplace":
-            part = pld.from_laplace_mechanism(multiplier)
-        else:
-            promise = common.DifferentialPrivacyParameters(entry.budget.epsilon, entry.budget.delta)
-            part = pld.from_privacy_parameters(promise)
-        total = total.compose(part)
-    found = float(total.get_epsilon_for_delta(delta)) if spent else 0.0
-    fits = math.fsum(e.budget.delta for e in spent) <= delta
-    return min(found, math.fsum(e.budget.epsilon for e in spent)) if fits else found

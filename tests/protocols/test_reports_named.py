@@ -1,0 +1,214 @@
+"""Ways around the ledger by way of reports, each tried by a short program: one set of reports, one charge."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridp.blend.tally import MeanTally
+from hybridp.curator.mean import Columns
+from hybridp.curator.vector import VectorColumns
+from hybridp.device.mean import randomise_many
+from hybridp.errors import BudgetExceeded, InvalidInput, UnusablePublicRows
+from hybridp.ledger import Ledger
+from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean, simulate_reports
+from hybridp.protocols.vector import VectorStudy, release_vector_mean, write_reports
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.messages import Invite
+from hybridp.public.vector import VectorBounds
+from hybridp.randomness import secure, seeded
+
+STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0))
+COLUMNS = Columns("pay", "trust")
+INVITE = Invite(STUDY.bounds, STUDY.invite.randomiser, ("pay",))
+BOX = VectorBounds.of([0, 0], [100, 10])
+LOCAL = 60
+
+
+def wave(file: Path, seed: int, *, question: str = "pay", mechanism: bool = True, people: int = LOCAL) -> Path:
+    """Fresh reports by the same people, as a device writes them."""
+    sent = randomise_many([20.0 + i for i in range(people)], INVITE, rng=seeded(seed)).tolist()
+    text = replace(INVITE, question=(question,)).text
+    rows = [f"{40 + i},trusted," + ("," if mechanism else "") for i in range(9)]
+    rows += [f",local,{x!r}" + (f',"{text}"' if mechanism else "") for x in sent]
+    file.write_text(f"{question},trust,report{',report_mechanism' if mechanism else ''}\n" + "\n".join(rows) + "\n")
+    return file
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(50.0), "local": PureDP(5.0)})
+
+
+def local_entries(ledger: Ledger) -> list[str | None]:
+    return [e.digest for e in ledger.history() if e.people.startswith("local") and e.state == "spent"]
+
+
+# --- one name, many collections ---------------------------------------------------------------------------------------
+
+
+def test_twenty_waves_under_one_name_are_not_charged_once(tmp_path: Path, ledger: Ledger) -> None:
+    release_mean(wave(tmp_path / "0.csv", 0), STUDY, COLUMNS, ledger=ledger, collection="spring")
+    for i in range(1, 20):
+        with pytest.raises(InvalidInput, match=r"`collection` must name one set of reports.*another name, or none"):
+            release_mean(wave(tmp_path / f"{i}.csv", i), STUDY, COLUMNS, ledger=ledger, collection="spring")
+    assert ledger.remaining("local").epsilon == 4.0
+    assert [e.state for e in ledger.history() if e.people == "trusted"] == ["spent"] + ["void"] * 19
+
+
+def test_without_a_name_every_wave_is_charged_and_none_twice(tmp_path: Path, ledger: Ledger) -> None:
+    files = [wave(tmp_path / f"{i}.csv", i) for i in range(6)]
+    for file in (*files[:5], *files[:5]):
+        release_mean(file, STUDY, COLUMNS, ledger=ledger)
+    assert ledger.remaining("local").epsilon == 0.0
+    assert len(set(local_entries(ledger))) == 5
+    with pytest.raises(BudgetExceeded, match="The local group"):
+        release_mean(files[5], STUDY, COLUMNS, ledger=ledger)
+    release_mean(files[0], STUDY, COLUMNS, ledger=ledger, collection="whatever it is called")
+
+
+def test_the_same_reports_in_another_order_and_format_are_the_same_set(tmp_path: Path, ledger: Ledger) -> None:
+    file = wave(tmp_path / "a.csv", 1)
+    release_mean(file, STUDY, COLUMNS, ledger=ledger, collection="spring")
+    head, *rows = file.read_text().splitlines()
+    random.Random(2).shuffle(rows)
+    (tmp_path / "b.csv").write_text("\n".join([head, *rows]) + "\n")
+    import duckdb
+
+    duckdb.sql(f"COPY (FROM read_csv('{file}')) TO '{tmp_path}/c.parquet'")
+    for other in ("b.csv", "c.parquet"):
+        release_mean(tmp_path / other, STUDY, COLUMNS, ledger=ledger, collection="spring")
+    assert ledger.remaining("local").epsilon == 4.0
+
+
+def test_one_report_more_or_one_changed_is_another_set(tmp_path: Path, ledger: Ledger) -> None:
+    """A set that has grown is charged again: whether the new reports are by new people cannot be seen."""
+    file = wave(tmp_path / "a.csv", 1)
+    release_mean(file, STUDY, COLUMNS, ledger=ledger)
+    lines = file.read_text().splitlines()
+    fields = next(csv.reader([lines[-1]]))
+    step = 100 / 2**32
+    for changed in (
+        [*lines, lines[-1]],
+        [*lines[:-1], lines[-1].replace(fields[2], repr(float(fields[2]) + 3 * step))],
+        lines[:-1],
+    ):
+        file.write_text("\n".join(changed) + "\n")
+        release_mean(file, STUDY, COLUMNS, ledger=ledger)
+    assert len(set(local_entries(ledger))) == 4
+
+
+def test_a_tally_is_named_by_what_it_holds(tmp_path: Path, ledger: Ledger) -> None:
+    trusted = tmp_path / "trusted.csv"
+    trusted.write_text("pay,trust\n" + "50,trusted\n" * 9)
+    for seed in (1, 2):
+        tally = MeanTally.empty(INVITE, "spring").add(randomise_many([40.0] * 30, INVITE, rng=seeded(seed)))
+        for _ in range(2):
+            if seed == 1:
+                release_mean(trusted, STUDY, COLUMNS, ledger=ledger, tally=tally)
+            else:
+                with pytest.raises(InvalidInput, match="another name"):
+                    release_mean(trusted, STUDY, COLUMNS, ledger=ledger, tally=tally)
+    assert ledger.remaining("local").epsilon == 4.0
+
+
+def test_a_trial_draws_new_reports_and_cannot_hide_them_under_a_name(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    raw.write_text("pay,trust\n50,trusted\n" + "40,local\n" * 30)
+    with pytest.raises(InvalidInput, match="`collection` must not name the reports of a trial"):
+        release_mean(raw, STUDY, COLUMNS, simulate_local=True, collection="spring")
+
+
+def test_waves_of_vectors_and_of_own_epsilons(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    rows = [f"{i % 90},{i % 10},{0.5 + i % 2},{'trusted' if i < 20 else 'local'}" for i in range(80)]
+    raw.write_text("pay,score,own,trust\n" + "\n".join(rows) + "\n")
+    study, columns = VectorStudy(BOX, PureDP(1.0)), VectorColumns(("pay", "score"), "trust")
+    books = Ledger.create(tmp_path / "v.ledger", {"trusted": PureDP(9.0), "local": PureDP(2.0)})
+    own = Ledger.create(tmp_path / "o.ledger", {ACCOUNTS["trusted"]: PureDP(9.0), ACCOUNTS["local"]: PureDP(2.0)})
+    personal = PersonalStudy(STUDY.bounds)
+    for i in (1, 2):
+        vectors = tmp_path / f"v{i}.csv"
+        write_reports(raw, study.invite, columns, vectors, rng=secure())
+        numbers = tmp_path / f"n{i}.parquet"
+        simulate_reports(raw, COLUMNS, "own", STUDY.bounds, numbers, rng=secure())
+        for _ in range(2):
+            release_vector_mean(vectors, study, columns, ledger=books)
+            release_personal_mean(numbers, personal, COLUMNS, "own", ledger=own)
+        assert books.remaining("local").epsilon == own.remaining(ACCOUNTS["local"]).epsilon == 2.0 - i
+    write_reports(raw, study.invite, columns, tmp_path / "v3.csv", rng=secure())
+    with pytest.raises(BudgetExceeded):
+        release_vector_mean(tmp_path / "v3.csv", study, columns, ledger=books)
+
+
+def test_the_digest_is_what_its_definition_says(tmp_path: Path, ledger: Ledger) -> None:
+    """An independent computation: people, the sum of the last 31 bits, and the exclusive or, of reports in steps."""
+    file = wave(tmp_path / "a.csv", 4)
+    release_mean(file, STUDY, COLUMNS, ledger=ledger)
+    with file.open(newline="") as opened:
+        sent = np.array([float(row["report"]) for row in csv.DictReader(opened) if row["trust"] == "local"])
+    steps = [int(x) for x in np.floor((sent - 50.0) * (2**32 / 100.0))]
+    parity = 0
+    for x in steps:
+        parity ^= x
+    stated = json.dumps([INVITE.text, len(steps), sum(x & (2**31 - 1) for x in steps), parity])
+    assert local_entries(ledger) == ["sha256:" + hashlib.sha256(stated.encode()).hexdigest()[:32]]
+
+
+# --- reports of another promise, or another question ------------------------------------------------------------------
+
+
+def test_reports_that_name_no_mechanism_are_refused_or_assumed_aloud(tmp_path: Path, ledger: Ledger) -> None:
+    """Reports made at epsilon 8 got a receipt of epsilon 1."""
+    file = wave(tmp_path / "a.csv", 1, mechanism=False)
+    with pytest.raises(UnusablePublicRows, match=r"`report_mechanism` must name .*--assume-mechanism"):
+        release_mean(file, STUDY, COLUMNS, ledger=ledger)
+    assert ledger.remaining("trusted").epsilon == 50.0
+    assert ledger.remaining("local").epsilon == 5.0
+    found = release_mean(file, STUDY, COLUMNS, ledger=ledger, assume_mechanism=True)
+    assert found.to_dict()["receipt"]["assumed_mechanism"] == INVITE.text
+    assert f"ASSUMED, NOT CHECKED: local reports were made by {INVITE.text}" in str(found.receipt)
+    stated = release_mean(wave(tmp_path / "b.csv", 1), STUDY, COLUMNS, assume_mechanism=True)
+    assert stated.receipt.assumed_mechanism is None
+    other = MeanStudy(STUDY.bounds, PureDP(8.0))
+    with pytest.raises(UnusablePublicRows):  # what is stated is never assumed away
+        release_mean(wave(tmp_path / "c.csv", 1), other, COLUMNS, assume_mechanism=True)
+
+
+def test_reports_on_one_column_are_not_reports_on_another(tmp_path: Path) -> None:
+    file = wave(tmp_path / "a.csv", 1, question="pay23")
+    assert release_mean(file, STUDY, Columns("pay23", "trust")).local.people == LOCAL
+    file.write_text(file.read_text().replace("pay23,trust", "pay24,trust"))
+    with pytest.raises(UnusablePublicRows, match="on `pay24`"):
+        release_mean(file, STUDY, Columns("pay24", "trust"))
+
+
+def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    raw.write_text("a,b,trust\n" + "50,5,local\n" * 30 + "50,5,trusted\n")
+    study = VectorStudy(BOX, PureDP(1.0))
+    out = tmp_path / "sent.csv"
+    write_reports(raw, study.invite, VectorColumns(("a", "b"), "trust"), out, rng=secure())
+    assert release_vector_mean(out, study, VectorColumns(("a", "b"), "trust")).local.people == 30
+    text = out.read_text()
+    out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))
+    with pytest.raises(UnusablePublicRows, match="on `c`,`b`"):
+        release_vector_mean(out, study, VectorColumns(("c", "b"), "trust"))
+    with out.open(newline="") as opened:
+        rows = [row[:-1] for row in csv.reader(opened)]
+    rows[0][:1], rows[0][3:4] = ["a"], ["a_report"]
+    with out.open("w", newline="") as opened:
+        csv.writer(opened).writerows(rows)
+    with pytest.raises(UnusablePublicRows, match="--assume-mechanism"):
+        release_vector_mean(out, study, VectorColumns(("a", "b"), "trust"))
+    found = release_vector_mean(out, study, VectorColumns(("a", "b"), "trust"), assume_mechanism=True)
+    assert found.receipt.assumed_mechanism is not None
