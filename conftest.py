@@ -12,6 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,36 @@ settings.load_profile("patient")
 
 # The tests run in as many processes as there are cores; threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# What `make quick` runs, by measurement: less than a minute on two cores. Every other file is slow as a whole; within
+# these, a test may be marked slow by itself.
+QUICK = ("tests/public", "tests/device", "tests/contract", "tests/blend", "tests/curator", "tests/release/test_mean.py",
+         "tests/boundaries", "tests/test_randomness.py")  # fmt: skip
+SLOW = ("tests/contract/test_contexts.py", "tests/contract/test_oracles.py", "tests/blend/test_mean.py",
+        "tests/blend/test_vector.py", "tests/blend/test_personal.py", "tests/blend/test_relaxed.py",
+        "tests/blend/test_relaxed_projection.py", "tests/curator/test_mean.py")  # fmt: skip
+ROOT = Path(__file__).parent
+
+
+def _slow(path: Path) -> bool:
+    def within(names: tuple[str, ...]) -> bool:
+        return any(path.is_relative_to(ROOT / name) for name in names)
+
+    return path.is_relative_to(ROOT) and (within(SLOW) or not within(QUICK))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Slow files are not even imported for `-m "not slow"`."""
+    quick = config.option.markexpr == "not slow" and collection_path.is_file()
+    return True if quick and _slow(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _slow(item.path):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -37,6 +37,7 @@ COMPONENTS = (
     Component("Java", "default-jre-headless", ("java",)),
     Component("Chromium", "chromium", ("chromium", "chromium-browser")),
     Component("Node", "nodejs", ("node",)),
+    Component("systemd-analyze", "systemd", ("systemd-analyze",)),
 )
 
 

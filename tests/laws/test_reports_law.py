@@ -173,7 +173,7 @@ def test_a_direction_is_one_of_names_that_the_value_cannot_choose(tmp_path: Path
 
 
 def task_for(**plan: Any) -> dict[str, Any]:
-    pytest.importorskip("fastapi", reason="the extra `service` is not installed")
+    pytest.importorskip("fastapi")
     from hybridp.service.plans import parse_plan
     from hybridp.service.tasks import task_of
 
@@ -231,7 +231,7 @@ console.log(JSON.stringify(told));
 """
 
 
-@pytest.mark.skipif(NODE is None, reason="Node is not installed: the browser's module cannot run here")
+@pytest.mark.skipif(NODE is None, reason="not installed: Node (apt-get install nodejs)")
 def test_the_browser_sends_what_the_client_sends_on_the_same_words(tmp_path: Path) -> None:
     """With the law of the client above: the same payload from the same words, none left over."""
     sides = [{"lower": LOWER, "upper": UPPER}] * 3

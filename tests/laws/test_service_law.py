@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi", reason="the extra `service` is not installed")
+pytest.importorskip("fastapi")
 
 from hybridp import noise
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report

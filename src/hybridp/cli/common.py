@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hybridp.errors import InvalidInput
-from hybridp.release.receipt import plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -292,6 +291,8 @@ def say_left_out(names: Sequence[str]) -> None:
 
 def emit(document: dict[str, Any]) -> None:
     """The one JSON object."""
+    from hybridp.release.receipt import plain
+
     click.echo(json.dumps(plain(document), allow_nan=False))
 
 
