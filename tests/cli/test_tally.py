@@ -237,7 +237,7 @@ def test_vectors(how: str) -> None:
     values = DRAW.beta(2, 4, size=(600, 3)) * [10, 20, 30]
     rows = [f"{a:.4f},{b:.4f},{c:.4f},{'trusted' if i % 3 == 0 else 'local'}" for i, (a, b, c) in enumerate(values)]
     Path("people.csv").write_text("\n".join(["a,b,c,trust", *rows]) + "\n")
-    done(vector.randomise, f"people.csv {SHAPE} --trust trust --keep id --out sent.csv {how}")
+    done(vector.randomise, f"people.csv {SHAPE} --trust trust --out sent.csv {how}")
     split("sent.csv", 3, (0, 150), (150, 400))
     done(tally.add, f"part0.csv --state one.json {SHAPE} {how}")
     done(tally.add, "part1.csv --state one.json")  # the state knows its geometry

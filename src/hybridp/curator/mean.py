@@ -137,6 +137,7 @@ def read(
     """
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
+    rows.need("value", columns.value)
     says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
     query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped)
     found = tables.mean_totals(rows, query)

@@ -245,7 +245,8 @@ def release_mean(
             count_clipped=count is not None,
             assume=assume_mechanism,
         )
-        entries.charge([replace(charge, digest=totals.digest) for charge in own])
+        if totals.local.people:
+            entries.charge([replace(charge, digest=totals.digest) for charge in own])
         local = totals.local
         if simulate_local:
             local = curating.simulate_local(rows, columns, invite, rng=rng)

@@ -131,7 +131,8 @@ def release_personal_mean(
             table = None
         rows = stack.enter_context(curator.open_rows(path, table=table))
         totals, sent = curating.read(rows, columns, epsilon_column, study.bounds, assume=assume_mechanism)
-        entries.charge([replace(charge, digest=sent.digest) for charge in own])
+        if totals.local_people.any():
+            entries.charge([replace(charge, digest=sent.digest) for charge in own])
         simulated = sent.simulated
         reports = ReportsByEpsilon(
             totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums

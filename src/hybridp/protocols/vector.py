@@ -149,7 +149,8 @@ def release_vector_mean(
     trial = rng.simulated or simulate_local
     with spending(ledger, first, own, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        entries.charge([replace(charge, digest=totals.digest) for charge in own])
+        if totals.local.people:
+            entries.charge([replace(charge, digest=totals.digest) for charge in own])
         local = totals.local
         if simulate_local:
             for steps in curating.local_steps(rows, columns, invite):
