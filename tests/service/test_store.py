@@ -345,7 +345,8 @@ def test_closing_and_time(settings: Settings, mean_plan: Make, report: Make) -> 
     now[0] += 3700
     rows = [report(time=opens // 60 * 60) for _ in range(5)]
     assert send(service, study, rows) == []
-    early = send(service, study, [report(time=opens - 60)])
+    assert send(service, study, [report(time=opens - 60)]) == []  # the date of an answer may be a little old
+    early = send(service, study, [report(time=opens - 600)])
     assert early[0]["code"] == "bad-time"
     with pytest.raises(Refused, match="close it"):
         studies.release_study(service, study)
@@ -353,7 +354,7 @@ def test_closing_and_time(settings: Settings, mean_plan: Make, report: Make) -> 
     assert studies.study_summary(service, study)["status"] == "closed"
     assert send(service, study, rows) == []
     assert send(service, study, [report(time=opens // 60 * 60)])[0]["code"] == "closed"
-    assert studies.release_study(service, study)["groups"]["trusted"]["people"] == 5
+    assert studies.release_study(service, study)["groups"]["trusted"]["people"] == 6
     service.close()
 
 

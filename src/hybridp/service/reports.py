@@ -201,7 +201,8 @@ class Checker:
         self.phase = phase
         self._cipher = cipher
         precision = plan.time_precision
-        self._earliest = (plan.opens if plan.opens is not None else since) // precision * precision
+        # Devices take the time from the date of an answer, which has whole seconds and may be a little old.
+        self._earliest = ((plan.opens if plan.opens is not None else since) - clock_skew) // precision * precision
         self._latest = plan.closes
         self._skew = clock_skew
         self._slots = 0 if head is None else len(head.head)

@@ -22,8 +22,8 @@ class Limits:
 
     `rate` reports a second and address, up to `burst` at once; 0 switches the limit off (behind a proxy that has its
     own). `waiting` reports may wait for the disk before further uploads are told to come back later. `clock_skew`
-    seconds a participant's clock may be ahead. A body must come within `body_seconds`; of all that are on their way
-    about `held_bytes` are held, at most twice as many.
+    seconds a participant's clock may be ahead, or behind the opening. A body must come within `body_seconds`; of all
+    that are on their way about `held_bytes` are held, at most twice as many.
     """
 
     body_bytes: int = 1 << 20
