@@ -66,6 +66,7 @@ _SHARED += ["sqlalchemy", "pydantic", "msgspec", "cryptography"]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(_SHARED)
+_RUNNING: set[multiprocessing.process.BaseProcess] = set()
 
 # The patched code itself is at fault, not what it does.
 _NO_CODE = re.compile(r"^E +(SyntaxError|IndentationError|NameError|UnboundLocalError|ImportError)", re.MULTILINE)
@@ -107,6 +108,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     parser.add_argument("--list", action="store_true", help="say what would be tried, and stop")
     given = parser.parse_args(arguments)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidy up as after Ctrl-C
     try:
         if given.jobs < 1:
             raise Problem(f"--jobs must be at least 1; got {given.jobs}.")
@@ -118,6 +121,9 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("Interrupted: nothing was left behind.", file=sys.stderr)
+        return 130
     _report(outcomes, mutants, as_json=given.json)
     return int(any(o.status in BAD for o in outcomes))
 
@@ -178,7 +184,8 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Ou
                 free.put(copy)
 
         outcomes: dict[str, Outcome] = {}
-        with ThreadPoolExecutor(jobs) as pool:
+        pool = ThreadPoolExecutor(jobs)
+        try:
             tests = sorted({t for m in mutants for t in m.tests})
             print(f"{len(tests)} selections of tests on the unchanged tree", file=sys.stderr, flush=True)
             why = {test: found for test, found in zip(tests, pool.map(red, tests), strict=True) if found is not None}
@@ -192,6 +199,11 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Ou
                 outcomes[o.mutant] = o
                 count = f"[{len(outcomes)}/{len(mutants)}]"
                 print(f"{count:>9} {o.status:8} {o.mutant} {o.seconds:.0f} s {o.by}", file=sys.stderr, flush=True)
+        finally:  # also after Ctrl-C: nothing more begins, and what runs is ended
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(_RUNNING):
+                process.kill()
+            pool.shutdown()
     return [outcomes[m.name] for m in mutants]
 
 
@@ -236,11 +248,13 @@ def _pytest(copy: Path, tests: Iterable[str], *, limit: int) -> tuple[int, str]:
     output = copy.parent / f"{copy.name}.txt"
     process = _SERVER.Process(target=_inside, args=(copy, list(tests), output))
     process.start()
+    _RUNNING.add(process)
     process.join(limit)
     hung = process.is_alive()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid or 0, signal.SIGKILL)
     process.join()
+    _RUNNING.discard(process)
     if hung:
         raise TimeoutError
     return process.exitcode or 0, output.read_text(encoding="utf-8", errors="replace")
