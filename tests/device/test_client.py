@@ -147,6 +147,13 @@ def test_a_chosen_epsilon_must_be_offered() -> None:
             trusted_report(task, 5.0, epsilon=epsilon)
 
 
+def test_a_choice_that_breaks_its_own_promise_is_refused() -> None:
+    """The bit of epsilon 1 beside a choice of .5: each person's own epsilon is what is checked."""
+    lie = mean_task(choices=[{"epsilon": 0.5, "randomiser": mean_task(1.0)["randomiser"]}])
+    with pytest.raises(InvalidInput, match="flips"):
+        local_report(lie, 5.0, epsilon=0.5, rng=seeded(1))
+
+
 def test_ids_are_fresh_and_times_rounded() -> None:
     made = [trusted_report(mean_task(), 5.0, now=3599.9) for _ in range(100)]
     assert len({m["id"] for m in made}) == 100

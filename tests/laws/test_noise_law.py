@@ -14,9 +14,19 @@ import pytest
 
 from hybridp import noise
 from hybridp.curator.personal import release_weighted_sum
+from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mechanisms import DiscreteLaplace, gaussian, laplace, on_lattice
+from hybridp.public.mechanisms import (
+    DiscreteLaplace,
+    Laplace,
+    discrete_gaussian_profile,
+    discrete_laplace,
+    gaussian,
+    laplace,
+    on_lattice,
+)
 
+from ..contract import laws
 from .means import LEVELS
 from .recording import Recording, gaussians, laplaces, span_of
 
@@ -87,3 +97,22 @@ def test_a_weighted_sum_covers_everybodys_rounded_reach_exactly(seed: int) -> No
     true = sum(a * total for a, total in zip(whole, sums.tolist(), strict=True))
     added = ((Fraction(found.mean) + 1) * mass * LEVELS / 2 - true) / step
     assert abs(added - int(drawn)) < 2**14  # doubles hold the mean to 2^-52, the noise is about 2^40 steps
+
+
+@pytest.mark.parametrize(("shift", "sigma"), [(5000, 5000.0), (9000, 4100.0), (4097, 20000.0)])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 3.0])
+def test_delta_on_a_fine_lattice_is_enclosed_from_above_and_closely(shift: int, sigma: float, epsilon: float) -> None:
+    """Where sums are too long to be added up, tails are enclosed by integrals: against the sums, with 25 digits."""
+    exact = laws.discrete_gaussian(shift, sigma).delta(epsilon)
+    stated = discrete_gaussian_profile(shift, sigma, epsilon)
+    assert exact <= stated
+    assert stated <= exact * 1.05 + 1e-12  # far below any delta that is promised, tails may be wider
+
+
+@pytest.mark.parametrize("kind", [Laplace, DiscreteLaplace])
+def test_a_laplace_scale_that_exceeds_its_delta_cannot_be_described(kind: Any) -> None:
+    promise = ApproxDP(1.0, 0.01)
+    least = (laplace if kind is Laplace else discrete_laplace)(promise, 1000).scale
+    assert kind(promise, 1000, least).guarantee == promise
+    with pytest.raises(InvalidInput, match="scale"):
+        kind(promise, 1000, least * 0.99)
