@@ -72,7 +72,16 @@ def test_the_noise_is_one_draw_as_wide_as_the_strictest_person_needs(
     history = Ledger.open(tmp_path / "l").history()
     assert history[0].people.startswith("trusted")
     assert history[0].budget.epsilon == share
-    assert [e.budget.epsilon for e in history[1:]] == ([1.0] if estimator == "unified" else [])
+    assert history[1:] == []  # nobody sent a report
+
+
+def test_a_report_costs_its_persons_whole_epsilon_whatever_the_share(tmp_path: Path) -> None:
+    raw = [{**row, "trust": "local"} for row in rows((1, 64, 127), (0.5, 1.0, 2.0))]
+    command("randomise", write(tmp_path / "raw.csv", raw), *BASE, "--out", tmp_path / "sent.csv")
+    table = write(tmp_path / "rows.csv", [*rows(), *read(tmp_path / "sent.csv")])
+    command("release", "mean", table, *BASE, "--share", 0.25, "--ledger", tmp_path / "l")
+    charged = [(e.people.split()[0], e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]
+    assert sorted(charged) == [("local", 1.0), ("trusted", 0.25)]
 
 
 def test_uni_gives_everybody_one_weight_and_the_noise_of_the_strictest(tmp_path: Path) -> None:

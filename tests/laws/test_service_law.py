@@ -18,6 +18,7 @@ pytest.importorskip("fastapi")
 
 from hybridp import noise
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.randomness import secure
 
 from ..contract import laws
 from .means import LEVELS, LOWER, UPPER, level, whole
@@ -107,6 +108,19 @@ def test_an_estimator_without_trusted_people_draws_nothing(server: Taped) -> Non
     assert found["groups"]["trusted"]["mean"] is None
     assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
     # The next test finds the tape where this one left it.
+
+
+def test_vectors_of_local_people_alone_draw_nothing(server: Taped) -> None:
+    sides = [{"lower": -64.0, "upper": 64.0}] * 4
+    study, task = open_study(
+        server, kind="vector-mean", columns=list("abcd"), bounds=sides, epsilon=1.0, estimator="lm-only"
+    )
+    reports = [trusted_report(task, person) for person in PEOPLE]
+    reports += [local_report(task, (0.0, 1.0, 2.0, 3.0), rng=secure()) for _ in range(40)]
+    answer(server, study, reports)
+    found = server.release(study)
+    assert set(found["groups"]["trusted"]["mean"].values()) == {None}
+    assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
 
 
 def test_own_epsilons_get_noise_for_the_strictest(server: Taped) -> None:
