@@ -222,6 +222,38 @@ def test_a_deleted_study_keeps_what_was_spent(service: Service, mean_plan: Make)
     assert asyncio.run(studies.submit(service, study, [late]))[0]["code"] in ("closed", "token-unknown")
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_deleted_while_a_release_reads_it_stays_deleted(
+    service: Service, mean_plan: Make, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """A release takes a minute at ten million: whoever deletes meanwhile, or the last day, wins. Nothing is charged."""
+    study = studies.create_study(service, mean_plan(releases=2))["id"]
+    task = studies.task_document(service, study)
+    send(service, study, [trusted_report(task, 40.0) for _ in range(4)])
+    send(service, study, [local_report(task, 40.0, rng=secure()) for _ in range(4)])
+    studies.close_study(service, study)
+    found = discovering(service)
+    for name, what, ask in (
+        ("_prepared", study, studies.release_study),
+        ("_discovered", found, studies.open_phase_two),
+    ):
+        read, number = getattr(releasing, name), service.number(what)
+
+        def and_deleted(*given: Any, read: Any = read, number: int = number, what: str = what) -> Any:
+            build = read(*given)
+            service.delete(number, what, whole=whole)
+            return build
+
+        with monkeypatch.context() as patch, pytest.raises(HybridpError, match="deleted"):
+            patch.setattr(releasing, name, and_deleted)
+            ask(service, what)
+        assert service.sweeper.wait(60)
+        summary = studies.study_summary(service, what)
+        assert (summary["status"], summary["releases"]) == ("deleted" if whole else "closed", [])
+        assert {a["epsilon_spent"] for a in summary["ledger"]} == {0.0}
+        assert rows(service, what) == (0 if whole or what == found else 4)
+
+
 # --- no dead ends -----------------------------------------------------------------------------------------------------
 
 
@@ -286,7 +318,8 @@ def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:
     service = service_of(web)
     study = discovering(service)
     page = web.get(f"/studies/{study}").text
-    forms = re.findall(r'<form method="(\\w+)" action="([^"]+)"', page[page.index("<main") :])
+    forms = re.findall(r'<form method="(\w+)" action="([^"]+)"', page[page.index("<main") :])
+    assert len(forms) == 3  # each of them leads to a question
     assert {f for f in forms if f[0] == "post"} == set()
     for what, says in (("close", "Discover"), ("discover", "public from then on"), ("delete", "ledger")):
         asked = web.get(f"/studies/{study}/confirm?what={what}").text

@@ -109,11 +109,15 @@ PLANS: dict[str, dict[str, Any]] = {
     "some, with delta": MEAN | {"releases": 7, "delta": 1e-7, "trusted_epsilon": 0.3, "noise": "gaussian"},
     "by invitation, kept, with a date": MEAN
     | {"by_invitation": True, "delete_raw_after_release": False, "closes": NOW + 1000, "min_batch": 1234},
-    "only the trusted count": MEAN | {"estimator": "tcm-only", "time_precision": 60, "delete_by": NOW + 86_400},
+    "only the trusted count": MEAN | {"estimator": "tcm-only", "trusted_epsilon": 0.3, "time_precision": 60, "delete_by": NOW + 86_400},
     "only the local count": MEAN | {"estimator": "lm-only", "time_precision": 7200},
     "laplace": MEAN | {"local": "laplace"},
     "personal": {k: MEAN[k] for k in ("title", "bounds")}
     | {"kind": "personal-mean", "allowed_epsilons": [0.5, 4.0], "time_precision": 7 * 86_400},
+    "personal, the trusted alone": {k: MEAN[k] for k in ("title", "bounds")}
+    | {"kind": "personal-mean", "allowed_epsilons": [0.5, 4.0], "time_precision": 60, "estimator": "adpm"},
+    "personal, all alike": {k: MEAN[k] for k in ("title", "bounds")}
+    | {"kind": "personal-mean", "allowed_epsilons": [0.5, 4.0], "time_precision": 60, "estimator": "uni"},
     "vector": {
         "kind": "vector-mean",
         "title": "v",
@@ -174,15 +178,33 @@ def rule_once(plan: Any, task: Any, text: str) -> None:
             assert "twice the ε" in text
         else:
             own = {"trusted": spent_in_all(plan), "local": plan.epsilon}
-            assert sorted(levels(text)) == sorted({2 * own[g] for g in plan.uses})
+            assert sorted(levels(text)) == sorted({2 * level for level in own.values()})  # a report is seen, used or not
 
 
 def rule_uses(plan: Any, task: Any, text: str) -> None:
-    counts = {"tcm-only": "Only the first", "lm-only": "Only the second"}
-    assert text.startswith(counts.get(getattr(plan, "estimator", ""), "Both"))
+    assert text.startswith({TRUSTED: "Only the first", LOCAL: "Only the second"}.get(heard(plan), "Both"))
+
+
+TRUSTED, LOCAL = frozenset({"trusted"}), frozenset({"local"})
+ALONE = {"tcm-only": TRUSTED, "adpm": TRUSTED, "propdpm": TRUSTED, "uni": TRUSTED, "lm-only": LOCAL}
+
+
+def heard(plan: Any) -> frozenset[str]:
+    """Whose answers the estimator reads, by its definition."""
+    return ALONE.get(getattr(plan, "estimator", ""), TRUSTED | LOCAL)
+
+
+def rule_weight(plan: Any, task: Any, text: str) -> None:
+    if plan.kind != "personal-mean":
+        assert text == ""
+    else:  # everybody at the smallest epsilon has one weight; else weights grow with epsilon
+        assert text.startswith("Your answer counts the same" if plan.estimator == "uni" else "Less protection lets")
 
 
 def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
+    if heard(plan) == LOCAL:
+        assert text.startswith("Nothing of your answer")
+        return
     if plan.kind == "heavy-hitters":  # frequent texts appear as they are; alone, at most with probability delta
         assert "word for word" in text
         (one_in,) = re.findall(r"1 in ([\d,]+)", text)
@@ -233,6 +255,9 @@ def rule_local_seen(plan: Any, task: Any, text: str) -> None:
 
 def rule_local_published(plan: Any, task: Any, text: str) -> None:
     assert ("each entry of the list" in text) == (plan.kind == "heavy-hitters")
+    assert text.startswith("Nothing of your report") == (heard(plan) == TRUSTED)
+    if heard(plan) == TRUSTED:
+        return
     assert ("verage" in text) == (plan.kind != "heavy-hitters")
 
 
@@ -296,6 +321,7 @@ RULES = {
     "local_seen": rule_local_seen,
     "local_published": rule_local_published,
     "local_promise": rule_local_promise,
+    "weight": rule_weight,
     "script": always(
         "The program that randomises came with this page, from the study’s server: you rely on that server for it. It "
         "draws nothing if the numbers that it was given keep less than the promise shown here. Who would rather rely "
@@ -378,8 +404,7 @@ LABELS = {
     "if it is something else", "if the answer is the lowest possible", "if it is the highest possible", "Reports that",
     ", at ε =", "A hundred people with the same answer do not all send the same report. This is what we would see:",
     "This study’s reports cannot be made in a browser; its Python client can make them.", "Your answer", "Your answers",
-    "How much protection do you want?", "Less protection lets your answer count for more. The table below says what it "
-    "means.", "All the numbers used here are public:", "the task as data", "the program that randomises", "Query",
+    "How much protection do you want?", "All the numbers used here are public:", "the task as data", "the program that randomises", "Query",
     "Url", "Collected with hybridp: people choose whom they trust.",
 }  # fmt: skip
 NUMBER = re.compile(r"(over )?\d+([,.]\d+)*(e-\d+)?")

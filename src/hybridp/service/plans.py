@@ -279,6 +279,10 @@ class PersonalPlan(Plan):
     def study(self) -> PersonalStudy:
         return PersonalStudy(self.bounds.bounds, self.estimator, self.sd, level=self.level)
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return ("trusted", "local") if self.study.uses_reports else ("trusted",)
+
     def accounts(self) -> Groups:
         """1 stands for everybody's own epsilon, spent once."""
         return {charge.people: PureDP(1.0) for charge in self.charges("")}

@@ -86,7 +86,7 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
         with snapshot(service.engine) as db:
             _check_batch(counts(db, study.number), study, None if not isinstance(plan, HeavyPlan) else "local")
             _check_budget(db, study, charges)
-            batch = _taken(db, study)
+            batch = _batch(db, study)
             build = _prepared(db, service, study)
         return _commit(service, study, key, "final", charges, build, batch)
 
@@ -113,7 +113,7 @@ def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
         service.forget(study)
         try:
             with snapshot(service.engine) as db:
-                batch = _taken(db, study)
+                batch = _batch(db, study)
                 build = _discovered(db, study, plan, _cipher(service, db, study), service.rng)
             return _commit(service, study, key, "discovery", plan.discovery_charges(), build, batch)
         except BaseException:
@@ -154,12 +154,24 @@ def _check_budget(db: Connection, study: Study, charges: list[Any]) -> None:
             raise BudgetExceeded(f"The budget of the {one.people} group does not pay for another release.")
 
 
-def _taken(db: Connection, study: Study) -> int:
-    return int(db.execute(select(progress.c.taken).where(progress.c.study == study.number)).scalar_one())
+def _batch(db: Connection, study: Study) -> tuple[int, bool]:
+    """What a release read: so many reports, and whether trusted people's answers were there."""
+    row = db.execute(select(progress.c.taken, progress.c.raw).where(progress.c.study == study.number)).one()
+    return int(row.taken), row.raw == "kept"
+
+
+def _check_unchanged(db: Connection, study: Study, batch: tuple[int, bool]) -> None:
+    """What was deleted while it was read is not published, and stays deleted."""
+    taken, kept = _batch(db, study)
+    state = db.execute(select(progress.c.state).where(progress.c.study == study.number)).scalar_one()
+    if state == "deleted" or kept != batch[1]:
+        raise Refused("raw-deleted", "The study's values were deleted while they were read: nothing was released.")
+    if taken != batch[0]:
+        raise Refused("still-open", "Reports came in while the batch was read: ask again.")
 
 
 def _commit(
-    service: Service, study: Study, key: str, kind: str, charges: list[Any], build: Build, batch: int
+    service: Service, study: Study, key: str, kind: str, charges: list[Any], build: Build, batch: tuple[int, bool]
 ) -> dict[str, Any]:
     """Charge, store, move the study on, and shred its values if this was the last use of them: all or nothing."""
 
@@ -171,8 +183,7 @@ def _commit(
 
         document, new = release_once(db, study.number, key, kind, charges, with_receipt)
         if new:
-            if _taken(db, study) != batch:
-                raise Refused("still-open", "Reports came in while the batch was read: ask again.")
+            _check_unchanged(db, study, batch)
             final = {"state": "released"} if kind == "final" else {"state": "open", "phase": 2}
             db.execute(progress.update().where(progress.c.study == study.number).values(**final))
             if study.plan.delete_raw_after_release and _last(db, study):

@@ -128,6 +128,7 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
             own = {
                 "bounds": plan.bounds.model_dump(),
                 "step": plan.step,
+                "equal_weights": plan.estimator == "uni",
                 "choices": [{"epsilon": e, "randomiser": r, "browser": r["browser"]} for e, r in mechanisms.items()],
             }
         case VectorPlan():

@@ -210,9 +210,8 @@ def _once(task: Task) -> str:
     if task.get("choices"):
         cost = "two answers together have twice the ε that you chose"
     else:
-        both = {
-            exact(2 * task["guarantee"][g]["epsilon"]): exact(task["guarantee"][g]["epsilon"]) for g in task["uses"]
-        }
+        # Also of a group that does not count: its reports are seen.
+        both = {exact(2 * promise["epsilon"]): exact(promise["epsilon"]) for promise in task["guarantee"].values()}
         cost = "two answers together have " + " or ".join(f"ε = {two} instead of {one}" for two, one in both.items())
     return f"Please answer once, one way. Nothing here stops a second answer, and it weakens your protection: {cost}."
 
@@ -239,6 +238,8 @@ def _trusted_published(task: Task) -> str:
             "Answers that many people gave, word for word, each with its share of people, with random noise added. An "
             f"answer that you alone gave is published with a chance of at most {rare}."
         )
+    if "trusted" not in task["uses"]:
+        return "Nothing of your answer: only the second way counts in the result."
     what = "Averages of everybody’s answers" if task["kind"] == "vector-mean" else "An average of everybody’s answers"
     return f"{what}, with random noise added, {_releases(task)}."
 
@@ -286,6 +287,8 @@ def _local_seen(task: Task) -> str:
 def _local_published(task: Task) -> str:
     if _heavy(task):
         return "How frequent each entry of the list is among all reports, corrected for chance."
+    if "local" not in task["uses"]:
+        return "Nothing of your report: only the first way counts in the result."
     return "Averages of all reports." if task["kind"] == "vector-mean" else "An average of all reports."
 
 
@@ -293,6 +296,14 @@ def _local_promise(task: Task) -> str:
     if task.get("choices"):
         return "The report keeps the ε that you choose, whoever sees it and however often it is used."
     return f"The report keeps {_level(task['guarantee']['local'])}, whoever sees it and however often it is used."
+
+
+def _weight(task: Task) -> str:
+    if not task.get("choices"):
+        return ""
+    if task["equal_weights"]:
+        return "Your answer counts the same whatever you choose. The table below says what it means."
+    return "Less protection lets your answer count for more. The table below says what it means."
 
 
 def _script(task: Task) -> str:
@@ -331,6 +342,7 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "local_seen": _local_seen,
     "local_published": _local_published,
     "local_promise": _local_promise,
+    "weight": _weight,
     "script": _script,
     "arrived": lambda task: "Your answer has arrived and is stored, encrypted.",
     # what else you should know: also in the task document

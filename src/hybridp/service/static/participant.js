@@ -164,7 +164,7 @@ async function send(task) {
   if (other) for (const field of other.elements) field.disabled = true;
   why.textContent = "Your report has arrived: one is enough.";
   why.hidden = false;
-  show("done", "Thank you. This is the whole message that was sent:", "With it went what a browser tells every server: your address and the browser’s own name.", body);
+  show("done", "Thank you. This is the whole message that was sent:", "With it went what a browser tells every server: your address, the browser’s own name and its languages.", body);
 }
 
 // --- words that follow the chosen epsilon ---------------------------------------------------------------------------
