@@ -191,7 +191,7 @@ def test_a_program_with_a_wrong_clock_takes_part(server: Any, monkeypatch: pytes
 
 
 def test_a_date_of_some_seconds_ago_is_no_dead_end(server: Any) -> None:
-    """A `Date` has whole seconds and a busy server makes it rarely: to a study just made it may lie before its start."""
+    """A `Date` has whole seconds and a busy server makes it rarely: it may lie before the start of a study."""
     study = server.study(time_precision=1)
     task = client.fetch_task(server.url, study)
     made = server.ask(f"/{study}", method="GET")["created"]

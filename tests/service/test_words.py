@@ -109,7 +109,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "some, with delta": MEAN | {"releases": 7, "delta": 1e-7, "trusted_epsilon": 0.3, "noise": "gaussian"},
     "by invitation, kept, with a date": MEAN
     | {"by_invitation": True, "delete_raw_after_release": False, "closes": NOW + 1000, "min_batch": 1234},
-    "only the trusted count": MEAN | {"estimator": "tcm-only", "trusted_epsilon": 0.3, "time_precision": 60, "delete_by": NOW + 86_400},
+    "only the trusted count": MEAN
+    | {"estimator": "tcm-only", "trusted_epsilon": 0.3, "time_precision": 60, "delete_by": NOW + 86_400},
     "only the local count": MEAN | {"estimator": "lm-only", "time_precision": 7200},
     "laplace": MEAN | {"local": "laplace"},
     "personal": {k: MEAN[k] for k in ("title", "bounds")}
@@ -178,7 +179,7 @@ def rule_once(plan: Any, task: Any, text: str) -> None:
             assert "twice the ε" in text
         else:
             own = {"trusted": spent_in_all(plan), "local": plan.epsilon}
-            assert sorted(levels(text)) == sorted({2 * level for level in own.values()})  # a report is seen, used or not
+            assert sorted(levels(text)) == sorted({2 * level for level in own.values()})  # seen, used or not
 
 
 def rule_uses(plan: Any, task: Any, text: str) -> None:
@@ -404,7 +405,8 @@ LABELS = {
     "if it is something else", "if the answer is the lowest possible", "if it is the highest possible", "Reports that",
     ", at ε =", "A hundred people with the same answer do not all send the same report. This is what we would see:",
     "This study’s reports cannot be made in a browser; its Python client can make them.", "Your answer", "Your answers",
-    "How much protection do you want?", "All the numbers used here are public:", "the task as data", "the program that randomises", "Query",
+    "How much protection do you want?", "All the numbers used here are public:", "the task as data",
+    "the program that randomises", "Query",
     "Url", "Collected with hybridp: people choose whom they trust.",
 }  # fmt: skip
 NUMBER = re.compile(r"(over )?\d+([,.]\d+)*(e-\d+)?")

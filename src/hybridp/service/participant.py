@@ -58,6 +58,7 @@ def participant_view(
         "say": words.said(task),
         "open": task["status"] == "open",
         "closed_because": _closed(task),
+        "notice": [t for t in task["notice"] if task["status"] == "open" or t != words.SENTENCES["crowd"](task)],
         "token": token,
         "token_problem": TOKENS.get(token_state, ""),
         "may_answer": token_state not in TOKENS,

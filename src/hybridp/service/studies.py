@@ -213,6 +213,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "link": f"{service.settings.base_url}/s/{study.id}",
         "plan": plan.model_dump(mode="json"),
         "open_to_all": not plan.by_invitation,
+        "takes_people": _takes_people(plan, line["status"], row.phase),
         "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
         "participation": {"width": width, "bins": stretches},
         "planned": None if plan.expected is None else _predicted(plan, plan.expected.model_dump()),
@@ -259,9 +260,18 @@ def _why_not(study: Study, status: str, phase: int, people: dict[str, int], raw:
     return None
 
 
+def _takes_people(plan: SomePlan, status: str, phase: int) -> bool:
+    """Whether anybody can answer, now or later: closed before its discovery, a study of heavy hitters opens again."""
+    return status in ("planned", "open") or (status == "closed" and isinstance(plan, HeavyPlan) and phase != 2)
+
+
 def invite(service: Service, study_id: str, count: int) -> list[str]:
     """New single-use tokens; they are shown once."""
-    study = service.study(study_id)
+    view = service.fresh_view(study_id)
+    study = view.study
+    status = _status(study.plan.opens, study.plan.closes, view.state, service.now())
+    if not _takes_people(study.plan, status, view.phase):
+        raise Refused("closed", "The study takes no more reports: nobody could use an invitation.")
     must(study.plan.by_invitation, "study", "must be by invitation to have tokens", "an open one")
     must(1 <= count <= MOST_INVITATIONS, "count", f"must be at least 1 and at most {MOST_INVITATIONS}", count)
     return service.write(lambda db: store.make_tokens(db, study.number, count))
