@@ -5,8 +5,10 @@ DuckDB is one of the engines under test; what it must agree with is computed her
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import operator
 from collections import Counter
 from fractions import Fraction
 from typing import Any
@@ -72,6 +74,13 @@ def test_clipped_sums_and_counts_per_group(engine: str, opened: Opened) -> None:
     moved = [(r - 50) / 50 for r in reports]
     assert found.report_sum == pytest.approx(float(sum(moved)), rel=1e-12, abs=1e-9)
     assert found.report_square_sum == pytest.approx(float(sum(m * m for m in moved)), rel=1e-12)
+    assert found.fingerprint == (len(reports), *_fingerprint([float(r) for r in reports]))
+
+
+def _fingerprint(reports: list[float]) -> tuple[int, int]:
+    """By its definition, on whole numbers: the sum of the last 31 bits of every report in steps, and their xor."""
+    steps = [math.floor((r - 50.0) * (2**32 / 100.0)) for r in reports]
+    return sum(step % 2**31 for step in steps), functools.reduce(operator.xor, steps, 0)
 
 
 def test_sums_wider_than_64_bits_are_exact(engine: str, opened: Opened) -> None:
@@ -253,6 +262,9 @@ def test_personal_totals(engine: str, opened: Opened) -> None:
                 if e == epsilon and r is not None]  # fmt: skip
         assert found.report_sums[place] == pytest.approx(float(sum(sent)) / 50, rel=1e-12, abs=1e-12)
         assert found.report_square_sums[place] == pytest.approx(float(sum(s * s for s in sent)) / 2500, rel=1e-12)
+        here = [r for r, e in zip(columns["report"][1], epsilons, strict=True) if e == epsilon and r is not None]
+        if epsilon:
+            assert found.fingerprint[place] == (epsilon, len(here), *_fingerprint(here))
 
 
 def test_vector_totals(engine: str, opened: Opened) -> None:
