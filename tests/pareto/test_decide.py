@@ -149,6 +149,18 @@ def test_guarded_utilities_carry_the_stated_noise():
         guarded(toy(), epsilon_each=1.0)
 
 
+@pytest.mark.parametrize("right", [0, 1, 24_999, 25_000, 25_001, 50_000, math.nan, math.inf, -math.inf])
+def test_no_answer_is_refused(right):
+    """25,001 of 50,000 right answers lay beyond what the noise's lattice held, and 25,000 did not: that told which."""
+    people = 50_000
+    problem = Problem("r", SPACE, laplace_epsilon, lambda s, seed: [right / people], sensitivity=1 / people)
+    found = release_front(problem, [{"b": 1.0, "x": 0.5}], trained=PureDP(1.0), evaluated=PureDP(1.4), rng=seeded(3))
+    true = min(max(0.0 if math.isnan(right) else right / people, 0.0), 1.0)
+    assert found.errors[0] == pytest.approx(1 - true, abs=40 / people)
+    guard = guarded(problem, epsilon_each=1.4)
+    assert guard.utility({"b": 1.0, "x": 0.5}, 0)[0] == pytest.approx(true, abs=40 / people)
+
+
 def test_a_front_is_released_within_its_budgets_or_not_at_all():
     problem = Problem("g", SPACE, laplace_epsilon, single_run, sensitivity=1e-3)
     settings = [{"b": 1.0, "x": 0.5}, {"b": 4.0, "x": 0.5}]

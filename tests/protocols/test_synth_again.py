@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,4 +81,48 @@ def test_a_fit_stopped_before_a_round_is_kept_pays_for_it_once(
             fit_synth(CODES, STUDY, folder=tmp_path / "m", ledger=ledger)
     assert not rounds(tmp_path / "m")
     fit_synth(CODES, STUDY, folder=tmp_path / "m", ledger=ledger)
+    assert ledger.remaining("trusted").epsilon == pytest.approx(2.0, abs=1e-6)
+
+
+KILLED = """
+import os, sys
+import tests.protocols.test_synth_again as here
+from hybridp.ledger import Ledger
+from hybridp.protocols.synth_files import Folder
+
+real = {"keep": Ledger.keep_measured, "save": Folder.save_measured, "project": Folder.save_synthetic}
+when, point = sys.argv[1].split()
+def stopped(*given):
+    if when == "after":
+        real[point](*given)
+    os.kill(os.getpid(), 9)
+if point == "keep":
+    Ledger.keep_measured = stopped
+elif point == "save":
+    Folder.save_measured = stopped
+else:
+    Folder.save_synthetic = stopped
+here.fit_synth(here.CODES, here.STUDY, folder="m", ledger=Ledger.open("l.ledger"))
+"""
+
+
+@pytest.mark.parametrize("point", ["before keep", "after keep", "after save", "before project"])
+def test_a_killed_fit_neither_loses_what_it_paid_for_nor_measures_twice(
+    tmp_path: Path, ledger: Ledger, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n{KILLED}", point],
+        cwd=tmp_path,
+        check=False,
+    )
+    assert run.returncode == -9
+    first = ledger.history()[0]
+    kept = ledger.measured(first.collection or "")
+    assert (kept is None) == (point == "before keep")
+    times: list[int] = []
+    real = protocol._measure
+    monkeypatch.setattr(protocol, "_measure", lambda *given: times.append(1) or real(*given))  # type: ignore[func-returns-value]
+    fit_synth(CODES, STUDY, folder=tmp_path / "m", ledger=ledger)
+    assert len(times) == len(STUDY.plan) - (kept is not None)
+    assert kept is None or rounds(tmp_path / "m")[0] == kept[1]
     assert ledger.remaining("trusted").epsilon == pytest.approx(2.0, abs=1e-6)

@@ -23,6 +23,7 @@ from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
 
 __all__ = ["MECHANISM", "RawTotals", "VectorColumns", "local_steps", "read", "release_sum", "vector_query"]
 
+
 @dataclass(frozen=True, slots=True)
 class VectorColumns:
     """Which columns of the table hold what; the report on column `NAME` is in `NAME_report`."""

@@ -23,14 +23,16 @@ from typing import Any, final
 import numpy as np
 
 from ..errors import BudgetExceeded, must
-from ..noise import add_noise
+from ..noise import perturb
 from ..public.budgets import ApproxDP, PureDP
-from ..public.mechanisms import Laplace, laplace, on_lattice
+from ..public.mechanisms import DiscreteLaplace, discrete_laplace
 from ..randomness import Randomness, secure
 from .problem import Evaluation, Problem
 from .space import Setting
 
 __all__ = ["Cost", "PublishedFront", "compose", "guarded", "publishing_cost", "release_front"]
+
+_STEPS = 2**40  # of a utility in [0, 1]
 
 
 @final
@@ -102,18 +104,16 @@ class _Guarded:
         return _noisy(self.utility(setting, seed), self.epsilon, self.sensitivity, secure())
 
 
-def _mechanism(epsilon: float, sensitivity: float) -> Laplace:
-    """The noise of one answer, refused by public numbers alone where its lattice does not reach a utility of 1."""
-    found = laplace(PureDP(epsilon), sensitivity)
-    reach = on_lattice(found)[0] * 2.0**51
-    must(reach >= 1, "epsilon", f"must be at most {2**15} times the sensitivity for each answer", epsilon)
-    return found
+def _mechanism(epsilon: float, sensitivity: float) -> DiscreteLaplace:
+    """The noise of one answer in whole steps; rounding may add one of them to the sensitivity."""
+    return discrete_laplace(PureDP(epsilon), math.ceil(sensitivity * _STEPS) + 1)
 
 
 def _noisy(answer: Any, epsilon: float, sensitivity: float, rng: Randomness) -> list[float]:
-    # What is no number is the worst utility: a refusal would be an answer.
+    """Every answer is published, whatever it is: a refusal would be one too. What is no number is the worst utility."""
     values = np.clip(np.nan_to_num(np.asarray(answer, dtype=float).reshape(-1), nan=0.0), 0.0, 1.0)
-    noisy = add_noise(_mechanism(epsilon, sensitivity), values, rng=rng)
+    mechanism = _mechanism(epsilon, sensitivity)
+    noisy = [perturb(mechanism, int(v), rng=rng) / _STEPS for v in np.rint(values * _STEPS)]
     return [float(v) for v in np.clip(noisy, 0.0, 1.0)]
 
 
@@ -134,7 +134,6 @@ def guarded(problem: Problem, *, epsilon_each: float) -> Problem:
     """
     one = _bounded(problem)
     must(math.isfinite(epsilon_each) and epsilon_each > 0, "epsilon_each", "must be positive and finite", epsilon_each)
-    _mechanism(epsilon_each, one)
     noisy = _Guarded(problem.utility, epsilon_each, one)
     return replace(problem, utility=noisy, version=f"{problem.version}+guarded({epsilon_each:g})")
 
@@ -174,7 +173,6 @@ def release_front(
     if need.epsilon > trained.epsilon or need.delta > limit:
         raise BudgetExceeded(f"The front needs {need} of the people learnt from; {trained} is left.")
     share = evaluated.epsilon / len(checked)
-    _mechanism(share, one)  # before anything is run
     errors = []
     for setting in checked:
         # The oracle's generator is seeded from `rng` and the seed is not kept.

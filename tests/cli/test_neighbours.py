@@ -1,0 +1,138 @@
+"""A refusal is an answer: whatever one trusted person's row holds, every command says the same kind of thing.
+
+One field of one trusted row is replaced, the randomness is the same: exit code, the form of the answer, messages and
+ledger entries stay, and what is released moves by no more than its sensitivity.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .conftest import SECRET, Runner
+
+PEOPLE = 60
+ODD = {
+    "extreme": "1e308",
+    "outside": SECRET,
+    "below": f"-{SECRET}",
+    "nan": "nan",
+    "infinite": "inf",
+    "empty": "",
+    "text": "n/a",
+    "category": "elsewhere",
+    "long": "9" * 100_000,
+    "long text": "é" * 50_000,
+    "NUL": "4\0002",
+    "unicode": "\u202e４２\U0001f600",
+    "quotes": 'say "4,2"\n"',
+    "date": "2024-02-30",
+    "truth": "true",
+    "list": "[1, 2]",
+}
+MEAN = "release mean {} --value pay --trust trust --lower 0 --upper 100 --epsilon 1 --estimator tcm-only"
+OWN = "release mean {} --value pay --trust trust --lower 0 --upper 100 --epsilon-column eps --estimator adpm --sd 30"
+VECTOR = (
+    "release vector-mean {} --columns pay age --trust trust --lower 0 0 --upper 100 90 --epsilon 1 --estimator tcm-only"
+)
+HEAVY = "release heavy-hitters {} --person id --record word --trust trust --epsilon 4 --delta 1e-3"
+KMEANS = (
+    "release kmeans {} --columns pay age --trust trust --lower 0 0 --upper 100 90 --clusters 2 --epsilon 4 --method tcm"
+)
+COMMANDS = {
+    "mean": (MEAN, "pay"),
+    "mean of one record a person": (f"{MEAN} --person id", "pay"),
+    "mean by key": (f"{MEAN} --person id --record-key key", "key"),
+    "personal mean": (OWN, "pay"),
+    "vector mean": (VECTOR, "age"),
+    "vector mean of one record a person": (f"{VECTOR} --person id", "age"),
+    "heavy hitters": (HEAVY, "word"),
+    "heavy hitters by key": (f"{HEAVY} --record-key key", "key"),
+    "kmeans": (KMEANS, "pay"),
+}
+
+
+def _table(column: str | None = None, field: str = "") -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ["id", "key", "pay", "age", "eps", "word", "trust"])
+    writer.writeheader()
+    for i in range(PEOPLE):
+        row: dict[str, Any] = {"id": i // 2 * 2 if i < 20 else i, "key": i, "pay": 30 + i % 40, "age": 20 + i % 50}
+        row |= {"eps": 1, "word": "maps", "trust": "trusted"}
+        writer.writerow(row | ({column: field} if column and i == 7 else {}))
+    return out.getvalue()
+
+
+def _form(document: Any) -> Any:
+    """What kind of answer it is: keys, types and lengths, and texts that are not numbers."""
+    if isinstance(document, dict):
+        return {key: _form(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [_form(value) for value in document]
+    return document if isinstance(document, str | bool) or document is None else "number"
+
+
+def _numbers(estimate: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([*estimate.values()] if isinstance(estimate, dict) else [estimate], dtype=np.float64)
+
+
+def _charges(run: Runner) -> Any:
+    return [
+        {key: value for key, value in charge.items() if key not in ("at", "time")}
+        for charge in run("ledger show book --json").document["charges"]
+    ]
+
+
+def _said(run: Runner, line: str, content: str) -> tuple[Any, Any, str, Any]:
+    Path("book").unlink(missing_ok=True)
+    Path("people.csv").write_text(content, "utf-8", newline="")
+    own = "--personal" if "--epsilon-column" in line else "--epsilon 4 --delta 1e-3"
+    assert run(f"ledger create book {own} --trial --json").code == 0
+    found = run(f"{line.format('people.csv')} --seed 7 --ledger book --json")
+    assert found.code == 0, found.out
+    assert SECRET not in found.out + found.err
+    return found.document, _form(found.document), found.err, _charges(run)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_answer_is_of_one_kind_whatever_a_trusted_row_holds(run: Runner, name: str) -> None:
+    line, column = COMMANDS[name]
+    document, form, told, charges = _said(run, line, _table())
+    for kind, field in ODD.items():
+        other, *rest = _said(run, line, _table(column, field))
+        assert rest == [form, told, charges], kind
+        if "estimate" in document:
+            before, after = (_numbers(d["estimate"]) for d in (document, other))
+            # One of 60 people, or of the 50 who are left of them, moves by the whole range at most.
+            assert (np.abs(before - after) <= 100 / 50 * (1 + 1e-9)).all(), kind
+            assert all(map(math.isfinite, after))
+
+
+def test_a_label_is_public_and_a_bad_one_is_refused_without_a_charge(run: Runner) -> None:
+    """The control: a refusal would be seen."""
+    Path("people.csv").write_text(_table("trust", "perhaps"), "utf-8")
+    assert run("ledger create book --epsilon 1 --trial --json").code == 0
+    assert run(f"{MEAN.format('people.csv')} --seed 7 --ledger book --json").code == 2
+    assert {charge["state"] for charge in _charges(run)} == {"void"}
+
+
+def test_a_synthetic_data_set_is_measured_whatever_a_row_holds(run: Runner) -> None:
+    pytest.importorskip("torch")
+    line = "synth fit {} --bins pay=0,40,60,100 age=0,30,60,90 --marginals pay,age --epsilon 1 --delta 1e-5 --rows 20"
+    measured = {}
+    for number, (kind, field) in enumerate({"as it was": "37", **ODD}.items()):
+        Path("people.csv").write_text(_table("pay", field), "utf-8", newline="")
+        found = run(f"{line.format('people.csv')} --seed 7 --out m{number} --json")
+        assert found.code == 0, kind
+        assert SECRET not in found.out + found.err
+        with np.load(f"m{number}/round-001.npz") as kept:
+            measured[kind] = [kept[key] for key in kept.files if key.startswith("counts")]
+    for kind, counts in measured.items():
+        for before, after in zip(measured["as it was"], counts, strict=True):
+            assert np.abs(before - after).sum() <= 2, kind
