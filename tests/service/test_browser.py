@@ -473,6 +473,8 @@ def test_the_whole_message_is_shown(server: Any, page: Any, traffic: Any) -> Non
     (body,) = traffic.uploads
     assert page.text_content("#local-status pre") == body
     assert {"id", "time", "token", "group", "epsilon", "payload"} <= set(json.loads(body)["reports"][0])
+    assert page.is_disabled(".trusted form button")
+    assert "one answer is enough" in page.inner_text(".trusted form")  # a button that does nothing says why
 
 
 def test_words_follow_the_chosen_epsilon(server: Any, page: Any) -> None:

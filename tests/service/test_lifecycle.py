@@ -319,6 +319,7 @@ def test_pages_say_what_holds_in_each_part_of_a_life(web: TestClient, mean_plan:
     service = service_of(web)
     made = studies.create_study(service, mean_plan(by_invitation=True))["id"]
     crowd, anyone = discovering(service), "Anyone with the link can answer"
+    key = {"Authorization": f"Bearer {studies.add_analyst(service, 'bob')}"}
     assert anyone in web.get(f"/studies/{crowd}").text
     assert anyone in web.get(f"/s/{crowd}").text
     assert "deleted after the list of frequent answers is made" in web.get(f"/studies/{crowd}").text
@@ -335,8 +336,10 @@ def test_pages_say_what_holds_in_each_part_of_a_life(web: TestClient, mean_plan:
             assert anyone not in web.get(f"/studies/{study}").text
             assert "Make links" not in web.get(f"/studies/{study}").text
             assert anyone not in web.get(f"/s/{study}").text
-        with pytest.raises(HybridpError, match="no more reports"):
-            studies.invite(service, made, 1)
+        asked = web.post(f"/api/studies/{made}/invitations", json={"count": 1}, headers=key)
+        listed = web.get("/openapi.json").json()["paths"]["/api/studies/{id}/invitations"]["post"]["responses"]
+        assert (asked.status_code, asked.json()["code"]) == (409, "closed")
+        assert "409" in listed
 
 
 def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:

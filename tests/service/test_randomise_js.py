@@ -286,7 +286,7 @@ def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
             ask(task, False, reach=2**23)
             ask(task, False, dimensions=5)
             ask(task, False, reported=task["randomiser"]["reported"] + 1)
-    for more in ({}, {"local": "grr"}):
+    for more in ({}, {"local": "k-rr"}):
         plan = parse_plan(heavy | more)
         assert isinstance(plan, HeavyPlan)
         for known in (records, records[:1], []):

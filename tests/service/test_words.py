@@ -129,7 +129,7 @@ PLANS: dict[str, dict[str, Any]] = {
     },
     "heavy, first": HEAVY,
     "heavy, second": HEAVY,
-    "heavy, one list": HEAVY | {"local": "grr", "epsilon": 4.0},
+    "heavy, one list": HEAVY | {"local": "k-rr", "epsilon": 4.0},
     "heavy, empty": HEAVY,
 }
 HEADS = {

@@ -38,7 +38,7 @@ _WORDS = {
 _OWN: dict[tuple[str, str], set[int]] = {
     ("post", "/api/studies/{id}/phase-two"): {409, 422},
     ("post", "/api/studies/{id}/release"): {409, 422},
-    ("post", "/api/studies/{id}/invitations"): {422},
+    ("post", "/api/studies/{id}/invitations"): {409, 422},
     ("post", "/api/studies"): {422},
     ("post", "/tasks/{id}/invitations"): {422, 429},
     ("post", UPLOAD): {409, 415, 429},

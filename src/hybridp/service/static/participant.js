@@ -161,7 +161,13 @@ async function send(task) {
     return;
   }
   form.reset();
-  if (other) for (const field of other.elements) field.disabled = true;
+  if (other) {
+    for (const field of other.elements) field.disabled = true;
+    const said = document.createElement("p");
+    said.className = "hint";
+    said.textContent = "You have answered the other way: one answer is enough.";
+    other.append(said);
+  }
   why.textContent = "Your report has arrived: one is enough.";
   why.hidden = false;
   show("done", "Thank you. This is the whole message that was sent:", "With it went what a browser tells every server: your address, the browser’s own name and its languages.", body);
