@@ -46,7 +46,7 @@ __all__ = [
     "trim",
 ]
 
-LocalHeavy = Literal["best", "two-stage", "k-rr", "oue", "subset", "hashing"]
+LocalHeavy = Literal["k-rr", "two-stage", "oue", "subset", "hashing", "best"]
 LOCAL_HEAVY: tuple[LocalHeavy, ...] = get_args(LocalHeavy)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
