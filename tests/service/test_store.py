@@ -164,6 +164,23 @@ def test_charges_are_exact_and_collections_paid_once(service: Service) -> None:
         charge(db, 7, [replace(tenth, people="nobody")])
 
 
+@pytest.mark.parametrize("asked", [ApproxDP(0.31, 0.0), ApproxDP(0.0, 3.1e-7)], ids=["epsilon", "delta"])
+def test_an_overdraft_of_either_level_is_refused(service: Service, asked: ApproxDP) -> None:
+    with writing(service.engine) as db:
+        open_accounts(db, 7, {"trusted": ApproxDP(0.3, 3e-7)})
+    with pytest.raises(BudgetExceeded), writing(service.engine) as db:
+        charge(db, 7, [Charge("trusted", asked, "m", "p")])
+
+
+def test_the_smallest_charge_costs_a_whole_unit(service: Service) -> None:
+    """Rounded up: otherwise very many tiny charges would be free."""
+    with writing(service.engine) as db:
+        open_accounts(db, 7, {"trusted": ApproxDP(0.3, 3e-7)})
+        charge(db, 7, [Charge("trusted", ApproxDP(1e-15, 1e-21), "m", "p")])
+        (account,) = balances(db, 7)
+    assert (account.epsilon_spent, account.delta_spent) == (1e-12, 1e-18)
+
+
 def test_a_key_is_for_one_kind_of_release(service: Service) -> None:
     service.write(lambda db: db.execute(progress.insert().values(study=9, state="open", phase=1, taken=0)) and None)
     service.write(lambda db: release_once(db, 9, "k", "discovery", [], lambda ids: {}))
