@@ -236,13 +236,14 @@ def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, An
             fine = python_takes(lambda flips=flips, pure=pure: DitheredBit(pure, flips))
             found.append(({"name": "dithered", "flips": str(flips)}, pledge, NUMBER, fine))
         window = piecewise(pure)
-        for inside in around(window.inside):
+        flat = WORD * window.width // (LEVELS + window.width)  # as likely in the window as elsewhere
+        for inside in [*around(window.inside), 0, 1, flat - 10**7, flat + 10**7]:
             fine = python_takes(lambda i=inside, pure=pure, w=window.width: Piecewise(pure, w, i))
             stated = {"name": "piecewise", "width": str(window.width), "inside": str(inside)}
             found.append((stated, pledge, NUMBER, fine))
         for k, delta in ((2, 0.0), (50, 0.0), (7, 1e-6)):
             guarantee = ApproxDP(e, delta) if delta else pure
-            for keep in around(k_randomised_response(guarantee, k).keep):
+            for keep in [*around(k_randomised_response(guarantee, k).keep), 0, 1, WORD // k - 1, WORD // k]:
                 fine = python_takes(lambda g=guarantee, k=k, keep=keep: KRandomisedResponse(g, k, keep))
                 task = {"slots": [[str(i)] for i in range(k)], "record": ["q"]}
                 stated = {"name": "k-rr", "categories": k, "keep": str(keep)}
@@ -257,6 +258,16 @@ def test_the_page_takes_and_refuses_what_the_library_does(node: Callable[..., An
     assert [refusal is None for refusal in told] == [case[3] for case in cases]
     assert {case[3] for case in cases} == {True, False}
     assert all("less noise than this page promises" in refusal for refusal in told if refusal is not None)
+
+
+@needs_node
+def test_a_scale_on_which_answers_have_no_place_is_refused(node: Callable[..., Any]) -> None:
+    """Doubles whose difference overflows, or is too small to divide by, make a level that is no number."""
+    bit = {"name": "dithered", "flips": str(dithered_bit(PureDP(1.0)).flips)}
+    sides = [(0, 1), (-1e300, 1e300), (-1.7e308, 1.7e308), (0, 1e-305), (0, 5e-324), (1, 1), (1, 0), (0, None)]
+    asked = [[bit, {"epsilon": 1.0, "delta": 0.0}, {"bounds": {"lower": a, "upper": b}}] for a, b in sides]
+    told = node("promises", stdin=json.dumps(asked))
+    assert [refusal is None for refusal in told] == [True, True, False, False, False, False, False, False]
 
 
 @needs_node

@@ -218,6 +218,7 @@ function checkBit({ flips }, epsilon) {
 function checkWindow({ width, inside }, epsilon) {
   const w = whole("width", width, 1n, 1n << 32n);
   const p = whole("inside", inside, 0n, WORD - 1n);
+  must(p * BigInt(LEVELS) > (WORD - p) * w, "inside"); // rarer near the answer than elsewhere would tell it as well
   must(p * BigInt(LEVELS) * ONE <= exponential(epsilon) * (WORD - p) * w, "inside");
 }
 
@@ -225,6 +226,7 @@ function checkResponse({ categories, keep }, epsilon, [n, d], size) {
   const k = whole("categories", categories, 2n, 1n << 32n);
   const p = whole("keep", keep, 0n, WORD);
   must(k === BigInt(size), "categories");
+  must(p >= WORD / k, "keep"); // who hardly ever tells the truth tells it by what is left out
   must(p * (k - 1n) * d * ONE <= (exponential(epsilon) * (WORD - p) * d) + n * WORD * (k - 1n) * ONE, "keep");
 }
 
@@ -257,8 +259,10 @@ function checkStages({ query, start, width, url }, epsilon, delta, depth, size, 
 export function checkPromise(randomiser, promise, task) {
   const [epsilon, delta] = [fraction("epsilon", promise.epsilon), fraction("delta", promise.delta)];
   must(promise.epsilon <= 30 && promise.delta < 1, "promise");
-  for (const { lower, upper } of task.coordinates ?? (task.bounds ? [task.bounds] : []))
-    must(Number.isFinite(lower) && Number.isFinite(upper) && lower < upper, "bounds");
+  for (const { lower, upper } of task.coordinates ?? (task.bounds ? [task.bounds] : [])) {
+    const width = upper - lower; // so that every answer has a place on the lattice
+    must(Number.isFinite(lower) && Number.isFinite(width) && Number.isFinite(LEVELS / width) && width > 0, "bounds");
+  }
   if (randomiser.name === "dithered") return checkBit(randomiser, epsilon);
   if (randomiser.name === "piecewise") return checkWindow(randomiser, epsilon);
   if (randomiser.name === "k-rr") return checkResponse(randomiser, epsilon, delta, task.slots.length);
