@@ -40,6 +40,11 @@ def test_everything_that_it_writes_is_made_for_it() -> None:
         in GUIDE.read_text()
     )
     assert environment["HYBRIDP_BASE_URL"].startswith("https:")
+    (command,) = re.findall(r"^runuser -u (.*?)^```", GUIDE.read_text(encoding="utf-8"), re.M | re.S)
+    assert command.startswith(stated["User"][0])  # the first analyst's key is made where the unit looks for it
+    assert {
+        v.partition("=")[0]: v.partition("=")[2] for v in re.findall(r"HYBRIDP_\S+", command)
+    }.items() <= environment.items()
 
 
 def test_it_starts(tmp_path: Path) -> None:
