@@ -375,6 +375,18 @@ def test_closing_and_time(settings: Settings, mean_plan: Make, report: Make) -> 
     service.close()
 
 
+def test_nobody_whom_the_estimator_listens_to_is_said(service: Service, mean_plan: Make, report: Make) -> None:
+    own = {k: mean_plan()[k] for k in ("title", "bounds", "min_batch", "time_precision")}
+    own |= {"kind": "personal-mean", "allowed_epsilons": [0.2], "estimator": "adpm"}
+    for plan, epsilon in ((mean_plan(estimator="tcm-only"), None), (own, 0.2)):
+        study = studies.create_study(service, plan)["id"]
+        assert send(service, study, [report(group="local", epsilon=epsilon) for _ in range(5)]) == []
+        studies.close_study(service, study)
+        with pytest.raises(Refused, match="Nobody took part whom the estimator .* listens to"):
+            studies.release_study(service, study)
+        assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
+
+
 def test_migrations_run_once_and_in_order(settings: Settings) -> None:
     engine = connect(settings.database)
     assert prepare(engine) == 1

@@ -344,6 +344,8 @@ def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service
     reports = ReportsByEpsilon(epsilons[there], sent[there], totals[there], squares[there])
     spread = personal_protocol.learned_spread(task, reports)
     own = epsilons[here] * task.share
+    if not len(own) and not (task.uses_reports and there.any()):
+        raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
     trusted = None
     if len(own):
         weights = personal_protocol.trusted_weights(task, own, people[here], spread)
