@@ -324,7 +324,8 @@ def test_pages_say_what_holds_in_each_part_of_a_life(web: TestClient, mean_plan:
     assert anyone in web.get(f"/s/{crowd}").text
     assert "deleted after the list of frequent answers is made" in web.get(f"/studies/{crowd}").text
     assert "Make links" in web.get(f"/studies/{made}").text
-    studies.invite(service, made, 1)
+    (token,), good = studies.invite(service, made, 1), "Your invitation is good"
+    assert [good in web.get(f"/s/{made}{tail}").text for tail in ("", "?t=no", f"?t={token}")] == [False, False, True]
     studies.close_study(service, made)
     studies.open_phase_two(service, crowd)
     page = web.get(f"/studies/{crowd}").text

@@ -382,7 +382,7 @@ def test_nobody_whom_the_estimator_listens_to_is_said(service: Service, mean_pla
         study = studies.create_study(service, plan)["id"]
         assert send(service, study, [report(group="local", epsilon=epsilon) for _ in range(5)]) == []
         studies.close_study(service, study)
-        with pytest.raises(Refused, match="Nobody took part whom the estimator .* listens to"):
+        with pytest.raises(Refused, match=r"Nobody took part whom the estimator .* listens to"):
             studies.release_study(service, study)
         assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
 
