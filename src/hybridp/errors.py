@@ -7,7 +7,8 @@
     │   └── UnusableRows                   people's raw values break a rule; the refusal tells that much, and is charged
     │       └── UnusablePublicRows         what is public, or private already, breaks a rule; nothing is charged
     ├── BudgetExceeded                     an overdraft was refused; the command line exits with 3
-    └── LedgerProblem                      the ledger file cannot be used as it is; exit code 2
+    ├── LedgerProblem                      the ledger file cannot be used as it is; exit code 2
+    └── NotShown                           released and paid for, but not shown whole; exit code 4
 
 Every message is one sentence that names the parameter, the rule and the value, and never a person's data.
 
@@ -28,6 +29,7 @@ __all__ = [
     "HybridpError",
     "InvalidInput",
     "LedgerProblem",
+    "NotShown",
     "PromiseWarning",
     "UnusablePublicRows",
     "UnusableRows",
@@ -69,6 +71,18 @@ class BudgetExceeded(HybridpError):
 
 class LedgerProblem(HybridpError):
     """The ledger file is missing, foreign or damaged."""
+
+
+class NotShown(HybridpError):
+    """The release was made and paid for, but not all of it could be shown. Trying again would pay again.
+
+    The sentence says where it was kept. `answered`: whoever asked has seen it.
+    """
+
+    def __init__(self, sentence: str, *, answered: bool = False, code: int = 4) -> None:
+        super().__init__(sentence)
+        self.answered = answered
+        self.exit_code = code
 
 
 class PromiseWarning(UserWarning):

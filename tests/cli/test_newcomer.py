@@ -23,6 +23,7 @@ MISTAKES = [
     (f"release mean sent.csv {MEAN} --trust nope", "`trust` must be a column of sent.csv. Got `nope`."),
     (f"release mean sent.csv {MEAN} --trust trsut", "Did you mean `trust`?"),
     (f"release mean sent.csv {MEAN} --value PAY", "Did you mean `pay`?"),
+    (f"release mean sent.csv {MEAN} --value pya", "`value` must be a column of sent.csv. Got `pya`."),
     (
         f"release mean sent.csv {MEAN.replace('--epsilon 1', '--epsilon-column nope')}",
         "`epsilon-column` must be a column",

@@ -214,7 +214,9 @@ def _warnings_as_remarks() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, PromiseWarning):
-            click.echo(f"hybridp: warning: {message}", err=True)
+            from hybridp.cli.common import note
+
+            note(f"hybridp: warning: {message}")
         else:
             usual(message, category, *rest, **more)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -200,7 +201,7 @@ rows_argument = _stack(
     ),
 )
 collected_options = _stack(
-    click.option("--collection", help="Names the set of local reports, charged once; without it, at every release."),
+    click.option("--collection", help="A name for these local reports, charged once; others under it are refused."),
     click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here."),
 )
 keep_option = click.option(
@@ -297,8 +298,9 @@ def emit(document: dict[str, Any]) -> None:
 
 
 def note(text: str) -> None:
-    """A remark for people, on stderr."""
-    click.echo(text, err=True)
+    """A remark for people, on stderr; where that is broken the command goes on, as what it made matters more."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def number(value: float | None) -> str:

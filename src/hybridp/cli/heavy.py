@@ -29,7 +29,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
-from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger, out_option
+from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger, out_option, present
 from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
@@ -316,10 +316,8 @@ def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
         "queries": len(sent.head.queries) - 1,
         "mechanism": sent.mechanism.name,
     }
-    if as_json:
-        emit(document)
-        return
-    click.echo(f"{document['queries']} queries discovered; the invitation for the devices is in {file}.")
+    said = f"{document['queries']} queries discovered; the invitation for the devices is in {file}."
+    present(document, lambda: click.echo(said), f"the invitation is in {file}", out_file=None, as_json=as_json)
 
 
 def _print(found: Any) -> None:

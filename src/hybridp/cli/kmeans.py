@@ -155,7 +155,7 @@ def plan(
 @tally_option
 @assume_option
 @ledger_option
-@click.option("--collection", help="A name for these local reports: charged once, however often used.")
+@click.option("--collection", help="A name for these local reports, charged once; others under it are refused.")
 @seed_option
 @table_option
 @out_option

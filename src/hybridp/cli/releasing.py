@@ -13,11 +13,10 @@ from typing import Any
 import click
 
 from hybridp.cli.common import emit, note, save_plot
-from hybridp.errors import HybridpError, InvalidInput
+from hybridp.errors import InvalidInput, NotShown
 from hybridp.release.receipt import plain
 
 __all__ = [
-    "NotShown",
     "check_out",
     "finish",
     "ledger_option",
@@ -40,17 +39,6 @@ out_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the release, as --json has it, to this new file before it is shown.",
 )
-
-
-class NotShown(HybridpError):
-    """The release was made and paid for, but not all of it could be shown. Trying again would pay again."""
-
-    exit_code = 4
-
-    def __init__(self, sentence: str, *, answered: bool, code: int = 4) -> None:
-        super().__init__(sentence)
-        self.answered = answered
-        self.exit_code = code
 
 
 def check_out(path: Path | None) -> None:

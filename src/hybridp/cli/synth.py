@@ -31,7 +31,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
-from hybridp.cli.releasing import open_ledger
+from hybridp.cli.releasing import open_ledger, present
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
@@ -172,13 +172,14 @@ def fit(
     document = _document(found, out) | {"warnings": told}
     if ledger_file is not None:
         document["ledger"] = str(ledger_file)
-    if as_json:
-        emit(document)
-        return
-    _simulated(found)
-    click.echo(f"{found}, fitted to {found.people:,} people; the model is in {out}.")
-    _classes(document["utility"])
-    receipt(found)
+
+    def show() -> None:
+        _simulated(found)
+        click.echo(f"{found}, fitted to {found.people:,} people; the model is in {out}.")
+        _classes(document["utility"])
+        receipt(found)
+
+    present(document, show, f"`hybridp synth report {out}` shows it again, for free", out_file=None, as_json=as_json)
 
 
 def _study(
@@ -267,6 +268,9 @@ def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
         mine = True  # the folder was of this very study
     except KeyboardInterrupt:
         raise Interrupted(f"The fit was interrupted with {_how_to_go_on(out, rounds)}.") from None
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+        raise InvalidInput(f"The fit stopped ({problem}) with {_how_to_go_on(out, rounds)}.") from None
     except RuntimeError as error:
         if not any(sign in str(error).lower() for sign in ("out of memory", "can't allocate")):
             raise

@@ -151,6 +151,7 @@ def read(
 
 def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool | None:
     """Refuse reports made by another mechanism than announced; True when they say that they were simulated."""
+    rows.need("value", columns.value)  # before the reports, which name it too: a misspelt column is heard of as one
     if columns.report is None:
         return None
     return tables.check_mechanism(rows, columns.trust, f"{columns.report}_mechanism", real, simulated)

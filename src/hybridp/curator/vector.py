@@ -99,6 +99,8 @@ def read(
     if local_raw:
         query, says = vector_query(columns, invite.bounds, reads="all"), True
     else:
+        for name in columns.values:  # before the reports, which name them too
+            rows.need("columns", name)
         query, says = _with_reports(rows, columns, invite), None
         if columns.trust is not None and query.reports is not None:
             says = tables.check_mechanism(rows, columns.trust, MECHANISM, invite.text, invite.simulated_text)

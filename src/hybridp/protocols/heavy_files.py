@@ -25,7 +25,7 @@ from hybridp.curator import heavy as curating
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.reports import SlotsTold, read_slots
 from hybridp.device.heavy import report_slots
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.noise import categories
 from hybridp.protocols import heavy as blender
@@ -178,13 +178,19 @@ def write_invitation(
             "ledger_entries": list(entries),
             "simulated": rng.simulated,
         }  # fmt: skip
+        again = "it was kept nowhere: give a ledger for that"
         if ledger is not None:
-            ledger.keep("invitation to report on a head list", entries, lambda number: document)
+            number = ledger.keep("invitation to report on a head list", entries, lambda _: document)
+            again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"
     # Outside: a failure while the invitation is written may have shown it, so that its charge stands.
     draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
     try:
         draft.write_text(json.dumps(document, indent=1))
         os.replace(draft, out)
+    except OSError as error:
+        raise NotShown(
+            f"The invitation was made, but `invite-out` {out} could not be written ({error.strerror}); {again}."
+        ) from None
     finally:
         draft.unlink(missing_ok=True)
     return _read_invitation(out)[1]

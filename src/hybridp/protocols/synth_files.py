@@ -86,7 +86,7 @@ class Folder:
             must(same, "out", "must be a new folder, or hold a fit of the same study and rows", path)
             return kept
         path.mkdir(parents=True, exist_ok=True)
-        empty = all(p.name == ".lock" for p in path.iterdir())
+        empty = all(p.name in (".lock", ".model.json.new") for p in path.iterdir())  # a fit that died at its start
         must(empty, "out", "must be a new or empty folder, or an interrupted fit", path)
         found = Folder(path, name, study, people, simulated)
         found._save_json()
@@ -228,8 +228,11 @@ def _read(place: Path | None, content: bytes | None = None) -> dict[str, NDArray
 
 def _write(place: Path, content: bytes) -> None:
     draft = place.with_name(f".{place.name}.new")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(place)
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
