@@ -101,3 +101,12 @@ def test_the_words_say_what_is_clipped(run: Runner) -> None:
     told = run(f"{MEAN} --upper 100")  # wrong by a hundred and more
     assert "Mean of values clipped to [0, 100]" in told.out
     assert run(f"{MEAN} --json").document["clipped_to"] == [0.0, 100_000.0]
+
+
+def test_devices_refuse_what_a_release_would(run: Runner) -> None:
+    """Reports cannot be taken back: what must be insisted on at the release is asked before they are made."""
+    line = "randomise trusted.csv --value pay --lower 0 --upper 100000 --epsilon 1 --local gaussian"
+    refused = run(f"{line} --delta 0.5 --out r.csv --json")
+    assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
+    assert not Path("r.csv").exists()
+    assert run(f"{line} --delta 0.5 --insist --out r.csv --json").code == 0

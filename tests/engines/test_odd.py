@@ -395,9 +395,7 @@ def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_pat
 
     if engine == "spark":
         need_spark()
-        file = tmp_path / "people.csv"
-        file.write_text("value,trust\n1,trusted\n2,trusted,more\n")
-        where: Any = Source(str(file), "spark")
+        where: Any = Source(str(tmp_path / "nowhere.csv"), "spark")
     else:
         pytest.importorskip("psycopg")
         where = Source(f"postgresql://127.0.0.1:{closed_port}/people")
@@ -406,3 +404,22 @@ def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_pat
     with pytest.raises(HybridpError):
         release_mean(where, study, MeanColumns("value", "trust"), ledger=ledger)
     assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == 1.0
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_a_refusal_that_depends_on_a_row_stays_charged(engine: str, tmp_path: Path) -> None:
+    """One field too many may be a comma in somebody's value: whoever sees the refusal has learnt that."""
+    from hybridp import Bounds, MeanStudy, PureDP
+    from hybridp.curator.mean import Columns as MeanColumns
+    from hybridp.protocols.mean import release_mean
+
+    if engine == "spark":
+        need_spark()
+    file = tmp_path / "people.csv"
+    file.write_text("value,trust\n1,trusted\n2,trusted,more\n")
+    ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
+    with pytest.raises(HybridpError):
+        release_mean(Source(str(file), engine), study, MeanColumns("value", "trust"), ledger=ledger)
+    assert ledger.remaining("trusted").epsilon == 0
+    assert [entry.state for entry in ledger.history()] == ["refused"]

@@ -12,6 +12,7 @@ from hybridp.cli.common import (
     bounds_options,
     emit,
     guarantee,
+    insist_option,
     json_option,
     keep_option,
     kept_columns,
@@ -48,6 +49,7 @@ __all__ = ["randomise"]
 @table_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output file.")
 @seed_option
+@insist_option
 @json_option
 def randomise(
     file: Path,
