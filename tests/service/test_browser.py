@@ -538,6 +538,19 @@ def test_a_task_that_keeps_less_than_the_page_shows_is_refused_aloud(
     assert traffic.uploads == []
 
 
+def test_an_epsilon_that_the_task_does_not_know_is_refused_in_words(server: Any, page: Any, traffic: Any) -> None:
+    def shorter(route: Any) -> None:
+        task = route.fetch().json()
+        route.fulfill(json=task | {"choices": task["choices"][1:]})
+
+    study = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 4.0])
+    page.route("**/tasks/*", shorter)
+    page.goto(f"{server.url}/s/{study}")
+    page.wait_for_selector("#local-why:has-text('cannot be made in a browser')")
+    assert page.is_disabled("#local-send")
+    assert traffic.complaints == []
+
+
 def test_the_check_of_looks_can_fail(server: Any, page: Any) -> None:
     page.goto(f"{server.url}/login")
     page.evaluate("document.querySelector('main').innerHTML += '<input><div id=far class=far>pale</div>'")

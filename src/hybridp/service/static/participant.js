@@ -43,7 +43,7 @@ function refuse(input, text) {
 function chosenRandomiser(task) {
   if (task.kind !== "personal-mean") return { randomiser: task.randomiser, epsilon: null };
   const wanted = Number(document.getElementById("local-epsilon").value);
-  const choice = task.choices.find((c) => c.epsilon === wanted);
+  const choice = task.choices.find((c) => c.epsilon === wanted) ?? { randomiser: null, epsilon: wanted };
   return { randomiser: choice.randomiser, epsilon: choice.epsilon };
 }
 
