@@ -273,6 +273,16 @@ def test_one_person_with_many_records_counts_once(tmp_path: Path) -> None:
     assert max(seen) - min(seen) == LEVELS
 
 
+def test_a_local_person_with_two_reports_and_no_key_is_refused(rows: Any, tmp_path: Path) -> None:
+    """Two reports cost twice what one does, and nothing says which of them was paid for."""
+    sent = [{**r, "who": f"p{i}"} for i, r in enumerate(rows.reports)]
+    mine = [{"who": f"t{i}", **row} for i, row in enumerate(trusted(*VALUES))]
+    options = (*BASE, "--epsilon", 1, "--local", "dithered", "--person", "who")
+    command("release", "mean", write(tmp_path / "once.csv", [*mine, *sent]), *options)
+    with pytest.raises(AssertionError, match="each local person once"):
+        command("release", "mean", write(tmp_path / "twice.csv", [*mine, *sent, sent[0]]), *options)
+
+
 def test_full_lm_randomises_one_record_of_each_person(tmp_path: Path) -> None:
     """Eight people, one of them with five records: eight reports, each with the words of one."""
     mine = [{"who": "me", "key": str(k), "report": "", **row} for k, row in enumerate(trusted(*[96.0] * 5))]
