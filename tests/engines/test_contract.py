@@ -77,10 +77,10 @@ def test_clipped_sums_and_counts_per_group(engine: str, opened: Opened) -> None:
     assert found.fingerprint == (len(reports), *_fingerprint([float(r) for r in reports]))
 
 
-def _fingerprint(reports: list[float]) -> tuple[int, int]:
-    """By its definition, on whole numbers: the sum of the last 31 bits of every report in steps, and their xor."""
-    steps = [math.floor((r - 50.0) * (2**32 / 100.0)) for r in reports]
-    return sum(step % 2**31 for step in steps), functools.reduce(operator.xor, steps, 0)
+def _fingerprint(reports: list[float]) -> tuple[float, ...]:
+    """By its definition: the exclusive or of all reports in steps, the least and the largest."""
+    steps = [round((r - 50.0) * (2**32 / 100.0)) for r in reports]
+    return functools.reduce(operator.xor, steps, 0), min(reports), max(reports)
 
 
 def test_sums_wider_than_64_bits_are_exact(engine: str, opened: Opened) -> None:

@@ -151,16 +151,16 @@ def test_waves_of_vectors_and_of_own_epsilons(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_what_its_definition_says(tmp_path: Path, ledger: Ledger) -> None:
-    """An independent computation: people, the sum of the last 31 bits, and the exclusive or, of reports in steps."""
+    """An independent computation: people, the exclusive or of reports in steps, the least and the largest."""
     file = wave(tmp_path / "a.csv", 4)
     release_mean(file, STUDY, COLUMNS, ledger=ledger)
     with file.open(newline="") as opened:
         sent = np.array([float(row["report"]) for row in csv.DictReader(opened) if row["trust"] == "local"])
-    steps = [int(x) for x in np.floor((sent - 50.0) * (2**32 / 100.0))]
+    steps = [int(x) for x in np.rint((sent - 50.0) * (2**32 / 100.0))]
     parity = 0
     for x in steps:
         parity ^= x
-    stated = json.dumps([INVITE.text, len(steps), sum(x & (2**31 - 1) for x in steps), parity])
+    stated = json.dumps([INVITE.text, len(steps), parity, float(sent.min()), float(sent.max())])
     assert local_entries(ledger) == ["sha256:" + hashlib.sha256(stated.encode()).hexdigest()[:32]]
 
 

@@ -31,8 +31,8 @@ def exact_sum(this: Sql) -> Sql:
 
 
 def whole_number(this: Sql) -> Sql:
-    """The whole number at or below a double, in 64 bits; NULL where it needs more, and for NaN."""
-    return exp.Anonymous(this="hybridp_whole", expressions=[exp.Floor(this=this)])
+    """The whole number next to a double, ties to the even one, in 64 bits; NULL where it needs more, and for NaN."""
+    return exp.Anonymous(this="hybridp_whole", expressions=[this])
 
 
 def identity(*this: Sql) -> Sql:
@@ -130,7 +130,8 @@ def _code(these: list[Sql], dialect: str) -> Sql:
 
 
 def _whole(these: list[Sql], dialect: str) -> Sql:
-    this = these[0]
+    # The casts of DuckDB and PostgreSQL round as asked; Spark's cuts off.
+    this = these[0] if dialect != "spark" else exp.Anonymous(this="rint", expressions=these)
     if dialect != "postgres":
         return exp.TryCast(this=this, to=exp.DataType.build("bigint"))
     small = exp.LT(this=exp.Abs(this=this.copy()), expression=exp.cast(exp.Literal.number("9e18"), "double"))

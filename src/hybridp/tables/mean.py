@@ -106,7 +106,7 @@ class MeanTotals:
     report_sum: float
     report_square_sum: float
     trusted_clipped: int = 0
-    fingerprint: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    fingerprint: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
 def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
@@ -146,7 +146,7 @@ trusted_clipped=0)
         report_sum=float(local.get("reports") or 0.0) / query.report_half,
         report_square_sum=float(local.get("squares") or 0.0) / query.report_half / query.report_half,
         trusted_clipped=int(trusted.get("clipped") or 0),
-        fingerprint=(people[1], int(local.get("checksum") or 0), int(local.get("parity") or 0)),
+        fingerprint=(people[1], int(local.get("parity") or 0), *ends(local.get("least"), local.get("most"))),
     )
 
 
@@ -219,6 +219,11 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
             raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
     if not rows.is_text(query.trust):
         raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+
+
+def ends(*numbers: float | None) -> tuple[float, ...]:
+    """The least and the largest report, as they are compared: without the sign of 0, and 0 where there is none."""
+    return tuple(float(x or 0.0) + 0.0 for x in numbers)
 
 
 def _people(group: dict[str, Any]) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.heterogeneous import local_terms
 from hybridp.tables.engine import arrays
-from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports
+from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, ends
 from hybridp.tables.source import Rows
 
 __all__ = ["PersonalTotals", "epsilon_counts", "personal_totals"]
@@ -50,7 +50,7 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
     check_columns(rows, query)
     raw = arrays(rows, queries.totals(rows, query))
     found = {name: _filled(a) for name, a in raw.items()}
-    for name in {"levels", "checksum", "parity"} & raw.keys():
+    for name in {"levels", "parity"} & raw.keys():
         found[name] = np.ma.filled(raw[name], 0).astype(np.int64)  # exact: never through a double
     label = found["trusted"]
     trusted, local = label == 1, label == 0
@@ -90,10 +90,10 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
 
 def _fingerprint(found: dict[str, Any], people: Any, places: Any) -> tuple[tuple[float | int, ...], ...]:
     """What stands for the reports at each epsilon; those at epsilon 0 are not looked at."""
-    if "checksum" not in found:
+    if "parity" not in found:
         return ()
     return tuple(
-        (float(found["asked"][i]), int(people[i]), *(int(found[n][i]) for n in ("checksum", "parity")))
+        (float(found["asked"][i]), int(people[i]), int(found["parity"][i]), *ends(found["least"][i], found["most"][i]))
         if found["asked"][i] > 0
         else (0.0, int(people[i]))
         for i in places.tolist()

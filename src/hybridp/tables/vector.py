@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.lattice import Lattice
+from hybridp.tables.mean import ends
 from hybridp.tables.source import Rows
 
 __all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_people", "local_vectors", "vector_totals"]
@@ -79,7 +80,7 @@ class VectorTotals:
     report_counts: tuple[int, ...]
     report_sums: tuple[float, ...]
     report_square_sums: tuple[float, ...]
-    fingerprint: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    fingerprint: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
 def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
@@ -119,7 +120,11 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
         report_counts=tuple(int(n) for n in reported("reported")),
         report_sums=tuple(float(s) / h for s, h in zip(reported("reports"), half, strict=True)),
         report_square_sums=tuple(float(s) / h / h for s, h in zip(reported("squares"), half, strict=True)),
-        fingerprint=(int(local["records"]), *(int(n) for name in ("checksum", "parity") for n in reported(name))),
+        fingerprint=(
+            int(local["records"]),
+            *(int(n) for n in reported("parity")),
+            *ends(*reported("least"), *reported("most")),
+        ),
     )
 
 
