@@ -177,3 +177,12 @@ def test_categories_and_bins(engine: str, opened: Opened) -> None:
         (table,) = table_counts(rows, schema, [(0, 1, 2)])
     assert Counter(map(tuple, found.T.tolist())) == Counter(by_hand)
     assert {cell: int(table[cell]) for cell in zip(*np.nonzero(table), strict=True)} == dict(Counter(by_hand))
+
+
+def test_the_count_of_clipped_people_is_the_same_everywhere(engine: str, opened: Opened) -> None:
+    """Outside [0, 100] counts, the bounds themselves and what is missing or no number do not."""
+    values = ["0", "100", "100.001", "-0.001", "1e999", "-Infinity", "nan", None, "n/a", "50"]
+    table: Columns = {"value": ("VARCHAR", values), "trust": ("VARCHAR", ["trusted"] * len(values))}
+    query = MeanQuery(value="value", trust="trust", lower=LOW, upper=HIGH, levels=LEVELS, count_clipped=True)
+    with opened(engine, table) as rows:
+        assert mean_totals(rows, query).trusted_clipped == 4
