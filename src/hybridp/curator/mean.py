@@ -189,9 +189,11 @@ def _order_free_sum(x: NDArray[np.float64]) -> int:
     return (int(coarse.astype(np.int64).sum()) << 32) + int(fine.astype(np.int64).sum())
 
 
-def randomise_trusted(rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> LocalSummary:
+def randomise_trusted(
+    rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False, rng: Randomness
+) -> LocalSummary:
     """Full-LM: the trusted people's values go through the local randomiser too, here, on their behalf."""
-    return _randomised(tables.trusted_levels(rows, _query(columns, invite, local_raw=False)), invite, rng)
+    return _randomised(tables.trusted_levels(rows, _query(columns, invite, local_raw=local_raw)), invite, rng)
 
 
 def simulate_local(rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> LocalSummary:

@@ -257,7 +257,7 @@ def release_mean(
         clipped: int | None = None
         if study.rule.name == "full-lm":
             if totals.trusted_people:
-                local = local + curating.randomise_trusted(rows, columns, invite, rng=rng)
+                local = local + curating.randomise_trusted(rows, columns, invite, local_raw=simulate_local, rng=rng)
         elif totals.trusted_people and study.rule.name != "lm-only":
             trusted = curating.release_sum(totals, noise, rng=rng)
             if count is not None:

@@ -1,0 +1,213 @@
+"""What commands answer, frozen: the seeded JSON of every command, and the service's interface.
+
+A change of behaviour shows here as a difference, to be meant and said in the changelog. After a meant one,
+`HYBRIDP_FREEZE=1 pytest tests/golden` writes the files anew: read `git diff tests/golden` before you commit it.
+Whole numbers, names and texts are compared exactly, other numbers to nine digits. Fits of synthetic data are compared
+by their form alone: their last digits belong to the processor.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridp.cli.app import main
+
+HERE = Path(__file__).resolve().parent
+FREEZE = os.environ.get("HYBRIDP_FREEZE") == "1"
+MEAN = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
+OWN = "--value pay --trust trust --lower 0 --upper 100000 --epsilon-column eps"
+VECTOR = "--columns pay age --trust trust --lower 0 --upper 100000 90 --epsilon 2"
+RECORDS = "--person id --record query --trust trust --epsilon 4 --delta 1e-5"
+POINTS = "--columns a b --trust trust --lower 0 --upper 1 --clusters 2 --epsilon 4"
+
+# name -> commands that are run one after another in one folder; every one prints one JSON object
+SCENES: dict[str, tuple[str, ...]] = {
+    "plan": (
+        "plan mean --n 250_000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --target 0.01",
+        "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3 --elasticity 1.5",
+        "plan mean --groups 0.1:700,2:300 --local-groups 1:9000",
+        "plan heavy-hitters --n 519371 --opt-in 0.05 --epsilon 4 --delta 1e-5 --zipf 0.9 --distinct 1e5",
+        "plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909",
+        "plan shuffle --n 100_000 --epsilon 1 --delta 1e-6 --randomiser k-rr:20",
+        "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --weight 0.5",
+        "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --noise laplace --sd 0.2",
+    ),
+    "mean": (
+        f"release mean people.csv {MEAN} --simulate-local --seed 5",
+        f"release mean people.csv {MEAN} --simulate-local --seed 5 --delta 1e-6 --noise gaussian --trusted-epsilon 0.5",
+        f"release mean people.csv {MEAN} --simulate-local --seed 5 --estimator kvh --sd 9000 --publish estimate-only",
+        f"release mean people.csv {MEAN} --simulate-local --seed 5 --estimator full-lm",
+        f"release mean people.csv {MEAN} --simulate-local --seed 5 --local laplace --level 0.9",
+        f"release mean people.csv {OWN} --simulate-local --seed 6",
+        f"release mean people.csv {OWN} --simulate-local --seed 6 --estimator adpm",
+        f"randomise people.csv {MEAN} --out sent.csv --seed 4",
+        f"release mean sent.csv {MEAN} --seed 4",
+        "tally add sent.csv --state a.tally --trust trust",
+    ),
+    "heavy": (
+        f"release heavy-hitters log.csv {RECORDS} --simulate-local --seed 1 --head 5",
+        f"release heavy-hitters log.csv {RECORDS} --seed 1 --head 5 --invite-out invite.json",
+    ),
+    "kmeans": (
+        f"release kmeans points.csv {POINTS} --simulate-local --seed 1",
+        f"release kmeans points.csv {POINTS} --simulate-local --seed 1 --delta 1e-6",
+    ),
+    "vector": (
+        f"release vector-mean people.csv {VECTOR} --simulate-local --seed 3",
+        f"release vector-mean people.csv {VECTOR} --simulate-local --seed 3 --delta 1e-6 --joint",
+    ),
+    "synth": (
+        "synth fit table.csv --schema schema.json --marginals age,sex sex,works --epsilon 2 --delta 1e-6 --rows 60 "
+        "--seed 2 --out model",
+        "synth answer model sex=Male",
+        "synth report model",
+    ),
+}
+BY_FORM = {"synth"}
+
+
+def people(folder: Path) -> None:
+    """Files for every scene, of made-up people, the same everywhere."""
+    lines = ["id,pay,age,trust,eps"]
+    for i in range(400):
+        trust = "trusted" if i % 5 == 0 else "local"
+        lines.append(f"{i},{15_000 + (7919 * i) % 60_000},{20 + (31 * i) % 60},{trust},{(0.5, 1.0, 2.0)[i % 3]}")
+    (folder / "people.csv").write_text("\n".join(lines) + "\n")
+    words = ("weather", "news", "maps")
+    said = [words[i % 7] if i % 7 < 3 else f"rare{i % 40}" for i in range(9_000)]
+    log = [f"{i},{text},{'trusted' if i % 3 else 'local'}" for i, text in enumerate(said)]
+    (folder / "log.csv").write_text("\n".join(["id,query,trust", *log]) + "\n")
+    points = ["a,b,trust"]
+    for i in range(3_000):
+        x, y = (0.25, 0.3) if i % 2 else (0.75, 0.7)
+        points.append(f"{x + (i % 17 - 8) / 200!r},{y + (i % 13 - 6) / 200!r},{'trusted' if i % 10 == 0 else 'local'}")
+    (folder / "points.csv").write_text("\n".join(points) + "\n")
+    sexes, works = ("Male", "Female"), ("full", "part")
+    table = [f"{18 + (37 * i) % 70},{sexes[i % 2]},{works[(i // 3) % 2]}" for i in range(1_200)]
+    (folder / "table.csv").write_text("\n".join(["age,sex,works", *table]) + "\n")
+    features = [{"name": "age", "edges": [18, 30, 40, 50, 65, 90]}, {"name": "sex", "values": ["Female", "Male"]}]
+    features.append({"name": "works", "values": ["full", "part"]})
+    (folder / "schema.json").write_text(json.dumps({"features": features}))
+
+
+def differences(old: Any, new: Any, place: str = "") -> list[str]:
+    """Where two documents differ, one line each."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = [f"{place}.{key}: only in the {'old' if key in old else 'new'} one" for key in old.keys() ^ new.keys()]
+        return found + [d for key in old.keys() & new.keys() for d in differences(old[key], new[key], f"{place}.{key}")]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [d for i, (a, b) in enumerate(zip(old, new, strict=True)) for d in differences(a, b, f"{place}[{i}]")]
+    if isinstance(old, float) and isinstance(new, (int, float)) and not isinstance(new, bool):
+        return [] if math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-12) else [f"{place}: {old!r} became {new!r}"]
+    return [] if type(old) is type(new) and old == new else [f"{place}: {old!r} became {new!r}"]
+
+
+def form(document: Any) -> Any:
+    """Names and kinds alone."""
+    if isinstance(document, dict):
+        return {key: form(value) for key, value in sorted(document.items())}
+    if isinstance(document, list):
+        return [form(document[0])] if document else []
+    return type(document).__name__
+
+
+def compare(name: str, found: Any) -> None:
+    file = HERE / f"{name}.json"
+    if FREEZE:
+        file.write_text(json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    frozen = json.loads(file.read_text(encoding="utf-8"))
+    changed = differences(frozen, json.loads(json.dumps(found)))
+    assert not changed, "\n".join(["behaviour has changed (see the docstring of this file):", *changed[:20]])
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_commands_answer_as_before(
+    scene: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if scene == "synth":
+        pytest.importorskip("torch", reason="torch is not installed: no synthetic data (the extra `synth`)")
+    people(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    told = []
+    for line in SCENES[scene]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([*line.split(), "--json"])
+        shown = capsys.readouterr()
+        assert left.value.code == 0, f"{line}: {shown.err}"
+        document = json.loads(shown.out)
+        told.append({"command": line, "answer": form(document) if scene in BY_FORM else document})
+    compare(scene, told)
+
+
+def test_reports_are_drawn_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The very reports that seeded devices write."""
+    people(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for line in (f"randomise people.csv {MEAN} --out sent.csv --seed 4",):
+        with pytest.raises(SystemExit) as left:
+            main(line.split())
+        assert left.value.code == 0
+    compare("reports", (tmp_path / "sent.csv").read_text().splitlines()[:40])
+
+
+def test_the_interface_of_the_service_is_as_before(tmp_path: Path) -> None:
+    """Addresses, answers and fields. The web framework words the rest, and changes it."""
+    pytest.importorskip("fastapi", reason="fastapi is not installed: no service (the extra `service`)")
+    from hybridp.service.app import build_app
+    from hybridp.service.settings import Settings
+
+    settings = Settings.from_environment(database=f"sqlite:///{tmp_path / 'a.db'}", key_file=tmp_path / "a.key")
+    described = build_app(settings).openapi()
+    found = {
+        "paths": {
+            path: {how: sorted(answer["responses"]) for how, answer in methods.items()}
+            for path, methods in described["paths"].items()
+        },
+        "fields": {
+            name: {"all": sorted(schema.get("properties", {})), "required": sorted(schema.get("required", []))}
+            for name, schema in described["components"]["schemas"].items()
+            if "ValidationError" not in name
+        },
+    }
+    compare("openapi", found)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda d: d[0]["answer"].update(extra=1),
+        lambda d: d[0]["answer"].pop("n"),
+        lambda d: d[0]["answer"].update(n=d[0]["answer"]["n"] + 1),
+        lambda d: d[0]["answer"].update(opt_in=d[0]["answer"]["opt_in"] * (1 + 1e-6)),
+    ],
+    ids=["a new key", "a lost key", "another whole number", "the seventh digit"],
+)
+def test_a_difference_is_noticed(spoil: Callable[[Any], Any]) -> None:
+    frozen = json.loads((HERE / "plan.json").read_text(encoding="utf-8"))
+    assert differences(frozen, frozen) == []
+    other = json.loads(json.dumps(frozen))
+    spoil(other)
+    assert differences(frozen, other)
+
+
+def test_every_command_that_answers_is_in_a_scene() -> None:
+    """What is not frozen is named here, with the reason."""
+    from hybridp.cli.app import cli
+
+    elsewhere = {
+        "demo": "prints a tour", "serve": "never ends", "study": "tests/service", "pareto": "tests/cli/test_pareto.py",
+        "papers": "hybridp-lab", "ledger": "times of day", "randomise": "reports.json",
+    }  # fmt: skip
+    run = {" ".join(line.split()[:2]) for lines in SCENES.values() for line in lines}
+    for name, command in cli.lazy.items() if hasattr(cli, "lazy") else ():
+        if name in elsewhere or name.startswith("randomise"):
+            continue
+        assert any(line.split()[0] == name for line in run), f"{name} is in no scene ({command[1]})"
