@@ -19,7 +19,6 @@ def _tool():
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
-    sys.path.append(str(ROOT / "tools"))  # and the processes that it starts
     return module
 
 

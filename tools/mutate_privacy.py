@@ -27,6 +27,7 @@ import json
 import multiprocessing
 import os
 import re
+import runpy
 import shutil
 import signal
 import sys
@@ -66,6 +67,7 @@ _SHARED += ["sqlalchemy", "pydantic", "msgspec", "cryptography"]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(_SHARED)
+_IN_A_COPY = "mutant"  # the name of this file in such a fork, which finds it by its path alone
 _RUNNING: set[multiprocessing.process.BaseProcess] = set()
 
 # The patched code itself is at fault, not what it does.
@@ -246,7 +248,8 @@ def _first_failure(text: str) -> str:
 def _pytest(copy: Path, tests: Iterable[str], *, limit: int) -> tuple[int, str]:
     """Exit code and output of the tests on a copy; whatever they started ends with them."""
     output = copy.parent / f"{copy.name}.txt"
-    process = _SERVER.Process(target=_inside, args=(copy, list(tests), output))
+    given = {"GIVEN": (copy, list(tests), output)}
+    process = _SERVER.Process(target=runpy.run_path, args=(__file__, given, _IN_A_COPY))
     process.start()
     _RUNNING.add(process)
     process.join(limit)
@@ -322,3 +325,5 @@ def _report(outcomes: list[Outcome], mutants: list[Mutant], *, as_json: bool) ->
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+if __name__ == _IN_A_COPY:
+    _inside(*globals()["GIVEN"])

@@ -239,7 +239,7 @@ def test_the_share_of_clipped_people_has_its_part_of_epsilon_and_a_draw_of_its_o
 
 # --- neighbours -------------------------------------------------------------------------------------------------------
 
-OTHERS = (0.0, 128.0, -1e308, 1e308, "inf", "-inf", 127.99999, 64.0, None, "1e-300", -0.0)
+OTHERS = (0.0, 128.0, 128.5, 200.0, -0.5, -60.0, -1e308, 1e308, "inf", "-inf", 127.99999, 64.0, None, "1e-300", -0.0)
 
 
 @pytest.mark.parametrize("who", [0, 3, 7])

@@ -105,7 +105,8 @@ def test_the_noise_is_the_stated_one_and_nobody_moves_the_sums_further(
     options = ["--epsilon", epsilon, "--delta", delta, "--noise", kind, *BALLS[norm]]
     corners = [(64.0,) * 4, (-64.0,) * 4, (64.0, 0, 0, 0), (-64.0, 0, 0, 0), (64.0, 32.0, 0, 0), (-64.0, -32.0, 0, 0)]
     odd = [(1e308, -1e308, 1e308, -1e308), ("inf", "-inf", 0.0, 0.0), (40.0, 40.0, 40.0, 40.0), (0.0,) * 4,
-           (-40.0, -40.0, -40.0, -40.0), (-1e308, 1e308, -1e308, 1e308), ("", "", "", "")]  # fmt: skip
+           (70.0, -65.0, 120.0, -90.0), (-40.0, -40.0, -40.0, -40.0), (-1e308, 1e308, -1e308, 1e308),
+           ("", "", "", "")]  # fmt: skip
     seen = []
     for n, mine in enumerate((*corners, *odd)):
         table = write(tmp_path / "rows.csv", rows([mine, *PEOPLE[1:]]))
