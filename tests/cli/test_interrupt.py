@@ -43,7 +43,9 @@ synth._project = long
 
 def interrupted(folder: Path, line: str, before: str) -> tuple[int, list[str], str]:
     """Exit code, what stderr says after the work began, and stdout."""
-    code = f"import sys\n{before}\nfrom hybridp.cli.app import main\nmain(sys.argv[1:])"
+    # A shell's background jobs ignore Ctrl-C, and so would this one when the tests are such a job.
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"import sys\n{heard}\n{before}\nfrom hybridp.cli.app import main\nmain(sys.argv[1:])"
     command = [sys.executable, "-c", code, *line.split()]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
@@ -52,7 +54,10 @@ def interrupted(folder: Path, line: str, before: str) -> tuple[int, list[str], s
                 break
         time.sleep(0.3)  # into the query; earlier is as good, and is an interrupt of Python's own
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
+        try:
+            out, err = child.communicate(timeout=300)
+        finally:
+            child.kill()
         return child.returncode, [line for line in err.splitlines() if line], out
 
 
