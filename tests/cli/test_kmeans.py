@@ -103,8 +103,6 @@ def test_the_ledger_is_charged_once_and_then_refuses(run: Runner, points: str) -
         (f"release kmeans points.csv {READ} --simulate-local --upper 1 1 1", "upper"),
         (f"release kmeans points.csv {READ} --simulate-local --plot p.txt", "--plot"),
         (f"release kmeans points.csv {READ} --reports r.csv", "reports"),
-        (f"release kmeans nan.csv {READ}", "`b`"),
-        (f"release kmeans text.csv {READ}", "`a`"),
         (f"release kmeans labels.csv {READ}", "`trust`"),
         (f"release kmeans few.csv {READ}", "clusters"),
         (f"release kmeans few.csv {READ.replace('a b', 'a c')}", "columns"),
@@ -114,8 +112,6 @@ def test_the_ledger_is_charged_once_and_then_refuses(run: Runner, points: str) -
     ],
 )
 def test_bad_input_is_one_sentence(run: Runner, points: str, tmp_path: Path, line: str, name: str) -> None:
-    (tmp_path / "nan.csv").write_text(f"a,b,trust\n{SECRET},nan,trusted\n")
-    (tmp_path / "text.csv").write_text(f"a,b,trust\nx{SECRET},1,trusted\n")
     (tmp_path / "labels.csv").write_text(f"a,b,trust\n{SECRET},1,sometimes\n")
     (tmp_path / "few.csv").write_text(f"a,b,trust\n{SECRET},1,trusted\n")
     run(f"{PLAN} --invite invite.json")
