@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
 
 def run(notebook: dict[str, Any]) -> dict[str, Any]:
     """The notebook with fresh outputs."""
+    plt.close("all")  # a picture that somebody else left open is none of the tour's
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = [_ran(cell, names, i) if cell["cell_type"] == "code" else cell for i, cell in enumerate(notebook["cells"])]
     return {**notebook, "cells": cells}
