@@ -8,7 +8,6 @@ of reports (for heavy hitters: with the number of distinct records of trusted pe
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +32,7 @@ from hybridp.public.heavy import HeadList, counting_noise
 from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
 from hybridp.randomness import Randomness
+from hybridp.release.receipt import plain
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
@@ -249,18 +249,7 @@ def _prepared(db: Connection, service: Service, study: Study) -> Build:
 
 
 def _document(study: Study, found: dict[str, Any]) -> dict[str, Any]:
-    return {"study": study.id, "title": study.plan.title, **_plain(found)}
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN or infinity: they become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value
+    return {"study": study.id, "title": study.plan.title, **plain(found)}
 
 
 # --- means ------------------------------------------------------------------------------------------------------------
