@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 
-NAMES = ("samplers", "local_users", "weights", "rows", "coverage", "utility")
+NAMES = ("samplers", "local_users", "weights", "rows", "walk", "coverage", "utility")
 # Only when named: they write pages of results, take minutes, or want data or peers that must be fetched first.
 STUDIES = ("adpm", "mixed_trust", "oracles", "blender", "heavy_real", "heavy_rows", "heavy_speed")
 STUDIES += ("pareto_svt", "pareto_overhead", "pareto_adult", "dpsgd")
@@ -20,6 +20,7 @@ STUDIES += ("engines",)
 STUDIES += ("service_uploads", "service_kill", "service_release", "service_fuzz")
 ARGUMENTS: dict[str, list[str]] = {
     "local_users": [],
+    "walk": [],
     "rows": ["--rows", "1e7"],
     "coverage": [],
     "utility": [],
