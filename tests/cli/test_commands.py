@@ -23,8 +23,8 @@ GOOD = [
     "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3",
     "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --weight 0.5",
     "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --noise laplace --sd 0.2",
-    "randomise people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out reports.parquet",
-    "randomise people.csv --value pay --lower 0 --upper 100000 --epsilon 3 --local laplace --out all.csv --seed 4",
+    "randomise mean people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out reports.parquet",
+    "randomise mean people.csv --value pay --lower 0 --upper 100000 --epsilon 3 --local laplace --out all.csv --seed 4",
     f"release mean collected.csv {RELEASE}",
     f"release mean collected.csv {RELEASE} --delta 1e-6 --noise gaussian --trusted-epsilon 0.5 --level 0.9",
     f"release mean collected.csv {RELEASE} --estimator kvh --sd 9000 --publish estimate-only",
@@ -65,7 +65,7 @@ def test_pictures_are_written(run: Runner, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
 def test_randomise_then_release(run: Runner, ending: str) -> None:
-    line = f"randomise people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out sent.{ending}"
+    line = f"randomise mean people.csv --value pay --trust trust --out sent.{ending} --lower 0 --upper 1e5 --epsilon 1"
     sent = run(line, "--json").document
     assert (sent["randomised"], sent["simulated"], sent["epsilon"], sent["delta"]) == (90, False, 1.0, 0.0)
     assert run(line, "--json").code == 2  # never over an existing file, unless told
@@ -88,7 +88,7 @@ def test_randomise_then_release(run: Runner, ending: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_local_values_do_not_leave_the_device(run: Runner, tmp_path: Path) -> None:
-    run("randomise people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out sent.csv --json")
+    run("randomise mean people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out sent.csv")
     raw = [row.split(",") for row in (tmp_path / "people.csv").read_text().splitlines()[1:]]
     sent = (tmp_path / "sent.csv").read_text()
     for _, pay, trust in raw:
@@ -115,8 +115,8 @@ def test_trials_are_marked(run: Runner) -> None:
     ):
         assert run(line, "--json").document["simulated"] is True
         assert "SIMULATED" in run(line).err
-    seeded = "randomise people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --seed 1 --out s.csv"
-    assert run(seeded, "--json").document["simulated"] is True
+    seeded = "randomise mean people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --seed 1"
+    assert run(f"{seeded} --out s.csv --json").document["simulated"] is True
     assert run(f"release mean s.csv {RELEASE} --json").document["simulated"] is True
 
 

@@ -146,7 +146,7 @@ def test_a_plan_that_cannot_be(run: Any, arguments: list[str], name: str) -> Non
 
 
 def test_from_file_to_release(run: Any, people: str) -> None:
-    made = run("randomise", people, *READ, "--out", "collected.csv", "--json")
+    made = run("randomise", "mean", people, *READ, "--out", "collected.csv", "--json")
     assert made.code == 0
     assert (made.document["randomised"], made.document["epsilon"]) == (1700, "personal")
     assert not made.document["simulated"]
@@ -168,7 +168,7 @@ def test_a_trial_is_marked_and_reproducible(run: Any, people: str) -> None:
 
 
 def test_two_halves_fit_and_a_third_is_refused(run: Any, people: str) -> None:
-    run("randomise", people, *READ, "--out", "collected.csv")
+    run("randomise", "mean", people, *READ, "--out", "collected.csv")
     half = ["release", "mean", "collected.csv", *READ, "--share", "0.5", "--ledger", "study.ledger"]
     half += ["--collection", "spring"]
     assert [run(*half).code for _ in range(2)] == [0, 0]
@@ -262,13 +262,13 @@ def test_what_belongs_to_personal_epsilons_alone(run: Any, people: str) -> None:
         said = run("release", "mean", people, *uniform, *arguments)
         assert (said.code, "must" in said.err) == (2, True)
     for arguments in (["--epsilon", "1"], ["--local", "laplace"], ["--delta", "0.1"]):
-        assert run("randomise", people, *READ, *arguments, "--out", "o.csv").code == 2
+        assert run("randomise", "mean", people, *READ, *arguments, "--out", "o.csv").code == 2
 
 
 @pytest.mark.parametrize("bad", ["-1", "nan", "", "lots"])
 def test_a_device_needs_an_epsilon(run: Any, tmp_path: Path, bad: str) -> None:
     (tmp_path / "rows.csv").write_text(f"pay,trust,eps\n5,trusted,1\n{SECRET},local,{bad}\n")
-    said = run("randomise", "rows.csv", *READ, "--out", "out.csv")
+    said = run("randomise", "mean", "rows.csv", *READ, "--out", "out.csv")
     assert said.code == 2
     assert "`eps`" in said.err
     assert SECRET not in said.err + said.out

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hybridp.cli import heavy, kmeans, release, tally, vector
-from hybridp.cli.randomise import randomise
+from hybridp.cli import heavy, kmeans, randomise, release, tally, vector
 from hybridp.errors import InvalidInput, UnusableRows
 
 SECRET = "987654.321"
@@ -85,7 +84,7 @@ def reports(here: Path) -> str:
     rows = [f"{i},{pay:.2f},{'trusted' if i % 4 == 0 else 'local'},{(0.5, 1, 3)[i % 3]}"
             for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 600))]  # fmt: skip
     Path("people.csv").write_text("\n".join(["id,pay,trust,eps", *rows]) + "\n")
-    done(randomise, f"people.csv {MEAN} --keep id,eps --out sent.csv")
+    done(randomise.mean, f"people.csv {MEAN} --keep id,eps --out sent.csv")
     split("sent.csv", 2, (0, 100), (100, 101), (101, 450))
     return "sent.csv"
 
@@ -142,7 +141,7 @@ def test_a_collection_is_charged_once(reports: str) -> None:
 
 
 def test_seeded_reports_are_marked(reports: str) -> None:
-    done(randomise, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
+    done(randomise.mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
     assert done(tally.add, "trial.csv --trust trust --state trial.json")["simulated"] is True
     said = run(tally.show, "trial.json")
     assert said.exit_code == 0
@@ -156,7 +155,7 @@ def test_seeded_reports_are_marked(reports: str) -> None:
 
 
 def test_everyones_own_epsilon(reports: str) -> None:
-    done(randomise, f"people.csv {OWN} --keep id --out own.csv")
+    done(randomise.mean, f"people.csv {OWN} --keep id --out own.csv")
     split("own.csv", 2, (0, 200), (200, 450))
     refused(tally.add, "part0.csv --state own.json", "`epsilon-column`")
     assert done(tally.add, "part0.csv part1.csv --epsilon-column eps --state own.json")["kind"] == "personal-mean"
@@ -212,7 +211,7 @@ def test_more_that_is_refused(reports: str) -> None:
     Path("torn.json").write_text("{")
     for command, line in ((tally.show, "torn.json"), (tally.add, "part1.csv --state torn.json")):
         refused(command, line, "`tally` must name a file")
-    done(randomise, f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --keep id,eps --out other.csv")
+    done(randomise.mean, f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --keep id,eps --out other.csv")
     assert isinstance(run(tally.add, "other.csv --trust trust --state one.json").exception, UnusableRows)
 
 

@@ -22,17 +22,17 @@ from .means import LOWER, UPPER, command, local, read, trusted, write
 NUMBER = ("--lower", LOWER, "--upper", UPPER)
 KINDS: dict[str, dict[str, tuple[object, ...]]] = {
     "mean": {
-        "device": ("randomise", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon", 1),
+        "device": ("randomise", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon", 1),
         "release": ("release", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon", 1),
         "tally": (),
     },
     "personal": {
-        "device": ("randomise", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own"),
+        "device": ("randomise", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own"),
         "release": ("release", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own"),
         "tally": ("--epsilon-column", "own"),
     },
     "vector": {
-        "device": ("randomise-vector", "--columns", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
+        "device": ("randomise", "vector-mean", "--columns", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
         "release": ("release", "vector-mean", "--columns", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
         "tally": ("--columns", "pay", "age", *NUMBER, "--epsilon", 1),
     },
@@ -46,8 +46,7 @@ def people(folder: Path, name: str, rows: list[dict[str, str]]) -> Path:
 
 def run(words: tuple[object, ...], file: Path, *more: object) -> dict[str, Any]:
     """The command, with its file right after its name."""
-    name = 2 if words[0] == "release" else 1
-    return command(*words[:name], file, *words[name:], *more)
+    return command(*words[:2], file, *words[2:], *more)
 
 
 def said(found: dict[str, Any]) -> bool:

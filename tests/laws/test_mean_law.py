@@ -42,7 +42,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("rows")
     raw = write(folder / "raw.csv", local(*range(10, 110, 10)))
     with Recording(7).as_the_systems():
-        command("randomise", raw, *BASE, "--epsilon", 1, "--local", "dithered", "--out", folder / "reports.csv")
+        command("randomise", "mean", raw, *BASE, "--epsilon", 1, "--local", "dithered", "--out", folder / "reports.csv")
     reports = read(folder / "reports.csv")
 
     def make(*values: object, sent: list[dict[str, str]] = reports) -> Path:
@@ -352,7 +352,7 @@ def test_an_amplified_promise_is_what_the_noise_gives_for_the_largest_shift(tmp_
     """Many local people, few trusted: replacing one report by its opposite moves the estimate by reach (1-w)/n."""
     raw = write(tmp_path / "raw.csv", local(*[64.0] * 400))
     with Recording(13).as_the_systems():
-        command("randomise", raw, *BASE, "--epsilon", 1, "--local", "dithered", "--out", tmp_path / "sent.csv")
+        command("randomise", "mean", raw, *BASE, "--epsilon", 1, "--local", "dithered", "--out", tmp_path / "sent.csv")
     sent = read(tmp_path / "sent.csv")
     gain = 1 / (1 - 2 * flips(1.0) / 2**64)
     ends = [[{**sent[0], "report": repr(64 + 64 * s * (gain + 1))}, *sent[1:]] for s in (-1, 1)]

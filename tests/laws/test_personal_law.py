@@ -77,7 +77,7 @@ def test_the_noise_is_one_draw_as_wide_as_the_strictest_person_needs(
 
 def test_a_report_costs_its_persons_whole_epsilon_whatever_the_share(tmp_path: Path) -> None:
     raw = [{**row, "trust": "local"} for row in rows((1, 64, 127), (0.5, 1.0, 2.0))]
-    command("randomise", write(tmp_path / "raw.csv", raw), *BASE, "--out", tmp_path / "sent.csv")
+    command("randomise", "mean", write(tmp_path / "raw.csv", raw), *BASE, "--out", tmp_path / "sent.csv")
     table = write(tmp_path / "rows.csv", [*rows(), *read(tmp_path / "sent.csv")])
     command("release", "mean", table, *BASE, "--share", 0.25, "--ledger", tmp_path / "l")
     charged = [(e.people.split()[0], e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]
@@ -118,7 +118,7 @@ def test_reports_are_those_of_the_best_randomiser_for_each_own_epsilon(tmp_path:
     asked = (2.0, 0.5, 0.5, 0.0, 4.0, 40.0)
     raw = [{**row, "trust": "local"} for row in rows((1, 64, 127, 99, 32, 64), asked)]
     with Recording(4).as_the_systems() as tape:
-        command("randomise", write(tmp_path / "raw.csv", raw), *BASE, "--out", tmp_path / "sent.csv")
+        command("randomise", "mean", write(tmp_path / "raw.csv", raw), *BASE, "--out", tmp_path / "sent.csv")
     sent = read(tmp_path / "sent.csv")
     assert all(row["pay"] == "" for row in sent)
     start = 0

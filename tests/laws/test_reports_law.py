@@ -37,7 +37,7 @@ NODE = shutil.which("node")
 def randomised(folder: Path, tape: Recording, *options: object, values: Any = VALUES) -> list[dict[str, str]]:
     raw = write(folder / "raw.csv", local(*values))
     with tape.as_the_systems():
-        command("randomise", raw, *BASE, *options, "--out", folder / "sent.csv", "--overwrite")
+        command("randomise", "mean", raw, *BASE, *options, "--out", folder / "sent.csv", "--overwrite")
     sent = read(folder / "sent.csv")
     assert all(row["pay"] == "" for row in sent), "a randomised row keeps no value"
     return sent
@@ -124,8 +124,8 @@ HALF = 2**24
 def vectors(folder: Path, tape: Recording, rows: Any, *options: object) -> Any:
     raw = [{"trust": "local", **dict(zip(NAMES, map(str, row), strict=True))} for row in rows]
     with tape.as_the_systems():
-        command("randomise-vector", write(folder / "raw.csv", raw), *SIDES, *options, "--out", folder / "sent.csv",
-                "--overwrite")  # fmt: skip
+        command("randomise", "vector-mean", write(folder / "raw.csv", raw), *SIDES, *options, "--out",
+                folder / "sent.csv", "--overwrite")  # fmt: skip
     sent = read(folder / "sent.csv")
     assert all(row[name] == "" for row in sent for name in NAMES)
     return np.array([[float(row[f"{name}_report"] or "nan") / 64 for name in NAMES] for row in sent])

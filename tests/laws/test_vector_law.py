@@ -177,7 +177,7 @@ def test_a_file_of_reports_joins_the_sums_and_is_charged(tmp_path: Path) -> None
     raw = write(tmp_path / "raw.csv", [{**row, "trust": "local"} for row in rows(PEOPLE)])
     device = (*BOX, "--epsilon", 1, "--local", "sampling")
     with Recording(5).as_the_systems():
-        command("randomise-vector", raw, *device, "--out", tmp_path / "sent.csv")
+        command("randomise", "vector-mean", raw, *device, "--out", tmp_path / "sent.csv")
     sent = read(tmp_path / "sent.csv")
     assert all(row[name] == "" for row in sent for name in NAMES), "a randomised row keeps no value"
     table = write(tmp_path / "rows.csv", [*rows(PEOPLE), *sent])

@@ -90,6 +90,16 @@ plan = _group(
         "shuffle": ("hybridp.cli.plan:shuffle", "The local epsilon that a mixed batch of reports allows."),
     },
 )
+randomise = _group(
+    "randomise",
+    "What a device does: values in, reports out that are private by themselves.",
+    {
+        "mean": ("hybridp.cli.randomise:mean", "A report for each local person's value."),
+        "vector-mean": ("hybridp.cli.vector:randomise", "One report for all columns of a local person."),
+        "heavy-hitters": ("hybridp.cli.heavy:respond", "A report on each local person's record, as invited."),
+        "kmeans": ("hybridp.cli.kmeans:respond", "A report on each local person's point, as invited."),
+    },
+)
 release = _group(
     "release",
     "Publish an estimate from a table of trusted values and local reports.",
@@ -166,10 +176,7 @@ cli = LazyGroup(
     lazy={
         "demo": ("hybridp.cli.demo:demo", "A tour in under a minute, on generated data."),
         "plan": ("hybridp.cli.app:plan", "How good will it be, before anyone is asked?"),
-        "randomise": ("hybridp.cli.randomise:randomise", "What a device does: values in, reports out."),
-        "randomise-records": ("hybridp.cli.heavy:respond", "The same for records, answering an invitation."),
-        "randomise-vector": ("hybridp.cli.vector:randomise", "The same for vectors: one row a person."),
-        "randomise-points": ("hybridp.cli.kmeans:respond", "The same for points to be clustered."),
+        "randomise": ("hybridp.cli.app:randomise", "What a device does: values in, reports out."),
         "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),
         "tally": ("hybridp.cli.app:tally", "Local reports added up as they come."),
         "amplify": ("hybridp.cli.app:amplify", "Privacy against someone who sees only the output."),

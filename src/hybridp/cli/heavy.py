@@ -224,8 +224,9 @@ def release(
     """Heavy hitters: discovered by those who trust, counted by everyone.
 
     One record a person counts. In one go (--simulate-local, or nobody local); or in two phases: --invite-out discovers
-    with the trusted people and writes the invitation, `hybridp randomise-records` makes the reports on the devices,
-    and --invite combines them: those in FILE, or without FILE those of a --tally. The invitation then says the rest.
+    with the trusted people and writes the invitation, `hybridp randomise heavy-hitters` makes the reports on the
+    devices, and --invite combines them: those in FILE, or without FILE those of a --tally. The invitation then says
+    the rest.
     """
     from hybridp.protocols import heavy_files as protocol
     from hybridp.protocols.heavy import HeavyStudy
@@ -342,7 +343,7 @@ def _print(found: Any) -> None:
     receipt(found)
 
 
-@click.command("randomise-records", cls=spread("--record"))
+@click.command("heavy-hitters", cls=spread("--record"))
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--invite", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The invitation to answer."

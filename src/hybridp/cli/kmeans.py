@@ -1,4 +1,4 @@
-"""`hybridp plan kmeans`, `hybridp release kmeans` and `hybridp randomise-points`."""
+"""`hybridp plan kmeans`, `hybridp release kmeans` and `hybridp randomise kmeans`."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def release(
 ) -> None:
     """Centres of K clusters with noisy sizes and a privacy receipt; nobody's label.
 
-    Trusted rows hold points. Local people's reports come in a file of their own (`hybridp randomise-points`), or their
+    Trusted rows hold points. Local people's reports come in a file of their own (`hybridp randomise kmeans`), or their
     raw points are randomised here for a trial. Points outside the bounds are clipped.
     """
     from hybridp.protocols import kmeans_files as protocol
@@ -245,7 +245,7 @@ def _print(found: Any) -> None:
     receipt(found)
 
 
-@click.command("randomise-points")
+@click.command("kmeans")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--invite", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The invitation to answer."

@@ -1,4 +1,4 @@
-"""`hybridp randomise`: what a device does, for a file of one or many people."""
+"""`hybridp randomise mean`: what a device does, for a file of one or many people."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from hybridp.cli.common import (
 )
 from hybridp.errors import InvalidInput
 
-__all__ = ["randomise"]
+__all__ = ["mean"]
 
 
-@click.command("randomise")
+@click.command("mean")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--value", required=True, help="The column with the value.")
 @click.option("--trust", help="The column with trusted/local; only local rows are randomised. Without it, all rows.")
@@ -51,7 +51,7 @@ __all__ = ["randomise"]
 @seed_option
 @insist_option
 @json_option
-def randomise(
+def mean(
     file: Path,
     value: str,
     trust: str | None,

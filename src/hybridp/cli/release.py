@@ -133,8 +133,8 @@ def mean(
 ) -> None:
     """The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
-    Trusted rows hold the value, local rows the report that `hybridp randomise` wrote. With --tally all rows of FILE are
-    trusted.
+    Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
+    FILE are trusted.
     """
     from hybridp.curator.mean import Columns
 

@@ -64,8 +64,8 @@ def add(
 ) -> None:
     """Add files of reports to a tally: all of them, or none.
 
-    FILE is what `hybridp randomise`, `randomise-vector`, `randomise-records` or `randomise-points` wrote. The state
-    holds counts and exact sums, whatever the number of reports; a file that it has already is refused.
+    FILE is what `hybridp randomise` wrote. The state holds counts and exact sums, whatever the number of reports; a
+    file that it has already is refused.
     """
     from hybridp.protocols import tally as protocol
 

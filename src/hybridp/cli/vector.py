@@ -1,4 +1,4 @@
-"""`hybridp release vector-mean` and `hybridp randomise-vector`."""
+"""`hybridp release vector-mean` and `hybridp randomise vector-mean`."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def release(
 ) -> None:
     """The mean of several columns at once: estimates, intervals, where the groups disagree, and a privacy receipt.
 
-    Trusted rows hold the values, local rows the reports that `hybridp randomise-vector` wrote (NAME_report). With
+    Trusted rows hold the values, local rows the reports that `hybridp randomise vector-mean` wrote (NAME_report). With
     --tally all rows of FILE are trusted. The promise covers a person's whole row.
     """
     from hybridp.protocols.vector import VectorStudy, release_vector_mean
@@ -261,7 +261,7 @@ def _print(found: Any) -> None:
     receipt(found)
 
 
-@click.command("randomise-vector", cls=spread(*SPREAD))
+@click.command("vector-mean", cls=spread(*SPREAD))
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--trust", help="The column with trusted/local; only local rows are randomised. Without it, all rows.")
 @_geometry

@@ -132,7 +132,7 @@ def release_kmeans(
         if people[1] and not uses_local and study.method != "tcm":
             raise UnusablePublicRows(
                 f"Column `{columns.trust}` labels rows `local`: give their --reports with the --invite that they "
-                "answer (`hybridp randomise-points`), or add --simulate-local for a trial on raw rows."
+                "answer (`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
             )
         trusted = store_points(rows, query, "trusted") if people[0] else None
         plan = None

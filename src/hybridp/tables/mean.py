@@ -260,7 +260,7 @@ def check_reports(group: dict[str, Any], people: int, query: MeanQuery) -> None:
     if query.report is None:
         raise UnusablePublicRows(
             f"Column `{query.trust}` labels rows `local`, and no column holds their reports: make them with "
-            "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
+            "`hybridp randomise mean`, or add --simulate-local for a trial on raw rows."
         )
     if group.get("report_text"):
         raise UnusablePublicRows(f"Column `{query.report}` must hold numbers.")

@@ -178,7 +178,7 @@ def _check_reports(group: dict[str, Any], query: VectorQuery) -> None:
     if query.reports is None:
         raise UnusablePublicRows(
             f"Column `{query.trust}` labels rows `local`, and no columns hold their reports: make them with "
-            "`hybridp randomise-vector`, or add --simulate-local for a trial on raw rows."
+            "`hybridp randomise vector-mean`, or add --simulate-local for a trial on raw rows."
         )
     for j, name in enumerate(query.reports):
         if group[f"wordy{j}"]:
