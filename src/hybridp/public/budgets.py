@@ -17,10 +17,11 @@ ApproxDP(epsilon=0.5, delta=1e-06, neighbours=<Neighbours.REPLACE_ONE: 'replace-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from itertools import pairwise
 from numbers import Real
 
 from hybridp.errors import InvalidInput, must
@@ -37,6 +38,7 @@ __all__ = [
     "doubts",
     "parallel",
     "sequential",
+    "split",
     "split_off",
     "zcdp_for",
 ]
@@ -258,6 +260,35 @@ def split_off(budget: PureDP | ApproxDP, share: float) -> tuple[PureDP | ApproxD
     part = math.floor(Fraction(repr(float(share))) * whole)
     must(part > 0, "share", "must leave some epsilon on both sides", share)
     return replace(budget, epsilon=(whole - part) / unit), PureDP(part / unit, budget.neighbours)
+
+
+def split(budget: PureDP | ApproxDP, weights: Sequence[float]) -> list[PureDP | ApproxDP]:
+    """One budget in parts that are to each other as the weights, and together are it exactly.
+
+    Parts are whole multiples of 10^-12 of an epsilon and 10^-18 of a delta, as a ledger counts (of fewer digits where a
+    double has no more); what the budget has beyond those is lost, never gained.
+
+    >>> [part.epsilon for part in split(PureDP(1.0), [1, 1, 1])]
+    [0.333333333333, 0.333333333333, 0.333333333334]
+    """
+    must(bool(weights) and all(w > 0 for w in weights), "weights", "must be positive", list(weights))
+    ends = [Fraction(0)]
+    for weight in weights:
+        ends.append(ends[-1] + Fraction(repr(float(weight))))
+
+    def parts(level: float, unit: int) -> list[float]:
+        while level * unit >= 2**53:  # a double holds every part exactly, as it is written
+            unit //= 1000
+        whole = math.floor(Fraction(repr(float(level))) * unit)
+        marks = [math.floor(whole * end / ends[-1]) for end in ends]
+        return [(b - a) / unit for a, b in pairwise(marks)]
+
+    epsilons = parts(budget.epsilon, 10**12)
+    must(all(epsilons), "weights", "must leave some epsilon to every part", list(weights))
+    if isinstance(budget, PureDP):
+        return [replace(budget, epsilon=epsilon) for epsilon in epsilons]
+    deltas = parts(budget.delta, 10**18)
+    return [replace(budget, epsilon=e, delta=d) for e, d in zip(epsilons, deltas, strict=True)]
 
 
 def doubts(budget: PureDP | ApproxDP, people: int) -> tuple[str, ...]:

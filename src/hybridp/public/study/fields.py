@@ -1,0 +1,344 @@
+"""A field, declared once: its type, its default, its help and its check stand in one place.
+
+Command line options, study files, the service's plans, forms and the reference page are derived from what `declared`
+lists.
+
+>>> @dataclass(frozen=True, kw_only=True)
+... class Range(Fields):
+...     lower: float = field(help="Public lower bound.")
+...     level: float = field(0.95, help="Coverage of the interval.", check=between_0_and_1)
+>>> [(one.name, one.form, one.required) for one in declared(Range)]
+[('lower', 'number', True), ('level', 'number', False)]
+>>> Range(lower=0, level=2)
+Traceback (most recent call last):
+    ...
+hybridp.errors.InvalidInput: `level` must be strictly between 0 and 1. Got 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from datetime import UTC, date, datetime
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+
+from hybridp.errors import InvalidInput, did_you_mean, must
+
+__all__ = [
+    "Check",
+    "Declared",
+    "Fields",
+    "Form",
+    "at_least",
+    "between_0_and_1",
+    "declared",
+    "field",
+    "plain_fields",
+    "positive",
+    "share",
+]
+
+Form = Literal["text", "number", "whole", "yes/no", "texts", "numbers", "moment", "table", "tables"]
+_META = "hybridp"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule on one value: how it is said after the field's name, and whether a value obeys it."""
+
+    rule: str
+    ok: Callable[[Any], bool]
+
+
+positive = Check("must be positive and finite, such as 1.0", lambda x: 0 < x < math.inf)
+between_0_and_1 = Check("must be strictly between 0 and 1", lambda x: 0 < x < 1)
+share = Check("must be positive and at most 1", lambda x: 0 < x <= 1)
+
+
+def at_least(least: float, most: float = math.inf) -> Check:
+    """A number within limits."""
+    upto = f" and at most {most:,g}" if math.isfinite(most) else ""
+    return Check(f"must be at least {least:,g}{upto}", lambda x: least <= x <= most)
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    help: str
+    check: Check | None
+    choices: tuple[str, ...]
+    metavar: str | None
+    option: str | None
+    shown: bool
+    needed: bool
+
+
+class _Absent:
+    """In place of a required field that was not given, until its class refuses it by name."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT: Any = _Absent()
+
+
+def field(
+    default: Any = MISSING,
+    *,
+    help: str,
+    check: Check | None = None,
+    choices: Iterable[str] = (),
+    metavar: str | None = None,
+    option: str | None = None,
+    shown: bool = False,
+) -> Any:
+    """A field of a `Fields` class. Without a default it must be given.
+
+    `check` is asked of every value that is not None, `choices` lists the words that are allowed, `option` is the name
+    on the command line where it is not the field's own, and `shown` fields are written to a file also at their default.
+    """
+    needed = default is MISSING
+    about = _About(help, check, tuple(choices), metavar, option, shown or needed, needed)
+    return dataclasses.field(default=ABSENT if needed else default, metadata={_META: about})
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What is known of a field: everything that an option, a line of a file, a form or a page needs."""
+
+    name: str
+    form: Form
+    optional: bool
+    default: Any
+    required: bool
+    help: str
+    check: Check | None
+    choices: tuple[str, ...]
+    metavar: str | None
+    option: str
+    shown: bool
+    of: type[Fields] | None
+
+    @property
+    def rule(self) -> str:
+        """What a value must obey, in words; empty where anything of its form will do."""
+        if self.choices:
+            return f"must be one of {', '.join(self.choices)}"
+        return "" if self.check is None else self.check.rule
+
+
+_FORMS: dict[Any, Form] = {str: "text", float: "number", int: "whole", bool: "yes/no", datetime: "moment"}
+_SAID = {
+    "text": "must be text of one line",
+    "number": "must be a finite number",
+    "whole": "must be a whole number",
+    "yes/no": "must be true or false",
+    "texts": "must be a list of texts",
+    "numbers": "must be a list of numbers",
+    "moment": "must be a moment with its time zone, such as 2030-12-31T18:00:00Z",
+    "table": "must be a table of fields",
+    "tables": "must be a list of tables",
+}
+
+
+def _form(hint: Any) -> tuple[Form, bool, type[Fields] | None]:
+    """The form of an annotation, whether it may be None, and the class of its tables."""
+    optional = False
+    if get_origin(hint) in (types.UnionType, typing.Union):
+        optional = True
+        (hint,) = (one for one in get_args(hint) if one is not type(None))
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)[0]
+        if isinstance(inner, type) and issubclass(inner, Fields):
+            return "tables", optional, inner
+        return ("numbers" if inner is float else "texts"), optional, None
+    if isinstance(hint, type) and issubclass(hint, Fields):
+        return "table", optional, hint
+    return _FORMS[hint], optional, None
+
+
+def declared(of: type[Fields]) -> tuple[Declared, ...]:
+    """The fields of a class in their order."""
+    cached: Any = _declared
+    found: tuple[Declared, ...] = cached(of)
+    return found
+
+
+@functools.cache
+def _declared(of: Any) -> tuple[Declared, ...]:
+    hints = typing.get_type_hints(of)
+    found = []
+    for one in dataclasses.fields(of):
+        if _META not in one.metadata:
+            continue
+        about: _About = one.metadata[_META]
+        form, optional, inner = _form(hints[one.name])
+        option = about.option or one.name.replace("_", "-")
+        found.append(Declared(one.name, form, optional, None if about.needed else one.default, about.needed, about.help,
+                              about.check, about.choices, about.metavar, option, about.shown, inner))  # fmt: skip
+    return tuple(found)
+
+
+class Fields:
+    """A frozen dataclass of declared fields: every value is brought into its form and checked when it is made."""
+
+    _what: ClassVar[str] = "this declaration"
+
+    def __post_init__(self) -> None:
+        for one in declared(type(self)):
+            object.__setattr__(self, one.name, self._value(one, getattr(self, one.name)))
+        self.check()
+
+    def check(self) -> None:
+        """The rules that hold between fields."""
+
+    @property
+    def label(self) -> str:
+        """What stands before a field's name in a refusal: `promise.`; nothing where the name is enough."""
+        return ""
+
+    def must(self, ok: bool, name: str, rule: str, value: object) -> None:
+        """`hybridp.errors.must` with the field's whole name."""
+        must(ok, f"{self.label}{name}", rule, value)
+
+    def _value(self, one: Declared, value: Any) -> Any:
+        if value is ABSENT:
+            raise InvalidInput(f"`{self.label}{one.name}` must be given: {_lowered(one.help)} Got nothing.")
+        if value is None and one.optional:
+            return None
+        value = self._brought(one, value)
+        if one.choices and one.form in ("text", "texts"):
+            for word in (value,) if one.form == "text" else value:
+                hint = did_you_mean(word, one.choices)
+                if word not in one.choices:
+                    raise InvalidInput(f"`{self.label}{one.name}` {one.rule}. Got {word!r}.{hint}")
+        elif one.check is not None:
+            for single in value if one.form in ("texts", "numbers") else (value,):
+                self.must(one.check.ok(single), one.name, one.check.rule, _said(single))
+        return value
+
+    def _brought(self, one: Declared, value: Any) -> Any:
+        name = f"{self.label}{one.name}"
+        match one.form:
+            case "text":
+                must(_is_line(value), name, _SAID["text"], _shown(value))
+                return value.strip()
+            case "number":
+                must(_is_number(value), name, _SAID["number"], _shown(value))
+                return float(value)
+            case "whole":
+                whole = _is_number(value) and float(value) == int(value)
+                must(whole, name, _SAID["whole"], _shown(value))
+                return int(value)
+            case "yes/no":
+                must(isinstance(value, bool), name, _SAID["yes/no"], _shown(value))
+                return value
+            case "texts":
+                listed = (value,) if isinstance(value, str) else value
+                ok = isinstance(listed, Sequence) and all(_is_line(v) for v in listed)
+                must(ok, name, _SAID["texts"], _shown(value))
+                return tuple(v.strip() for v in listed)
+            case "numbers":
+                listed = (value,) if _is_number(value) else value
+                ok = not isinstance(listed, str) and isinstance(listed, Sequence) and all(map(_is_number, listed))
+                must(ok, name, _SAID["numbers"], _shown(value))
+                return tuple(float(v) for v in listed)
+            case "moment":
+                found = _moment(value)
+                if found is None:
+                    raise InvalidInput(f"`{name}` {_SAID['moment']}. Got {_shown(value)}.")
+                return found
+            case "table":
+                assert one.of is not None
+                return self._table(one.of, name, value)
+            case "tables":
+                assert one.of is not None
+                listed = [value] if isinstance(value, (Mapping, Fields)) else value
+                ok = isinstance(listed, Sequence) and not isinstance(listed, str)
+                must(ok, name, _SAID["tables"], _shown(value))
+                return tuple(self._table(one.of, name, v) for v in listed)
+
+    @staticmethod
+    def _table(of: type[Fields], name: str, value: Any) -> Fields:
+        if isinstance(value, of):
+            return value
+        must(isinstance(value, Mapping), name, _SAID["table"], _shown(value))
+        return of.of(value)
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Self:
+        """The same from plain data, such as a table of a file; a field that does not exist is refused."""
+        known = {one.name for one in declared(cls)}
+        for name in stated:
+            if name not in known:
+                hint = did_you_mean(str(name), known)
+                raise InvalidInput(f"`{name}` must be left out: {cls._what} has no such field.{hint}")
+        return cls(**stated)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what differs from its default, and what is always written."""
+        return plain_fields(self)
+
+
+def plain_fields(given: Fields, *, everything: bool = False) -> dict[str, Any]:
+    """The fields as plain data, nested; None is left out, and defaults too unless `everything` is asked for."""
+    found: dict[str, Any] = {}
+    for one in declared(type(given)):
+        value = getattr(given, one.name)
+        if value is None or (not everything and not one.shown and value == one.default):
+            continue
+        if isinstance(value, Fields):
+            value = plain_fields(value, everything=everything)
+        elif isinstance(value, datetime):
+            value = value.isoformat()
+        elif isinstance(value, tuple):
+            value = [plain_fields(v, everything=everything) if isinstance(v, Fields) else v for v in value]
+        found[one.name] = value
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return isinstance(value, Integral) or math.isfinite(value)
+
+
+def _moment(value: Any) -> datetime | None:
+    """A moment in UTC, in whole seconds: also as text, a day, or Unix seconds; None for what is none."""
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        elif _is_number(value):
+            value = datetime.fromtimestamp(int(value), UTC)
+        elif isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+        ok = isinstance(value, datetime) and value.tzinfo is not None
+        return value.astimezone(UTC).replace(microsecond=0) if ok else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _is_line(value: Any) -> bool:
+    """Text that every database stores, every page shows, and one line of a file holds."""
+    return isinstance(value, str) and not any(unicodedata.category(c) in ("Cc", "Cs") for c in value)
+
+
+def _said(value: Any) -> str:
+    """A value as it was probably written: 2 and not 2.0."""
+    return f"{value:.12g}" if isinstance(value, float) else _shown(value)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,373 @@
+"""The kinds of questions that a study may ask, each declared as fields with their help and check.
+
+>>> Question.of({"name": "salary", "kind": "number", "lower": 0, "upper": 200_000}).columns_read
+('salary',)
+>>> Question.of({"name": "salary", "kind": "number", "lower": 9, "upper": 1})
+Traceback (most recent call last):
+    ...
+hybridp.errors.InvalidInput: `salary.upper` must be greater than lower (9). Got 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybridp.errors import InvalidInput, did_you_mean
+from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, declared, field, positive
+
+__all__ = ["KINDS", "Feature", "Number", "Points", "Question", "Records", "Table", "Vector"]
+
+ESTIMATORS = ("adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm")
+PERSONAL_ESTIMATORS = ("unified", "adpm", "propdpm", "uni")
+NOISES = ("best", "laplace", "gaussian")
+MOST_COLUMNS = 10_000
+
+
+def short(most: int) -> Check:
+    """Text of at most so many characters."""
+    return Check(f"must be text of at most {most:,} characters", lambda text: len(text) <= most)
+
+
+named = Check("must be text of 1 to 200 characters", lambda text: 1 <= len(text) <= 200)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Fields):
+    """What every question states; `KINDS` has one class for each kind."""
+
+    kind: ClassVar[str] = ""
+    _what: ClassVar[str] = "a question"
+
+    name: str = field(help="The question's name: its results are listed under it.", check=named)
+    text: str = field("", help="The question as people read it.", check=short(2000))
+    unit: str = field("", help="The unit of the answer, for people and pictures.", check=short(40))
+    weight: float = field(
+        1.0, help="The question's part of the promise, relative to the weights of the other questions.", check=positive
+    )
+
+    @property
+    def label(self) -> str:
+        name = getattr(self, "name", None)
+        return f"{name}." if isinstance(name, str) and name else "question."
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """The columns of a table that hold people's answers."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Self:
+        """A question of the kind that is stated."""
+        name = stated.get("name")
+        where = f"{name}." if isinstance(name, str) and name else "question."
+        chosen: Any = cls
+        if cls is Question:
+            kind = stated.get("kind")
+            if kind is None:
+                raise InvalidInput(f"`{where}kind` must be given: one of {', '.join(KINDS)}. Got nothing.")
+            if kind not in KINDS:
+                hint = did_you_mean(str(kind), KINDS)
+                raise InvalidInput(f"`{where}kind` must be one of {', '.join(KINDS)}. Got {kind!r}.{hint}")
+            chosen = KINDS[kind]
+        known = [one.name for one in declared(chosen)]
+        given = {name: value for name, value in stated.items() if name != "kind"}
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(str(name), known)
+                raise InvalidInput(f"`{where}{name}` must be left out: {chosen._what} has no such field.{hint}")
+        made: Self = chosen(**given)
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        stated = super().to_dict()
+        return {"name": stated.pop("name"), "kind": self.kind, **stated}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Question):
+    """One number a person, within public bounds."""
+
+    kind: ClassVar[str] = "number"
+    _what: ClassVar[str] = "a question of kind number"
+
+    column: str | None = field(None, help="The column with the value. Default: the question's name.", shown=True)
+    lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
+    upper: float = field(help="Public upper bound of the value, chosen without looking at the data.")
+    missing: float | None = field(
+        None, help="Public: what a value that is missing or no number counts as. Default: the middle of the bounds."
+    )
+    statistics: tuple[str, ...] = field(("mean",), help="What is wanted of the number.", choices=("mean",), shown=True)
+    estimator: str | None = field(
+        None,
+        help="How the groups are weighed. Default: adaptive; where everyone has their own epsilon: unified.",
+        choices=(*ESTIMATORS, *PERSONAL_ESTIMATORS),
+    )
+    sd: float | None = field(None, help="A known standard deviation (kvh needs it).", check=positive)
+    local_sd: float | None = field(None, help="With sd: another one for local people.", check=positive)
+    gap: float | None = field(None, help="A bound on the difference of the two groups' means.", check=at_least(0))
+    trusted_weight: float | None = field(
+        None,
+        help="The weight of the trusted mean, for the estimator fixed.",
+        check=at_least(0, 1),
+        option="weight",
+    )
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    local: str = field(
+        "best",
+        help="The randomiser on local people's devices.",
+        choices=("best", "dithered", "piecewise", "laplace", "gaussian"),
+    )
+    publish: str = field(
+        "full",
+        help="estimate-only seals the group figures and amplifies local people's privacy.",
+        choices=("full", "estimate-only"),
+    )
+    clipped_share: float = field(
+        0.0,
+        help="Spend this share of the trusted group's epsilon to say how many of them the bounds clip.",
+        check=Check("must be 0, or strictly between 0 and 1", lambda x: 0 <= x < 1),
+    )
+    report: str | None = field(
+        None, help="The column with local people's reports. Default: report; with several questions NAME_report."
+    )
+    step: float | None = field(None, help="The step of the answer in a form.", check=positive)
+
+    def check(self) -> None:
+        if self.column is None:
+            object.__setattr__(self, "column", self.name)
+        self.must(self.upper > self.lower, "upper", f"must be greater than lower ({self.lower:g})", f"{self.upper:g}")
+        width, half = self.upper - self.lower, (self.upper - self.lower) / 2
+        if self.missing is not None:
+            within = self.lower <= self.missing <= self.upper
+            self.must(within, "missing", f"must lie between {self.lower:g} and {self.upper:g}", self.missing)
+        self.must(bool(self.statistics), "statistics", "must name at least one", "none")
+        once = len(set(self.statistics)) == len(self.statistics)
+        self.must(once, "statistics", "must name each once", ", ".join(self.statistics))
+        for name, most in (("sd", half), ("local_sd", half), ("gap", width), ("step", width)):
+            value = getattr(self, name)
+            rule = f"must be at most {most:g} for these bounds"
+            self.must(value is None or value <= most * (1 + 1e-12), name, rule, value)
+        _check_estimator(self)
+        if self.publish == "estimate-only":
+            fixed = self.estimator in ("kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only") and self.sd is not None
+            rule = "must be full unless the weight is fixed in advance and sd is stated"
+            self.must(fixed, "publish", rule, self.publish)
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        assert self.column is not None
+        return (self.column,)
+
+
+def _check_estimator(asked: Number | Vector) -> None:
+    asked.must(asked.estimator != "kvh" or bool(asked.sd), "sd", "must be given for the estimator kvh", "nothing")
+    fixed = asked.estimator == "fixed"
+    asked.must(
+        fixed == (asked.trusted_weight is not None),
+        "trusted_weight",
+        "must be given for the estimator fixed, and for no other",
+        "nothing" if asked.trusted_weight is None else asked.trusted_weight,
+    )
+
+
+def _each(asked: Vector | Points, name: str, what: str = "columns") -> None:
+    """One number for all columns becomes one for each."""
+    given, d = getattr(asked, name), len(asked.columns)
+    asked.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} {what}", len(given))
+    object.__setattr__(asked, name, given * d if len(given) == 1 else given)
+
+
+def _check_box(asked: Vector | Points) -> None:
+    names = asked.columns
+    asked.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
+    distinct = len({name.lower() for name in names}) == len(names)
+    asked.must(distinct, "columns", "must have different names", "a name twice")
+    _each(asked, "lower")
+    _each(asked, "upper")
+    for column, low, high in zip(names, asked.lower, asked.upper, strict=True):
+        asked.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(Question):
+    """Several numbers a person; the promise covers all of them together."""
+
+    kind: ClassVar[str] = "vector"
+    _what: ClassVar[str] = "a question of kind vector"
+
+    columns: tuple[str, ...] = field(help="The columns of the vector.", check=named)
+    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
+    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
+    missing: tuple[float, ...] = field(
+        (), help="Public values where one is missing or no number. Default: the middles of the bounds."
+    )
+    statistics: tuple[str, ...] = field(("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True)
+    norm: str | None = field(None, help="Clip further, to a ball around the centre.", choices=("l1", "l2"))
+    radius: float | None = field(
+        None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
+    )
+    estimator: str = field(
+        "adaptive", help="How the groups are weighed.", choices=tuple(e for e in ESTIMATORS if e != "full-lm")
+    )
+    sd: tuple[float, ...] = field(
+        (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
+    )
+    gap: float | None = field(
+        None, help="A bound on the difference of the groups' means, in half-ranges.", check=at_least(0, 2)
+    )
+    trusted_weight: float | None = field(
+        None, help="The weight of the trusted means, for the estimator fixed.", check=at_least(0, 1), option="weight"
+    )
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    local: str = field(
+        "best",
+        help="The report of local people; best is chosen from public numbers.",
+        choices=("best", "per-coordinate", "sampling", "unit-vector"),
+    )
+    joint: bool = field(False, help="Intervals that hold for all columns together.")
+
+    def check(self) -> None:
+        _check_box(self)
+        for name in ("missing", "sd"):
+            if getattr(self, name):
+                _each(self, name)
+        for value, low, high in zip(self.missing, self.lower, self.upper, strict=False):
+            self.must(low <= value <= high, "missing", f"must lie between {low:g} and {high:g}", value)
+        for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
+            most = (high - low) / 2
+            self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
+        both = (self.norm is None) == (self.radius is None)
+        self.must(both, "radius", "must go with norm, and norm with it", "one of them")
+        _check_estimator(self)
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        return self.columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records(Question):
+    """The most frequent records: discovered by the trusted, then counted by everybody."""
+
+    kind: ClassVar[str] = "records"
+    _what: ClassVar[str] = "a question of kind records"
+
+    columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="record")
+    head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
+    discovery_share: float = field(0.95, help="Trusted people used to discover.", check=between_0_and_1)
+    query_share: float = field(0.85, help="Two-stage reports: budget of the query.", check=between_0_and_1)
+    local: str = field(
+        "k-rr",
+        help="The report of local people; all but k-rr and two-stage are for trials.",
+        choices=("k-rr", "two-stage", "oue", "subset", "hashing", "best"),
+    )
+    reuse: bool = field(True, help="Blend the discovery group's noisy counts too.")
+    blend: str | None = field(
+        None,
+        help="All slots by their variance; queries first; or all slots alike. Default: what suits the report.",
+        choices=("weighted", "query-first", "slots"),
+    )
+    max_records: int = field(100, help="The most records that one person may send to the service.",
+                             check=at_least(1, 1000))  # fmt: skip
+    max_length: int = field(200, help="The most characters of a record that is sent to the service.",
+                            check=at_least(1, 1000))  # fmt: skip
+
+    def check(self) -> None:
+        self.must(len(self.columns) in (1, 2), "columns", "must be one column, or two: query and url",
+                  len(self.columns))  # fmt: skip
+        self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        return self.columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points(Question):
+    """Points in a public box, to be clustered around K centres."""
+
+    kind: ClassVar[str] = "points"
+    _what: ClassVar[str] = "a question of kind points"
+
+    columns: tuple[str, ...] = field(help="The columns of the coordinates.", check=named)
+    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
+    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
+    clusters: int = field(help="How many centres (K).", check=at_least(1))
+    iterations: int | None = field(
+        None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1)
+    )
+    method: str = field("improved", help="Ours, or a paper's.", choices=("improved", "paper", "tcm", "lm"))
+
+    def check(self) -> None:
+        _check_box(self)
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        return self.columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature(Fields):
+    """One column of a synthetic table, with its public values or the public edges of its bins."""
+
+    _what: ClassVar[str] = "a column of a table"
+
+    name: str = field(help="The column.", check=named)
+    values: tuple[str, ...] = field((), help="Its public values; what is not listed counts as the last one.")
+    edges: tuple[float, ...] = field((), help="Or the public edges of its bins, ascending.")
+    missing: bool = field(False, help="Missing values are a category of their own.")
+
+    @property
+    def label(self) -> str:
+        name = getattr(self, "name", None)
+        return f"{name}." if isinstance(name, str) and name else "feature."
+
+    def check(self) -> None:
+        one = bool(self.values) != bool(self.edges)
+        self.must(one, "values", "must be given, or edges in their place", "both" if self.values else "neither")
+        rising = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
+        self.must(rising, "edges", "must ascend", ", ".join(f"{e:g}" for e in self.edges))
+        distinct = len(set(self.values)) == len(self.values)
+        self.must(distinct, "values", "must be different from each other", "a value twice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Question):
+    """A synthetic table with the original columns and values; everybody trusts the curator."""
+
+    kind: ClassVar[str] = "table"
+    _what: ClassVar[str] = "a question of kind table"
+
+    features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.")
+    marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
+    thresholds: str | None = field(None, help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
+    law: str = field("uniform", help="How thresholds picks columns: uniform, or zipf[:s] or geometric[:p].")
+    most_queries: int | None = field(
+        None, help="Leave out sets of columns with more consistent queries than this.", check=at_least(1)
+    )
+    workload_seed: int = field(0, help="Public: decides what thresholds picks.", check=at_least(0))
+    method: str | None = field(
+        None, help="tables: whole marginals, the default; rap: the dissertation's.", choices=("tables", "rap")
+    )
+    rounds: int | None = field(None, help="rap: how often the worst queries are looked for (T).", check=at_least(1))
+    per_round: int | None = field(None, help="rap: how many queries are answered each time (K).", check=at_least(1))
+    select_share: float | None = field(
+        None, help="rap: of each round's budget, to find queries.", check=between_0_and_1
+    )
+    rows: int = field(1000, help="Rows of the relaxed data set (n').", check=at_least(1))
+
+    def check(self) -> None:
+        names = [feature.name for feature in self.features]
+        self.must(bool(names), "features", "must list at least one column", "none")
+        self.must(len(set(names)) == len(names), "features", "must name each column once", ", ".join(names))
+        some = bool(self.marginals) or self.thresholds is not None
+        self.must(some, "marginals", "must be given, or thresholds", "neither")
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        return tuple(feature.name for feature in self.features)
+
+
+KINDS: dict[str, type[Question]] = {one.kind: one for one in (Number, Vector, Records, Points, Table)}

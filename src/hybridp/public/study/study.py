@@ -1,0 +1,371 @@
+"""The study: some questions, one promise, people who choose whom they trust. Declared once, checked when it is made.
+
+>>> study = Declaration(
+...     title="Pay in our town",
+...     questions=[{"name": "salary", "kind": "number", "lower": 0, "upper": 200_000},
+...                {"name": "age", "kind": "number", "lower": 0, "upper": 120, "weight": 3}],
+...     promise={"epsilon": 1.0},
+...     trust={"column": "consent", "trusted": ["yes"], "local": ["no"]},
+... )
+>>> [str(part.everybody) for part in study.parts]
+['0.25-DP (replace-one)', '0.75-DP (replace-one)']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ApproxDP, PureDP, split
+from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
+from hybridp.public.study.questions import (
+    PERSONAL_ESTIMATORS,
+    Number,
+    Question,
+    Records,
+    Table,
+    Vector,
+    named,
+    short,
+)
+
+__all__ = ["SCHEMA", "Collection", "Declaration", "Part", "People", "Promise", "Trust"]
+
+SCHEMA = 1
+"""The version of the declaration, in files and as plain data."""
+
+Guarantee = PureDP | ApproxDP
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise(Fields):
+    """What people are promised: one for everybody, another one for the trusted, or everyone's own."""
+
+    _what: ClassVar[str] = "the promise"
+
+    epsilon: float | None = field(None, help="What every person is promised.", check=positive)
+    delta: float = field(
+        0.0,
+        help="For approximate guarantees: well below one in the number of people.",
+        check=Check("must be at least 0 and less than 1", lambda x: 0 <= x < 1),
+    )
+    trusted_epsilon: float | None = field(None, help="Another promise for the trusted group.", check=positive)
+    epsilon_column: str | None = field(
+        None, help="The column with each person's own epsilon, in place of epsilon.", check=named
+    )
+    share: float = field(1.0, help="With own epsilons: the study spends this share of everybody's own.", check=share)
+    allowed_epsilons: tuple[float, ...] = field(
+        (), help="With own epsilons: the ones that the service offers people to choose from.", check=positive
+    )
+
+    @property
+    def label(self) -> str:
+        return "promise."
+
+    @property
+    def personal(self) -> bool:
+        """Whether everyone brings their own epsilon."""
+        return self.epsilon_column is not None or bool(self.allowed_epsilons)
+
+    def check(self) -> None:
+        if not self.personal:
+            rule = "must be given, or epsilon_column: what every person is promised, such as 1.0"
+            self.must(self.epsilon is not None, "epsilon", rule, "neither")
+            self.must(self.share == 1, "share", "must go with epsilon_column", self.share)
+            return
+        for name, given in (("epsilon", self.epsilon), ("trusted_epsilon", self.trusted_epsilon),
+                            ("delta", self.delta or None)):  # fmt: skip
+            self.must(given is None, name, "must not go with everyone's own epsilon", given)
+        distinct = len(set(self.allowed_epsilons)) == len(self.allowed_epsilons)
+        self.must(distinct, "allowed_epsilons", "must be different from each other", list(self.allowed_epsilons))
+
+    def budget(self, epsilon: float) -> Guarantee:
+        """An epsilon with the promise's delta."""
+        return ApproxDP(epsilon, self.delta) if self.delta else PureDP(epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust(Fields):
+    """Who trusts the curator: a column that says so in these words, or everyone alike."""
+
+    _what: ClassVar[str] = "trust"
+
+    column: str | None = field(None, help="The column that says whether a person trusts the curator.", check=named)
+    trusted: tuple[str, ...] = field(("trusted",), help="The words in it for people who do.", check=named, shown=True)
+    local: tuple[str, ...] = field(("local",), help="The words in it for people who do not.", check=named, shown=True)
+    everyone: str | None = field(
+        None, help="In place of a column: everyone is trusted, or everyone is local.", choices=("trusted", "local")
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("trusted", "local"):  # a column of 0 and 1, or of booleans, has words too
+            object.__setattr__(self, name, _words(getattr(self, name)))
+        super().__post_init__()
+
+    @property
+    def label(self) -> str:
+        return "trust."
+
+    def check(self) -> None:
+        one = (self.column is None) != (self.everyone is None)
+        rule = "must be given, or everyone in its place: trusted or local"
+        self.must(one, "column", rule, "neither" if self.column is None else "both")
+        for name in ("trusted", "local"):
+            self.must(bool(getattr(self, name)), name, "must list at least one word", "none")
+        shared = set(self.trusted) & set(self.local)
+        rule = "must hold words that trusted does not"
+        self.must(not shared, "local", rule, ", ".join(sorted(shared)))
+
+    def to_dict(self) -> dict[str, Any]:
+        stated = super().to_dict()
+        return {"everyone": self.everyone} if self.everyone is not None else stated
+
+
+def _words(given: Any) -> Any:
+    def word(value: Any) -> Any:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return str(value) if isinstance(value, int) else value
+
+    return [word(v) for v in given] if isinstance(given, (list, tuple)) else word(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class People(Fields):
+    """How a table tells people apart, and how many are expected."""
+
+    _what: ClassVar[str] = "people"
+
+    column: str | None = field(
+        None, help="The column that identifies a person. Default: every row is a person.", check=named, option="person"
+    )
+    record_key: str | None = field(
+        None, help="A random key stored per record, which chooses one record a person.", check=named
+    )
+    record_id: str | None = field(None, help="A stable record id, whose hash chooses one record a person.", check=named)
+    trusted: int | None = field(None, help="For plans: how many trusted people are expected.", check=at_least(0, 1e10))
+    local: int | None = field(None, help="For plans: how many local people are expected.", check=at_least(0, 1e10))
+
+    @property
+    def label(self) -> str:
+        return "people."
+
+    def check(self) -> None:
+        keyed = self.record_key is not None or self.record_id is not None
+        self.must(not keyed or self.column is not None, "column", "must go with record_key or record_id", "nothing")
+        self.must(None in (self.record_key, self.record_id), "record_id", "must not join record_key", self.record_id)
+
+
+_GAP = 7 * 86_400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection(Fields):
+    """What the collection service must know beside the questions."""
+
+    _what: ClassVar[str] = "collection"
+
+    opens: datetime | None = field(None, help="When the first answer is taken. Default: at once.")
+    closes: datetime | None = field(None, help="When the last answer is taken. Default: when it is closed by hand.")
+    min_batch: int = field(20, help="The fewest people of a group whose answers are released.", check=at_least(2, 1e10))
+    time_precision: int = field(
+        3600, help="Reports carry their time rounded down to so many seconds.", check=at_least(1, _GAP)
+    )
+    by_invitation: bool = field(False, help="Only people with a single-use link may answer.")
+    releases: int = field(
+        1, help="How many releases the trusted group's budget pays for; each keeps the promise.", check=at_least(1, 1e6)
+    )
+    delete_raw_after_release: bool = field(True, help="Trusted answers are deleted with the last release.")
+    delete_by: datetime | None = field(
+        None, help="When trusted answers are deleted at the latest. Default: 90 days after the closing."
+    )
+
+    @property
+    def label(self) -> str:
+        return "collection."
+
+    def check(self) -> None:
+        if self.opens is not None and self.closes is not None:
+            rule = f"must be after opens ({self.opens.isoformat()})"
+            self.must(self.opens < self.closes, "closes", rule, self.closes.isoformat())
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One question's part of the promise: for everybody, and for the trusted where they have one of their own."""
+
+    question: Question
+    everybody: Guarantee
+    trusted: Guarantee | None
+
+
+_NO_PEOPLE = People()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration(Fields):
+    """A study as it is declared: everything that is decided, and public, before anybody sends anything.
+
+    Questions, promise and trust may be given as plain data, with the fields of a study file; `promise` also as a number
+    (its epsilon) and `trust` as the name of a column that says `trusted` or `local`. What is wrong is refused here, in
+    one sentence. `hybridp.Study` is this with what can be done with it.
+    """
+
+    _what: ClassVar[str] = "a study"
+
+    title: str = field("", help="What the study is called.", check=short(200), shown=True)
+    asked_by: str = field("", help="Who asks.", check=short(200), shown=True)
+    level: float = field(0.95, help="Coverage of the intervals.", check=between_0_and_1, shown=True)
+    promise: Promise = field(help="What people are promised.")
+    trust: Trust = field(help="Who trusts the curator.")
+    people: People = field(_NO_PEOPLE, help="How a table tells people apart, and how many are expected.")
+    collection: Collection | None = field(None, help="What the collection service must know.")
+    questions: tuple[Question, ...] = field(help="What is asked.")
+
+    def __post_init__(self) -> None:
+        promise: Any = self.promise
+        trust: Any = self.trust
+        if isinstance(promise, (int, float)) and not isinstance(promise, bool):
+            object.__setattr__(self, "promise", Promise(epsilon=promise))
+        if isinstance(trust, str):
+            object.__setattr__(self, "trust", Trust(column=trust))
+        super().__post_init__()
+
+    def check(self) -> None:
+        self.must(bool(self.questions), "questions", "must hold at least one", "none")
+        names = [question.name for question in self.questions]
+        taken: set[str] = set()
+        for name in names:
+            self.must(name.lower() not in taken, "name", "must be a question's own, also in another case", repr(name))
+            taken.add(name.lower())
+        for question in self.questions:
+            self._check_question(question)
+        if len(names) > 1:
+            self._check_report_columns()
+        if not self.promise.personal:
+            _ = self.parts
+
+    def _check_question(self, question: Question) -> None:
+        promise, trust = self.promise, self.trust
+        personal_estimator = isinstance(question, Number) and question.estimator in PERSONAL_ESTIMATORS
+        if promise.personal:
+            alone = len(self.questions) == 1 and isinstance(question, Number)
+            rule = "must be of kind number and the only one where everyone has their own epsilon"
+            self.must(alone, question.name, rule, f"{len(self.questions)} questions, this one of kind {question.kind}")
+            assert isinstance(question, Number)
+            known = question.estimator is None or personal_estimator
+            rule = f"must be one of {', '.join(PERSONAL_ESTIMATORS)} where everyone has their own epsilon"
+            question.must(known, "estimator", rule, question.estimator)
+            uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best"}
+            for name, usual in uniform.items():
+                given = getattr(question, name)
+                question.must(given == usual, name, "must be left out where everyone has their own epsilon", given)
+            laplace = question.noise != "gaussian"
+            question.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", question.noise)
+            return
+        needs = "must go with everyone's own epsilon (promise.epsilon_column)"
+        question.must(not personal_estimator, "estimator", needs, getattr(question, "estimator", None))
+        if isinstance(question, (Number, Vector)):
+            gaussian = "gaussian" in (question.noise, question.local)
+            rule = f"must be positive for the Gaussian noise of {question.name}"
+            promise.must(not gaussian or promise.delta > 0, "delta", rule, promise.delta)
+        if isinstance(question, (Records, Table)):
+            rule = f"must be positive for {question.name}, a question of kind {question.kind}"
+            promise.must(promise.delta > 0, "delta", rule, promise.delta)
+        if isinstance(question, Table):
+            rule = f"must be trusted for {question.name}: a synthetic table is made by a curator whom everyone trusts"
+            trust.must(trust.everyone == "trusted", "everyone", rule, trust.everyone or f"the column {trust.column}")
+        if not isinstance(question, (Number, Vector)):
+            rule = f"must not be given with {question.name}, a question of kind {question.kind}"
+            promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
+
+    def _check_report_columns(self) -> None:
+        """Reports on several questions stand in one table: no two columns may have one name."""
+        used = {name.lower() for question in self.questions for name in question.columns_read}
+        used |= {name.lower() for name in (self.trust.column, self.people.column) if name is not None}
+        for question in self.questions:
+            for name in self.report_columns(question):
+                rule = "must leave the names of the columns of reports free: another question or column has one"
+                question.must(name.lower() not in used, "name", rule, repr(name))
+                used.add(name.lower())
+
+    def report_columns(self, question: Question) -> tuple[str, ...]:
+        """The columns of a table that hold local people's reports on a question, and last the one that says how they
+        were made: `report` for a study of one question, NAME_report for several."""
+        start = "" if len(self.questions) == 1 else f"{question.name}_"
+        if isinstance(question, Number):
+            return question.report or f"{start}report", f"{start}report_mechanism"
+        if isinstance(question, Vector):
+            return *(f"{name}_report" for name in question.columns), f"{start}report_mechanism"
+        return ()
+
+    # --- the promise --------------------------------------------------------------------------------------------------
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What every person is promised, by all questions together. Not where everyone has their own epsilon."""
+        if self.promise.epsilon is None:
+            raise InvalidInput("`promise.epsilon` must be given here. Got everyone's own epsilon.")
+        return self.promise.budget(self.promise.epsilon)
+
+    @property
+    def trusted_guarantee(self) -> Guarantee:
+        """What trusted people are promised, by all questions together."""
+        own = self.promise.trusted_epsilon
+        return self.guarantee if own is None else self.promise.budget(own)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The promise split over the questions by their weights, for both groups; together it is the whole, exactly."""
+        weights = [question.weight for question in self.questions]
+        if len(weights) == 1:
+            own = None if self.promise.trusted_epsilon is None else self.trusted_guarantee
+            return (Part(self.questions[0], self.guarantee, own),)
+        everybody = split(self.guarantee, weights)
+        trusted: list[Any] = [None] * len(weights)
+        if self.promise.trusted_epsilon is not None:
+            trusted = list(split(self.trusted_guarantee, weights))
+        return tuple(Part(*one) for one in zip(self.questions, everybody, trusted, strict=True))
+
+    @property
+    def purpose(self) -> str:
+        """What a ledger notes: the title, or the questions' names."""
+        return self.title or ", ".join(question.name for question in self.questions)
+
+    # --- plain data and files -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Self:
+        """A study from plain data, such as `to_dict` gives and a file holds."""
+        given = dict(stated)
+        version = given.pop("schema", SCHEMA)
+        if version != SCHEMA:
+            raise InvalidInput(f"`schema` must be {SCHEMA}, the version that this hybridp reads. Got {version!r}.")
+        if "question" in given and "questions" not in given:
+            given["questions"] = given.pop("question")
+        return super().of(given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what differs from its default, and what is always written."""
+        stated: dict[str, Any] = {"schema": SCHEMA, **super().to_dict()}
+        stated["trust"] = self.trust.to_dict()
+        stated["questions"] = [question.to_dict() for question in self.questions]
+        return stated
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Self:
+        """The study that a file declares, checked; one sentence says what is wrong with a bad one."""
+        from hybridp.public.study.toml import read_toml
+
+        return cls.of(read_toml(path))
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write the study to a new file that `read` gives back, with a comment for every field."""
+        from hybridp.public.study.toml import to_toml, write_new
+
+        write_new(path, to_toml(self))
