@@ -38,7 +38,7 @@ def summed(people: int, mean: float, epsilon: float = 1.0) -> TrustedSummary:
 
 
 def rule(name: EstimatorName) -> Rule:
-    return Rule(name, sd=0.4 if name == "kvh" else None, weight=0.3 if name == "fixed" else None)
+    return Rule(name, sd=0.4 if name in ("kvh", "anchored") else None, weight=0.3 if name == "fixed" else None)
 
 
 # --- the weight -------------------------------------------------------------------------------------------------------

@@ -186,3 +186,13 @@ def test_the_count_of_clipped_people_is_the_same_everywhere(engine: str, opened:
     query = MeanQuery(value="value", trust="trust", lower=LOW, upper=HIGH, levels=LEVELS, count_clipped=True)
     with opened(engine, table) as rows:
         assert mean_totals(rows, query).trusted_clipped == 4
+
+
+def test_the_sum_of_squares_is_the_same_everywhere(engine: str, opened: Opened) -> None:
+    """Steps away from the middle, rounded down: all 65,536 at the bounds and beyond, none where no number is."""
+    values = ["0", "100", "100.001", "1e999", "-Infinity", "nan", None, "n/a", "50", "60", "49.9999"]
+    steps = [65_536] * 5 + [0] * 4 + [13_107, 0]
+    table: Columns = {"value": ("VARCHAR", values), "trust": ("VARCHAR", ["trusted"] * len(values))}
+    query = MeanQuery(value="value", trust="trust", lower=0, upper=100, sum_squares=True)
+    with opened(engine, table) as rows:
+        assert mean_totals(rows, query).trusted_squares == sum(n * n for n in steps)

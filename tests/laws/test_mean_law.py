@@ -237,6 +237,22 @@ def test_the_share_of_clipped_people_has_its_part_of_epsilon_and_a_draw_of_its_o
     assert stated(found, "trusted")["epsilon"] == 2.0
 
 
+def test_the_spread_of_an_anchored_mean_has_its_part_of_epsilon_and_its_own_draw(rows: Any, tmp_path: Path) -> None:
+    """A tenth of epsilon 2 for squares that one person moves by 2^32, the rest for the sum; nothing else is drawn."""
+    with Recording(23).as_the_systems() as tape:
+        found = command(
+            "release", "mean", rows(*VALUES, sent=[]), *BASE, "--epsilon", 2, "--estimator", "anchored",
+            "--ledger", tmp_path / "l",
+        )  # fmt: skip
+    first = span_of(tape, added(found, sum(map(level, VALUES))), laplaces(LEVELS / 1.8))
+    _, end = tape.read_from(first[1], laplaces(2**32 / 0.2), 1)
+    assert (first[0], end) == (0, len(tape.words))
+    charged = Ledger.open(tmp_path / "l").history()
+    assert [(e.people, e.budget.epsilon) for e in charged] == [("trusted", 1.8), ("trusted", 0.2)]
+    assert [e.noise and e.noise[1] for e in charged] == pytest.approx([1 / 1.8, 5.0], rel=1e-12)
+    assert stated(found, "trusted")["epsilon"] == 2.0
+
+
 # --- neighbours -------------------------------------------------------------------------------------------------------
 
 OTHERS = (0.0, 128.0, 128.5, 200.0, -0.5, -60.0, -1e308, 1e308, "inf", "-inf", 127.99999, 64.0, None, "1e-300", -0.0)

@@ -17,9 +17,11 @@ from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE, learned_vari
 
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
 
-EstimatorName = Literal["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm"]
+EstimatorName = Literal[
+    "adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
+]  # fmt: skip
 ESTIMATORS: tuple[EstimatorName, ...] = (
-    "adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
+    "adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
 )  # fmt: skip
 
 
@@ -28,7 +30,8 @@ class Rule:
     """How to choose the weight. Standard deviations and the gap are in the unit coordinate.
 
     `sd` (both groups) or `sd` and `local_sd` make KVH (P Defs 4.1, 6.1); `gap` is a stated bound on |mu_T - mu_L|;
-    `weight` goes with "fixed".
+    `weight` goes with "fixed". "anchored" holds the local group to `reach` standard errors of the difference between
+    the groups: dishonest reports cannot pull farther, because nothing that decides how far comes from reports.
     """
 
     name: EstimatorName = "adaptive"
@@ -36,6 +39,7 @@ class Rule:
     local_sd: float | None = None
     gap: float | None = None
     weight: float | None = None
+    reach: float = 1.5
 
     def __post_init__(self) -> None:
         if self.name not in ESTIMATORS:
@@ -53,12 +57,14 @@ class Rule:
             must(0 <= self.weight <= 1, "weight", "must lie between 0 and 1", self.weight)
         for name, value in (("sd", self.sd), ("local-sd", self.local_sd)):
             must(value is None or value > 0, name, "must be positive", value)
+        must(self.gap is None or self.name != "anchored", "gap", "must not go with the estimator anchored", self.gap)
+        must(0 < self.reach < math.inf, "reach", "must be positive and finite", self.reach)
         must(self.local_sd is None or self.sd is not None, "sd", "must be given together with local-sd", self.sd)
 
     @property
     def fixed_in_advance(self) -> bool:
         """Whether the weight is decided by public numbers alone (group sizes, noise, a stated variance)."""
-        return self.name not in ("adaptive", "skew-aware", "full-lm")
+        return self.name not in ("adaptive", "anchored", "skew-aware", "full-lm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,14 @@ class Disagreement:
 
     difference: float
     p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The blend before local people were held to the trusted mean, and how far from it they can move the estimate."""
+
+    plain: float
+    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,7 @@ class Blend:
     disagreement: Disagreement | None
     trusted_error: NormalLaplace | None = None
     local_error: NormalLaplace | None = None
+    anchor: Anchor | None = None
 
     def half_width(self, level: float) -> float:
         """Half the width of the interval with this coverage; `slack` covers the bias that unequal means leave."""
@@ -118,6 +133,8 @@ def blend(
         slack = abs(weight - share) * gap
     mean_t = trusted.mean if trusted else 0.0
     mean_l = local.mean if local else 0.0
+    if trusted is not None and local is not None and rule.name == "anchored":
+        return _anchored(trusted, local, rule, spread, weight)
     return Blend(
         estimate=weight * mean_t + (1 - weight) * mean_l,
         weight=weight,
@@ -127,6 +144,36 @@ def blend(
         disagreement=_disagreement(trusted, local, spread.upper),
         trusted_error=None if trusted is None else _error(trusted, None, 1.0, spread.upper),
         local_error=None if local is None else _error(None, local, 0.0, spread.upper),
+    )
+
+
+def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread, weight: float) -> Blend:
+    """``mu_T + (1-w) clip(mu_L - mu_T)``: whatever local people send, it stays within ``(1-w) reach s`` of mu_T.
+
+    s is the standard error of the difference. Weight and s come from the trusted group's own figures and from public
+    numbers: a spread learned from reports is one that liars can widen, and with it the leash. At this weight the plain
+    blend's error and the difference are uncorrelated, so that what the clipping takes off adds its own variance,
+    ``(1-w)^2 s^2 g`` with ``g = E (|Z| - reach)_+^2`` for a standard normal Z.
+    """
+    from scipy.special import ndtr
+
+    s = math.sqrt((spread.trusted / trusted.people + trusted.noise_variance) / (1 - weight))  # 1-w = V_T/s^2
+    most = (1 - weight) * rule.reach * s
+    density = math.exp(-(rule.reach**2) / 2) / math.sqrt(2 * math.pi)
+    cut = 2 * ((1 + rule.reach**2) * float(ndtr(-rule.reach)) - rule.reach * density)
+    normal = weight**2 * (spread.upper / trusted.people + trusted.gaussian_variance)
+    report = _noise_l(local, spread.upper, trusted.clamped_mean)
+    normal += (1 - weight) ** 2 * ((spread.upper + report) / local.people + cut * s**2)
+    return Blend(
+        estimate=trusted.mean + min(max((1 - weight) * (local.mean - trusted.mean), -most), most),
+        weight=weight,
+        variance=spread.local,
+        error=NormalLaplace(math.sqrt(normal), weight * trusted.laplace_scale),
+        slack=0.0,
+        disagreement=_disagreement(trusted, local, spread.upper),
+        trusted_error=_error(trusted, None, 1.0, spread.upper),
+        local_error=_error(None, local, 0.0, spread.upper),
+        anchor=Anchor(weight * trusted.mean + (1 - weight) * local.mean, most),
     )
 
 
@@ -155,13 +202,28 @@ def _learned(trusted: TrustedSummary | None, local: LocalSummary) -> tuple[float
     return learned_variance(raw, se, pilot)
 
 
+def _measured(trusted: TrustedSummary) -> tuple[float, float]:
+    """The variance from the trusted group's noisy sum of squares, which no report can move."""
+    assert trusted.squares is not None
+    mean = trusted.clamped_mean
+    raw = trusted.squares.mean - mean**2 + trusted.noise_variance
+    sampling = 2 * min(max(raw, 0.0), 1.0) ** 2 / trusted.people  # of a normal sample
+    se = math.sqrt(trusted.squares.noise_variance + 4 * mean**2 * trusted.noise_variance + sampling)
+    return learned_variance(raw, se, mean)
+
+
 def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> _Spread:
     if rule.sd is not None:
         var_t = rule.sd**2
         var_l = var_t if rule.local_sd is None else rule.local_sd**2
         return _Spread(var_t, var_l, var_t)
+    if trusted is not None and trusted.squares is not None:
+        learned, upper = _measured(trusted)
+        return _Spread(learned, learned, upper)
     if local is None:
         return _Spread(WORST_VARIANCE, WORST_VARIANCE, WORST_VARIANCE)
+    paid = rule.name != "anchored" or trusted is None
+    must(paid, "sd", "must be stated, or a share of the trusted epsilon pay for it, to anchor the blend", None)
     learned, upper = _learned(trusted, local)
     return _Spread(learned, learned, upper)
 
@@ -174,11 +236,12 @@ def _weight(
 ) -> tuple[float, float]:
     """The weight of the trusted estimate, and the |gap| whose bias it tolerates; without bias it would be `share`."""
     k, n_l = trusted.people, local.people
-    report = (
-        _noise_l(local, spread.local, min(max(local.mean, -1.0), 1.0))
-        if rule.sd is None
-        else (local.randomiser.worst_variance)
-    )  # with a stated variance the weight must not look at the reports
+    if rule.name == "anchored":
+        report = _noise_l(local, spread.local, trusted.clamped_mean)
+    elif rule.sd is None:
+        report = _noise_l(local, spread.local, min(max(local.mean, -1.0), 1.0))
+    else:
+        report = local.randomiser.worst_variance  # with a stated variance the weight must not look at the reports
     v_t = spread.trusted / k + trusted.noise_variance
     v_l = (spread.local + report) / n_l
     sampling = spread.trusted / k + spread.local / n_l

@@ -36,6 +36,11 @@ class _Coordinate:
     mean: float
     noise: DiscreteLaplace | DiscreteGaussian
     step: float
+    squares: None = None  # nothing is paid for a vector's spread
+
+    @property
+    def clamped_mean(self) -> float:
+        return min(max(self.mean, -1.0), 1.0)
 
     @property
     def noise_variance(self) -> float:

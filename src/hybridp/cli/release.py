@@ -39,7 +39,7 @@ from hybridp.errors import InvalidInput
 
 __all__ = ["mean"]
 
-ESTIMATORS = ["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm"]
+ESTIMATORS = ["adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm"]
 PERSONAL = ["unified", "adpm", "propdpm", "uni"]
 
 
@@ -274,6 +274,12 @@ def _print(found: Any) -> None:
         ["estimate", "people", "mean", "interval"],
         rows,
     )
+    if found.anchor is not None:
+        a = found.anchor
+        click.echo(
+            f"Whatever local people send, the estimate stays within {number(a.most)} of the trusted group's mean; "
+            f"without that rule it would be {number(a.plain)}."
+        )
     if found.clipped is not None:
         c = found.clipped
         click.echo(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")

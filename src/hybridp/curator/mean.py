@@ -19,7 +19,14 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
-from hybridp.public.messages import Invite, LocalSummary, TrustedSummary, reports_digest
+from hybridp.public.messages import (
+    SQUARE_STEPS,
+    Invite,
+    LocalSummary,
+    NoisySquares,
+    TrustedSummary,
+    reports_digest,
+)
 from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import Randomness
 
@@ -34,6 +41,7 @@ __all__ = [
     "release_clipped",
     "release_sum",
     "simulate_local",
+    "squares",
     "sum_noise",
 ]
 
@@ -63,6 +71,7 @@ class Totals:
     local: LocalSummary
     simulated_reports: bool = False
     trusted_clipped: int = 0
+    trusted_squares: int = 0
     assumed: bool = False
     digest: str | None = None
 
@@ -129,6 +138,7 @@ def read(
     *,
     local_raw: bool = False,
     count_clipped: bool = False,
+    sum_squares: bool = False,
     assume: bool = False,
 ) -> Totals:
     """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn.
@@ -139,13 +149,20 @@ def read(
         columns = replace(columns, report=None)
     rows.need("value", columns.value)
     says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
-    query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped)
+    query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped, sum_squares=sum_squares)
     found = tables.mean_totals(rows, query)
     local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
     digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
     return Totals(
-        found.trusted_people, found.trusted_level_sum, local, bool(says), found.trusted_clipped, assumed, digest
+        trusted_people=found.trusted_people,
+        trusted_sum=found.trusted_level_sum,
+        local=local,
+        simulated_reports=bool(says),
+        trusted_clipped=found.trusted_clipped,
+        trusted_squares=found.trusted_squares,
+        assumed=assumed,
+        digest=digest,
     )
 
 
@@ -157,10 +174,26 @@ def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: s
     return tables.check_mechanism(rows, columns.trust, f"{columns.report}_mechanism", real, simulated)
 
 
-def release_sum(totals: Totals, mechanism: DiscreteLaplace | DiscreteGaussian, *, rng: Randomness) -> TrustedSummary:
-    """The trusted sum with its noise: this is what the mechanism's guarantee is about."""
+def release_sum(
+    totals: Totals,
+    mechanism: DiscreteLaplace | DiscreteGaussian,
+    squares: DiscreteLaplace | None = None,
+    *,
+    rng: Randomness,
+) -> TrustedSummary:
+    """The trusted sum with its noise, and the sum of squares with its own where a mechanism is given for it."""
+    people = totals.trusted_people
     noisy = noise.perturb(mechanism, totals.trusted_sum, rng=rng)
-    return TrustedSummary(totals.trusted_people, noisy, mechanism)
+    if squares is None:
+        return TrustedSummary(people, noisy, mechanism)
+    spread = NoisySquares(people, noise.perturb(squares, totals.trusted_squares, rng=rng), squares)
+    return TrustedSummary(people, noisy, mechanism, spread)
+
+
+def squares(levels: NDArray[np.int64]) -> int:
+    """RAW: the sum of squared distances of levels from the middle of the bounds, as a table's query adds them up."""
+    steps = np.abs(levels - LEVELS // 2) // (LEVELS // (2 * SQUARE_STEPS))
+    return int((steps * steps).sum())
 
 
 def release_clipped(totals: Totals, mechanism: DiscreteLaplace, *, rng: Randomness) -> int:

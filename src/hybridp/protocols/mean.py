@@ -30,10 +30,10 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, doubts, split_off
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
-from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
+from hybridp.release.mean import Anchored, ClippedShare, GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
     CURATOR,
     VIEWER,
@@ -61,8 +61,9 @@ class MeanStudy:
 
     `guarantee` is what every person is promised; `trusted_guarantee` may differ for the trusted group. `publish` =
     "estimate-only" seals the group figures, which is what makes the amplified guarantee for local people hold.
-    `clipped_share` is the part of the trusted group's epsilon that pays for a noisy count of those whose values lie
-    outside the bounds; the sum is left with the rest.
+    `spread_share` is the part of the trusted group's epsilon that pays for a noisy sum of squares, where the estimator
+    "anchored" has no stated standard deviation; `clipped_share` is the part of what then is left that pays for a noisy
+    count of those whose values lie outside the bounds. The sum has the rest.
     """
 
     bounds: Bounds
@@ -74,8 +75,10 @@ class MeanStudy:
     level: float = 0.95
     publish: Publication = "full"
     clipped_share: float = 0.0
+    spread_share: float = 0.1
 
     def __post_init__(self) -> None:
+        must(0 < self.spread_share < 1, "spread_share", "must be strictly between 0 and 1", self.spread_share)
         if self.clipped_share:
             must(0 < self.clipped_share < 1, "clipped_share", "must be strictly between 0 and 1", self.clipped_share)
             summed = self.rule.name not in ("lm-only", "full-lm")
@@ -95,17 +98,30 @@ class MeanStudy:
         return Invite(self.bounds, randomiser(self.local, self.guarantee))
 
     @property
+    def _parts(self) -> tuple[Guarantee, PureDP | None, PureDP | None]:
+        """The trusted group's promise divided up: the sum's part, the clipped count's, and the squares'."""
+        rest, count, squares = self.trusted_guarantee or self.guarantee, None, None
+        if self.rule.name == "anchored" and self.rule.sd is None:
+            rest, squares = split_off(rest, self.spread_share)
+        if self.clipped_share:
+            rest, count = split_off(rest, self.clipped_share)
+        return rest, count, squares
+
+    @property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
-        whole = self.trusted_guarantee or self.guarantee
-        rest = split_off(whole, self.clipped_share)[0] if self.clipped_share else whole
-        return curating.sum_noise(rest, self.noise)
+        return curating.sum_noise(self._parts[0], self.noise)
 
     @property
     def count_noise(self) -> DiscreteLaplace | None:
         """The noise of the count of clipped people, which one person changes by at most 1; None where not asked for."""
-        if not self.clipped_share:
-            return None
-        return discrete_laplace(split_off(self.trusted_guarantee or self.guarantee, self.clipped_share)[1], 1)
+        part = self._parts[1]
+        return None if part is None else discrete_laplace(part, 1)
+
+    @property
+    def squares_noise(self) -> DiscreteLaplace | None:
+        """The noise of the sum of squared steps, which one person changes by at most 2^32; None where not asked for."""
+        part = self._parts[2]
+        return None if part is None else discrete_laplace(part, SQUARE_STEPS**2)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Full-LM treats the trusted like everybody else."""
@@ -121,6 +137,9 @@ class MeanStudy:
         if (count := self.count_noise) is not None:
             text = "laplace noise on the count of clipped people"
             trusted.append(Charge("trusted", count.guarantee, text, purpose, noise=noise_level(count)))
+        if (squares := self.squares_noise) is not None:
+            text = "laplace noise on the sum of squares"
+            trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=noise_level(squares)))
         return trusted if self.rule.name == "tcm-only" else [*trusted, own]
 
 
@@ -243,6 +262,7 @@ def release_mean(
             invite,
             local_raw=simulate_local,
             count_clipped=count is not None,
+            sum_squares=study.squares_noise is not None,
             assume=assume_mechanism,
         )
         if totals.local.people:
@@ -259,7 +279,7 @@ def release_mean(
             if totals.trusted_people:
                 local = local + curating.randomise_trusted(rows, columns, invite, local_raw=simulate_local, rng=rng)
         elif totals.trusted_people and study.rule.name != "lm-only":
-            trusted = curating.release_sum(totals, noise, rng=rng)
+            trusted = curating.release_sum(totals, noise, study.squares_noise, rng=rng)
             if count is not None:
                 clipped = curating.release_clipped(totals, count, rng=rng)
         found = publish_mean(
@@ -302,6 +322,7 @@ def publish_mean(
     reach = bounds.half * (found if sealed is None else sealed).half_width(study.level)
     shown = study.publish == "full"
     gap = found.disagreement if shown else None
+    anchor = found.anchor if shown else None
     learned = study.rule.sd is None and local is not None and local.people > 0 and shown
     promises = _promises(study, trusted, local, sealed)
     simulated = rng.simulated or simulated_local
@@ -325,6 +346,7 @@ def publish_mean(
         randomiser=study.invite.randomiser.name,
         clipped_to=(bounds.lower, bounds.upper),
         clipped=_clipped(study, clipped, trusted_people),
+        anchor=None if anchor is None else Anchored(bounds.from_unit(anchor.plain), bounds.half * anchor.most),
         receipt=Receipt(
             promises=promises,
             randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
@@ -378,13 +400,13 @@ def _promises(
         found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
         text = f"discrete {kind} noise on the sum of {LEVELS:,}-step values, {size:.6g} times its sensitivity"
         budget: Guarantee = trusted.noise.guarantee
-        if (count := study.count_noise) is not None:
+        named = (("count of clipped people", study.count_noise), ("sum of squares", study.squares_noise))
+        if beside := [(what, noise) for what, noise in named if noise is not None]:
             budget = study.trusted_guarantee or study.guarantee
             budget = replace(budget, delta=trusted.noise.guarantee.delta) if isinstance(budget, ApproxDP) else budget
-            text += (
-                f" (epsilon {trusted.noise.guarantee.epsilon:g}), and on the count of clipped people, of scale "
-                f"{count.scale:.6g} (epsilon {count.guarantee.epsilon:g})"
-            )
+            text += f" (epsilon {trusted.noise.guarantee.epsilon:g})"
+            for what, noise in beside:
+                text += f", and on the {what}, of scale {noise.scale:.6g} (epsilon {noise.guarantee.epsilon:g})"
         found.append(Promise("trusted", VIEWER, budget, text))
     if local is not None and local.people:
         found.append(Promise("local", CURATOR, invite.promise, device))

@@ -32,8 +32,10 @@ __all__ = [
     "BATCH",
     "MECHANISM",
     "OWN_EPSILON",
+    "SQUARE_STEPS",
     "Invite",
     "LocalSummary",
+    "NoisySquares",
     "OptInCounts",
     "ReportsByEpsilon",
     "SlotReports",
@@ -142,13 +144,39 @@ class LocalSummary:
         return self.second_moment(self.mean) * n / (n - 1) if n > 1 else self.randomiser.worst_variance
 
 
+SQUARE_STEPS = 2**16
+"""Steps of the distance from the middle of the bounds, rounded down, whose squares are summed for the spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySquares:
+    """The trusted group's noisy sum of squared distances from the middle, in steps; one person moves it by 2^32."""
+
+    people: int
+    noisy_total: int
+    noise: DiscreteLaplace
+
+    @property
+    def mean(self) -> float:
+        """The mean square in the unit coordinate: below the exact one by less than 2/2^16."""
+        return self.noisy_total / (self.people * SQUARE_STEPS**2)
+
+    @property
+    def noise_variance(self) -> float:
+        return self.noise.variance / (self.people * SQUARE_STEPS**2) ** 2
+
+
 @dataclass(frozen=True, slots=True)
 class TrustedSummary:
-    """The trusted group's noisy sum of levels. The number of people is public under replacement."""
+    """The trusted group's noisy sum of levels, and of squares where the study pays for their spread.
+
+    The number of people is public under replacement.
+    """
 
     people: int
     noisy_total: int
     noise: DiscreteLaplace | DiscreteGaussian
+    squares: NoisySquares | None = None
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
@@ -161,6 +189,11 @@ class TrustedSummary:
     @property
     def mean(self) -> float:
         return self.noisy_total * self.step - 1
+
+    @property
+    def clamped_mean(self) -> float:
+        """The mean put back inside [-1, 1]."""
+        return min(max(self.mean, -1.0), 1.0)
 
     @property
     def noise_variance(self) -> float:

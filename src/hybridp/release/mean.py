@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease"]
+__all__ = ["Anchored", "ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease"]
 
 _SHOWN = 1000  # levels of epsilon listed in full
 
@@ -35,6 +35,14 @@ class ClippedShare:
     share: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """The plain blend beside an anchored estimate, and how far from the trusted mean reports can move the latter."""
+
+    plain: float
+    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ class MeanRelease:
     by_epsilon: tuple[EpsilonGroup, ...] = ()
     clipped_to: tuple[float, float] | None = None
     clipped: ClippedShare | None = None
+    anchor: Anchored | None = None
 
     @property
     def simulated(self) -> bool:
@@ -113,6 +122,7 @@ class MeanRelease:
             "clipped": None
             if self.clipped is None
             else {"share": self.clipped.share, "low": self.clipped.low, "high": self.clipped.high},
+            "anchor": None if self.anchor is None else {"plain": self.anchor.plain, "most": self.anchor.most},
             "estimator": self.estimator,
             "estimate": self.estimate,
             "projected": self.projected,

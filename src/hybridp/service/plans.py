@@ -212,7 +212,7 @@ class MeanPlan(Plan):
     delta: Number = 0.0
     trusted_epsilon: Number | None = None
     releases: Annotated[int, Field(ge=1, le=10**6)] = 1
-    estimator: Literal["adaptive", "skew-aware", "kvh", "pwh", "naive", "tcm-only", "lm-only"] = "adaptive"
+    estimator: Literal["adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "tcm-only", "lm-only"] = "adaptive"
     local: Literal["best", "dithered", "piecewise", "laplace", "gaussian"] = "dithered"
     noise: Literal["laplace", "gaussian", "best"] = "best"
     sd: Number | None = None

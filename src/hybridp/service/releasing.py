@@ -275,21 +275,23 @@ def unit_reports(randomiser: Randomiser, bounds: Bounds, bodies: list[bytes]) ->
     return np.asarray((np.frombuffer(joined, dtype="<f8") - bounds.centre) / bounds.half)
 
 
-def level_sum(bounds: Bounds, cipher: RowCipher, rows: list[tuple[Any, ...]]) -> int:
-    """RAW: the sum of the levels of some trusted people's values, a whole number."""
+def trusted_levels(bounds: Bounds, cipher: RowCipher, rows: list[tuple[Any, ...]]) -> NDArray[np.int64]:
+    """RAW: the levels of some trusted people's values."""
     values = np.frombuffer(b"".join([cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows]), dtype="<f8")
-    return int(bounds.levels(values).sum())
+    return bounds.levels(values)
 
 
 def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Build:
     task, rng = plan.study, service.rng
     bounds, randomiser = task.bounds, task.invite.randomiser
-    people = total = 0
+    people = total = squares = 0
     if task.rule.name != "lm-only" and counts(db, study.number)["trusted"]:
         cipher = _cipher(service, db, study)
         for rows in stream(db, study.number, TRUSTED):
-            people += len(rows)
-            total += level_sum(bounds, cipher, rows)
+            levels = trusted_levels(bounds, cipher, rows)
+            people += len(levels)
+            total += int(levels.sum())
+            squares += mean_curator.squares(levels)
     local = LocalSummary(0, 0.0, 0.0, randomiser)
     if task.rule.name != "tcm-only":
         for rows in stream(db, study.number, LOCAL):
@@ -297,7 +299,8 @@ def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Bui
             local += LocalSummary(len(y), float(y.sum()), float((y * y).sum()), randomiser)
     trusted = None
     if people:
-        trusted = mean_curator.release_sum(mean_curator.Totals(people, total, local), task.sum_noise, rng=rng)
+        totals = mean_curator.Totals(people, total, local, trusted_squares=squares)
+        trusted = mean_curator.release_sum(totals, task.sum_noise, task.squares_noise, rng=rng)
     if trusted is None and local.people == 0:
         raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.rule.name} listens to.")
 
@@ -319,7 +322,7 @@ def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service
         for rows in stream(db, study.number, TRUSTED):
             for e, mine in _by_epsilon(rows).items():
                 people[place[e]] += len(mine)
-                sums[place[e]] += level_sum(task.bounds, cipher, mine)
+                sums[place[e]] += int(trusted_levels(task.bounds, cipher, mine).sum())
     sent = np.zeros(len(levels), dtype=np.int64)
     totals, squares = np.zeros(len(levels)), np.zeros(len(levels))
     for rows in stream(db, study.number, LOCAL):

@@ -30,7 +30,8 @@ class MeanQuery:
     given. No value of a trusted person is refused, because a refusal would be an answer about it. A local person's
     `report` lies in [report_low, report_high] and is summed as (report - report_centre) / report_half. With `local_raw`
     (a simulation) local records hold raw values too, and reports are not read. `count_clipped` asks how many trusted
-    people's values lie outside [lower, upper].
+    people's values lie outside [lower, upper]; `sum_squares` asks for the sum of their squared distances from the
+    middle, each rounded down to one of 2^16 steps.
 
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
     `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`; with neither, or where
@@ -60,6 +61,7 @@ class MeanQuery:
     report_half: float = 1.0
     local_raw: bool = False
     count_clipped: bool = False
+    sum_squares: bool = False
 
     def __post_init__(self) -> None:
         low, high = self.lattice.lower, self.lattice.upper
@@ -95,9 +97,9 @@ class MeanTotals:
     """Counts and sums of both groups. `trusted_level_sum` is exact, and raw: it needs noise before it may be released.
 
     `fingerprint` stands for the set of reports (`hybridp.tables.sql.fingerprint`).
-    Replacing one trusted person moves `trusted_level_sum` by at most `levels`, and `trusted_clipped`, raw too, by at
-    most 1. `report_sum` and `report_square_sum` are sums of doubles over reports that are already private, so that
-    their last digits may depend on the order.
+    Replacing one trusted person moves `trusted_level_sum` by at most `levels`, and, raw too, `trusted_clipped` by at
+    most 1 and `trusted_squares` by at most 2^32. `report_sum` and `report_square_sum` are sums of doubles over reports
+    that are already private, so that their last digits may depend on the order.
     """
 
     trusted_people: int
@@ -106,6 +108,7 @@ class MeanTotals:
     report_sum: float
     report_square_sum: float
     trusted_clipped: int = 0
+    trusted_squares: int = 0
     fingerprint: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -125,7 +128,7 @@ def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
     >>> with open_rows(file) as rows:
     ...     mean_totals(rows, query)
     MeanTotals(trusted_people=2, trusted_level_sum=5, local_people=1, report_sum=2.0, report_square_sum=4.0, \
-trusted_clipped=0)
+trusted_clipped=0, trusted_squares=0)
     >>> folder.cleanup()
     """
     from hybridp.tables import queries
@@ -146,6 +149,7 @@ trusted_clipped=0)
         report_sum=float(local.get("reports") or 0.0) / query.report_half,
         report_square_sum=float(local.get("squares") or 0.0) / query.report_half / query.report_half,
         trusted_clipped=int(trusted.get("clipped") or 0),
+        trusted_squares=int(trusted.get("distances") or 0),
         fingerprint=(people[1], int(local.get("parity") or 0), *ends(local.get("least"), local.get("most"))),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from hybridp.public.messages import SQUARE_STEPS
 from hybridp.tables.dialects import exact_sum
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import VIEW, Rows
@@ -47,6 +48,11 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
     }
     if query.count_clipped:
         asked["clipped"] = count_if(column("clipped"))
+    if query.sum_squares:
+        away = exp.Abs(this=exp.Sub(this=column("level"), expression=whole(query.levels // 2)))
+        scale = double(2 * SQUARE_STEPS / query.levels)
+        distance = cast(exp.Floor(this=exp.Mul(this=cast(away, "double"), expression=scale)), "bigint")
+        asked["distances"] = exact_sum(exp.Mul(this=distance, expression=distance.copy()))
     if query.reads_reports:
         moved = column("moved")
         asked |= {
