@@ -31,6 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 QUICK = ("tests/public", "tests/device", "tests/contract", "tests/blend", "tests/curator", "tests/release/test_mean.py",
          "tests/boundaries", "tests/test_randomness.py")  # fmt: skip
 SLOW = ("tests/contract/test_additive.py", "tests/contract/test_contexts.py", "tests/contract/test_oracles.py",
+        "tests/contract/test_other_libraries.py",
         "tests/device/test_vector.py", "tests/blend/test_mean.py", "tests/blend/test_tally.py",
         "tests/blend/test_vector.py", "tests/blend/test_personal.py", "tests/blend/test_relaxed.py",
         "tests/blend/test_relaxed_projection.py", "tests/curator/test_mean.py")  # fmt: skip

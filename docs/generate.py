@@ -24,7 +24,8 @@ from hybridp.cli.app import cli
 
 __all__ = ["commands", "modules", "pages", "room"]
 
-ROOMS = ("public", "device", "curator", "blend", "release", "protocols", "tables", "bench", "pareto", "service", "lab")
+ROOMS = ("public", "device", "curator", "blend", "release", "protocols", "tables", "bench", "pareto", "service")
+ROOMS += ("testing", "lab")
 
 
 def pages() -> dict[str, str]:

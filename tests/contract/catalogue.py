@@ -1,20 +1,18 @@
-"""The list of every mechanism that the contract suite runs over. A new mechanism joins by adding its cases here.
+"""Every mechanism of the library, for the contract of `hybridp.testing`. A new one joins by adding its cases.
 
-One that the library's samplers do not know yet brings its own (`Case.draw`, `Case.fits`), and `broken` tells which
-promises of the contract it breaks: docs/add-a-mechanism.md walks through both.
+One that the library's samplers do not know yet brings its own (`Case.draw`, `Case.fits`): docs/add-a-mechanism.md and
+docs/testing.md walk through both.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from hybridp.public import kmeans_rounds as rounds
 from hybridp.public import mechanisms as m
@@ -22,94 +20,22 @@ from hybridp.public import randomisers as r
 from hybridp.public import vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
-from hybridp.randomness import Randomness
+from hybridp.testing import (
+    Case,
+    Kind,
+    Law,
+    fewer_flips,
+    laws,
+    less_scale,
+    less_sigma,
+    more_inside,
+    more_truth,
+    promises,
+)
 
-from . import laws
-from .laws import Law
-
-__all__ = ["ANYTHING_GOES", "MECHANISMS", "Case", "broken", "every"]
-
-Kind = Literal["continuous", "lattice", "local", "categories", "names", "several"]
-
-Draw = Callable[[Any, float, int, Randomness], NDArray[Any]]
-"""(mechanism, value in the unit coordinate, how many, rng) to reports; of additive noise, to draws of the noise."""
+__all__ = ["MECHANISMS", "contract_of", "every"]
 
 Test = TypeVar("Test", bound=Callable[..., None])
-
-ANYTHING_GOES = ApproxDP(25.0, 0.9)
-"""A promise so weak that a description with too little noise for its own can be built, and sampled as a control."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A description under test, its law from first principles, and the change that takes 10 % of its noise away."""
-
-    mechanism: Any
-    law_of: Callable[..., Law]
-    weaken: Callable[[Any], dict[str, Any]]
-    kind: Kind
-    waste: float = 1e-6
-    """How far, relatively, the true delta (or e^loss) may stay below the stated one; 1 for a rule that is not tight."""
-    draw: Draw | None = None
-    """The sampler of a mechanism that `hybridp.noise` does not know."""
-    fits: Callable[[Any, float, NDArray[Any]], float] | None = None
-    """The p value of reports of a value under the stated law, where the suite's own test does not apply."""
-
-    @property
-    def core(self) -> Any:
-        """The frozen description that holds the parameters (a local form wraps its noise)."""
-        return getattr(self.mechanism, "noise", self.mechanism)
-
-    @property
-    def guarantee(self) -> PureDP | ApproxDP:
-        promise: PureDP | ApproxDP = getattr(self.mechanism, "guarantee", None) or self.mechanism.promise
-        return promise
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {f.name: getattr(self.core, f.name) for f in fields(self.core)}
-
-    @property
-    def law(self) -> Law:
-        return self.law_of(**self.parameters)
-
-    @property
-    def weaker_law(self) -> Law:
-        return self.law_of(**(self.parameters | self.weaken(self.core)))
-
-    def weaker(self, **other: Any) -> Any:
-        """The description with 10 % less noise; refused unless `guarantee` is given and weak enough."""
-        core = replace(self.core, **self.weaken(self.core), **other)
-        return core if self.core is self.mechanism else type(self.mechanism)(core)
-
-    def __str__(self) -> str:
-        kinds = dict.fromkeys(type(part).__name__ for part in (self.mechanism, self.core))
-        sizes = [f"{k}={v}" for k, v in self.parameters.items() if k in _SHOWN]
-        rule = ["classic"] if self.waste == 1 else []
-        return " ".join([*kinds, *rule, f"({self.guarantee.epsilon:.3g},{self.guarantee.delta:g})", *sizes])
-
-
-_SHOWN = ("sensitivity", "categories", "dimensions", "reported", "pairs", "coordinates", "rounds")
-
-
-def less_scale(core: Any) -> dict[str, float]:
-    return {"scale": core.scale * 0.9}
-
-
-def less_sigma(core: Any) -> dict[str, float]:
-    return {"sigma": core.sigma * 0.9}
-
-
-def fewer_flips(core: Any) -> dict[str, float]:
-    return {"flips": core.flips * 9 // 10}
-
-
-def more_inside(core: Any) -> dict[str, float]:
-    return {"inside": laws.WORD - (laws.WORD - core.inside) * 9 // 10}
-
-
-def more_truth(core: Any) -> dict[str, float]:
-    return {"keep": laws.WORD - (laws.WORD - core.keep) * 9 // 10}
 
 
 def louder_values(name: str) -> Callable[[Any], dict[str, Any]]:
@@ -206,57 +132,30 @@ def _whole_points() -> Iterator[Case]:
 MECHANISMS: list[Case] = list(_mechanisms())
 
 
-CONTRACT: list[tuple[Callable[..., None], Callable[[Case], bool]]] = []
-"""Every test that `every` marks, and whether it is about a case."""
+def contract_of(*kinds: Kind, about: str = "") -> pytest.MarkDecorator:
+    """Each promise of one module of `hybridp.testing` with each case of these kinds that it applies to."""
+    pairs = [
+        pytest.param(promise, case, id=f"{promise.name}: {case}")
+        for case in MECHANISMS
+        if not kinds or case.kind in kinds
+        for promise in promises(case)
+        if promise.check.__module__.endswith(about)
+    ]
+    return pytest.mark.parametrize(("promise", "case"), pairs)
 
 
-def every(
-    *kinds: Kind,
-    tight: bool = False,
-    profiled: bool = False,
-    known: bool = False,
-    epsilon: float = math.inf,
-    sensitivity: float = math.inf,
-) -> Callable[[Test], Test]:
-    """Parametrise a test over all cases of these kinds (all of them when none is named), up to the given sizes.
-
-    `tight` leaves out rules that are not, `profiled` descriptions that state an epsilon and no curve, and `known`
-    those that bring a sampler of their own.
-    """
+def every(*kinds: Kind, epsilon: float = math.inf, sensitivity: float = math.inf) -> Callable[[Test], Test]:
+    """Parametrise a test of the library alone over all cases of these kinds, up to the given sizes."""
 
     def about(case: Case) -> bool:
         return (
-            (not kinds or case.kind in kinds)
-            and not (tight and case.waste == 1)
-            and not (profiled and not hasattr(case.mechanism, "profile"))
-            and not (known and case.draw is not None)
+            case.kind in kinds
             and case.guarantee.epsilon <= epsilon
             and case.parameters.get("sensitivity", 0) <= sensitivity
         )
 
     def mark(test: Test) -> Test:
-        CONTRACT.append((test, about))
         marked: Test = pytest.mark.parametrize("case", [c for c in MECHANISMS if about(c)], ids=str)(test)
         return marked
 
     return mark
-
-
-def broken(case: Case) -> list[str]:
-    """Run the whole contract on a case: the names of the tests that it fails, none for a mechanism that keeps it."""
-    failed = []
-    for test, about in CONTRACT:
-        if about(case):
-            try:
-                for arguments in _arguments(test):
-                    test(case=case, **arguments)
-            except (AssertionError, pytest.fail.Exception):
-                failed.append(test.__name__)
-    return failed
-
-
-def _arguments(test: Callable[..., None]) -> Iterator[dict[str, Any]]:
-    """Every combination of the test's other parameters."""
-    marks = [m.args for m in getattr(test, "pytestmark", []) if m.name == "parametrize" and m.args[0] != "case"]
-    for values in itertools.product(*[values for _, values in marks]):
-        yield {name: value for (name, _), value in zip(marks, values, strict=True)}

@@ -9,8 +9,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
-from numpy.typing import NDArray
-from scipy import stats
 
 from hybridp import noise
 from hybridp.errors import InvalidInput
@@ -27,23 +25,17 @@ from hybridp.public.mechanisms import (
     on_lattice,
 )
 from hybridp.randomness import seeded
+from hybridp.testing import Case, Promise, laws
+from hybridp.testing.draws import outputs
 
-from . import laws
-from .catalogue import ANYTHING_GOES, Case, every
+from .catalogue import contract_of, every
 
-TINY_P = 1e-6
-N = 60_000
 GRID = 1e-4
 
 
-@every("continuous", "lattice")
-def test_the_stated_variance_is_that_of_the_law(case: Case) -> None:
-    exact = float(case.law.variance(0.0))
-    stated = case.mechanism.variance
-    if isinstance(case.core, DiscreteGaussian) and case.core.sigma < 2:
-        assert exact <= stated
-    else:
-        assert stated == pytest.approx(exact, rel=1e-9)
+@contract_of("continuous", "lattice", about="draws")
+def test_moments_and_draws_are_the_stated_ones(promise: Promise, case: Case) -> None:
+    promise.check(case)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 0.5, 0.8, 1.2, 2.0, 5.0])
@@ -64,7 +56,7 @@ def test_the_least_discrete_gaussian_on_a_coarse_lattice(epsilon: float, delta: 
     assert true > delta
 
 
-@every("continuous", "lattice", known=True)
+@every("continuous", "lattice")
 def test_log_likelihoods_are_normalised_and_shift_with_the_value(case: Case) -> None:
     """The likelihood at 0 is the density's height; two values' ratio is that of the definition."""
     core = case.core
@@ -104,7 +96,7 @@ def _accountant(core: Any) -> Any:
             return pld.from_discrete_gaussian_mechanism(core.sigma, core.sensitivity, **grid)
 
 
-@every("continuous", "lattice", known=True, epsilon=5, sensitivity=2000)
+@every("continuous", "lattice", epsilon=5, sensitivity=2000)
 def test_dp_accounting_agrees(case: Case) -> None:
     other = _accountant(case.core)
     for factor in (0.3, 0.8, 1.0):
@@ -117,36 +109,10 @@ def test_dp_accounting_agrees(case: Case) -> None:
 # --- the draws --------------------------------------------------------------------------------------------------------
 
 
-def draws(case: Case, core: Any, size: int, seed: int) -> NDArray[np.int64]:
-    if case.draw is not None:
-        return case.draw(core, 0.0, size, seeded(seed))
-    if isinstance(core, DiscreteLaplace):
-        return noise.discrete_laplace(core.scale, size, rng=seeded(seed))
-    return noise.discrete_gaussian(core.sigma, size, rng=seeded(seed))
-
-
-def moment_p(sample: NDArray[np.int64], variance: float) -> tuple[float, float]:
-    """Two-sided p values of the mean (0) and of the mean square (variance), by the normal limit."""
-    n, x = len(sample), sample.astype(float)
-    square = x * x
-    z_mean = x.mean() / math.sqrt(variance / n)
-    z_square = (square.mean() - variance) / (square.std() / math.sqrt(n))
-    return float(2 * stats.norm.sf(abs(z_mean))), float(2 * stats.norm.sf(abs(z_square)))
-
-
-@every("lattice", epsilon=1)
-def test_draws_have_mean_zero_and_the_stated_variance(case: Case) -> None:
-    mean_p, square_p = moment_p(draws(case, case.core, N, 11), case.mechanism.variance)
-    assert min(mean_p, square_p) > TINY_P
-    # Control: the same sampler with 10 % less noise does not pass for the stated mechanism.
-    control = case.weaker(guarantee=PureDP(25.0) if case.guarantee.delta == 0 else ANYTHING_GOES)
-    assert moment_p(draws(case, control, N, 11), case.mechanism.variance)[1] < TINY_P
-
-
-@every("lattice", known=True)
+@every("lattice")
 def test_perturbing_adds_the_same_noise_to_any_total(case: Case) -> None:
     for seed in range(5):
-        drawn = int(draws(case, case.core, 1, seed)[0])
+        drawn = int(outputs(case, case.core, 0.0, 1, rng=seeded(seed))[0])
         for total in (0, -3, 2**40 + 1, 10**15):
             assert noise.perturb(case.core, total, rng=seeded(seed)) - total == drawn
 
@@ -207,18 +173,6 @@ def test_gaussian_noise_needs_a_delta_and_lattices_whole_steps() -> None:
         gaussian(ApproxDP(1.0, 0.0), 1)
     with pytest.raises(InvalidInput, match="`sensitivity` must be a whole number"):
         DiscreteLaplace(PureDP(1.0), 1.5, 2.0)  # type: ignore[arg-type]
-
-
-@every("continuous")
-def test_real_values_get_the_mechanism_s_noise(case: Case) -> None:
-    """Draws for real values follow the continuous law; a law ten percent wider or narrower is rejected."""
-    value = 0.3 * case.core.sensitivity
-    draws = noise.add_noise(case.core, np.full(N, value), rng=seeded(11)) - value
-    size = case.core.scale if isinstance(case.core, Laplace) else case.core.sigma
-    law = stats.laplace if isinstance(case.core, Laplace) else stats.norm
-    assert stats.kstest(draws, law(scale=size).cdf).pvalue > TINY_P
-    for wrong in (0.9, 1.1):
-        assert stats.kstest(draws, law(scale=wrong * size).cdf).pvalue < TINY_P
 
 
 @every("continuous")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -12,14 +11,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp import noise
-from hybridp.device.vector import choose_names
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import (
     LEVELS,
     DitheredBit,
-    KRandomisedResponse,
     LocalAdditive,
     Piecewise,
     Randomiser,
@@ -31,33 +28,11 @@ from hybridp.public.randomisers import (
     randomised_response,
     randomiser,
 )
-from hybridp.public.vector_randomisers import UnitVector
-from hybridp.randomness import Randomness, seeded
+from hybridp.randomness import Randomness
+from hybridp.testing import Case, Promise
+from hybridp.testing.draws import pieces
 
-from .catalogue import ANYTHING_GOES, Case, every
-
-TINY_P = 1e-6
-N = 60_000
-Z = (-1.0, -0.5, 0.0, 0.25, 1.0)
-Cdf = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
-
-def level(z: float) -> int:
-    return round((z + 1) / 2 * LEVELS)
-
-
-def reports(case: Case, mechanism: Any, z: float, *, seed: int) -> NDArray[np.float64]:
-    """N reports of z by the mechanism, with the case's own sampler where it brings one."""
-    if case.draw is not None:
-        return case.draw(mechanism, z, N, seeded(seed))
-    return noise.reports(mechanism, np.full(N, level(z), dtype=np.int64), rng=seeded(seed))
-
-
-def fits(case: Case, z: float, y: NDArray[np.float64]) -> float:
-    """The p value of these reports under the law that the case states."""
-    if case.fits is not None:
-        return case.fits(case.mechanism, z, y)
-    return float(stats.kstest(y, cdf_of(case.mechanism, z)).pvalue)
+from .catalogue import contract_of, every
 
 
 def replay(words: Iterable[int]) -> Randomness:
@@ -70,148 +45,15 @@ def replay(words: Iterable[int]) -> Randomness:
     return Randomness(simulated=True, label="replayed words", source=source, children=lambda n: [])
 
 
-# --- exact moments ----------------------------------------------------------------------------------------------------
-
-
-@every("local")
-@pytest.mark.parametrize("z", Z)
-def test_the_stated_variance_is_exact_at_every_value(case: Case, z: float) -> None:
-    constant, quadratic = case.mechanism.variance_terms
-    assert constant + quadratic * z**2 == pytest.approx(float(case.law.variance(z)), rel=1e-8)
-    assert float(case.law.variance(z)) <= case.mechanism.worst_variance * (1 + 1e-8)
-
-
-@every("local")
-def test_the_worst_variance_is_attained(case: Case) -> None:
-    assert max(float(case.law.variance(z)) for z in Z) == pytest.approx(case.mechanism.worst_variance, rel=1e-8)
-
-
-@every("local")
-@pytest.mark.parametrize("z", Z)
-def test_the_law_is_unbiased(case: Case, z: float) -> None:
-    assert float(case.law.mean(z)) == pytest.approx(z, abs=1e-25)
-
-
-@every("categories")
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
-def test_the_variance_of_a_debiased_indicator(case: Case, share: float) -> None:
-    assert case.mechanism.variance(share) == pytest.approx(float(case.law.variance(share)), rel=1e-9)
-
-
-@every("categories")
-def test_likelihoods_sum_to_one(case: Case) -> None:
-    k = case.mechanism.categories
-    assert math.fsum(case.mechanism.likelihood(y, 1) for y in range(k)) == pytest.approx(1, rel=1e-12)
-    assert case.mechanism.likelihood(1, 1) > case.mechanism.likelihood(0, 1)
-
-
-# --- the reports ------------------------------------------------------------------------------------------------------
-
-
-def pieces(mechanism: Any, z: float) -> list[tuple[float, float, float]]:
-    """(start, stop, probability) of the uniform pieces that make up the report's law, from the definitions."""
-    if isinstance(mechanism, DitheredBit):
-        q = mechanism.flips / 2**64
-        b = 1 / (1 - 2 * q)
-        below, above = (1 + z) / 2, (1 - z) / 2  # thresholds under and over the value
-        return [
-            (b - 1, b + z, below * (1 - q)),
-            (b + z, b + 1, above * q),
-            (-b - 1, -b + z, below * q),
-            (-b + z, -b + 1, above * (1 - q)),
-        ]
-    # Piecewise, in Wang et al.'s form: y in [-A, A], likelier by e^loss in a window around S t z.
-    p, t = mechanism.inside / 2**64, LEVELS / mechanism.width
-    odds = p / (1 - p) * t
-    s = (odds + t) / (t * (odds - 1))
-    left, right, a = s * (t * z - 1), s * (t * z + 1), s * (t + 1)
-    return [
-        (left, right, p),
-        (-a, left, (1 - p) * (left + a) / (2 * a - 2 * s)),
-        (right, a, (1 - p) * (a - right) / (2 * a - 2 * s)),
-    ]
-
-
-def cdf_of(mechanism: Any, z: float) -> Cdf:
-    if isinstance(mechanism, LocalAdditive):
-        core = mechanism.noise
-        if isinstance(core, DiscreteLaplace):
-            law = stats.laplace(loc=z, scale=core.scale * 2 / LEVELS)
-        else:
-            law = stats.norm(loc=z, scale=core.sigma * 2 / LEVELS)
-        return lambda y: np.asarray(law.cdf(y))
-    parts = [part for part in pieces(mechanism, z) if part[1] > part[0]]
-    return lambda y: np.asarray(sum(w * np.clip((y - a) / (b - a), 0, 1) for a, b, w in parts))
-
-
-@every("local")
-@pytest.mark.parametrize("z", [-1.0, 0.25])
-def test_reports_have_the_exact_law_and_stay_within_bounds(case: Case, z: float) -> None:
-    mechanism = case.mechanism
-    y = reports(case, mechanism, z, seed=21)
-    assert fits(case, z, y) > TINY_P
-    assert float(np.abs(y).max()) <= mechanism.bound
-    constant, quadratic = mechanism.variance_terms
-    stated = constant + quadratic * z**2
-    assert abs(y.mean() - z) < 5 * math.sqrt(stated / N)
-    square = (y - z) ** 2
-    assert abs(square.mean() - stated) < 5 * max(float(square.std()), 1e-9 * stated) / math.sqrt(N)
-
-
-@every("local", epsilon=1)
-@pytest.mark.parametrize("z", [-1.0, 0.25])
-def test_control_ten_percent_less_noise_is_noticed(case: Case, z: float) -> None:
-    control = case.weaker(guarantee=PureDP(25.0) if case.guarantee.delta == 0 else ANYTHING_GOES)
-    assert fits(case, z, reports(case, control, z, seed=21)) < TINY_P
-
-
-@every("categories")
-def test_categories_have_the_exact_law(case: Case) -> None:
-    k = case.mechanism.categories
-    for value in (0, k - 1):
-        assert category_p(case.mechanism, case.mechanism, value) > TINY_P
-
-
-@every("categories", epsilon=1)
-def test_control_a_more_truthful_answer_is_noticed(case: Case) -> None:
-    control = case.weaker(guarantee=ANYTHING_GOES)
-    assert category_p(control, case.mechanism, 0) < TINY_P
-
-
-def category_p(sampled: KRandomisedResponse, stated: KRandomisedResponse, value: int) -> float:
-    k, truth = stated.categories, stated.keep / 2**64
-    seen = noise.categories(sampled, np.full(N, value, dtype=np.int64), rng=seeded(31))
-    expected = np.full(k, (1 - truth) / (k - 1))
-    expected[value] = truth
-    return float(stats.chisquare(np.bincount(seen, minlength=k), N * expected).pvalue)
-
-
-@every("names", epsilon=4)
-def test_directions_are_named_as_often_as_stated(case: Case) -> None:
-    assert names_p(case.mechanism, case.mechanism) > TINY_P
-
-
-@every("names", epsilon=1)
-def test_control_a_nearer_direction_is_noticed(case: Case) -> None:
-    assert names_p(case.weaker(guarantee=PureDP(25.0)), case.mechanism) < TINY_P
-
-
-def names_p(sampled: UnitVector, stated: UnitVector) -> float:
-    """The same inner products for everybody, the names in order of nearness: `top` near ones, and the rest alike."""
-    near = stated.inside / 2**64
-    inner = np.linspace(1.0, -0.5, stated.pairs)
-    by_distance = np.argsort(-np.concatenate([inner, -inner]), kind="stable")[: stated.top]
-    index, sign = choose_names(np.broadcast_to(inner, (N, stated.pairs)), sampled, rng=seeded(41))
-    seen = np.bincount(index + stated.pairs * (sign < 0), minlength=2 * stated.pairs)
-    expected = np.full(2 * stated.pairs, (1 - near) / (2 * stated.pairs - stated.top))
-    expected[by_distance] = near / stated.top
-    return float(stats.chisquare(seen, N * expected).pvalue)
+@contract_of("local", "categories", "names", about="draws")
+def test_moments_and_reports_are_the_stated_ones(promise: Promise, case: Case) -> None:
+    promise.check(case)
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
-@every("local", known=True)
+@every("local")
 def test_the_bound_is_the_end_of_the_support(case: Case) -> None:
     mechanism = case.mechanism
     if isinstance(mechanism, LocalAdditive):

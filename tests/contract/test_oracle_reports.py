@@ -25,8 +25,8 @@ from hybridp.public.oracles import (
 )
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.randomness import seeded
+from hybridp.testing.laws import WORD
 
-from .laws import WORD
 from .test_local import replay
 from .test_oracles import TABLES, case_of
 

@@ -37,9 +37,8 @@ from hybridp.public.oracles import (
 )
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.randomness import seeded
-
-from .catalogue import Case, fewer_flips, more_truth
-from .laws import WORD, Law, precise, real
+from hybridp.testing import Case, Law, fewer_flips, more_truth
+from hybridp.testing.laws import WORD, precise, real
 
 TINY_P = 1e-6
 N = 60_000

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from tests.contract import laws
 from tests.laws.recording import Recording, apart, laplaces, span_of
 
 from hybridp.ledger import Ledger
@@ -27,6 +26,7 @@ from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.testing import laws
 
 EPSILON, DELTA = 0.25, 1e-5
 PROMISE = ApproxDP(EPSILON, DELTA)

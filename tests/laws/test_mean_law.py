@@ -26,8 +26,8 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import DitheredBit, randomiser
+from hybridp.testing import laws
 
-from ..contract import laws
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
 from .recording import Recording, gaussians, laplaces, span_of
 

@@ -25,8 +25,8 @@ from hybridp.public.mechanisms import (
     laplace,
     on_lattice,
 )
+from hybridp.testing import laws
 
-from ..contract import laws
 from .means import LEVELS
 from .recording import Recording, gaussians, laplaces, span_of
 

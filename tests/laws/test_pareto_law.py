@@ -11,7 +11,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.contract import laws
 from tests.laws.recording import Recording
 
 from hybridp.errors import BudgetExceeded
@@ -20,6 +19,7 @@ from hybridp.pareto import Evaluation, LogReal, Problem, Space, guarded, publish
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import gaussian, laplace, on_lattice
 from hybridp.randomness import seeded
+from hybridp.testing import laws
 
 SPACE = Space({"b": LogReal(0.01, 100)})
 SENSITIVITY = 0.004

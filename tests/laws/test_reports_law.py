@@ -23,8 +23,8 @@ from hybridp.device.client import local_report
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import DitheredBit, best_randomiser, piecewise
 from hybridp.public.vector_randomisers import unit_vector
+from hybridp.testing import laws
 
-from ..contract import laws
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, write
 from .recording import Recording, gaussians, laplaces
 

@@ -19,8 +19,8 @@ pytest.importorskip("fastapi")
 from hybridp import noise
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.randomness import secure
+from hybridp.testing import laws
 
-from ..contract import laws
 from .means import LEVELS, LOWER, UPPER, level, whole
 from .recording import Recording, gaussians, laplaces
 from .taped_service import Taped, taped

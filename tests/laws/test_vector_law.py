@@ -20,8 +20,8 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.vector import VectorStudy, add_up, publish_vector_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.vector import VectorBounds
+from hybridp.testing import laws
 
-from ..contract import laws
 from .means import Row, command, read, whole, write
 from .recording import Recording, gaussians, laplaces, span_of
 

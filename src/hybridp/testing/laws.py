@@ -4,6 +4,10 @@ Nothing here calls the library. A law is built from a mechanism's public paramet
 hockey-stick divergence ``sum (P - e^epsilon Q)_+`` of its outputs for the worst pair of neighbours, to 25 digits or
 more, and `loss` the supremum of ``ln P/Q``. Densities are integrated numerically, lattices are enumerated or summed
 by a series whose remainder is known, and probabilities that are multiples of 2^-64 stay fractions.
+
+>>> law = laplace(sensitivity=1.0, scale=2.0)
+>>> float(law.loss), round(float(law.delta(0.0)), 12) == round(1 - math.exp(-0.25), 12)
+(0.5, True)
 """
 
 from __future__ import annotations
@@ -11,12 +15,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import mpmath as mp
+
+from .case import Law
 
 __all__ = [
     "Law",
@@ -26,10 +31,13 @@ __all__ = [
     "discrete_gaussian",
     "discrete_laplace",
     "dithered_bit",
+    "enumerated",
     "gaussian",
     "k_response",
     "laplace",
     "piecewise",
+    "precise",
+    "real",
     "side_by_side",
     "zcdp",
 ]
@@ -53,17 +61,8 @@ def precise(f: Callable[_P, _T]) -> Callable[_P, _T]:
     return inner
 
 
-@dataclass(frozen=True)
-class Law:
-    """delta(epsilon), the largest loss (infinite when every epsilon has a delta), and the report's moments at z."""
-
-    delta: Callable[[float], mp.mpf]
-    loss: mp.mpf
-    variance: Callable[[float], mp.mpf]
-    mean: Callable[[float], mp.mpf] = mp.mpf
-
-
 def real(x: float | Fraction) -> mp.mpf:
+    """A float or a fraction as exactly the number that it is."""
     exact = Fraction(x)
     return mp.mpf(exact.numerator) / exact.denominator
 

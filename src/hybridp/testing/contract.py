@@ -1,0 +1,226 @@
+"""The promises about what a description states, and the list of all promises.
+
+A promise is a plain function of a `Case` that raises `Broken` with a sentence. `promises(case)` lists those that are
+about a case, for test frameworks; `broken` runs them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .case import Case, Kind
+
+__all__ = ["CONTRACT", "Broken", "Failure", "Promise", "broken", "exact", "hold", "near", "need", "promise", "promises"]
+
+FLOAT_DELTA = 2.0**-50
+"""Profiles with a delta are evaluated in float64: they are right to a few units of 2^-53, absolutely."""
+HAIR = Fraction(1, 10**30)
+FACTORS = (0.0, 0.3, 0.9, 1.0, 1.1, 2.0)
+
+
+class Broken(AssertionError):
+    """A mechanism does not keep a promise of the contract; the sentence says which number is not what it must be."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A promise that a case breaks, and how."""
+
+    promise: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.how}"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise of the contract: `check(case)` raises `Broken`; `about(case)` tells whether it applies at all."""
+
+    check: Callable[[Case], None]
+    kinds: tuple[Kind, ...]
+    tight: bool
+    profiled: bool
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        return self.check.__name__.replace("_", " ")
+
+    def about(self, case: Case) -> bool:
+        return (
+            (not self.kinds or case.kind in self.kinds)
+            and not (self.tight and case.waste == 1)
+            and not (self.profiled and not hasattr(case.mechanism, "profile"))
+            and case.guarantee.epsilon <= self.epsilon
+        )
+
+
+CONTRACT: list[Promise] = []
+"""Every promise, in the order in which they were written down."""
+
+
+def promise(
+    *kinds: Kind, tight: bool = False, profiled: bool = False, epsilon: float = math.inf
+) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
+    """Add a check to the contract of these kinds (of all when none is named).
+
+    `tight` leaves out rules that are not, `profiled` descriptions that state an epsilon and no curve, `epsilon` those
+    above it, whose noise is too small for a tenth of it to be noticed in a sample.
+    """
+
+    def add(check: Callable[[Case], None]) -> Callable[[Case], None]:
+        CONTRACT.append(Promise(check, kinds, tight, profiled, epsilon))
+        return check
+
+    return add
+
+
+def promises(case: Case) -> list[Promise]:
+    """The promises that are about a case, e.g. for ``pytest.mark.parametrize("promise", promises(case))``."""
+    return [each for each in _contract() if each.about(case)]
+
+
+def broken(case: Case) -> list[Failure]:
+    """Run the whole contract on a case: what it breaks and how, nothing for a mechanism that keeps it.
+
+    A mechanism that fails with an error of its own, while it is asked or drawn, breaks the promise that asked.
+    """
+    failures = []
+    for each in promises(case):
+        try:
+            each.check(case)
+        except Broken as how:
+            failures.append(Failure(each.name, str(how)))
+        except Exception as error:
+            failures.append(Failure(each.name, f"{type(error).__name__}: {error}"))
+    return failures
+
+
+def hold(case: Case) -> None:
+    """Raise `Broken` with everything that a case breaks."""
+    failures = broken(case)
+    need(not failures, f"{case} breaks its contract:\n" + "\n".join(f"- {failure}" for failure in failures))
+
+
+def _contract() -> list[Promise]:
+    from . import draws  # noqa: F401  the promises about draws are on the list once they are imported
+
+    return CONTRACT
+
+
+def need(ok: bool, how: str) -> None:
+    if not ok:
+        raise Broken(how)
+
+
+def near(stated: float, true: float, rel: float, what: str, floor: float = 1e-12) -> None:
+    """Two floats agree to a relative error, or to an absolute one of `floor`."""
+    need(abs(stated - true) <= max(rel * abs(true), floor), f"{what} is {true:.12g}, and {stated:.12g} is stated")
+
+
+def exact(number: Any) -> Fraction | float:
+    """The rational that a number is, whatever its type (also mpmath's); an infinite one stays a float."""
+    parts = getattr(number, "man_exp", None)
+    if parts is not None and math.isfinite(float(number)):
+        mantissa, exponent = parts
+        return Fraction(int(mantissa)) * (Fraction(2) ** int(exponent))
+    if isinstance(number, Fraction | int):
+        return Fraction(number)
+    plain = float(number)
+    return Fraction(plain) if math.isfinite(plain) else plain
+
+
+# --- what is stated ---------------------------------------------------------------------------------------------------
+
+
+@promise()
+def the_stated_guarantee_is_true(case: Case) -> None:
+    g, law = case.guarantee, case.law
+    delta = exact(law.delta(g.epsilon))
+    if g.delta == 0:
+        loss = exact(law.loss)
+        need(loss <= exact(g.epsilon) + HAIR, f"the loss is {float(loss):.12g}, and epsilon {g.epsilon:.12g} is stated")
+        need(delta <= HAIR, f"delta at epsilon {g.epsilon:.12g} is {float(delta):.6g}, and 0 is stated")
+    else:
+        rule = f"delta at epsilon {g.epsilon:.12g} is {float(delta):.12g}, and {g.delta:.12g} is stated"
+        need(delta <= exact(g.delta) + exact(FLOAT_DELTA), rule)
+
+
+@promise(tight=True)
+def no_privacy_is_left_unused(case: Case) -> None:
+    g, law = case.guarantee, case.law
+    if g.delta == 0:
+        loss = float(law.loss)
+        need(loss >= g.epsilon - case.waste, f"the loss is only {loss:.12g} of the stated {g.epsilon:.12g}")
+    else:
+        delta = float(law.delta(g.epsilon))
+        need(delta >= g.delta * (1 - case.waste), f"delta is only {delta:.12g} of the stated {g.delta:.12g}")
+
+
+@promise(profiled=True)
+def the_profile_is_the_exact_one(case: Case) -> None:
+    for factor in FACTORS:
+        epsilon = case.guarantee.epsilon * factor
+        true, stated = float(case.law.delta(epsilon)), case.mechanism.profile(epsilon)
+        what = f"delta at epsilon {epsilon:.6g}"
+        need(stated >= true * (1 - 1e-11) - FLOAT_DELTA, f"{what} is {true:.12g}, and {stated:.12g} is stated")
+        near(stated, true, 1e-7, what, floor=1e-9)
+
+
+@promise(tight=True)
+def ten_percent_less_noise_is_refused_and_would_break_the_promise(case: Case) -> None:
+    g = case.guarantee
+    changed = ", ".join(f"{name} = {value}" for name, value in case.weaken(case.core).items())
+    try:
+        case.weaker()
+    except ValueError:
+        pass  # as it must
+    else:
+        raise Broken(f"{changed} was accepted for {g}, and has 10 % less noise than that needs")
+    weaker = case.weaker_law
+    need(float(weaker.delta(g.epsilon)) > g.delta * 1.01, f"the law does not notice {changed}: it is no control")
+    if g.delta == 0:
+        need(float(weaker.loss) > g.epsilon * 1.001, f"the law's loss does not notice {changed}: it is no control")
+
+
+@promise("continuous", "lattice")
+def less_distant_neighbours_are_protected_better(case: Case) -> None:
+    """The worst pair is the one at full sensitivity: smaller shifts never have a larger delta."""
+    d = case.core.sensitivity
+    nearer = [d * share for share in (0.5, 0.9)] if case.kind == "continuous" else sorted({-(-d // 2), max(1, d - 1)})
+    for epsilon in (0.0, case.guarantee.epsilon):
+        worst = float(case.law.delta(epsilon))
+        for shift in nearer:
+            closer = float(case.law_of(**(case.parameters | {"sensitivity": shift})).delta(epsilon))
+            how = f"at epsilon {epsilon:.6g}, delta is {closer:.12g} for a shift of {shift}, and {worst:.12g} for {d}"
+            need(closer <= worst * (1 + 1e-14) + 1e-30, how)
+
+
+# --- calibration rounds towards privacy, by one unit ------------------------------------------------------------------
+
+
+@promise("continuous", "lattice", tight=True)
+def a_pure_scale_is_the_least_float_that_keeps_the_promise(case: Case) -> None:
+    """In exact arithmetic: ``sensitivity <= epsilon scale``, and not for the float below."""
+    g, core = case.guarantee, case.core
+    if g.delta == 0 and hasattr(core, "scale"):
+        d, epsilon = Fraction(core.sensitivity), Fraction(g.epsilon)
+        need(d <= epsilon * Fraction(core.scale), f"scale {core.scale!r} is below {core.sensitivity}/{g.epsilon!r}")
+        below = math.nextafter(core.scale, 0)
+        need(d > epsilon * Fraction(below), f"scale {below!r}, a float below {core.scale!r}, would do")
+
+
+@promise("local", "categories", "names")
+def multiples_of_2_to_the_minus_64_are_the_nearest_on_the_safe_side(case: Case) -> None:
+    """Two units more of information, out of 2^64, and the promise is broken. Needs a law with 20 digits or more."""
+    g = case.guarantee
+    for name, step in {"flips": -2, "inside": 2, "keep": 3}.items():
+        if name in case.parameters:
+            less = case.law_of(**(case.parameters | {name: case.parameters[name] + step}))
+            need(exact(case.law.delta(g.epsilon)) <= exact(g.delta), f"{name} breaks the promise by units of 2^-64")
+            need(exact(less.delta(g.epsilon)) > exact(g.delta), f"{name} is farther from the promise than 2^-64 needs")
