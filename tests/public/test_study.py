@@ -38,7 +38,7 @@ STUDIES = {
     "number": declare(),
     "two": declare(questions=[SALARY, AGE], promise={"epsilon": 1.0, "delta": 1e-7, "trusted_epsilon": 2}),
     "vector": declare(questions=[BODY]),
-    "records": declare(questions=[SEARCH], promise={"epsilon": 4, "delta": 1e-6}),
+    "records": declare(questions=[SEARCH], promise={"epsilon": 4, "delta": 1e-6}, people={"column": "id"}),
     "points": declare(questions=[PLACE]),
     "table": declare(questions=[HOME], promise={"epsilon": 1, "delta": 1e-6}, trust={"everyone": "trusted"}),
     "personal": declare(promise={"epsilon_column": "eps", "share": 0.5}),
@@ -99,7 +99,8 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"trust": {}}, r"`trust.column` must be given, or everyone in its place: trusted or local. Got neither."),
         ({"trust": {"column": "c", "everyone": "local"}}, r"`trust.column` .* Got both."),
         ({"trust": {"column": "c", "trusted": ["a"], "local": ["a"]}}, r"`trust.local` must hold words that trusted"),
-        ({"trust": {"column": "c", "trusted": []}}, r"`trust.trusted` must list at least one word. Got none."),
+        ({"trust": {"column": "c", "local": ["no"]}}, r"`trust.trusted` must list a word, as local does. Got none."),
+        ({"trust": {"everyone": "local", "trusted": "yes"}}, r"`trust.trusted` must go with the column of these words"),
         ({"trust": {"everyone": "nobody"}}, r"`trust.everyone` must be one of trusted, local. Got 'nobody'."),
         ({"questions": []}, r"`questions` must hold at least one. Got none."),
         ({"questions": [SALARY, {**SALARY, "name": "SALARY"}]}, r"`name` must be a question's own"),
@@ -115,6 +116,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{**SALARY, "statistics": ["median"]}]}, r"`salary.statistics` must be"),
         ({"questions": [{**SALARY, "noise": "gaussian"}]}, r"`promise.delta` must be positive for the Gaussian"),
         ({"questions": [{**BODY, "upper": [1, 2, 3]}]}, r"`body.upper` must be one number, or one for each of the 2"),
+        ({"questions": [SEARCH], "promise": {"epsilon": 1, "delta": 1e-6}}, r"`people.column` must be given for s"),
         ({"questions": [SEARCH]}, r"`promise.delta` must be positive for search, a question of kind records"),
         ({"questions": [HOME], "promise": {"epsilon": 1, "delta": 1e-6}}, r"`trust.everyone` must be trusted for home"),
         ({"questions": [SALARY, AGE], "promise": {"epsilon_column": "e"}}, r"`salary` must be of kind number and the"),
@@ -196,6 +198,28 @@ def test_the_whole_promise_is_one_questions_and_two_share_it_by_weight() -> None
     assert (salary.everybody, age.everybody) == (ApproxDP(0.25, 2.5e-8), ApproxDP(0.75, 7.5e-8))
     assert salary.trusted is not None
     assert salary.trusted.epsilon == 0.5
+
+
+def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
+    """The room of what is public may not import the others: its lists of words are held to theirs here."""
+    from typing import get_args
+
+    from hybridp.blend.mean import ESTIMATORS
+    from hybridp.protocols.heavy import LOCAL_HEAVY, BlendName
+    from hybridp.protocols.kmeans import METHODS
+    from hybridp.protocols.personal import PERSONAL_ESTIMATORS
+    from hybridp.public.randomisers import LocalName
+    from hybridp.public.vector_randomisers import VectorLocalName
+
+    def words(kind: str, name: str) -> set[str]:
+        return set(next(one.choices for one in declared(KINDS[kind]) if one.name == name))
+
+    assert words("number", "estimator") == {*ESTIMATORS, *PERSONAL_ESTIMATORS}
+    assert words("number", "local") == set(get_args(LocalName))
+    assert words("vector", "local") == set(get_args(VectorLocalName))
+    assert words("records", "local") == set(LOCAL_HEAVY)
+    assert words("records", "blend") == set(get_args(BlendName))
+    assert words("points", "method") == set(METHODS)
 
 
 def test_a_kind_is_found_by_its_name_and_names_itself() -> None:

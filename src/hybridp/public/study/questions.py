@@ -19,7 +19,7 @@ from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1
 
 __all__ = ["KINDS", "Feature", "Number", "Points", "Question", "Records", "Table", "Vector"]
 
-ESTIMATORS = ("adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm")
+ESTIMATORS = ("adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm")
 PERSONAL_ESTIMATORS = ("unified", "adpm", "propdpm", "uni")
 NOISES = ("best", "laplace", "gaussian")
 MOST_COLUMNS = 10_000
@@ -209,7 +209,9 @@ class Vector(Question):
         None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
     )
     estimator: str = field(
-        "adaptive", help="How the groups are weighed.", choices=tuple(e for e in ESTIMATORS if e != "full-lm")
+        "adaptive",
+        help="How the groups are weighed.",
+        choices=tuple(e for e in ESTIMATORS if e not in ("anchored", "full-lm")),
     )
     sd: tuple[float, ...] = field(
         (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive

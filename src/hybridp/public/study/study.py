@@ -96,8 +96,12 @@ class Trust(Fields):
     _what: ClassVar[str] = "trust"
 
     column: str | None = field(None, help="The column that says whether a person trusts the curator.", check=named)
-    trusted: tuple[str, ...] = field(("trusted",), help="The words in it for people who do.", check=named, shown=True)
-    local: tuple[str, ...] = field(("local",), help="The words in it for people who do not.", check=named, shown=True)
+    trusted: tuple[str, ...] = field((), help="The words in it for people who do. Default: trusted.", check=named)
+    local: tuple[str, ...] = field(
+        (),
+        help="The words in it for people who do not. Default: local; with trusted given, any other word.",
+        check=named,
+    )
     everyone: str | None = field(
         None, help="In place of a column: everyone is trusted, or everyone is local.", choices=("trusted", "local")
     )
@@ -115,15 +119,12 @@ class Trust(Fields):
         one = (self.column is None) != (self.everyone is None)
         rule = "must be given, or everyone in its place: trusted or local"
         self.must(one, "column", rule, "neither" if self.column is None else "both")
-        for name in ("trusted", "local"):
-            self.must(bool(getattr(self, name)), name, "must list at least one word", "none")
+        self.must(bool(self.trusted) or not self.local, "trusted", "must list a word, as local does", "none")
+        worded = self.everyone is None or not self.trusted
+        self.must(worded, "trusted", "must go with the column of these words", ", ".join(self.trusted))
         shared = set(self.trusted) & set(self.local)
         rule = "must hold words that trusted does not"
         self.must(not shared, "local", rule, ", ".join(sorted(shared)))
-
-    def to_dict(self) -> dict[str, Any]:
-        stated = super().to_dict()
-        return {"everyone": self.everyone} if self.everyone is not None else stated
 
 
 def _words(given: Any) -> Any:
@@ -197,10 +198,13 @@ class Collection(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One question's part of the promise: for everybody, and for the trusted where they have one of their own."""
+    """One question's part of the promise: for everybody, and for the trusted where they have one of their own.
+
+    None where everyone brings their own epsilon.
+    """
 
     question: Question
-    everybody: Guarantee
+    everybody: Guarantee | None
     trusted: Guarantee | None
 
 
@@ -247,8 +251,7 @@ class Declaration(Fields):
             self._check_question(question)
         if len(names) > 1:
             self._check_report_columns()
-        if not self.promise.personal:
-            _ = self.parts
+        _ = self.parts
 
     def _check_question(self, question: Question) -> None:
         promise, trust = self.promise, self.trust
@@ -277,6 +280,9 @@ class Declaration(Fields):
         if isinstance(question, (Records, Table)):
             rule = f"must be positive for {question.name}, a question of kind {question.kind}"
             promise.must(promise.delta > 0, "delta", rule, promise.delta)
+        if isinstance(question, Records):
+            rule = f"must be given for {question.name}: one record of each person is used"
+            self.people.must(self.people.column is not None, "column", rule, "nothing")
         if isinstance(question, Table):
             rule = f"must be trusted for {question.name}: a synthetic table is made by a curator whom everyone trusts"
             trust.must(trust.everyone == "trusted", "everyone", rule, trust.everyone or f"the column {trust.column}")
@@ -299,7 +305,8 @@ class Declaration(Fields):
         were made: `report` for a study of one question, NAME_report for several."""
         start = "" if len(self.questions) == 1 else f"{question.name}_"
         if isinstance(question, Number):
-            return question.report or f"{start}report", f"{start}report_mechanism"
+            report = question.report or f"{start}report"
+            return report, f"{report}_mechanism"
         if isinstance(question, Vector):
             return *(f"{name}_report" for name in question.columns), f"{start}report_mechanism"
         return ()
@@ -323,6 +330,8 @@ class Declaration(Fields):
     def parts(self) -> tuple[Part, ...]:
         """The promise split over the questions by their weights, for both groups; together it is the whole, exactly."""
         weights = [question.weight for question in self.questions]
+        if self.promise.personal:
+            return (Part(self.questions[0], None, None),)
         if len(weights) == 1:
             own = None if self.promise.trusted_epsilon is None else self.trusted_guarantee
             return (Part(self.questions[0], self.guarantee, own),)
@@ -353,7 +362,6 @@ class Declaration(Fields):
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what differs from its default, and what is always written."""
         stated: dict[str, Any] = {"schema": SCHEMA, **super().to_dict()}
-        stated["trust"] = self.trust.to_dict()
         stated["questions"] = [question.to_dict() for question in self.questions]
         return stated
 
