@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hybridp.bench.planning import plan_mean as plan_mean
     from hybridp.blend.mean import Rule as Rule
     from hybridp.curator.mean import Columns as Columns
+    from hybridp.curator.sources import Source as Source
     from hybridp.device.mean import randomise as randomise
     from hybridp.errors import BudgetExceeded as BudgetExceeded
     from hybridp.errors import HybridpError as HybridpError
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
-    from hybridp.tables.source import Source as Source
 
 __version__ = "0.1.0"
 
@@ -72,7 +72,7 @@ _PLACES = {
     "PersonalStudy": "protocols.personal",
     "PureDP": "public.budgets",
     "Rule": "blend.mean",
-    "Source": "tables.source",
+    "Source": "curator.sources",
     "SynthStudy": "protocols.synth",
     "VectorBounds": "public.vector",
     "VectorStudy": "protocols.vector",

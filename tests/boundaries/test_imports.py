@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,14 +21,58 @@ def python(code: str) -> str:
     return done.stdout
 
 
-def test_the_rooms_keep_their_contracts() -> None:
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("importlinter")
     linter = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    done = subprocess.run(
-        [sys.executable, "-c", linter, "--no-cache"], capture_output=True, text=True, check=False, cwd=ROOT
+    return subprocess.run(
+        [sys.executable, "-c", linter, "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder / 'lab'}", "COLUMNS": "250"},
     )
+
+
+def test_the_rooms_keep_their_contracts() -> None:
+    done = lint(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 broken" in done.stdout
+
+
+TRESPASSES = {  # who reaches where; together they break every contract
+    "device/mean.py": "hybridp.curator.mean",
+    "curator/mean.py": "hybridp.blend.mean",
+    "blend/mean.py": "hybridp.randomness",
+    "public/bounds.py": "hybridp.ledger",
+    "device/heavy.py": "hybridp.tables.mean",
+    "protocols/heavy.py": "hybridp.tables.heavy",
+    "cli/plan.py": "hybridp.tables",
+    "service/app.py": "hybridp.tables.source",
+    "service/core.py": "hybridp.device.mean",
+    "noise.py": "hybridp_lab",
+}
+
+
+def test_every_trespass_is_caught(tmp_path: Path) -> None:
+    """In a copy of the code, one forbidden import for each rule; a device's files may see tables, and do there."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for package in ("src/hybridp", "lab/hybridp_lab"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "static"))
+    for name, target in {**TRESPASSES, "device/files.py": "hybridp.tables.source"}.items():
+        place = tmp_path / "src" / "hybridp" / name
+        place.touch()
+        with place.open("a", encoding="utf-8") as code:
+            code.write(f"\nimport {target}\n")
+    said = lint(tmp_path).stdout
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    assert f"0 kept, {len(contracts)} broken" in said, said
+    flat = " ".join(said.split())
+    for name, target in TRESPASSES.items():
+        module = "hybridp." + name.removesuffix(".py").replace("/", ".")
+        assert f"{module} -> {target} (l." in flat, f"{module} may import {target}"
+    assert "hybridp.device.files -> hybridp.tables" not in flat
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["release", "--help"], []])

@@ -114,7 +114,7 @@ class _RowsIn(click.ParamType):  # type: ignore[type-arg]
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from hybridp.tables import Source
+        from hybridp.curator.sources import Source
 
         return Source(str(value), (ctx.meta.get("hybridp.engine") if ctx is not None else None) or "")
 

@@ -116,8 +116,7 @@ def plan(
 
 
 def _popularity(file: Path, column: str) -> Any:
-    from hybridp.curator import open_rows
-    from hybridp.tables import number_column
+    from hybridp.curator.sources import number_column, open_rows
 
     with open_rows(file) as rows:
         values = number_column(rows, column)

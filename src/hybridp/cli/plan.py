@@ -204,8 +204,7 @@ def _personal(
 
 
 def _read_epsilons(file: Path, column: str) -> Any:
-    from hybridp.curator import open_rows
-    from hybridp.tables import epsilon_counts
+    from hybridp.curator.sources import epsilon_counts, open_rows
 
     with open_rows(file) as rows:
         return epsilon_counts(rows, column)

@@ -1,21 +1,26 @@
-"""Files of reports that name a slot: of a head list, or of a map. Private already: read before a charge."""
+"""Files of reports: on numbers, or of slots of a head list or of a map. Private already: read before a charge."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from os import PathLike
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.errors import UnusablePublicRows
+from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.public.messages import BATCH, MECHANISM, reports_digest
-from hybridp.tables.columns import only_texts, some_texts
+from hybridp.tables.columns import only_texts, slot_counts, some_texts
+from hybridp.tables.engine import answers, arrays, stream
+from hybridp.tables.source import Rows
 
-__all__ = ["SlotsTold", "read_slots"]
+__all__ = ["ReportColumns", "SlotsTold", "read_mechanism", "read_slots", "report_parts", "slot_counts"]
 
 _MOST_BATCHES = 100_000
+_SIMULATED = " SIMULATED"
 
 
 class SlotsTold(NamedTuple):
@@ -37,11 +42,74 @@ def read_slots(
     """
     with tables.open_rows(path, table=table) as rows:
         named = MECHANISM in rows.columns
-        simulated = f"{mechanism} SIMULATED"
+        simulated = f"{mechanism}{_SIMULATED}"
         marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if named else set()
-        counts = tables.slot_counts(rows, "report", slots)
+        counts = slot_counts(rows, "report", slots)
         batches = some_texts(rows, BATCH, _MOST_BATCHES + 1) if BATCH in rows.columns else []
     if len(batches) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{BATCH}` must hold at most {_MOST_BATCHES:,} different names.")
     assumed = tables.named_mechanism(MECHANISM, named or None, int(counts.sum()), assume=assume)
     return SlotsTold(counts, simulated in marks, assumed, reports_digest(mechanism, counts.tolist(), batches))
+
+
+@dataclass(frozen=True, slots=True)
+class ReportColumns:
+    """Where a file has its reports. With `trust` only rows labelled `local` are read; without it, every row is."""
+
+    report: str = "report"
+    trust: str | None = None
+    epsilon: str | None = None
+    table: str | None = None
+
+    @property
+    def mechanism(self) -> str:
+        return f"{self.report}_mechanism"
+
+
+# --- reports on numbers, some rows at a time --------------------------------------------------------------------------
+
+
+def report_parts(rows: Rows, names: tuple[str, ...], where: ReportColumns, chunk: int) -> Iterator[dict[str, Any]]:
+    """The columns as masked doubles, some rows at a time; text that is no number is refused."""
+    from hybridp.tables import tally_queries as queries
+
+    for name in names:
+        rows.need("report", name)
+        if not (rows.is_number(name) or rows.is_text(name)):
+            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+    for part in stream(rows, queries.reports(rows, names, where.trust), chunk):
+        for i, name in enumerate(names):
+            if bool(np.any(part[f"text{i}"])):
+                raise UnusableRows(f"Column `{name}` must hold numbers.")
+        yield {name: np.ma.asarray(part[f"n{i}"], dtype=np.float64).copy() for i, name in enumerate(names)}
+
+
+def read_mechanism(rows: Rows, where: ReportColumns) -> tuple[str | None, bool]:
+    """The text of the one mechanism that reports name (None without reports), and whether some say SIMULATED."""
+    _check_labels(rows, where)
+    texts = _texts(rows, where.mechanism, where)
+    plain = {text.removesuffix(_SIMULATED) for text in texts if isinstance(text, str)}
+    if None in texts or len(plain) > 1:
+        raise UnusableRows(f"Column `{where.mechanism}` must name one mechanism, the same in every row that is read.")
+    return next(iter(plain), None), any(text != text.removesuffix(_SIMULATED) for text in texts)
+
+
+def _texts(rows: Rows, name: str, where: ReportColumns) -> set[Any]:
+    """Up to three different texts of a public column."""
+    from hybridp.tables import tally_queries as queries
+
+    rows.need("report", name)
+    return {*np.ma.asarray(arrays(rows, queries.texts(name, where.trust, 3))["text"], dtype=object).tolist()}
+
+
+def _check_labels(rows: Rows, where: ReportColumns) -> None:
+    from hybridp.tables import tally_queries as queries
+
+    if where.trust is None:
+        return
+    rows.need("trust", where.trust)
+    if not rows.is_text(where.trust):
+        raise UnusableRows(f"Column `{where.trust}` must hold text: `trusted` or `local` in every row.")
+    (found,) = answers(rows, queries.labels(where.trust))
+    if found["every"] and found["known"] != found["every"]:
+        raise UnusableRows(f"Column `{where.trust}` must hold `trusted` or `local` in every row.")

@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import curator
 from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, tally_from_dict
-from hybridp.blend.tally_origin import SIMULATED, Origin, bounds_in, invite_in
+from hybridp.blend.tally_origin import Origin, bounds_in, invite_in
+from hybridp.curator.reports import ReportColumns, read_mechanism, report_parts, slot_counts
+from hybridp.curator.sources import Rows, open_rows, shown
 from hybridp.errors import InvalidInput, UnusableRows, must
 from hybridp.public.messages import OWN_EPSILON
 from hybridp.public.vector import VectorInvite
-from hybridp.tables.columns import slot_counts
-from hybridp.tables.engine import answers, arrays, stream
-from hybridp.tables.source import Rows, shown
 
 __all__ = [
     "ReportColumns",
@@ -40,20 +37,6 @@ __all__ = [
 ]
 
 _CHUNK = 2**20  # numbers at a time
-
-
-@dataclass(frozen=True, slots=True)
-class ReportColumns:
-    """Where a file has its reports. With `trust` only rows labelled `local` are read; without it, every row is."""
-
-    report: str = "report"
-    trust: str | None = None
-    epsilon: str | None = None
-    table: str | None = None
-
-    @property
-    def mechanism(self) -> str:
-        return f"{self.report}_mechanism"
 
 
 # --- the state as a file ----------------------------------------------------------------------------------------------
@@ -98,8 +81,8 @@ def number_tally(
 ) -> MeanTally | PersonalTally:
     """An empty tally for the mechanism that a file of reports on one number names beside them."""
     where = columns or ReportColumns()
-    with curator.open_rows(path, table=where.table) as rows:
-        text, _ = _mechanism(rows, where)
+    with open_rows(path, table=where.table) as rows:
+        text, _ = read_mechanism(rows, where)
     if text is None:
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
     if text.startswith(OWN_EPSILON):
@@ -131,8 +114,8 @@ def add_file(tally: Tally, path: str | PathLike[str], columns: ReportColumns | N
     """The tally with the reports of a file, whose mechanism must be the tally's and whose content must be new to it."""
     where = columns or ReportColumns()
     batch = _fingerprint(path, where)
-    with curator.open_rows(path, table=where.table) as rows:
-        text, simulated = _mechanism(rows, where)
+    with open_rows(path, table=where.table) as rows:
+        text, simulated = read_mechanism(rows, where)
         if text not in (None, tally.origin.mechanism):
             raise UnusableRows(f"Column `{where.mechanism}` must name the mechanism of the tally in every row.")
         # The batch is refused before its rows are read.
@@ -157,7 +140,7 @@ def _fingerprint(path: str | PathLike[str], where: ReportColumns) -> str:
 
 
 def _add_numbers(tally: MeanTally, rows: Rows, where: ReportColumns) -> MeanTally:
-    for part in _parts(rows, (where.report,), where, _CHUNK):
+    for part in report_parts(rows, (where.report,), where, _CHUNK):
         tally = tally.add(_whole(part[where.report], where.report))
     return tally
 
@@ -165,7 +148,7 @@ def _add_numbers(tally: MeanTally, rows: Rows, where: ReportColumns) -> MeanTall
 def _add_personal(tally: PersonalTally, rows: Rows, where: ReportColumns) -> PersonalTally:
     if where.epsilon is None:
         raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
-    for part in _parts(rows, (where.report, where.epsilon), where, _CHUNK):
+    for part in report_parts(rows, (where.report, where.epsilon), where, _CHUNK):
         asked = _whole(part[where.epsilon], where.epsilon, finite=False)
         told = part[where.report]
         told[asked == 0] = tally.bounds.centre  # who asked for silence need not have a report
@@ -175,7 +158,7 @@ def _add_personal(tally: PersonalTally, rows: Rows, where: ReportColumns) -> Per
 
 def _add_vectors(tally: VectorTally, rows: Rows, where: ReportColumns) -> VectorTally:
     names = tuple(f"{name}_report" for name in tally.columns)
-    for part in _parts(rows, names, where, max(1, _CHUNK // len(names))):
+    for part in report_parts(rows, names, where, max(1, _CHUNK // len(names))):
         told = np.ma.stack([part[name] for name in names], axis=1)
         bad = ~np.isfinite(told.data) & ~np.ma.getmaskarray(told)
         if bool(bad.any()):
@@ -190,52 +173,3 @@ def _whole(told: Any, name: str, *, finite: bool = True) -> NDArray[np.float64]:
     if np.ma.is_masked(told) or not bool(np.isfinite(x).all() if finite else (~np.isnan(x)).all()):
         raise UnusableRows(f"Column `{name}` must hold a number in every row that is read.")
     return x
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def _parts(rows: Rows, names: tuple[str, ...], where: ReportColumns, chunk: int) -> Iterator[dict[str, Any]]:
-    """The columns as masked doubles, some rows at a time; text that is no number is refused."""
-    from hybridp.tables import tally_queries as queries
-
-    for name in names:
-        rows.need("report", name)
-        if not (rows.is_number(name) or rows.is_text(name)):
-            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
-    for part in stream(rows, queries.reports(rows, names, where.trust), chunk):
-        for i, name in enumerate(names):
-            if bool(np.any(part[f"text{i}"])):
-                raise UnusableRows(f"Column `{name}` must hold numbers.")
-        yield {name: np.ma.asarray(part[f"n{i}"], dtype=np.float64).copy() for i, name in enumerate(names)}
-
-
-def _mechanism(rows: Rows, where: ReportColumns) -> tuple[str | None, bool]:
-    """The text of the one mechanism that reports name (None without reports), and whether some say SIMULATED."""
-    _check_labels(rows, where)
-    texts = _texts(rows, where.mechanism, where)
-    plain = {text.removesuffix(SIMULATED) for text in texts if isinstance(text, str)}
-    if None in texts or len(plain) > 1:
-        raise UnusableRows(f"Column `{where.mechanism}` must name one mechanism, the same in every row that is read.")
-    return next(iter(plain), None), any(text != text.removesuffix(SIMULATED) for text in texts)
-
-
-def _texts(rows: Rows, name: str, where: ReportColumns) -> set[Any]:
-    """Up to three different texts of a public column."""
-    from hybridp.tables import tally_queries as queries
-
-    rows.need("report", name)
-    return {*np.ma.asarray(arrays(rows, queries.texts(name, where.trust, 3))["text"], dtype=object).tolist()}
-
-
-def _check_labels(rows: Rows, where: ReportColumns) -> None:
-    from hybridp.tables import tally_queries as queries
-
-    if where.trust is None:
-        return
-    rows.need("trust", where.trust)
-    if not rows.is_text(where.trust):
-        raise UnusableRows(f"Column `{where.trust}` must hold text: `trusted` or `local` in every row.")
-    (found,) = answers(rows, queries.labels(where.trust))
-    if found["every"] and found["known"] != found["every"]:
-        raise UnusableRows(f"Column `{where.trust}` must hold `trusted` or `local` in every row.")
