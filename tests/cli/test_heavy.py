@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hybridp.public.envelope import digest
+
 Runner = Callable[..., Any]
 SECRET = "sentinel-5150"  # a private record: no refusal may repeat it
 PRIVACY = "--epsilon 4 --delta 1e-5"
@@ -272,7 +274,7 @@ def test_an_invitation_with_a_changed_slot(run: Runner, log: str) -> None:
     run(f"release heavy-hitters {log} {READ} --invite-out invite.json")
     document = json.loads(Path("invite.json").read_text())
     document["slots"][0] = [SECRET, "x"]
-    Path("invite.json").write_text(json.dumps(document))
+    Path("invite.json").write_text(json.dumps(document | {"digest": digest(document)}))
     for line in (
         f"release heavy-hitters {log} --invite invite.json",
         f"randomise heavy-hitters {log} --invite invite.json --person id --record query url --trust trust --out r.csv",

@@ -12,6 +12,7 @@ import pytest
 
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
+from hybridp.public.envelope import digest
 
 Runner = Callable[..., Any]
 SECRET = "0.98765432"
@@ -132,7 +133,7 @@ def test_points_outside_the_bounds_are_clipped_in_silence(run: Runner, tmp_path:
 def test_an_invitation_with_no_such_map_is_refused(run: Runner, points: str, per_axis: Any) -> None:
     run(f"{PLAN} --invite invite.json --json")
     asked = json.loads(Path("invite.json").read_text()) | {"per_axis": per_axis}
-    Path("invite.json").write_text(json.dumps(asked))
+    Path("invite.json").write_text(json.dumps(asked | {"digest": digest(asked)}))
     said = run(f"randomise kmeans {points} --invite invite.json --trust trust --out r.csv --json")
     assert said.code == 2
     assert "`invite`" in said.document["error"]["message"]

@@ -19,6 +19,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols import heavy_files as files
 from hybridp.protocols.heavy import HeavyStudy, LocalHeavy
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.envelope import digest
 from hybridp.randomness import seeded
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
 from hybridp.release.receipt import CURATOR, VIEWER
@@ -390,12 +391,15 @@ def spoil(document: dict[str, Any], how: str) -> Any:
             document["version"] = 99
         case "a list":
             return [document]
-    return document
+        case "a digest of something else":
+            return document | {"digest": digest(document | {"version": 7})}
+    return document | {"digest": digest(document)}
 
 
 SPOILT = ["a slot changed", "a slot dropped", "slots out of order", "a count dropped", "a count that is none"]
 SPOILT += ["a count that is text", "people below 0", "no opt-in", "no simulated", "columns", "epsilon", "a list"]
 SPOILT += ["epsilon that is text", "delta too small for a float", "unknown setting", "version"]
+SPOILT += ["a digest of something else"]
 
 
 @pytest.mark.parametrize("how", SPOILT)

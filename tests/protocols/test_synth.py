@@ -16,8 +16,9 @@ from hybridp.curator.marginals import Codes, codes_of
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.protocols import synth as protocol
-from hybridp.protocols import synth_files
 from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_file, fit_synth, load_model
+from hybridp.protocols.synth_files import Folder
+from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded, synthetic_data_generator
@@ -243,7 +244,11 @@ def test_damaged_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
                 load_model(folder)
         (folder / name).write_bytes(whole)
     kept = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(kept | {"study": {}}))
+    changed = kept | {"study": {}}
+    (folder / "model.json").write_text(json.dumps(changed))
+    with pytest.raises(InvalidInput, match="model"):
+        load_model(folder)
+    (folder / "model.json").write_text(json.dumps(changed | {"digest": envelope.digest(changed)}))
     with pytest.raises(InvalidInput, match="model"):
         load_model(folder)
 
@@ -252,7 +257,7 @@ def test_a_domain_read_from_the_rows_is_said_by_every_reader(tmp_path: Path) -> 
     folder = tmp_path / "model"
     plain = fit_synth(rows(500), study(), folder=folder, rng=seeded(1))
     assert not any("NOT PROTECTED" in line for line in plain.receipt.assumes)
-    (folder / "domain.json").write_text(json.dumps({"read_from_rows": ["a", "d"]}))
+    Folder.load(folder).say_read_from_rows(["a", "d"])
     for found in (load_model(folder), fit_synth(rows(500), study(), folder=folder, rng=seeded(1))):
         assert "NOT PROTECTED: which values occur in a, d" in found.receipt.assumes[0]
         assert not any("without looking" in line for line in found.receipt.assumes)
@@ -263,15 +268,15 @@ def test_a_receipt_names_every_entry_once_wherever_the_fit_stopped(
     write: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book, folder, done = ledger(tmp_path), tmp_path / "model", []
-    real = synth_files._write
+    real = envelope.write
 
-    def stopping(*given: Any) -> None:
+    def stopping(*given: Any, **how: Any) -> None:
         done.append(given)
         if len(done) == write:
             raise KeyboardInterrupt
-        real(*given)
+        real(*given, **how)
 
-    monkeypatch.setattr(synth_files, "_write", stopping)
+    monkeypatch.setattr(envelope, "write", stopping)
     with pytest.raises(KeyboardInterrupt):
         fit_synth(rows(300), study(), folder=folder, ledger=book, rng=seeded(1))
     found = fit_synth(rows(300), study(), folder=folder, ledger=book, rng=seeded(1))

@@ -33,7 +33,7 @@ def run(command: click.Command, *arguments: str, given: str | None = None) -> st
     return found.stdout
 
 
-def test_a_study_by_commands(tmp_path: Path) -> None:
+def test_a_study_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
     study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(PLAN)))["id"]
     links = run(commands.invite, study, "10", *where).split()
@@ -59,6 +59,13 @@ def test_a_study_by_commands(tmp_path: Path) -> None:
     whole = json.loads(run(commands.export, study, "--out", str(out), *where))
     assert whole["release"] == first
     assert len(out.read_text().splitlines()) == 1
+    out.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(studies, "export", lambda *_: (b"{}\n" if i < 3 else 1 / 0 for i in range(9)))
+        with pytest.raises(ZeroDivisionError):
+            run(commands.export, study, "--out", str(out), *where)
+    assert not [file.name for file in tmp_path.iterdir() if "reports.ndjson" in file.name]  # not even half of it
+    run(commands.export, study, "--out", str(out), *where)
     with pytest.raises(HybridpError):
         run(commands.release, study, "--key", "other", *where)
     with pytest.raises(HybridpError, match="no study"):

@@ -15,13 +15,13 @@ from typing import Any
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.envelope import opened, sealed
 from hybridp.public.messages import OWN_EPSILON, Invite, own_epsilon_text, reports_digest
 from hybridp.public.randomisers import randomiser
 
-__all__ = ["MOST_BATCHES", "SIMULATED", "TITLE", "VERSION", "Origin", "bounds_in", "invite_in"]
+__all__ = ["MOST_BATCHES", "SIMULATED", "TITLE", "Origin", "bounds_in", "invite_in"]
 
 TITLE = "tally of device reports"
-VERSION = 1
 MOST_BATCHES = 100_000
 SIMULATED = " SIMULATED"
 _LONGEST_NAME = 200
@@ -71,30 +71,27 @@ class Origin:
 
     def digest(self, document: dict[str, Any]) -> str:
         """A name for the reports of a tally with this document, whatever order they came in."""
-        state = {name: value for name, value in document.items() if name != "collection"}
+        state = {name: value for name, value in document.items() if name not in ("collection", "digest")}
         return reports_digest(self.mechanism, json.dumps(state, sort_keys=True))
 
     def document(self, kind: str, people: int, **state: Any) -> dict[str, Any]:
         """A whole tally for JSON: its kind, where it comes from, and the state that this kind has."""
-        return {
-            "hybridp": TITLE,
-            "version": VERSION,
+        content = {
             "kind": kind,
             "people": people,
             "mechanism": self.mechanism,
             "collection": self.collection,
-            "simulated": self.simulated,
             "batches": sorted(self.batches),
             **state,
         }
+        return sealed(TITLE, content, simulated=self.simulated)
 
     @classmethod
-    def from_dict(cls, stated: dict[str, Any]) -> Origin:
+    def from_dict(cls, document: Any) -> Origin:
+        stated = opened(document, TITLE)
         mechanism, collection, simulated = stated["mechanism"], stated["collection"], stated["simulated"]
         batches = stated["batches"]
-        must(stated["hybridp"] == TITLE, "tally", "must be a document that `hybridp tally` wrote", "another")
-        must(stated["version"] == VERSION, "version", f"must be {VERSION}", stated["version"])
-        ok = isinstance(mechanism, str) and isinstance(simulated, bool) and isinstance(collection, str | None)
+        ok = isinstance(mechanism, str) and isinstance(collection, str | None)
         ok = ok and isinstance(batches, list) and all(isinstance(batch, str) for batch in batches)
         must(ok and batches == sorted(set(batches)), "tally", "must state a mechanism and its batches", "others")
         return cls(mechanism, collection, simulated, frozenset(batches))

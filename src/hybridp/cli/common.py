@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hybridp.errors import InvalidInput
+from hybridp.public.envelope import appearing
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -366,14 +366,12 @@ def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, floa
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=size, layout="constrained")
-    draft = path.with_name(f".{os.urandom(6).hex()}{path.suffix}")
     try:
         draw(axes)
-        figure.savefig(draft, dpi=150)
-        os.replace(draft, path)
+        with appearing(path) as draft:
+            figure.savefig(draft, dpi=150)
     finally:
         plt.close(figure)
-        draft.unlink(missing_ok=True)
 
 
 def answered(

@@ -14,6 +14,7 @@ import click
 
 from hybridp.cli.common import emit, note, save_plot
 from hybridp.errors import InvalidInput, NotShown
+from hybridp.public.envelope import write
 from hybridp.release.receipt import plain
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "out_option",
     "present",
     "silence",
-    "write_whole",
 ]
 
 ledger_option = click.option(
@@ -51,19 +51,6 @@ def check_out(path: Path | None) -> None:
         raise InvalidInput(f"`--out` must name a new file. Got {path}, which exists.")
     if not os.access(path.parent, os.W_OK):
         raise InvalidInput(f"`--out` must lie in a folder that can be written to. Got {path}.")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """A new file that appears when it is complete, on disk."""
-    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    try:
-        with draft.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -141,7 +128,7 @@ def present(
     try:
         if out_file is not None:
             with _noted(problems, f"`--out` {out_file}"):
-                write_whole(out_file, json.dumps(plain(document), allow_nan=False) + "\n")
+                write(out_file, (json.dumps(plain(document), allow_nan=False) + "\n").encode())
                 places.append(f"it is in {out_file}")
         if draw is not None and plot_file is not None:
             with _noted(problems, f"`--plot` {plot_file}"):

@@ -14,6 +14,7 @@ from hybridp.cli.common import count, emit, json_option, note, number, table
 from hybridp.cli.releasing import check_out, out_option, present
 from hybridp.cli.serve import needs_service, store_options
 from hybridp.errors import InvalidInput
+from hybridp.public.envelope import appearing
 
 if TYPE_CHECKING:
     from hybridp.service.core import Service
@@ -236,7 +237,7 @@ def export(study: str, out: Path | None, database: str | None, key_file: Path | 
         if out is not None:
             if out.exists():
                 raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
-            with out.open("xb") as file:
+            with appearing(out, new=True) as draft, draft.open("wb") as file:
                 file.writelines(studies.export(service, study))
             found["reports_file"] = str(out)
     emit(found)

@@ -260,7 +260,7 @@ def _warned() -> Iterator[list[str]]:
 @contextmanager
 def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
     """However a fit ends: its folder says what is known of the domain, and a sentence says how to go on."""
-    from hybridp.protocols.synth_files import DOMAIN
+    from hybridp.protocols.synth_files import Folder
 
     mine = not (out / "model.json").is_file()
     try:
@@ -279,7 +279,7 @@ def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
         ) from None
     finally:
         if read and mine and (out / "model.json").is_file():
-            (out / DOMAIN).write_text(json.dumps({"read_from_rows": list(read)}), "utf-8")
+            Folder.load(out).say_read_from_rows(read)
 
 
 def _how_to_go_on(out: Path, rounds: int) -> str:

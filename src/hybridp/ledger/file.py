@@ -53,6 +53,7 @@ from hybridp.ledger.rule import (
     _total_units,
 )
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.envelope import appearing
 
 __all__ = ["Account", "Entry", "Kept", "Ledger", "Spending"]
 
@@ -154,9 +155,8 @@ class Ledger:
             raise LedgerProblem(f"`ledger` must lie in an existing folder. Got {target}.")
         rows = [(people, b.neighbours.value, *(_total_units(b))) for people, b in totals.items()]
         # Built beside its place and linked into it: the file appears whole or not at all, and never over another.
-        draft = target.with_name(f".{target.name}.{os.urandom(8).hex()}.new")
         try:
-            with _connection(draft, create=True) as db:
+            with appearing(target, new=True) as draft, _connection(draft) as db:
                 db.executescript(_SCHEMA)
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
@@ -164,13 +164,10 @@ class Ledger:
                     "INSERT INTO accounts (people, neighbours, epsilon_total, delta_total) VALUES (?, ?, ?, ?)", rows
                 )
                 db.execute("INSERT INTO about (trial) VALUES (?)", (int(trial),))
-            os.link(draft, target)
         except FileExistsError:
             raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.") from None
         except (OSError, sqlite3.Error) as error:
             raise LedgerProblem(f"`ledger` must be writable. Got {target} ({type(error).__name__}).") from None
-        finally:
-            draft.unlink(missing_ok=True)
         return cls(target)
 
     @classmethod
@@ -389,9 +386,9 @@ def _check_trial(db: sqlite3.Connection, trial: bool) -> None:
 
 
 @contextmanager
-def _connection(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that never makes a file by itself; the rollback journal, SQLite's default, is kept."""
-    address = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+    address = f"{path.absolute().as_uri()}?mode=rw"
     db = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
     try:
         db.execute("PRAGMA synchronous = EXTRA")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import hashlib
-import itertools
-import json
 import math
 import operator
 import os
@@ -24,6 +20,7 @@ from hybridp.blend import heavy as blending
 from hybridp.curator import heavy as curating
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.reports import SlotsTold, read_slots
+from hybridp.device.files import write_slots
 from hybridp.device.heavy import report_slots
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
@@ -31,9 +28,10 @@ from hybridp.noise import categories
 from hybridp.protocols import heavy as blender
 from hybridp.protocols.heavy import Floats, HeavyBlend, HeavyStudy, Ints, Invitation
 from hybridp.protocols.mean import kept, spending
+from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
-from hybridp.public.messages import BATCH, MECHANISM, OptInCounts, SlotReports, report_text
+from hybridp.public.messages import OptInCounts, SlotReports, report_text
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import Randomness, secure
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
@@ -54,7 +52,7 @@ __all__ = [
     "write_record_reports",
 ]
 
-_VERSION = 1
+_INVITATION = "invitation to report on a head list"
 _SIMULATED = " SIMULATED"
 _PURPOSE = "heavy hitters"
 
@@ -161,9 +159,7 @@ def write_invitation(
     with spending(ledger, _charges(study, trusted=True, local=False), trial=rng.simulated) as entries:
         found, _, _ = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
         head, _ = blender.trim(found, study)
-        document = {
-            "hybridp": "invitation to report on a head list",
-            "version": _VERSION,
+        content = {
             "study": {**asdict(study), "guarantee": {"epsilon": study.guarantee.epsilon,
                                                                      "delta": study.guarantee.delta}},
             "slots": [list(slot) for slot in head.slots],
@@ -176,23 +172,19 @@ def write_invitation(
             },
             "columns": list(columns.record),
             "ledger_entries": list(entries),
-            "simulated": rng.simulated,
         }  # fmt: skip
+        document = envelope.sealed(_INVITATION, content, simulated=rng.simulated)
         again = "it was kept nowhere: give a ledger for that"
         if ledger is not None:
-            number = ledger.keep("invitation to report on a head list", entries, lambda _: document)
+            number = ledger.keep(_INVITATION, entries, lambda _: document)
             again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"
     # Outside: a failure while the invitation is written may have shown it, so that its charge stands.
-    draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
     try:
-        draft.write_text(json.dumps(document, indent=1))
-        os.replace(draft, out)
+        envelope.save(out, document)
     except OSError as error:
         raise NotShown(
             f"The invitation was made, but `invite-out` {out} could not be written ({error.strerror}); {again}."
         ) from None
-    finally:
-        draft.unlink(missing_ok=True)
     return _read_invitation(out)[1]
 
 
@@ -209,22 +201,21 @@ class _Record:
 def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _Record]:
     """The invitation, checked: its list must be the one that follows from its counts."""
     try:
-        document = json.loads(file.read_text())
+        document = envelope.load(file, _INVITATION)
         stated = dict(document["study"])
         stated["guarantee"] = ApproxDP(**stated["guarantee"])
         study = HeavyStudy(**stated)
         head = HeadList(study.depth, tuple(tuple(s) for s in document["slots"]))
         found = _opt_in(document["opt_in"], study)
-        ok = document["version"] == _VERSION and blender.trim(found, study)[0] == head
         columns, entries, simulated = document["columns"], document["ledger_entries"], document["simulated"]
+        ok = blender.trim(found, study)[0] == head and all(isinstance(e, int) for e in entries)
         ok = ok and len(columns) == study.depth and all(isinstance(c, str) for c in columns)
-        ok = ok and isinstance(simulated, bool) and all(isinstance(e, int) for e in entries)
         if not ok:
             raise ValueError
         invite = blender.invitation(head, study)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+    digest = document["digest"].removeprefix("sha256:")[:16]
     g = study.local_guarantee
     made = f"{study.local}(slots={len(head)},epsilon={g.epsilon!r},delta={g.delta!r},invite={digest})"
     text = report_text(made, tuple(columns))
@@ -280,25 +271,15 @@ def write_record_reports(
     answers = f"{about.text}{_SIMULATED if rng.simulated else ''}"
     if out.suffix.lower() != ".csv" or not out.parent.is_dir() or out.exists():
         raise InvalidInput(f"`out` must name a new .csv file in an existing folder. Got {out}.")
-    draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
     counts = np.zeros(len(invite.head), dtype=np.int64)
-    try:
-        with (
-            curator.open_rows(path, table=table) as rows,
-            curating.sample(rows, columns, 0.5, rng=rng) as sampled,
-        ):
-            for chunk in curating.local_slots(sampled, invite.head):
-                counts += np.bincount(_scalar_reports(chunk, invite, rng), minlength=len(counts))
-        batch = f"{int(rng.words(1)[0]):016x}"
-        with draft.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["report", MECHANISM, BATCH])
-            # By slot: the sample's order is that of the rows only if nobody has two, which is somebody's secret.
-            for slot, times in enumerate(counts.tolist()):
-                writer.writerows(itertools.repeat((slot, answers, batch), times))
-        os.replace(draft, out)
-    finally:
-        draft.unlink(missing_ok=True)
+    with (
+        curator.open_rows(path, table=table) as rows,
+        curating.sample(rows, columns, 0.5, rng=rng) as sampled,
+    ):
+        for chunk in curating.local_slots(sampled, invite.head):
+            counts += np.bincount(_scalar_reports(chunk, invite, rng), minlength=len(counts))
+    # By slot: the sample's order is that of the rows only if nobody has two, which is somebody's secret.
+    write_slots(out, counts, answers, rng=rng)
     return int(counts.sum())
 
 

@@ -6,10 +6,6 @@ reports with the trusted rows. A conversation of several rounds needs devices th
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import json
-import os
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -22,23 +18,25 @@ from hybridp import curator
 from hybridp.blend.tally import SlotTally
 from hybridp.curator.kmeans import PointQuery, check_points, store_points
 from hybridp.curator.reports import read_slots
+from hybridp.device.files import write_slots
 from hybridp.device.kmeans import answer_map
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd
 from hybridp.protocols.kmeans_publish import publish_kmeans, run_kmeans
 from hybridp.protocols.mean import kept, on_reports, spending
+from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_rounds, plan_with_map
-from hybridp.public.messages import BATCH, MECHANISM, report_text
+from hybridp.public.messages import report_text
 from hybridp.randomness import Randomness, secure
 from hybridp.release.kmeans import KMeansRelease
 from hybridp.release.receipt import assuming
 
 __all__ = ["PointColumns", "read_invitation", "release_kmeans", "write_invitation", "write_point_reports"]
 
-_VERSION = 1
+_INVITATION = "invitation to a map of K-means"
 _SIMULATED = " SIMULATED"
 
 
@@ -185,9 +183,7 @@ def write_invitation(study: KMeansStudy, columns: tuple[str, ...], *, trusted: i
         "must be more, or epsilon larger, or coordinates and clusters fewer, for a useful map",
         trusted + local,
     )
-    document = {
-        "task": "kmeans",
-        "version": _VERSION,
+    content = {
         "columns": list(columns),
         "lower": list(study.box.lower),
         "upper": list(study.box.upper),
@@ -197,31 +193,26 @@ def write_invitation(study: KMeansStudy, columns: tuple[str, ...], *, trusted: i
         "per_axis": plan.per_axis,
     }
     must(out.parent.is_dir(), "invite", "must lie in an existing folder", out)
-    draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
-    try:
-        draft.write_text(json.dumps(document, indent=1))
-        os.replace(draft, out)
-    finally:
-        draft.unlink(missing_ok=True)
+    envelope.save(out, envelope.sealed(_INVITATION, content, simulated=False))
     return read_invitation(out)[1]
 
 
 def read_invitation(file: Path) -> tuple[KMeansStudy, MapInvite, tuple[str, ...], str]:
     """Study, map, columns, and the mechanism's one-line text that stands beside every report."""
     try:
-        document = json.loads(file.read_text())
+        document = envelope.load(file, _INVITATION)
         box = Box(tuple(map(float, document["lower"])), tuple(map(float, document["upper"])))
         epsilon, delta = float(document["epsilon"]), float(document["delta"])
         study = KMeansStudy(box, document["clusters"], ApproxDP(epsilon, delta) if delta else PureDP(epsilon))
         columns = tuple(document["columns"])
-        ok = document["version"] == _VERSION and document["task"] == "kmeans" and isinstance(study.clusters, int)
-        if not (ok and len(columns) == box.dims and all(isinstance(c, str) for c in columns)):
+        named = len(columns) == box.dims and all(isinstance(c, str) for c in columns)
+        if not (isinstance(study.clusters, int) and named):
             raise ValueError
         grid = Grid(box, document["per_axis"])
         invite = map_invite(grid, epsilon)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise InvalidInput(f"`invite` must name an invitation to a map of K-means. Got {file}.") from None
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+    digest = document["digest"].removeprefix("sha256:")[:16]
     return study, invite, columns, report_text(f"map(cells={grid.cells},epsilon={epsilon!r},invite={digest})", columns)
 
 
@@ -248,18 +239,7 @@ def write_point_reports(
         check_points(rows, query)
         for part in store_points(rows, query, "local").parts():
             told += np.bincount(answer_map(part, invite, rng=rng), minlength=len(told))
-    mark = text + (_SIMULATED if rng.simulated else "")
-    batch = f"{int(rng.words(1)[0]):016x}"
-    draft = out.with_name(f".{out.name}.{os.urandom(6).hex()}")
-    try:
-        with draft.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["report", MECHANISM, BATCH])
-            for cell in np.flatnonzero(told):
-                writer.writerows([(int(cell), mark, batch)] * int(told[cell]))
-        os.replace(draft, out)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_slots(out, told, text + (_SIMULATED if rng.simulated else ""), rng=rng)
     return int(told.sum())
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
+from hybridp.public import envelope
 from hybridp.public.queries import Workload
 from hybridp.public.synth import MeasuredQueries, MeasuredTable
 from hybridp.randomness import secure, seeded
@@ -26,10 +28,11 @@ from hybridp.randomness import secure, seeded
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Relaxed
 
-__all__ = ["DOMAIN", "Folder", "packed", "unpacked"]
+__all__ = ["Folder", "packed", "unpacked"]
 
-DOMAIN = "domain.json"  # there where a domain was read from the rows
-_VERSION = 1
+_MODEL = "synthetic data set"
+_READ = "columns whose values were read from the rows"
+_READ_FILE = "domain.json"  # there where a domain was read from the rows
 
 
 @dataclass(eq=False)
@@ -86,7 +89,8 @@ class Folder:
             must(same, "out", "must be a new folder, or hold a fit of the same study and rows", path)
             return kept
         path.mkdir(parents=True, exist_ok=True)
-        empty = all(p.name in (".lock", ".model.json.new") for p in path.iterdir())  # a fit that died at its start
+        left = [p.name for p in path.iterdir()]  # by a fit that died at its start
+        empty = all(name == ".lock" or (name.startswith(".") and name.endswith(".model.json")) for name in left)
         must(empty, "out", "must be a new or empty folder, or an interrupted fit", path)
         found = Folder(path, name, study, people, simulated)
         found._save_json()
@@ -96,30 +100,24 @@ class Folder:
     def load(folder: str | PathLike[str]) -> Folder:
         """The folder of a saved fit."""
         path = Path(folder)
-        problem: Exception | None = None
         try:
-            kept = json.loads((path / "model.json").read_text("utf-8"))
-            if kept["format"] == "hybridp synthetic data" and kept["version"] == _VERSION:
-                entries = tuple(int(i) for i in kept["ledger_entries"])
-                return Folder(path, kept["name"], kept["study"], int(kept["people"]), bool(kept["simulated"]), entries)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problem = error
-        kind = f" ({type(problem).__name__})" if problem else ""
-        raise InvalidInput(f"`model` must be the folder of a synthetic data set. Got {path}{kind}.")
+            kept = envelope.load(path / "model.json", _MODEL)
+            entries = tuple(int(i) for i in kept["ledger_entries"])
+            return Folder(path, kept["name"], kept["study"], int(kept["people"]), kept["simulated"], entries)
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise InvalidInput(f"`model` must be the folder of a synthetic data set. Got {path}.")
 
     def _save_json(self) -> None:
         if self.path is None:
             return
         kept = {
-            "format": "hybridp synthetic data",
-            "version": _VERSION,
             "name": self.name,
             "people": self.people,
-            "simulated": self.simulated,
             "ledger_entries": list(self.entries),
             "study": self.study,
         }
-        _write(self.path / "model.json", json.dumps(kept, indent=1).encode())
+        envelope.save(self.path / "model.json", envelope.sealed(_MODEL, kept, simulated=self.simulated))
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
@@ -133,7 +131,7 @@ class Folder:
         self.entries = tuple(dict.fromkeys((*self.entries, *entries)))
         if place is not None:
             self._save_json()
-            _write(place, content)
+            envelope.write(place, content)
 
     def saved(self, i: int) -> bytes | None:
         """The file of a round; None where it has not been saved."""
@@ -152,14 +150,20 @@ class Folder:
         later = (self._round(j) for j in range(i + 1, rounds))
         return any(place is not None and place.is_file() for place in later)
 
+    def say_read_from_rows(self, columns: Sequence[str]) -> None:
+        """Keep the names of columns whose values were read from the people's rows: they are not protected."""
+        if self.path is not None:
+            document = envelope.sealed(_READ, {"columns": list(columns)}, simulated=self.simulated)
+            envelope.save(self.path / _READ_FILE, document)
+
     def read_from_rows(self) -> tuple[str, ...]:
         """The columns whose values were read from the people's rows and are not protected."""
-        place = None if self.path is None else self.path / DOMAIN
+        place = None if self.path is None else self.path / _READ_FILE
         if place is None or not place.is_file():
             return ()
         try:
-            return tuple(str(name) for name in json.loads(place.read_text("utf-8"))["read_from_rows"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return tuple(str(name) for name in envelope.load(place, _READ)["columns"])
+        except (ValueError, KeyError, TypeError) as error:
             problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
         raise problem
 
@@ -167,7 +171,7 @@ class Folder:
 
     def save_synthetic(self, values: NDArray[np.float32], rounds: int) -> None:
         if self.path is not None:
-            _write(self.path / "synthetic.npz", _npz({"values": values, "rounds": np.array(rounds)}))
+            envelope.write(self.path / "synthetic.npz", _npz({"values": values, "rounds": np.array(rounds)}))
 
     def synthetic(self, sizes: tuple[int, ...]) -> tuple[Relaxed | None, int]:
         """The relaxed rows, and how many rounds they have seen."""
@@ -224,15 +228,3 @@ def _read(place: Path | None, content: bytes | None = None) -> dict[str, NDArray
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
     raise problem
-
-
-def _write(place: Path, content: bytes) -> None:
-    draft = place.with_name(f".{place.name}.new")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -23,6 +22,7 @@ from hybridp.blend.tally_origin import Origin, bounds_in, invite_in
 from hybridp.curator.reports import ReportColumns, read_mechanism, report_parts, slot_counts
 from hybridp.curator.sources import Rows, open_rows, shown
 from hybridp.errors import InvalidInput, UnusableRows, must
+from hybridp.public.envelope import appearing
 from hybridp.public.messages import OWN_EPSILON
 from hybridp.public.vector import VectorInvite
 
@@ -60,17 +60,10 @@ def save_tally(tally: Tally, file: str | PathLike[str], *, before: Tally | None 
     """
     target = Path(file)
     must(target.parent.is_dir(), "state", "must lie in an existing folder", target)
-    draft = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
-    try:
-        with draft.open("w", encoding="utf-8") as out:
-            json.dump(tally.to_dict(), out, indent=1, allow_nan=False)
-            out.flush()
-            os.fsync(out.fileno())
+    with appearing(target) as draft:
+        draft.write_text(json.dumps(tally.to_dict(), indent=1, allow_nan=False), encoding="utf-8")
         same = load_tally(target) == before if target.exists() else before is None
         must(same, "state", "must not change while reports are added to it", target)
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 # --- a new tally ------------------------------------------------------------------------------------------------------

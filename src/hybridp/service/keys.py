@@ -27,6 +27,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from hybridp.errors import HybridpError
+from hybridp.public.envelope import appearing
 
 __all__ = ["KeyRing", "RowCipher", "hashed", "load_or_make", "new_secret", "save"]
 
@@ -159,16 +160,5 @@ def save(path: Path, ring: KeyRing, *, new: bool = False) -> None:
         "keys": {str(n): base64.b64encode(k).decode() for n, k in ring.keys.items()},
         "session": base64.b64encode(ring.session).decode(),
     }
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(document, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            os.link(draft, path)
-        else:
-            os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with appearing(path, new=new, mode=0o600) as draft:
+        draft.write_text(json.dumps(document))
