@@ -128,3 +128,14 @@ def test_without_apt_the_run_goes_on_and_says_how(tmp_path: Path) -> None:
     program(tmp_path / "bin", "node")
     ended = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_a_commit_is_checked_by_the_checkers_of_make_test_and_fetches_nothing() -> None:
+    """Every hook is local and calls .venv; the same three programs that `make test` begins with."""
+    text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    assert re.findall(r"repo: (\S+)", text) == ["local"]
+    assert not re.search(r"https?://|additional_dependencies|language: (?!system)", text)
+    hooks = set(re.findall(r"entry: \.venv/bin/([\w-]+)", text))
+    assert len(hooks) == text.count("entry:")
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\ntest:")[1].split("\n\n")[0]
+    assert hooks == set(re.findall(r"\$\(BIN\)/([\w-]+)", recipe)) - {"python", "pytest"}
