@@ -14,11 +14,13 @@ from hybridp.bench.synth import (
     evaluate,
     gaussian_mechanism,
     non_adaptive,
+    plan_synth,
     present_error,
     search_cost,
 )
 from hybridp.blend.relaxed import one_hot
-from hybridp.curator.marginals import Codes, codes_of
+from hybridp.curator.marginals import Codes, codes_of, table_counts
+from hybridp.curator.synth import measure_table
 from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import SynthStudy, fit_synth
 from hybridp.public.budgets import ApproxDP, as_zcdp, zcdp_for
@@ -43,6 +45,40 @@ def truth(codes: Codes) -> np.ndarray:
             held = sum((codes.values[f] == v).astype(int) for f, v in zip(threshold.features, target, strict=True))
             out.append(float(np.mean(held >= threshold.r)))
     return np.array(out)
+
+
+def test_planned_errors_are_those_of_what_the_curator_measures() -> None:
+    """The plan's standard deviation, largest and total error against tables that the curator has measured."""
+    codes, plan = rows(), plan_synth(2000, WORK, PROMISE)
+    study = SynthStudy(WORK, PROMISE)
+    assert [t.features for t in plan.tables] == [
+        tuple(SCHEMA.names[f] for f in features) for use in study.plan for features in use.tables
+    ]
+    rng = seeded(5)
+    for planned, (features, sigma) in zip(
+        plan.tables, [(f, use.sigma) for use in study.plan for f in use.tables], strict=True
+    ):
+        exact = table_counts(codes, features)
+        drawn = [measure_table(codes, features, sigma, rng=rng).counts - exact for _ in range(1500)]
+        told = planned.to_dict(2000)
+        sd, largest, total = told["sd"], told["expected_largest_error"], told["expected_total_error"]
+        gaps = np.abs(np.array(drawn)).reshape(1500, -1) / 2000
+        for measured, expected in (
+            (gaps**2, sd**2), (gaps.max(axis=1), largest), (gaps.sum(axis=1), total),
+        ):  # fmt: skip
+            z = (measured.mean() - expected) / (measured.std() / math.sqrt(measured.size))
+            assert abs(z) < 5
+            # A prediction of a fifth less is noticed.
+            assert abs(measured.mean() - 0.8 * expected) / (measured.std() / math.sqrt(measured.size)) > 5
+
+
+def test_a_fit_states_the_noise_that_was_planned() -> None:
+    model = fit_synth(rows(), SynthStudy(WORK, PROMISE, rows=50), rng=seeded(1))
+    stated = {tuple(one["features"]): one["noise_sd"] for one in model.utility()["marginals"]}
+    planned = {t.features: t.to_dict(2000)["sd"] for t in plan_synth(2000, WORK, PROMISE).tables}
+    assert stated.keys() <= planned.keys()
+    for features, noise in stated.items():
+        assert noise == pytest.approx(planned[features], rel=1e-9)
 
 
 def test_errors_are_the_norms_of_the_differences() -> None:

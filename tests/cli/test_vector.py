@@ -56,6 +56,31 @@ def test_randomise_then_release(people: Path, how: str) -> None:
         assert abs(found["estimate"][name] - X[:, j].mean()) < (12 if "norm" in how else 8) * (j + 1)
 
 
+PLAN = "plan vector-mean --n 5000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1"
+
+
+def test_a_plan_by_names_or_by_their_number(capsys: pytest.CaptureFixture[str]) -> None:
+    from hybridp.cli.app import main
+
+    def told(line: str) -> Any:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([*line.split(), "--json"])
+        return left.value.code, json.loads(capsys.readouterr().out)
+
+    code, named = told(f"{PLAN} --columns a b c")
+    assert code == 0
+    predicted = named["questions"]["vector"]["mean"]["predicted"]
+    assert predicted["columns"] == ["a", "b", "c"]
+    assert set(predicted["estimators"]) <= {*ESTIMATORS}
+    other = told(f"{PLAN} --dimensions 3")[1]["questions"]["vector"]["mean"]["predicted"]
+    assert other["estimators"] == predicted["estimators"]
+    for more, said in (("", "columns"), ("--columns a --dimensions 2", "columns"), ("--dimensions 3 --sd 1 2", "sd")):
+        code, refused = told(f"{PLAN} {more}")
+        assert code == 2
+        assert f"`{said}`" in refused["error"]["message"]
+
+
 def test_the_rows_of_a_trial(people: Path) -> None:
     line = f"people.csv {SHAPE} --epsilon 1 --delta 1e-6 --simulate-local --seed 3 --joint --plot p.png"
     found = done(vector.release, line)
@@ -125,4 +150,4 @@ def test_refusals_are_one_sentence(people: Path, line: str, sentence: str) -> No
 
 def test_the_choices_are_the_library_s() -> None:
     assert tuple(vector.LOCAL) == VECTOR_LOCAL_NAMES
-    assert [*vector.ESTIMATORS, "full-lm"] == list(ESTIMATORS)
+    assert [name for name in ESTIMATORS if name not in ("anchored", "full-lm")] == vector.ESTIMATORS

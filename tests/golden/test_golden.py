@@ -33,6 +33,8 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan mean --n 250_000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --target 0.01",
         "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3 --elasticity 1.5",
         "plan mean --groups 0.1:700,2:300 --local-groups 1:9000",
+        "plan vector-mean --n 900 --opt-in 0.1 --columns a b --lower 0 --upper 14 20 --sd 2 3 --epsilon 1 --delta 1e-6",
+        "plan synth --n 6000 --sizes age=5 sex=2 work=3 --marginals age,sex 2-of:age,sex,work --epsilon 1 --delta 1e-8",
         "plan heavy-hitters --n 519371 --opt-in 0.05 --epsilon 4 --delta 1e-5 --zipf 0.9 --distinct 1e5",
         "plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909",
         "plan shuffle --n 100_000 --epsilon 1 --delta 1e-6 --randomiser k-rr:20",

@@ -8,7 +8,7 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,18 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.public.variance import posterior_variance, predicted_se
 
-__all__ = ["MeanPlan", "Prediction", "TrustOffer", "error_curves", "opt_ins_needed", "plan_mean", "trust_offer"]
+__all__ = [
+    "MeanPlan",
+    "Mechanisms",
+    "Prediction",
+    "TrustOffer",
+    "check_people",
+    "error_curves",
+    "opt_ins_needed",
+    "plan_mean",
+    "predictions",
+    "trust_offer",
+]
 
 Guarantee = PureDP | ApproxDP
 PlanName = Literal["tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive"]
@@ -31,8 +42,12 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _Mechanisms:
-    """The two noises as variances in the value's own unit: `per_sum` of the trusted sum, `report` of one report."""
+class Mechanisms:
+    """The two noises as variances in the value's own unit: `per_sum` of the trusted sum, `report` of one report.
+
+    A `share` of the local people report this value (all, unless it is one column of many), and without a stated mean
+    `square` is the largest mean square of the values, in half-ranges.
+    """
 
     bounds: Bounds
     randomiser: Randomiser
@@ -40,21 +55,24 @@ class _Mechanisms:
     mean: float | None
     local_name: str
     noise_name: str
+    share: float = 1.0
+    square: float = 1.0
 
     def report(self, variance: ArrayLike) -> Floats:
         """Variance of a report; where it depends on the value, for the stated mean, or for the worst one."""
         constant, quadratic = self.randomiser.variance_terms
+        unit = 0.0 if self.mean is None else (self.mean - self.bounds.centre) / self.bounds.half
+        square = np.minimum(1.0, np.asarray(variance) / self.bounds.half**2 + unit**2)
         if self.mean is None:
-            square: ArrayLike = 1.0
-        else:
-            unit = (self.mean - self.bounds.centre) / self.bounds.half
-            square = np.minimum(1.0, np.asarray(variance) / self.bounds.half**2 + unit**2)
-        return np.asarray(self.bounds.half**2 * (constant + quadratic * np.asarray(square)), dtype=np.float64)
+            square = np.maximum(self.square, square)
+        return np.asarray(self.bounds.half**2 * (constant + quadratic * square), dtype=np.float64)
 
     def setting(self, n: ArrayLike, c: ArrayLike, variance: ArrayLike) -> theory.Setting:
+        """The papers' setting: where m of N people report, their mean has ``variance (1/m - 1/N)`` more noise."""
         people = np.asarray(n, dtype=np.float64) * np.asarray(c, dtype=np.float64)
         noise_t = self.per_sum / people**2
-        return theory.Setting.of(n=n, c=c, variance=variance, noise_t=noise_t, noise_l=self.report(variance))
+        noise_l = self.report(variance) / self.share + np.asarray(variance) * (1 / self.share - 1)
+        return theory.Setting.of(n=n, c=c, variance=variance, noise_t=noise_t, noise_l=noise_l)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +107,7 @@ class MeanPlan:
     critical_n: float
     sup_over_best: float | None
     assumes: tuple[str, ...]
-    mechanisms: _Mechanisms
+    mechanisms: Mechanisms
 
     def __getitem__(self, name: PlanName) -> Prediction:
         return next(p for p in self.predictions if p.name == name)
@@ -129,7 +147,7 @@ def _mechanisms(
     local: LocalName,
     mean: float | None,
     trusted_guarantee: Guarantee | None = None,
-) -> _Mechanisms:
+) -> Mechanisms:
     trusted = trusted_guarantee or guarantee
     described = sum_noise(trusted, noise)
     chosen = randomiser(local, guarantee)
@@ -137,7 +155,7 @@ def _mechanisms(
     kind = "laplace" if hasattr(described, "scale") else "gaussian"
     if mean is not None:
         must(bounds.lower <= mean <= bounds.upper, "mean", "must lie within the bounds", mean)
-    return _Mechanisms(bounds, chosen, lattice, mean, chosen.name, kind)
+    return Mechanisms(bounds, chosen, lattice, mean, chosen.name, kind)
 
 
 def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[float, float, bool]:
@@ -152,7 +170,7 @@ def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[f
     return float(low), float(high), False
 
 
-def _weight(name: PlanName, s: theory.Setting) -> Floats | None:
+def _weight(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats | None:
     match name:
         case "tcm-only":
             return np.asarray(1.0)
@@ -161,23 +179,24 @@ def _weight(name: PlanName, s: theory.Setting) -> Floats | None:
         case "naive":
             return s.c
         case "pwh":
-            return theory.pwh_weight(s)
+            # It balances the noise alone, and so does not know that fewer people report.
+            return theory.pwh_weight(replace(s, noise_l=mechanisms.report(s.var_t) / mechanisms.share))
         case "kvh" | "adaptive":
             return theory.kvh_weight(s)
     return None
 
 
-def _error(name: PlanName, mechanisms: _Mechanisms, s: theory.Setting) -> Floats:
+def _error(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats:
     if name == "full-lm":
         return theory.full_lm(s)
     if name == "adaptive":
         return _adaptive_error(mechanisms, s)
-    weight = _weight(name, s)
+    weight = _weight(name, mechanisms, s)
     assert weight is not None
     return theory.hybrid(s, weight)
 
 
-def _adaptive_error(mechanisms: _Mechanisms, s: theory.Setting) -> Floats:
+def _adaptive_error(mechanisms: Mechanisms, s: theory.Setting) -> Floats:
     """E over the learned variance of E_H(w): Gauss-Hermite over the noise of the raw variance estimate.
 
     The weight is a smooth function of the learned variance; its correlation with the local mean is neglected.
@@ -191,12 +210,42 @@ def _adaptive_error(mechanisms: _Mechanisms, s: theory.Setting) -> Floats:
     out = np.empty(len(n))
     for i in range(len(n)):
         spread = min(var[i] / half2, 1.0)
-        se = predicted_se(max(1, round((1 - c[i]) * n[i])), unit, spread, mechanisms.randomiser)
+        se = predicted_se(max(1, round((1 - c[i]) * n[i] * mechanisms.share)), unit, spread, mechanisms.randomiser)
         learned = np.array([posterior_variance(spread + se * x, se) for x in nodes]) * half2
         believed = mechanisms.setting(n[i], c[i], learned)
         truth = mechanisms.setting(n[i], c[i], var[i])
         out[i] = np.dot(weights, theory.hybrid(truth, theory.kvh_weight(believed))) / weights.sum()
     return out.reshape(np.broadcast(s.n, s.c, s.var_t).shape)
+
+
+def check_people(n: float, opt_in: float) -> None:
+    """Refuse numbers of people that no plan can be made for."""
+    must(2 <= n <= 1e15, "n", "must be at least 2 and at most 1e15", n)
+    must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
+    few = min(opt_in, 1 - opt_in) * n
+    must(few >= 1 - 1e-9, "opt-in", f"must leave at least one person in each group of {n:,.0f} people", opt_in)
+
+
+def predictions(mechanisms: Mechanisms, n: float, opt_in: float, low: float, high: float) -> tuple[Prediction, ...]:
+    """Every estimator's error for the standard deviation `high`, and its range from `low` on."""
+    s, s_low = (mechanisms.setting(n, opt_in, sd**2) for sd in (high, low))
+    found = []
+    for name in PLANNED:
+        mse = float(_error(name, mechanisms, s))
+        other = float(_error(name, mechanisms, s_low)) if low < high else mse
+        weight = _weight(name, mechanisms, s)
+        found.append(
+            Prediction(
+                name=name,
+                weight=None if weight is None else float(weight),
+                mse=mse,
+                rmse=math.sqrt(mse + float(theory.sampling_variance(s))),
+                over_best=float(theory.over_best(s, mse)),
+                over_worst=float(theory.over_worst(s, mse)),
+                mse_range=(min(mse, other), max(mse, other)),
+            )
+        )
+    return tuple(found)
 
 
 def plan_mean(
@@ -216,31 +265,11 @@ def plan_mean(
     With a range the predictions are for its upper end, and `mse_range` gives both. With Laplace noise in both groups
     these are the papers' formulas as corrected.
     """
-    must(2 <= n <= 1e15, "n", "must be at least 2 and at most 1e15", n)
-    must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
-    few = min(opt_in, 1 - opt_in) * n
-    must(few >= 1 - 1e-9, "opt-in", f"must leave at least one person in each group of {n:,.0f} people", opt_in)
+    check_people(n, opt_in)
     must(1e-100 <= bounds.width <= 1e100, "upper", "must be a sensible distance from lower", bounds.upper)
     low, high, assumed = _sd_range(sd, bounds)
     mechanisms = _mechanisms(bounds, guarantee, noise, local, mean, trusted_guarantee)
     s = mechanisms.setting(n, opt_in, high**2)
-    s_low = mechanisms.setting(n, opt_in, low**2)
-    predictions = []
-    for name in PLANNED:
-        mse = float(_error(name, mechanisms, s))
-        other = float(_error(name, mechanisms, s_low)) if low < high else mse
-        weight = _weight(name, s)
-        predictions.append(
-            Prediction(
-                name=name,
-                weight=None if weight is None else float(weight),
-                mse=mse,
-                rmse=math.sqrt(mse + float(theory.sampling_variance(s))),
-                over_best=float(theory.over_best(s, mse)),
-                over_worst=float(theory.over_worst(s, mse)),
-                mse_range=(min(mse, other), max(mse, other)),
-            )
-        )
     alike = trusted_guarantee in (None, guarantee) and mechanisms.local_name == mechanisms.noise_name == "laplace"
     return MeanPlan(
         n=n,
@@ -253,7 +282,7 @@ def plan_mean(
         trusted_epsilon=(trusted_guarantee or guarantee).epsilon,
         noise=mechanisms.noise_name,
         local=mechanisms.local_name,
-        predictions=tuple(predictions),
+        predictions=predictions(mechanisms, n, opt_in, low, high),
         critical_c=float(theory.critical_c(s)),
         critical_n=float(theory.critical_n(s)),
         sup_over_best=float(theory.sup_over_best(guarantee.epsilon, high, bounds.width)) if alike else None,
@@ -262,7 +291,7 @@ def plan_mean(
     )
 
 
-def _assumptions(assumed: bool, mechanisms: _Mechanisms) -> tuple[str, ...]:
+def _assumptions(assumed: bool, mechanisms: Mechanisms) -> tuple[str, ...]:
     found = ["both groups have the same distribution"]
     if assumed:
         found.append("no sd was given: the largest possible, half the range, is assumed")

@@ -1,4 +1,4 @@
-"""The analyst's bench for synthetic data: true errors, baselines, the non-adaptive variant, and the search for (T, K).
+"""The analyst's bench for synthetic data: a plan, true errors, baselines, non-adaptive fits, the search for (T, K).
 
 What reads the true rows here is NOT PRIVATE and says so; it is for public stand-ins and simulations.
 """
@@ -19,18 +19,21 @@ from hybridp.curator.marginals import Codes
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
-from hybridp.public.synth import answer_sigma, total_rho
+from hybridp.public.synth import answer_sigma, significance, table_rounds, total_rho
 from hybridp.randomness import Randomness
 from hybridp.release.synth import SyntheticModel
 
 __all__ = [
     "Errors",
+    "PlannedTable",
+    "SynthPlan",
     "Tried",
     "all_zero",
     "diagonal_search",
     "evaluate",
     "gaussian_mechanism",
     "non_adaptive",
+    "plan_synth",
     "present_error",
     "search_cost",
 ]
@@ -100,6 +103,78 @@ def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = No
         "synthetic": present_error(codes, asked, plain).to_dict(),
         "classes": {name: _sum_up(parts).to_dict() for name, parts in classes.items()},
     }
+
+
+# --- a plan from public numbers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """One marginal that would be measured: `sigma` is the noise of each of its cells, in people."""
+
+    features: tuple[str, ...]
+    cells: int
+    sigma: float
+
+    def largest(self) -> float:
+        """The expected largest error of a cell, in sigmas: the integral of ``1 - P[|Z| <= x]^cells``."""
+        x = np.linspace(0.0, 12.0, 12_001)
+        inside = np.array([math.erf(v / math.sqrt(2)) for v in x])
+        return float(np.trapezoid(1 - inside**self.cells, x))
+
+    def to_dict(self, people: int) -> dict[str, Any]:
+        return {
+            "columns": list(self.features),
+            "cells": self.cells,
+            "sd": self.sigma / people,
+            "expected_largest_error": self.largest() * self.sigma / people,
+            "expected_total_error": math.sqrt(2 / math.pi) * self.cells * self.sigma / people,
+            "smallest_visible_share": significance(self.cells) * self.sigma / people,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SynthPlan:
+    """How well a fit to whole tables would measure them."""
+
+    people: int
+    guarantee: ApproxDP
+    tables: tuple[PlannedTable, ...]
+
+    assumes = (
+        "everybody in the table trusts the curator",
+        "these are the errors of what is measured; the synthetic rows are fitted to it, and differ from it a little",
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        predicted = {
+            "n": self.people,
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+            "tables": [one.to_dict(self.people) for one in self.tables],
+            "assumes": list(self.assumes),
+        }
+        return {"schema": 1, "questions": {"table": {"marginals": {"predicted": predicted}}}}
+
+
+def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cells: int = MOST_CELLS) -> SynthPlan:
+    """The errors of every marginal that the default method ("tables") would measure for a workload.
+
+    Each cell gets Gaussian noise of the same size, whatever the data: the tables and their noise are those of the fit.
+
+    >>> from hybridp.public.queries import Schema, Threshold
+    >>> work = Workload(Schema.from_domain({"age": 5, "sex": 2}), (Threshold((0, 1), 2),))
+    >>> [(t.features, t.cells, round(t.sigma, 1)) for t in plan_synth(10_000, work, ApproxDP(1.0, 1e-6)).tables]
+    [(('age',), 5, 23.4), (('sex',), 2, 23.4), (('age', 'sex'), 10, 7.0)]
+    """
+    must(2 <= people <= 1e15, "n", "must be at least 2 and at most 1e15", people)
+    schema = workload.schema
+    found = [
+        PlannedTable(tuple(schema.names[f] for f in features), schema.cells(features), use.sigma)
+        for use in table_rounds(workload, total_rho(guarantee, 2), most_cells=most_cells)
+        for features in use.tables
+    ]
+    return SynthPlan(people, guarantee, tuple(found))
 
 
 # --- baselines --------------------------------------------------------------------------------------------------------

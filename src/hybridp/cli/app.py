@@ -85,8 +85,10 @@ plan = _group(
     "How good will it be? Predictions from public numbers.",
     {
         "mean": ("hybridp.cli.plan:mean", "Predicted errors of every estimator of a mean."),
+        "vector-mean": ("hybridp.cli.plan:vector_mean", "The same for many columns at once."),
         "heavy-hitters": ("hybridp.cli.heavy:plan", "Expected head list and its errors."),
         "kmeans": ("hybridp.cli.kmeans:plan", "Questions, groups and noise of a clustering; writes its invitation."),
+        "synth": ("hybridp.cli.plan:synth", "How well a synthetic table's marginals would be measured."),
         "shuffle": ("hybridp.cli.plan:shuffle", "The local epsilon that a mixed batch of reports allows."),
     },
 )

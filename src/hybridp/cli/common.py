@@ -131,12 +131,14 @@ share_type = _Share()
 def spread(*names: str) -> type[click.Command]:
     """A command whose options of these names take several values in a row: `--record query url`.
 
-    The file comes first or last; whatever follows such an option, up to the next option, belongs to it.
+    The file, if the command reads one, comes first or last; whatever follows such an option, up to the next option,
+    belongs to it.
     """
 
     class Spread(click.Command):
         def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-            file_last = bool(args) and args[0].startswith("-")
+            reads = any(isinstance(one, click.Argument) for one in self.params)
+            file_last = reads and bool(args) and args[0].startswith("-")
             out: list[str] = []
             current: str | None = None
             for i, token in enumerate(args):

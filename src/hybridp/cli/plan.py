@@ -11,6 +11,7 @@ import click
 from hybridp.cli.common import (
     answered,
     bounds,
+    check_delta,
     check_plot,
     count,
     emit,
@@ -24,6 +25,7 @@ from hybridp.cli.common import (
     promise_options,
     sd_range,
     share_type,
+    spread,
     table,
 )
 from hybridp.errors import InvalidInput
@@ -31,7 +33,12 @@ from hybridp.errors import InvalidInput
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["mean", "shuffle"]
+    from hybridp.bench.planning import PlanName
+
+PLAN_NAMES: tuple[PlanName, ...] = ("tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive")
+VECTOR_LOCAL = ["best", "per-coordinate", "sampling", "unit-vector"]
+
+__all__ = ["mean", "shuffle", "synth", "vector_mean"]
 
 
 @click.command("mean")
@@ -238,6 +245,137 @@ def draw_plan(ax: Axes, plan: Any) -> None:
     ax.set_title(f"n = {plan.n:,.0f}, epsilon = {plan.guarantee.epsilon:g}: {plan.noise} noise, {plan.local} reports")
     ax.grid(alpha=0.3, which="both")
     ax.legend()
+
+
+@click.command("vector-mean", cls=spread("--columns", "--lower", "--upper", "--sd"))
+@click.option("--n", type=count, required=True, help="How many people in all.")
+@click.option("--opt-in", type=share_type, required=True, help="The share of people who trust the curator.")
+@click.option("--columns", multiple=True, help="The columns of the vector.")
+@click.option("--dimensions", type=count, help="Or only how many there are.")
+@click.option("--lower", type=float, multiple=True, required=True, help="Lower bounds: one for all, or each.")
+@click.option("--upper", type=float, multiple=True, required=True, help="Upper bounds: one for all, or each.")
+@click.option("--norm", type=click.Choice(["l1", "l2"]), help="Clip further, to a ball around the centre.")
+@click.option("--radius", type=float, help="With --norm: its radius, in half-ranges of the bounds.")
+@click.option("--sd", type=float, multiple=True, help="Standard deviations: one for all, or each; or the worst case.")
+@click.option("--epsilon", type=float, required=True, help="What every person is promised, for all columns.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
+@click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
+@noise_option
+@click.option("--local", type=click.Choice(VECTOR_LOCAL), default="best", show_default=True, help="Local reports.")
+@json_option
+def vector_mean(
+    n: int,
+    opt_in: float,
+    columns: tuple[str, ...],
+    dimensions: int | None,
+    lower: tuple[float, ...],
+    upper: tuple[float, ...],
+    norm: Any,
+    radius: float | None,
+    sd: tuple[float, ...],
+    epsilon: float,
+    delta: float,
+    trusted_epsilon: float | None,
+    noise: Any,
+    local: Any,
+    as_json: bool,
+) -> None:
+    """Predicted error of every estimator of a vector mean, column by column.
+
+    The promise covers a person's whole vector. Errors overall are in half-ranges of the bounds, so that columns of
+    different units can be averaged; those of a column are in its own unit.
+    """
+    from hybridp.bench.vector import plan_vector_mean
+    from hybridp.cli.vector import vector_bounds
+
+    if (dimensions is None) == (not columns):
+        raise InvalidInput("`columns` must be given, or --dimensions in their place. Got neither or both.")
+    d = len(columns) or dimensions or 0
+    plan = plan_vector_mean(
+        n=n,
+        opt_in=opt_in,
+        bounds=vector_bounds(d, lower, upper, norm, radius),
+        guarantee=guarantee(epsilon, delta),
+        names=columns,
+        sd=sd or None,
+        noise=noise,
+        local=local,
+        trusted_guarantee=None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
+    )
+    if as_json:
+        emit(plan.to_dict())
+        return
+    best = min(plan.overall("tcm-only"), plan.overall("full-lm"))
+    table(
+        f"Mean of {d:,} columns of {n:,} people, {opt_in:.3g} of them trusting; {plan.noise} noise, "
+        f"{plan.reports.name} reports",
+        ["estimator", "overall error (half-ranges)", "times better"],
+        [(name, number(plan.overall(name)), f"{best / plan.overall(name):.3g}") for name in PLAN_NAMES],
+        caption="; ".join(plan.assumes),
+    )
+    few = range(min(d, 20))
+    table(
+        "Root mean squared error of a column's mean, in its own unit"
+        + ("" if d <= 20 else f" (20 of {d:,}; all in --json)"),
+        ["column", "only the trusting", "everybody local", "adaptive"],
+        [
+            (plan.names[j], *(number(plan.column(j, name).mse ** 0.5) for name in ("tcm-only", "full-lm", "adaptive")))
+            for j in few
+        ],
+    )
+
+
+@click.command("synth", cls=spread("--columns", "--bins", "--sizes", "--marginals"))
+@click.option("--n", type=count, required=True, help="How many people the table has.")
+@click.option("--columns", multiple=True, help="The columns of the data set; all of the schema's unless given.")
+@click.option(
+    "--schema", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
+    help="JSON with the public values or edges of the columns.",
+)  # fmt: skip
+@click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".')
+@click.option("--sizes", multiple=True, help='Or how many values a column has: "sex=2".')
+@click.option("--thresholds", help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
+@click.option("--marginals", multiple=True, help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
+@click.option("--workload-seed", type=int, default=0, show_default=True, help="Decides what --thresholds picks.")
+@click.option("--epsilon", type=float, required=True, help="What every person is promised.")
+@click.option("--delta", type=float, required=True, help="Must be positive.")
+@json_option
+def synth(
+    n: int,
+    columns: tuple[str, ...],
+    schema_file: Path | None,
+    bins: tuple[str, ...],
+    sizes: tuple[str, ...],
+    thresholds: str | None,
+    marginals: tuple[str, ...],
+    workload_seed: int,
+    epsilon: float,
+    delta: float,
+    as_json: bool,
+) -> None:
+    """Predicted errors of the marginals that `synth fit` would measure, as shares of people.
+
+    Visible: a cell with a smaller share than this is hardly told from noise.
+    """
+    from hybridp.bench.synth import plan_synth
+    from hybridp.cli.synth_study import public_schema
+    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.workloads import stated_workload
+
+    check_delta(delta)
+    schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, sizes=sizes)
+    plan = plan_synth(n, stated_workload(schema, thresholds, marginals, seed=workload_seed), ApproxDP(epsilon, delta))
+    if as_json:
+        emit(plan.to_dict())
+        return
+    told = [one.to_dict(n) for one in plan.tables]
+    names = ("sd", "expected_largest_error", "expected_total_error", "smallest_visible_share")
+    table(
+        f"Marginals of {n:,} people, in shares of them",
+        ["table", "cells", "sd of a cell", "largest error", "total error", "visible from"],
+        [(", ".join(one["columns"]), f"{one['cells']:,}", *(f"{one[k]:.2g}" for k in names)) for one in told[:40]],
+        caption="; ".join(plan.assumes) + ("" if len(told) <= 40 else f"; {len(told) - 40} more tables in --json"),
+    )
 
 
 @click.command("shuffle")

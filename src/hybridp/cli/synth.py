@@ -139,16 +139,17 @@ def fit(
     """
     _torch()
     from hybridp.blend.relaxed.data import usable
-    from hybridp.cli.synth_study import public_schema, workload_of
+    from hybridp.cli.synth_study import public_schema
     from hybridp.curator.marginals import read_codes
     from hybridp.protocols.synth import fit_synth
+    from hybridp.public.workloads import stated_workload
 
     usable(device)
     schema, read = public_schema(
         file, columns, schema_file=schema_file, bins=bins, domain_from_file=domain_from_file, other=other,
         table=table_name,
     )  # fmt: skip
-    workload = workload_of(schema, thresholds, marginals, law=law, most_queries=most_queries, seed=workload_seed)
+    workload = stated_workload(schema, thresholds, marginals, law=law, most_queries=most_queries, seed=workload_seed)
     study = _study(workload, epsilon, delta, method, rounds, per_round, select_share, rows, memory)
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
@@ -194,8 +195,8 @@ def _study(
     memory: str | None,
 ) -> Any:
     from hybridp.cli.common import guarantee
-    from hybridp.cli.synth_study import cells_within
     from hybridp.protocols.synth import SynthStudy
+    from hybridp.public.synth import cells_within
 
     given = {"rounds": rounds, "per_round": per_round, "select_share": select_share}
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -396,12 +397,12 @@ def evaluate(
     """The true errors of a model against the real FILE. NOT PRIVATE: for data that is public or made up."""
     found = _load(model)
     from hybridp.bench import synth as bench
-    from hybridp.cli.synth_study import workload_of
     from hybridp.curator.marginals import read_codes
+    from hybridp.public.workloads import stated_workload
 
     asked = found.workload
     if thresholds or marginals:
-        asked = workload_of(found.schema, thresholds, marginals, seed=workload_seed)
+        asked = stated_workload(found.schema, thresholds, marginals, seed=workload_seed)
     with progress() as bar:
         bar.add_task("counting and comparing", total=None)
         codes = read_codes(file, found.schema, table=table_name)

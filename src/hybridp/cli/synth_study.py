@@ -1,11 +1,10 @@
-"""What `hybridp synth` is told before it reads a row: the public schema, the workload, the memory."""
+"""The public schema that `hybridp synth fit` and `hybridp plan synth` are told."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,29 +12,21 @@ from typing import TYPE_CHECKING, Any
 from hybridp.errors import InvalidInput, must
 
 if TYPE_CHECKING:
-    from hybridp.public.queries import Feature, Schema, Workload
+    from hybridp.public.queries import Feature, Schema
 
-__all__ = ["cells_within", "features_of", "public_schema", "workload_of"]
-
-# Read from a file, a domain of more values than these is no domain: every value would be about somebody.
-_MOST_READ = 4096
-# Of a fit to whole tables, in bytes: torch and the rows' codes, the largest table's noise and steps, every table kept.
-_BASE, _LARGEST, _EACH = 280 << 20, 80, 24
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
-
-
-# --- the schema -------------------------------------------------------------------------------------------------------
+__all__ = ["features_of", "public_schema"]
 
 
 def public_schema(
-    file: Path,
+    file: Path | None,
     columns: Sequence[str],
     *,
     schema_file: Path | None,
     bins: Sequence[str],
-    domain_from_file: bool,
-    other: str,
-    table: str | None,
+    sizes: Sequence[str] = (),
+    domain_from_file: bool = False,
+    other: str = "last",
+    table: str | None = None,
 ) -> tuple[Schema, tuple[str, ...]]:
     """The features of the fit, and the names of those whose values were read from the rows."""
     from hybridp.public.queries import Schema
@@ -44,6 +35,9 @@ def public_schema(
     for text in bins:
         made = _binned(text)
         known[made.name] = made
+    for text in sizes:
+        made = _sized(text)
+        known[made.name] = made
     names = list(dict.fromkeys(columns)) or list(known)
     must(bool(names), "columns", "must be named, or a schema must list them", "neither")
     if columns:
@@ -51,13 +45,17 @@ def public_schema(
             asked = _binned(text).name
             must(asked in names, "bins", "must be of one of the columns", f"`{asked}`")
     read = tuple(name for name in names if name not in known)
+    if read and file is None:
+        raise InvalidInput(f"`columns` must have public values: give --schema, --bins or --sizes. Got `{read[0]}`.")
     if read and not domain_from_file:
         raise InvalidInput(
             "`columns` must have public values: list them in --schema, cut them by --bins, or declare the file's own "
             f"values public with --domain-from-file. Got `{read[0]}`."
         )
-    if read:
-        known |= _read_domain(file, read, table)
+    if read and file is not None:
+        from hybridp.curator.marginals import read_domain
+
+        known |= read_domain(file, read, table=table)
     features = [known[name] for name in names]
     if other == "missing":
         features = [_with_missing(feature) for feature in features]
@@ -118,105 +116,16 @@ def _binned(text: str) -> Feature:
     return Feature.binned(name.strip(), edges)
 
 
+def _sized(text: str) -> Feature:
+    from hybridp.public.queries import Schema
+
+    name, sign, size = text.partition("=")
+    ok = bool(sign and name.strip()) and size.strip().isdecimal() and 2 <= int(size) <= 65_536
+    must(ok, "sizes", 'must be written like "sex=2", with 2 values or more', repr(text))
+    return Schema.from_domain({name.strip(): int(size)}).features[0]
+
+
 def _with_missing(feature: Feature) -> Feature:
     from hybridp.public.queries import MISSING
 
     return feature if feature.missing else replace(feature, values=(*feature.values, MISSING), missing=True)
-
-
-def _read_domain(file: Path, names: Iterable[str], table: str | None) -> dict[str, Feature]:
-    """NOT PRIVATE: the distinct values of columns, for data whose domain is public or for a rehearsal."""
-    from sqlglot import exp
-
-    from hybridp.public.queries import Feature
-    from hybridp.tables import open_rows
-    from hybridp.tables.engine import answers
-    from hybridp.tables.source import VIEW
-    from hybridp.tables.sql import cast, column, named
-
-    found = {}
-    with open_rows(file, table=table) as rows:
-        for name in names:
-            rows.need("columns", name)
-            query = exp.select(named(cast(column(name), "text"), "v")).distinct().from_(VIEW).limit(_MOST_READ + 2)
-            values = [row["v"] for row in answers(rows, query)]
-            labels = [str(v) for v in values if v is not None]
-            rule = f"must be at most {_MOST_READ} to be read from a file: give --bins, or group them in --schema"
-            must(len(labels) <= _MOST_READ, f"values of {name}", rule, "more")
-            found[name] = Feature.categorical(name, sorted(labels, key=_order), missing=len(labels) < len(values))
-    return found
-
-
-def _order(label: str) -> tuple[bool, float, str]:
-    """Numbers by size, then words."""
-    try:
-        size = float(label)
-    except ValueError:
-        size = math.nan
-    return (math.isnan(size), 0.0 if math.isnan(size) else size, label)
-
-
-# --- the workload -----------------------------------------------------------------------------------------------------
-
-
-def workload_of(
-    schema: Schema,
-    thresholds: str | None,
-    marginals: Sequence[str],
-    *,
-    law: str = "uniform",
-    most_queries: int | None = None,
-    seed: int = 0,
-) -> Workload:
-    """Sampled and listed thresholds together, each once."""
-    import numpy as np
-
-    from hybridp.public.queries import Workload
-    from hybridp.public.workloads import feature_weights, listed_workload, sample_workload
-
-    must(bool(thresholds or marginals), "thresholds", "must be given, or --marginals", "neither")
-    must(seed >= 0, "workload-seed", "must not be negative", seed)
-    name, _, parameter = law.partition(":")
-    must(name in ("uniform", "zipf", "geometric"), "law", "must be uniform, zipf or geometric", repr(law))
-    try:
-        chosen = float(parameter) if parameter else None
-    except ValueError:
-        problem = InvalidInput(f"`law` must be written like zipf or zipf:1.5. Got {law!r}.")
-    else:
-        weights = None if name == "uniform" else feature_weights(len(schema.names), name, chosen)  # type: ignore[arg-type]
-        found = list(listed_workload(schema, marginals).thresholds) if marginals else []
-        if thresholds:
-            draw = np.random.default_rng(seed)  # public, like the workload itself
-            found += sample_workload(
-                schema, thresholds, rng=draw, weights=weights, most_queries=most_queries
-            ).thresholds
-        return Workload(schema, tuple(dict.fromkeys(found)))
-    raise problem
-
-
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
-def cells_within(workload: Workload, memory: str) -> int:
-    """The most cells of a table, so that a fit to all tables of the workload stays within the memory.
-
-    An estimate: 24 bytes for each measured cell, 80 more for those of the largest table, and 280 MiB for the rest.
-    """
-    from hybridp.public.queries import MOST_CELLS
-    from hybridp.public.synth import table_plan
-
-    limit = _bytes(memory)
-    most = MOST_CELLS
-    while most >= 64:
-        cells = [workload.schema.cells(features) for features in table_plan(workload, most_cells=most)] or [0]
-        if _BASE + _LARGEST * max(cells) + _EACH * sum(cells) <= limit:
-            return most
-        most //= 2
-    raise InvalidInput(f"`memory` must hold tables of 64 cells beside {_BASE >> 20} MiB. Got {memory}.")
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", text, re.IGNORECASE)
-    if found is None:
-        raise InvalidInput(f"`memory` must be a size such as 1GiB or 800MB. Got {text!r}.")
-    return int(float(found[1]) * _SIZES[(found[2] or "").lower()])

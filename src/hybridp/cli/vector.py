@@ -36,7 +36,7 @@ from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger,
 from hybridp.cli.tally import standing_in, tally_option
 from hybridp.errors import InvalidInput
 
-__all__ = ["ESTIMATORS", "LOCAL", "randomise", "release", "vector_invite"]
+__all__ = ["ESTIMATORS", "LOCAL", "randomise", "release", "vector_bounds", "vector_invite"]
 
 ESTIMATORS = ["adaptive", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only"]
 LOCAL = ["best", "per-coordinate", "sampling", "unit-vector"]
@@ -89,7 +89,7 @@ def _each(name: str, given: tuple[float, ...], d: int) -> tuple[float, ...]:
     return given * d if len(given) == 1 else given
 
 
-def _bounds(d: int, lower: tuple[float, ...], upper: tuple[float, ...], norm: Any, radius: float | None) -> Any:
+def vector_bounds(d: int, lower: tuple[float, ...], upper: tuple[float, ...], norm: Any, radius: float | None) -> Any:
     from hybridp.public.vector import VectorBounds
 
     return VectorBounds.of(_each("lower", lower, d), _each("upper", upper, d), norm=norm, radius=radius)
@@ -108,7 +108,7 @@ def vector_invite(
     from hybridp.public.vector import VectorInvite
     from hybridp.public.vector_randomisers import vector_reports
 
-    limits = _bounds(len(columns), lower, upper, norm, radius)
+    limits = vector_bounds(len(columns), lower, upper, norm, radius)
     return VectorInvite(limits, vector_reports(local, guarantee(epsilon), limits.dimensions, limits.ratio), columns)
 
 
@@ -198,7 +198,7 @@ def release(
 
     check_plot(plot_file)
     check_out(out_file)
-    limits = _bounds(len(columns), lower, upper, norm, radius)
+    limits = vector_bounds(len(columns), lower, upper, norm, radius)
     promise = guarantee(epsilon, delta)
     trusted_promise = None if trusted_epsilon is None else guarantee(trusted_epsilon, delta)
     study = VectorStudy(

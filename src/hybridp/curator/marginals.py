@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,22 @@ from numpy.typing import NDArray
 from hybridp import tables
 from hybridp.errors import must
 from hybridp.public.formulas import Formula
-from hybridp.public.queries import MOST_CELLS, Piece, Schema, Selection, Workload, at_least, pieces, subsets
+from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Selection, Workload, at_least, pieces, subsets
 from hybridp.tables import marginals
 
-__all__ = ["Codes", "codes_of", "counts", "formula_count", "read_codes", "selected_counts", "table_counts"]
+__all__ = [
+    "Codes",
+    "codes_of",
+    "counts",
+    "formula_count",
+    "read_codes",
+    "read_domain",
+    "selected_counts",
+    "table_counts",
+]
 
 Counts = NDArray[np.int64]
+_MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
 _LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
 
 
@@ -71,6 +81,28 @@ def read_codes(path: str | os.PathLike[str], schema: Schema, *, table: str | Non
     """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema))
+
+
+def read_domain(path: str | os.PathLike[str], names: Iterable[str], *, table: str | None = None) -> dict[str, Feature]:
+    """NOT PRIVATE: the distinct values of columns, for data whose domain is public or for a rehearsal."""
+    found = {}
+    with tables.open_rows(path, table=table) as rows:
+        for name in names:
+            values = marginals.domain(rows, name, _MOST_READ)
+            labels = [v for v in values if v is not None]
+            rule = f"must be at most {_MOST_READ} to be read from a file: give --bins, or group them in --schema"
+            must(len(labels) <= _MOST_READ, f"values of {name}", rule, "more")
+            found[name] = Feature.categorical(name, sorted(labels, key=_order), missing=len(labels) < len(values))
+    return found
+
+
+def _order(label: str) -> tuple[bool, float, str]:
+    """Numbers by size, then words."""
+    try:
+        size = float(label)
+    except ValueError:
+        size = math.nan
+    return (math.isnan(size), 0.0 if math.isnan(size) else size, label)
 
 
 def table_counts(codes: Codes, features: Sequence[int]) -> Counts:

@@ -17,6 +17,7 @@ Canonne, Kamath and Steinke 2020, Thm 4). The exponential mechanism with epsilon
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,7 +27,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx, zcdp_for
 from hybridp.public.queries import MOST_CELLS, Schema, Selection, Workload
 
@@ -35,6 +36,7 @@ __all__ = [
     "MeasuredTable",
     "Round",
     "answer_sigma",
+    "cells_within",
     "cumulative_epsilons",
     "gaussian_level",
     "gumbel_scale",
@@ -50,6 +52,9 @@ __all__ = [
 ]
 
 Ints = NDArray[np.int64]
+# Of a fit to whole tables, in bytes: torch and the rows' codes, the largest table's noise and steps, every table kept.
+_BASE, _LARGEST, _EACH = 280 << 20, 80, 24
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 _SLACK = 1e-11  # The ledger rounds every charge up to 1e-12: a little is kept back for it.
 
 
@@ -260,6 +265,28 @@ def query_rounds(rho: float, rounds: int, per_round: int, *, select_share: float
     must(0 < select_share < 1, "select_share", "must be strictly between 0 and 1", select_share)
     each = rho / rounds
     return [Round((), per_round, each * select_share, each * (1 - select_share))] * rounds
+
+
+def cells_within(workload: Workload, memory: str) -> int:
+    """The most cells of a table, so that a fit to all tables of the workload stays within the memory.
+
+    An estimate: 24 bytes for each measured cell, 80 more for those of the largest table, and 280 MiB for the rest.
+    """
+    limit = _bytes(memory)
+    most = MOST_CELLS
+    while most >= 64:
+        cells = [workload.schema.cells(features) for features in table_plan(workload, most_cells=most)] or [0]
+        if _BASE + _LARGEST * max(cells) + _EACH * sum(cells) <= limit:
+            return most
+        most //= 2
+    raise InvalidInput(f"`memory` must hold tables of 64 cells beside {_BASE >> 20} MiB. Got {memory}.")
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise InvalidInput(f"`memory` must be a size such as 1GiB or 800MB. Got {text!r}.")
+    return int(float(found[1]) * _SIZES[(found[2] or "").lower()])
 
 
 # --- messages: what the curator lets out ------------------------------------------------------------------------------

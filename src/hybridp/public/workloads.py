@@ -26,6 +26,7 @@ __all__ = [
     "parse_spec",
     "sample_thresholds",
     "sample_workload",
+    "stated_workload",
 ]
 
 FeatureLaw = Literal["uniform", "zipf", "geometric"]
@@ -185,3 +186,38 @@ def listed_workload(schema: Schema, lines: Sequence[str]) -> Workload:
         r = int(counted[1]) if counted else len(features)
         thresholds.append(Threshold(features, r))
     return Workload(schema, tuple(thresholds))
+
+
+def stated_workload(
+    schema: Schema,
+    thresholds: str | None = None,
+    marginals: Sequence[str] = (),
+    *,
+    law: str = "uniform",
+    most_queries: int | None = None,
+    seed: int = 0,
+) -> Workload:
+    """Sampled and listed thresholds together, each once; the seed is public, like the workload itself.
+
+    >>> schema = Schema.from_domain({"age": 85, "sex": 2, "race": 5})
+    >>> len(stated_workload(schema, "1-of-2:2", ["age,sex"]).thresholds)
+    3
+    """
+    must(bool(thresholds or marginals), "thresholds", "must be given, or --marginals", "neither")
+    must(seed >= 0, "workload-seed", "must not be negative", seed)
+    name, _, parameter = law.partition(":")
+    must(name in ("uniform", "zipf", "geometric"), "law", "must be uniform, zipf or geometric", repr(law))
+    try:
+        chosen = float(parameter) if parameter else None
+    except ValueError:
+        problem = InvalidInput(f"`law` must be written like zipf or zipf:1.5. Got {law!r}.")
+    else:
+        weights = None if name == "uniform" else feature_weights(len(schema.names), name, chosen)  # type: ignore[arg-type]
+        found = list(listed_workload(schema, marginals).thresholds) if marginals else []
+        if thresholds:
+            draw = np.random.default_rng(seed)
+            found += sample_workload(
+                schema, thresholds, rng=draw, weights=weights, most_queries=most_queries
+            ).thresholds
+        return Workload(schema, tuple(dict.fromkeys(found)))
+    raise problem

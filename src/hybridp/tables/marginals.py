@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import Feature, Schema
-from hybridp.tables.engine import arrays
+from hybridp.tables.engine import answers, arrays
 from hybridp.tables.source import VIEW, Rows
 
-__all__ = ["codes", "table_counts"]
+__all__ = ["codes", "domain", "table_counts"]
 
 _CODED = "coded"
 
@@ -36,6 +36,17 @@ def codes(rows: Rows, schema: Schema) -> NDArray[np.uint16]:
     for i in range(len(schema.features)):
         out[i] = np.asarray(found[f"c{i}"])
     return out
+
+
+def domain(rows: Rows, name: str, most: int) -> list[str | None]:
+    """NOT PRIVATE: the distinct values of a column as text, in no order; a few more than `most` at the most."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import cast, column, named
+
+    rows.need("columns", name)
+    query = exp.select(named(cast(column(name), "text"), "v")).distinct().from_(VIEW).limit(most + 2)
+    return [row["v"] for row in answers(rows, query)]
 
 
 def table_counts(rows: Rows, schema: Schema, tuples: Sequence[tuple[int, ...]]) -> list[NDArray[np.int64]]:

@@ -1,0 +1,158 @@
+"""How good will a mean of many columns be? The plan of a mean, column by column, from public numbers.
+
+Each column is blended as a mean of its own; what differs is the noise. Where a device reports some of the columns, the
+mean of a column is over those who drew it (`Mechanisms.share`), and the noise of the trusted sums grows with the
+dimension.
+
+>>> box = VectorBounds.of([0] * 10, [1] * 10)
+>>> plan = plan_vector_mean(n=50_000, opt_in=0.05, bounds=box, guarantee=PureDP(1.0), sd=(0.2,))
+>>> plan.overall("adaptive") < min(plan.overall("tcm-only"), plan.overall("full-lm"))
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hybridp.bench.planning import PLANNED, Mechanisms, PlanName, Prediction, check_people, predictions
+from hybridp.errors import must
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.randomisers import Randomiser
+from hybridp.public.vector import HALF, VectorBounds
+from hybridp.public.vector_noise import VectorNoiseName, vector_noise
+from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, VectorReports, vector_reports
+
+__all__ = ["VectorPlan", "plan_vector_mean"]
+
+Guarantee = PureDP | ApproxDP
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """Every estimator's predicted error of every column, and what the predictions assume."""
+
+    n: float
+    opt_in: float
+    names: tuple[str, ...]
+    bounds: VectorBounds
+    sd: tuple[float, ...]
+    sd_assumed: bool
+    guarantee: Guarantee
+    trusted_epsilon: float
+    noise: str
+    reports: VectorReports
+    columns: tuple[tuple[Prediction, ...], ...]
+    assumes: tuple[str, ...]
+
+    def column(self, index: int, name: PlanName) -> Prediction:
+        """One estimator's prediction for one column."""
+        return self.columns[index][PLANNED.index(name)]
+
+    def overall(self, name: PlanName) -> float:
+        """The root mean squared error over all columns, against these people's means, in half-ranges of the bounds."""
+        errors = (self.column(j, name).mse / b.half**2 for j, b in enumerate(self.bounds.bounds))
+        return math.sqrt(math.fsum(errors) / len(self.names))
+
+    def to_dict(self) -> dict[str, Any]:
+        d = range(len(self.names))
+        reported = self.reports.reported if isinstance(self.reports, ScalarReports) else len(self.names)
+        predicted: dict[str, Any] = {
+            "n": self.n,
+            "opt_in": self.opt_in,
+            "columns": list(self.names),
+            "bounds": {
+                "lower": [b.lower for b in self.bounds.bounds],
+                "upper": [b.upper for b in self.bounds.bounds],
+                "norm": self.bounds.norm,
+                "radius": self.bounds.radius,
+            },
+            "sd": {"used": list(self.sd), "worst_case": self.sd_assumed},
+            "epsilon": self.guarantee.epsilon,
+            "trusted_epsilon": self.trusted_epsilon,
+            "delta": self.guarantee.delta,
+            "mechanisms": {"trusted": self.noise, "local": self.reports.name, "columns_reported": reported},
+            "estimators": {
+                name: {
+                    "overall_rmse_in_half_ranges": self.overall(name),
+                    "weight": [self.column(j, name).weight for j in d],
+                    "mse": [self.column(j, name).mse for j in d],
+                    "R": [self.column(j, name).over_best for j in d],
+                    "rmse_population": [self.column(j, name).rmse for j in d],
+                }
+                for name in PLANNED
+            },
+            "assumes": list(self.assumes),
+        }
+        return {"schema": 1, "questions": {"vector": {"mean": {"predicted": predicted}}}}
+
+
+def plan_vector_mean(
+    *,
+    n: float,
+    opt_in: float,
+    bounds: VectorBounds,
+    guarantee: Guarantee,
+    names: Sequence[str] = (),
+    sd: Sequence[float] | None = None,
+    noise: VectorNoiseName = "best",
+    local: VectorLocalName = "best",
+    trusted_guarantee: Guarantee | None = None,
+) -> VectorPlan:
+    """Predict every estimator's error in every column.
+
+    `sd` holds one standard deviation, or one a column, in the columns' own units, of values clipped to the bounds;
+    None for the largest that all columns can have at once.
+    """
+    check_people(n, opt_in)
+    d, reach = bounds.dimensions, bounds.reach
+    named = tuple(names) or tuple(f"column {j + 1}" for j in range(d))
+    must(len(named) == d, "names", f"must be as many as the bounds ({d})", len(named))
+    must(sd is None or len(sd) in (1, d), "sd", f"must be one number, or one for each of the {d} columns", sd)
+    square = min(1.0, bounds.ratio**2 / d)
+    halves = [b.half * reach for b in bounds.bounds]
+    sizes = [h * math.sqrt(square) for h in halves] if sd is None else list(sd) * (d if len(sd) == 1 else 1)
+    for size, half in zip(sizes, halves, strict=True):
+        ok = math.isfinite(size) and 0 < size <= half * (1 + 1e-12)
+        must(ok, "sd", f"must be positive and at most {half:g} for these bounds", size)
+    described = vector_noise(trusted_guarantee or guarantee, bounds, noise)
+    reports = vector_reports(local, guarantee, d, bounds.ratio)
+    kind = "laplace" if isinstance(described, DiscreteLaplace) else "gaussian"
+    law = cast(Randomiser, reports.randomiser if isinstance(reports, ScalarReports) else reports)
+    seen: dict[tuple[float, float], tuple[Prediction, ...]] = {}
+    found = []
+    for b, size in zip(bounds.bounds, sizes, strict=True):
+        key = (b.half, size)  # where the middle of the bounds lies changes no error
+        if key not in seen:
+            reached = Bounds(-b.half * reach, b.half * reach)
+            per_sum = described.variance * (b.half / HALF) ** 2
+            mechanisms = Mechanisms(reached, law, per_sum, None, reports.name, kind, reports.share, square)
+            seen[key] = predictions(mechanisms, n, opt_in, size, size)
+        found.append(seen[key])
+    return VectorPlan(
+        n=n,
+        opt_in=opt_in,
+        names=named,
+        bounds=bounds,
+        sd=tuple(sizes),
+        sd_assumed=sd is None,
+        guarantee=guarantee,
+        trusted_epsilon=(trusted_guarantee or guarantee).epsilon,
+        noise=kind,
+        reports=reports,
+        columns=tuple(found),
+        assumes=_assumptions(sd is None, law),
+    )
+
+
+def _assumptions(assumed: bool, law: Randomiser) -> tuple[str, ...]:
+    found = ["both groups have the same distribution"]
+    if assumed:
+        found.append("no sd was given: the largest that all columns can have at once is assumed")
+    if law.variance_terms[1]:
+        found.append("the local noise depends on the values; the largest that all columns can have at once is assumed")
+    return tuple(found)

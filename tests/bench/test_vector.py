@@ -1,0 +1,115 @@
+"""The plan of a vector mean against simulated collections by the real devices, curator and blend, and theory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp.bench.planning import PLANNED, PlanName, plan_mean
+from hybridp.bench.vector import VectorPlan, plan_vector_mean
+from hybridp.blend.mean import Rule
+from hybridp.blend.vector import blend_vectors
+from hybridp.curator.vector import RawTotals, release_sum
+from hybridp.device.vector import reach_reports
+from hybridp.errors import InvalidInput
+from hybridp.protocols.vector import add_up
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector_noise import vector_noise
+from hybridp.randomness import seeded
+
+N, TRUSTED, D, TRIALS = 900, 150, 5, 260
+BOX = VectorBounds.of([0, -1, 10, 0, 0], [1, 1, 30, 4, 2])
+BALL = VectorBounds(BOX.bounds, norm="l2", radius=1.0)
+RULES: tuple[PlanName, ...] = ("tcm-only", "lm-only", "naive", "pwh", "kvh", "adaptive")
+
+
+def squared_errors(plan: VectorPlan, size: float) -> dict[str, Any]:
+    """Signed corners of size `size` (half-ranges): one row a trial and column, one list a rule; mean squares over."""
+    rng, draw = seeded(11), np.random.default_rng(3)
+    bounds, noise = plan.bounds, vector_noise(plan.guarantee, plan.bounds)
+    invite = VectorInvite(bounds, plan.reports)
+    sd = {name: size if name == "kvh" else None for name in RULES}
+    found: dict[str, Any] = {name: [] for name in RULES}
+    for _ in range(TRIALS):
+        unit = size * draw.choice([-1.0, 1.0], (N, D))
+        steps = bounds.steps(np.array([[b.from_unit(v) for b, v in zip(bounds.bounds, row, strict=True)]
+                                       for row in unit]))  # fmt: skip
+        truth = unit.mean(axis=0)
+        local = add_up(reach_reports(steps[TRUSTED:], invite, rng=rng), invite)
+        totals = RawTotals(TRUSTED, tuple(int(x) for x in steps[:TRUSTED].sum(axis=0)), local, False, False, None)
+        trusted = release_sum(totals, noise, bounds, rng=rng)
+        for name in RULES:
+            blended = blend_vectors(trusted, local, (Rule(name, sd=sd[name]),), bounds.reach)
+            found[name].append((np.array(blended.estimates()) - truth) ** 2)
+    return {name: np.array(errors) for name, errors in found.items()}
+
+
+def distance(measured: Any, plan: VectorPlan, name: PlanName) -> float:
+    """How far the mean of relative squared errors is from 1, in standard errors over trials."""
+    predicted = [plan.column(j, name).mse / b.half**2 for j, b in enumerate(plan.bounds.bounds)]
+    relative = (measured / predicted).mean(axis=1)
+    return float((relative.mean() - 1) / (relative.std(ddof=1) / math.sqrt(len(relative))))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "local", "size"),
+    [(BOX, "per-coordinate", 1.0), (BOX, "sampling", 1.0), (BALL, "unit-vector", D**-0.5)],
+    ids=["every column", "some columns", "a direction"],
+)
+def test_predicted_errors_are_those_of_simulated_collections(bounds: VectorBounds, local: Any, size: float) -> None:
+    setting: dict[str, Any] = {"n": N, "opt_in": TRUSTED / N, "bounds": bounds, "guarantee": PureDP(4.0)}
+    plan = plan_vector_mean(**setting, local=local)
+    assert plan.sd == pytest.approx([size * b.half for b in bounds.bounds])
+    measured = squared_errors(plan, size)
+    for name in RULES:
+        # The learned variance's correlation with the local mean is neglected: a few percent.
+        assert abs(distance(measured[name], plan, name)) < (6 if name == "adaptive" else 4.5), name
+    # A plan for another promise, or for fewer trusted people, is told apart.
+    for other in ({"guarantee": PureDP(3.0)}, {"opt_in": 0.5 * TRUSTED / N}):
+        wrong = plan_vector_mean(**{**setting, **other}, local=local)
+        assert max(abs(distance(measured[name], wrong, name)) for name in ("tcm-only", "lm-only")) > 6
+
+
+@pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.5, 1e-6)])
+def test_one_column_is_the_mean(promise: Any) -> None:
+    """The sum of one column has the same noise, but for the lattice; and the same report, chosen by its variance."""
+    one = plan_vector_mean(n=9000, opt_in=0.1, bounds=VectorBounds.of([0], [8]), guarantee=promise, sd=(1.5,))
+    same: dict[str, Any] = {"noise": one.noise, "local": one.reports.randomiser.name}  # type: ignore[union-attr]
+    mean = plan_mean(n=9000, opt_in=0.1, bounds=Bounds(0, 8), guarantee=promise, sd=1.5, **same)
+    rel = 1e-5 if promise.delta == 0 else 0.02  # with a delta the mean's noise is a little smaller
+    for name in PLANNED:
+        assert one.column(0, name).mse == pytest.approx(mean[name].mse, rel=rel)
+
+
+def test_noise_grows_with_the_dimension_as_the_theory_says() -> None:
+    """Laplace noise on d sums is d times as wide; one drawn column of d has 1/d of the people."""
+
+    def plan(d: int) -> VectorPlan:
+        box = VectorBounds.of([-1] * d, [1] * d)
+        return plan_vector_mean(n=10_000, opt_in=0.01, bounds=box, guarantee=PureDP(0.5), sd=(0.01,), local="sampling")
+
+    few, many = plan(2), plan(20)
+    assert many.noise == few.noise == "laplace"
+    k, var = 100, 1e-4
+    own = var * (1 / k - 1 / 10_000)
+    grown = (many.column(0, "tcm-only").mse - own) / (few.column(0, "tcm-only").mse - own)
+    assert grown == pytest.approx(100, rel=1e-3)
+    assert many.column(0, "full-lm").mse / few.column(0, "full-lm").mse == pytest.approx(10, rel=1e-3)
+    assert many.overall("full-lm") == pytest.approx(math.sqrt(many.column(0, "full-lm").mse))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"sd": (0.1, 0.2)}, "sd"), ({"sd": (0.6,)}, "sd"), ({"opt_in": 1.0}, "opt-in"), ({"n": 1}, "n"),
+     ({"names": ("a",)}, "names"), ({"guarantee": PureDP(40.0)}, "epsilon")],
+)  # fmt: skip
+def test_what_no_plan_can_be_made_for_is_refused(change: dict[str, Any], named: str) -> None:
+    usual: dict[str, Any] = {"n": 1000, "opt_in": 0.1, "bounds": VectorBounds.of([0] * 3, [1] * 3),
+                             "guarantee": PureDP(1.0)}  # fmt: skip
+    with pytest.raises(InvalidInput, match=f"`{named}`"):
+        plan_vector_mean(**{**usual, **change})
