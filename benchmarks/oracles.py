@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.oracle_noise import oracle_reports, simulate_counts
+from hybridp.noise.oracles import oracle_reports, simulate_counts
 from hybridp.public.budgets import PureDP
 from hybridp.public.oracles import Oracle, local_hashing, optimised_unary, subset_selection, support_counts
 from hybridp.public.randomisers import k_randomised_response

@@ -70,7 +70,7 @@ def own_bit(guarantee: PureDP) -> OwnBit:
     return OwnBit(guarantee, int(WORD / (exact_exp(guarantee.epsilon) + 1)) + 1)
 
 
-# In the library: src/hybridp/noise.py
+# In the library: src/hybridp/noise/
 def own_bit_reports(mechanism: OwnBit, levels: NDArray[np.int64], *, rng: Randomness) -> NDArray[np.float64]:
     """A report for each level 0..LEVELS. Integers are compared, so that every probability is exactly the stated one."""
     above = levels > uniform_below(LEVELS, len(levels), rng=rng)

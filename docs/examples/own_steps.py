@@ -67,7 +67,7 @@ def own_steps(guarantee: PureDP, sensitivity: int) -> OwnSteps:
     return OwnSteps(guarantee, sensitivity, scale)
 
 
-# In the library: src/hybridp/noise.py
+# In the library: src/hybridp/noise/
 def own_steps_noise(mechanism: OwnSteps, size: int, *, rng: Randomness) -> NDArray[np.int64]:
     """Exact draws: which step is a discrete Laplace draw, and where on the step an even one."""
     d = mechanism.sensitivity

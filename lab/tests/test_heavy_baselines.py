@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.oracle_noise import oracle_reports, support_counts
+from hybridp.noise.oracles import oracle_reports, support_counts
 from hybridp.public.budgets import ApproxDP, PureDP, parallel, sequential
 from hybridp.public.heavy import discovery
 from hybridp.public.oracles import local_hashing, optimised_unary

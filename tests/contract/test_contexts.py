@@ -15,7 +15,7 @@ PROGRAM = """
 from fractions import Fraction
 import numpy as np
 from hybridp import noise
-from hybridp._exact import settle_below_exp, settle_geometric
+from hybridp.noise.exact import settle_below_exp, settle_geometric
 from hybridp.curator.synth import _Candidate
 from hybridp.ledger.rule import _total_units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from hybridp import oracle_noise
-from hybridp.oracle_noise import oracle_reports
+from hybridp.noise import oracles as oracle_noise
+from hybridp.noise.oracles import oracle_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.oracles import (
     LocalHashing,

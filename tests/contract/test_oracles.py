@@ -19,9 +19,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from hybridp import oracle_noise
 from hybridp.errors import InvalidInput
-from hybridp.oracle_noise import oracle_reports, simulate_counts
+from hybridp.noise import oracles as oracle_noise
+from hybridp.noise.oracles import oracle_reports, simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import (
     LocalHashing,

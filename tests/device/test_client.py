@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridp.device.client import UploadRefused, as_bit, fetch_task, local_report, send_reports, trusted_report
+from hybridp.device.client import UploadRefused, fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.noise import reports
+from hybridp.noise import dithered, reports
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, two_stage
@@ -98,14 +98,14 @@ def test_the_client_sends_the_coordinates_of_the_vectors(vector: dict[str, Any])
 
 
 @given(st.floats(0.001, 30), st.integers(0, LEVELS), st.integers(0, 2**32))
-def test_a_bit_is_read_back_from_its_report(epsilon: float, level: int, seed: int) -> None:
+def test_a_bit_is_sent_as_it_was_drawn(epsilon: float, level: int, seed: int) -> None:
+    """The whole numbers of a report are those that the reports of a file stand for, and the threshold is a word's."""
     bit = dithered_bit(PureDP(epsilon))
-    unit = reports(bit, np.full(50, level), rng=seeded(seed))
-    thresholds = seeded(seed).words(50) >> np.uint64(32)
-    found = [as_bit(bit, float(y)) for y in unit]
-    assert [f["threshold"] for f in found] == thresholds.tolist()
-    again = [2 * (f["threshold"] + 0.5) / LEVELS - 1 + (bit.gain if f["above"] else -bit.gain) for f in found]
-    assert np.allclose(again, unit, rtol=1e-12)
+    sent = dithered(bit, np.full(50, level), rng=seeded(seed))
+    assert sent.threshold.tolist() == (seeded(seed).words(50) >> np.uint64(32)).tolist()
+    exact = [2 * (t + 0.5) / LEVELS - 1 + (bit.gain if a else -bit.gain) for t, a in zip(*sent, strict=True)]
+    assert np.allclose(exact, bit.values(sent), rtol=1e-12)
+    assert np.array_equal(bit.values(sent), reports(bit, np.full(50, level), rng=seeded(seed)))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from hybridp import _exact
 from hybridp.errors import InvalidInput
 from hybridp.noise import LARGEST_SCALE, bernoulli, discrete_gaussian, discrete_laplace, uniform_below
+from hybridp.noise import exact as _exact
 from hybridp.randomness import Randomness, secure, seeded
 
 Number = float | Fraction

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.oracle_noise import simulate_counts
+from hybridp.noise.oracles import simulate_counts
 from hybridp.public.budgets import PureDP
 from hybridp.public.oracles import local_hashing, optimised_unary, subset_selection
 from hybridp.public.randomisers import k_randomised_response

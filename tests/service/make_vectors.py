@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.device.client import as_bit
 from hybridp.device.heavy import report_slots
 from hybridp.device.vector import reach_reports
 from hybridp.noise import bernoulli, categories, reports, uniform_below
@@ -148,6 +147,13 @@ def two_stage_vectors() -> Iterator[dict[str, Any]]:
         yield {"kind": "two-stage", "mechanism": document, "input": slot, "words": used, "report": told}
 
 
+def _bit(mechanism: DitheredBit, unit: float) -> dict[str, Any]:
+    """The threshold and the bit that a report ``y = U + B s`` was made of: |U| < 1 < B, so its sign is the bit."""
+    above = unit > 0
+    threshold = (unit - (mechanism.gain if above else -mechanism.gain) + 1) * (LEVELS / 2) - 0.5
+    return {"threshold": round(threshold), "above": above}
+
+
 def coordinate_vectors() -> Iterator[dict[str, Any]]:
     """Several numbers: which coordinates are reported, and the report of each."""
     lower, upper = [0.0, -1.0, 5.0, 0.0, 2.0], [1.0, 1.0, 9.0, 120.0, 3.0]
@@ -163,7 +169,7 @@ def coordinate_vectors() -> Iterator[dict[str, Any]]:
             told = reach_reports(bounds.steps([values]), invite, rng=tape.rng)[0]
             chosen = np.flatnonzero(np.isfinite(told)).tolist()
             if isinstance(plan.randomiser, DitheredBit):
-                each: list[Any] = [as_bit(plan.randomiser, float(told[j])) for j in chosen]
+                each: list[Any] = [_bit(plan.randomiser, float(told[j])) for j in chosen]
                 how = {"name": "dithered", "flips": str(plan.randomiser.flips)}
             else:
                 assert isinstance(plan.randomiser, Piecewise)

@@ -34,15 +34,15 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from hybridp.device.heavy import report_slots
-from hybridp.device.vector import randomise_vectors, reach_reports
+from hybridp.device.vector import chosen_levels, randomise_vectors
 from hybridp.errors import HybridpError, InvalidInput, must
-from hybridp.noise import categories, reports
+from hybridp.noise import categories, dithered, reports
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, normalised, two_stage
 from hybridp.public.randomisers import (
-    LEVELS,
     DitheredBit,
+    DitheredReports,
     KRandomisedResponse,
     Piecewise,
     Randomiser,
@@ -206,23 +206,15 @@ def _randomiser(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Random
 def _number_report(task: Task, value: float, epsilon: float | None, rng: Randomness) -> Any:
     bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
     randomiser = _randomiser(*_described(task, epsilon))
-    unit = float(reports(randomiser, bounds.levels([value]), rng=rng)[0])
+    levels = bounds.levels([value])
     if isinstance(randomiser, DitheredBit):
-        return as_bit(randomiser, unit)
-    return bounds.from_unit(unit)
+        return _bits(dithered(randomiser, levels, rng=rng))[0]
+    return bounds.from_unit(float(reports(randomiser, levels, rng=rng)[0]))
 
 
-def as_bit(randomiser: DitheredBit, unit: float) -> dict[str, Any]:
-    """The threshold and the bit that a report ``y = U + B s`` was made of: |U| < 1 < B, so its sign is the bit.
-
-    >>> from hybridp.public.randomisers import dithered_bit
-    >>> bit = dithered_bit(PureDP(1.0))
-    >>> as_bit(bit, (2 * 7 + 1) / LEVELS - 1 + bit.gain)
-    {'threshold': 7, 'above': True}
-    """
-    above = unit > 0
-    threshold = (unit - (randomiser.gain if above else -randomiser.gain) + 1) * (LEVELS / 2) - 0.5
-    return {"threshold": round(threshold), "above": above}
+def _bits(sent: DitheredReports) -> list[dict[str, Any]]:
+    """Dithered bits as the service takes them."""
+    return [{"threshold": int(t), "above": bool(a)} for t, a in zip(*sent, strict=True)]
 
 
 def _vector_report(task: Task, values: list[float], rng: Randomness) -> Any:
@@ -245,16 +237,16 @@ def _vector_report(task: Task, values: list[float], rng: Randomness) -> Any:
     plan = scalar_reports(_promise(task["guarantee"]["local"]), bounds.dimensions, int(stated["reported"]))
     same = _randomiser(stated["each"], plan.randomiser.guarantee) == plan.randomiser
     must(same, "randomiser", "must be the report of each coordinate for the promise", "another one")
-    told = reach_reports(bounds.steps([values]), VectorInvite(bounds, plan), rng=rng)[0]
-    chosen = [int(j) for j in np.flatnonzero(np.isfinite(told))]
-    each: list[Any] = []
-    for j in chosen:
-        side, unit = bounds.bounds[j], float(told[j])
-        if isinstance(plan.randomiser, DitheredBit):
-            each.append(as_bit(plan.randomiser, unit))
-        else:
-            each.append(side.centre + side.half * bounds.reach * unit)
-    return {"coordinates": chosen, "each": each}
+    (chosen,), (levels,) = chosen_levels(plan, bounds.steps([values]), bounds.reach_steps, rng=rng)
+    each: list[Any]
+    if isinstance(plan.randomiser, DitheredBit):
+        each = _bits(dithered(plan.randomiser, levels, rng=rng))
+    else:
+        sides = [bounds.bounds[j] for j in chosen]
+        unit = reports(plan.randomiser, levels, rng=rng).tolist()
+        each = [side.centre + side.half * bounds.reach * y for side, y in zip(sides, unit, strict=True)]
+    order = np.argsort(chosen)
+    return {"coordinates": [int(j) for j in chosen[order]], "each": [each[i] for i in order]}
 
 
 def _slot_report(task: Task, record: list[str], rng: Randomness) -> int:

@@ -24,7 +24,7 @@ from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.randomness import Randomness
 
-__all__ = ["choose_names", "randomise_steps", "randomise_vectors", "reach_reports"]
+__all__ = ["choose_names", "chosen_levels", "randomise_steps", "randomise_vectors", "reach_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -59,15 +59,20 @@ def reach_reports(steps: Ints, invite: VectorInvite, *, rng: Randomness) -> Floa
 
 
 def _some_coordinates(plan: ScalarReports, steps: Ints, reach: int, rng: Randomness) -> Floats:
+    chosen, levels = chosen_levels(plan, steps, reach, rng=rng)
+    sent = reports(plan.randomiser, levels.reshape(-1), rng=rng).reshape(levels.shape)
+    out = np.full(steps.shape, np.nan)
+    np.put_along_axis(out, chosen, sent, axis=1)
+    return out
+
+
+def chosen_levels(plan: ScalarReports, steps: Ints, reach: int, *, rng: Randomness) -> tuple[Ints, Ints]:
+    """Which coordinates each person reports, chosen without looking, and where each of them lies on the lattice."""
     people, d = steps.shape
     chosen = _subsets(d, plan.reported, people, rng)
     picked = np.take_along_axis(steps, chosen, axis=1)
     # (steps + reach)/(2 reach) of the levels, rounded: at most 2^25 * 2^32, which 64 bits hold.
-    levels = ((picked + reach) * LEVELS + reach) // (2 * reach)
-    sent = reports(plan.randomiser, levels.reshape(-1), rng=rng).reshape(people, plan.reported)
-    out = np.full((people, d), np.nan)
-    np.put_along_axis(out, chosen, sent, axis=1)
-    return out
+    return chosen, ((picked + reach) * LEVELS + reach) // (2 * reach)
 
 
 def _subsets(d: int, k: int, people: int, rng: Randomness) -> Ints:

@@ -21,7 +21,7 @@ from hybridp.blend.heavy import BlendName
 from hybridp.curator import heavy as curating
 from hybridp.device.heavy import report_slots
 from hybridp.errors import InvalidInput, must
-from hybridp.oracle_noise import simulate_counts
+from hybridp.noise.oracles import simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery, two_stage
 from hybridp.public.messages import OptInCounts, SlotReports

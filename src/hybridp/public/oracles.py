@@ -334,7 +334,7 @@ _BLOCK = 1 << 14
 
 
 def support_counts(oracle: Oracle, reports: NDArray[Any], items: Ints | None = None) -> Ints:
-    """How many reports support each item (or each of `items`), from reports as `oracle_noise.oracle_reports` makes.
+    """How many reports support each item (or each of `items`), from reports as `noise.oracles.oracle_reports` makes.
 
     Reports come from outside: their shape and range are checked. Memory does not grow with the reports. Local
     hashing tries every item on every report, so name the `items` of interest when there are many.

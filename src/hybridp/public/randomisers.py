@@ -18,7 +18,10 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -28,6 +31,7 @@ __all__ = [
     "LEVELS",
     "LOCAL_NAMES",
     "DitheredBit",
+    "DitheredReports",
     "KRandomisedResponse",
     "LocalAdditive",
     "LocalName",
@@ -89,6 +93,13 @@ def _pure(guarantee: Guarantee) -> PureDP:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
+class DitheredReports(NamedTuple):
+    """Dithered bits as devices send them, whole numbers: the threshold's midpoint, and which side of it was told."""
+
+    threshold: NDArray[Any]
+    above: NDArray[Any]
+
+
 @dataclass(frozen=True, slots=True)
 class DitheredBit:
     """One dithered bit: a public random threshold U and the noisy sign of z - U.
@@ -113,6 +124,13 @@ class DitheredBit:
     def gain(self) -> float:
         """B, the size of the debiased sign."""
         return WORD / (WORD - 2 * self.flips)
+
+    def values(self, sent: DitheredReports) -> NDArray[np.float64]:
+        """What reports stand for in the unit coordinate: ``y = B s + U``, unbiased for each person's value."""
+        y: NDArray[np.float64] = np.multiply(sent.threshold, 2 / LEVELS, dtype=np.float64)
+        y += sent.above * (2 * self.gain)
+        y += 1 / LEVELS - 1 - self.gain
+        return y
 
     @property
     def variance_terms(self) -> tuple[float, float]:

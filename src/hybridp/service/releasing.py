@@ -30,7 +30,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise
 from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
-from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
+from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser, best_randomiser
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
 from hybridp.service.core import Service, Study
@@ -268,10 +268,7 @@ def unit_reports(randomiser: Randomiser, bounds: Bounds, bodies: list[bytes]) ->
     joined = b"".join(bodies)
     if isinstance(randomiser, DitheredBit):
         found = np.frombuffer(joined, dtype=_BIT)
-        report = found["threshold"] * (2 / LEVELS)
-        report += found["above"] * (2 * randomiser.gain)
-        report += 1 / LEVELS - 1 - randomiser.gain
-        return np.asarray(report)
+        return randomiser.values(DitheredReports(found["threshold"], found["above"]))
     return np.asarray((np.frombuffer(joined, dtype="<f8") - bounds.centre) / bounds.half)
 
 

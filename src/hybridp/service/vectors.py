@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput
-from hybridp.public.randomisers import LEVELS, DitheredBit
+from hybridp.public.randomisers import DitheredBit, DitheredReports
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports
 
@@ -91,9 +91,7 @@ def unpacked(invite: VectorInvite, bodies: Sequence[bytes]) -> Floats:
         return np.asarray((np.frombuffer(joined, dtype="<f8").reshape(n, d) - centres) / reaches)
     if isinstance(plan.randomiser, DitheredBit):
         found = np.frombuffer(joined, dtype=_BITS)
-        told = found["threshold"] * (2 / LEVELS)  # y = U + B s, as for one number
-        told += found["above"] * (2 * plan.randomiser.gain)
-        told += 1 / LEVELS - 1 - plan.randomiser.gain
+        told = plan.randomiser.values(DitheredReports(found["threshold"], found["above"]))
     else:
         found = np.frombuffer(joined, dtype=_NUMBERS)
         told = (found["value"] - centres[found["at"]]) / reaches[found["at"]]

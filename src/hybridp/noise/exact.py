@@ -22,8 +22,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .public.randomisers import exact_context
-from .randomness import Randomness
+from hybridp.public.randomisers import exact_context
+from hybridp.randomness import Randomness
 
 __all__ = ["LOG_MARGIN", "EXP_MARGIN", "below_exp", "geometric", "settle_below_exp", "settle_geometric"]
 

@@ -2,7 +2,7 @@
 
 Noise computed by rounding a real formula to float64 leaves gaps that identify the data (Mironov 2012). These
 samplers return integers, and the probability of each integer is exactly the stated one, given uniform words:
-no step rounds (see `_exact` and docs/exact-noise.md). Multiply the value by the lattice first, round it, count
+no step rounds (see `noise.exact` and docs/exact-noise.md). Multiply the value by the lattice first, round it, count
 the rounding in the sensitivity, and add the noise there. Sampling time depends on the values drawn; no
 protection against an observer of the clock is claimed.
 
@@ -21,21 +21,19 @@ from numbers import Rational
 import numpy as np
 from numpy.typing import NDArray
 
-from ._exact import below_exp, geometric
-from .errors import must
-from .public.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, on_lattice
-from .public.randomisers import LEVELS, DitheredBit, KRandomisedResponse, LocalAdditive, Piecewise, Randomiser
-from .randomness import Randomness
+from hybridp.errors import must
+from hybridp.noise.exact import below_exp, geometric
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, on_lattice
+from hybridp.randomness import Randomness
 
 __all__ = [
     "LARGEST_SCALE",
     "add_noise",
+    "additive",
     "bernoulli",
-    "categories",
     "discrete_gaussian",
     "discrete_laplace",
     "perturb",
-    "reports",
     "uniform_below",
 ]
 
@@ -45,7 +43,6 @@ LARGEST_SCALE = 2**46
 
 # Samples made at a time: a quarter of a mebibyte a temporary array, which keeps the work in the cache.
 _CHUNK = 1 << 15
-_HALF = np.uint64(0xFFFFFFFF)
 
 
 def _rational(name: str, value: float | Fraction) -> Fraction:
@@ -192,7 +189,7 @@ def uniform_below(k: int, size: int, *, rng: Randomness) -> Ints:
 
 def perturb(mechanism: DiscreteLaplace | DiscreteGaussian, total: int, *, rng: Randomness) -> int:
     """A whole number plus one draw of the mechanism's noise."""
-    return total + int(_additive(mechanism, 1, rng)[0])
+    return total + int(additive(mechanism, 1, rng=rng)[0])
 
 
 def add_noise(mechanism: Laplace | Gaussian, values: NDArray[np.float64], *, rng: Randomness) -> NDArray[np.float64]:
@@ -210,97 +207,11 @@ def add_noise(mechanism: Laplace | Gaussian, values: NDArray[np.float64], *, rng
     step, noise = on_lattice(mechanism)
     x = np.asarray(values, dtype=np.float64)
     must(bool(np.all(np.abs(x) <= step * 2.0**51)), "values", "must be finite and near the noise's own size", "others")
-    return np.asarray((np.rint(x / step) + _additive(noise, x.size, rng).reshape(x.shape)) * step)
+    return np.asarray((np.rint(x / step) + additive(noise, x.size, rng=rng).reshape(x.shape)) * step)
 
 
-def _additive(mechanism: DiscreteLaplace | DiscreteGaussian, size: int, rng: Randomness) -> Ints:
+def additive(mechanism: DiscreteLaplace | DiscreteGaussian, size: int, *, rng: Randomness) -> Ints:
+    """`size` draws of the mechanism's noise."""
     if isinstance(mechanism, DiscreteLaplace):
         return discrete_laplace(mechanism.scale, size, rng=rng)
     return discrete_gaussian(mechanism.sigma, size, rng=rng)
-
-
-def reports(randomiser: Randomiser, levels: Ints, *, rng: Randomness) -> NDArray[np.float64]:
-    """One report for each person's level, in the unit coordinate: unbiased for ``2 level/LEVELS - 1``.
-
-    The floats are computed from exactly drawn integers, so rounding them is post-processing.
-    """
-    out = np.empty(len(levels))
-    for start in range(0, len(levels), _CHUNK):
-        part = levels[start : start + _CHUNK]
-        out[start : start + _CHUNK] = _report_chunk(randomiser, part, rng)
-    return out
-
-
-def _report_chunk(randomiser: Randomiser, levels: Ints, rng: Randomness) -> NDArray[np.float64]:
-    match randomiser:
-        case DitheredBit():
-            return _dithered(randomiser, levels, rng)
-        case Piecewise():
-            return _piecewise(randomiser, levels, rng)
-        case LocalAdditive():
-            noisy = levels + _additive(randomiser.noise, len(levels), rng)
-            return np.asarray(noisy * (2 / LEVELS) - 1)
-
-
-def _dithered(randomiser: DitheredBit, levels: Ints, rng: Randomness) -> NDArray[np.float64]:
-    """One word a report: its upper half is the threshold, its lower half the leading bits of the flip's uniform."""
-    words = rng.words(len(levels))
-    low = words & _HALF
-    words >>= np.uint64(32)
-    threshold = words.view(np.int64)
-    lead = np.uint64(randomiser.flips >> 32)
-    above = levels > threshold
-    above ^= low < lead
-    ties = np.flatnonzero(low == lead)
-    if len(ties):
-        rest = rng.words(len(ties)) >> np.uint64(32)
-        above[ties] ^= rest < np.uint64(randomiser.flips & 0xFFFFFFFF)
-    report = threshold * (2 / LEVELS)
-    report += above * (2 * randomiser.gain)
-    report += 1 / LEVELS - 1 - randomiser.gain
-    return np.asarray(report)
-
-
-def _piecewise(randomiser: Piecewise, levels: Ints, rng: Randomness) -> NDArray[np.float64]:
-    """One word a report: 16 bits choose (ties are settled with 48 more), 48 bits place.
-
-    Outside the window the place is 32 of the 48 bits. Inside it is floor(x width/2^48), uniform once the remainder
-    x width mod 2^48 is at least 2^48 mod width (Lemire 2019); otherwise, once in 65,536 or less, it is drawn again.
-    """
-    width = np.uint64(randomiser.width)
-    words = rng.words(len(levels))
-    low = words & np.uint64(0xFFFF)
-    words >>= np.uint64(16)
-    high = words & _HALF
-    words >>= np.uint64(32)
-    lead = np.uint64(randomiser.inside >> 48)
-    inside = words < lead
-    ties = np.flatnonzero(words == lead)
-    if len(ties):
-        rest = rng.words(len(ties)) >> np.uint64(16)
-        inside[ties] = rest < np.uint64(randomiser.inside & (2**48 - 1))
-    low *= width
-    product = high * width  # x width / 2^16, rounded down: below 2^64 since width <= 2^32
-    product += low >> np.uint64(16)
-    limit = 2**48 % randomiser.width
-    near = np.flatnonzero(inside & ((product & _HALF) <= np.uint64(limit >> 16)))
-    remainder = ((product[near] & _HALF) << np.uint64(16)) | (low[near] & np.uint64(0xFFFF))
-    again = near[remainder < np.uint64(limit)]
-    product >>= np.uint64(32)
-    window = product.view(np.int64)
-    window[again] = uniform_below(randomiser.width, len(again), rng=rng)
-    window += levels
-    cell = high.view(np.int64)
-    cell += (cell >= levels) * randomiser.width
-    np.copyto(cell, window, where=inside)
-    scale = 2 / (randomiser.slope * LEVELS)
-    report = cell * scale
-    report -= randomiser.offset * scale + 1
-    return np.asarray(report)
-
-
-def categories(mechanism: KRandomisedResponse, values: Ints, *, rng: Randomness) -> Ints:
-    """A k-ary randomised response for each value in 0..k-1: the truth, or uniformly one of the others."""
-    keep = bernoulli(mechanism.keep, 64, len(values), rng=rng)
-    other = uniform_below(mechanism.categories - 1, len(values), rng=rng)
-    return np.where(keep, values, other + (other >= values))

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import must
-from .noise import categories, uniform_below
-from .public.oracles import (
+from hybridp.errors import must
+from hybridp.noise import categories, uniform_below
+from hybridp.public.oracles import (
     HASHED,
     LocalHashing,
     OptimisedUnary,
@@ -34,8 +34,8 @@ from .public.oracles import (
     hashed_buckets,
     support_counts,
 )
-from .public.randomisers import WORD, KRandomisedResponse
-from .randomness import Randomness
+from hybridp.public.randomisers import WORD, KRandomisedResponse
+from hybridp.randomness import Randomness
 
 __all__ = ["oracle_reports", "simulate_counts", "support_counts"]
 

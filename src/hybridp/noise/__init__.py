@@ -1,0 +1,25 @@
+"""Exact noise: drawn bit by bit (`exact`), added to sums (`additive`), or sent as reports (`reports`, `oracles`)."""
+
+from hybridp.noise.additive import (
+    LARGEST_SCALE,
+    add_noise,
+    bernoulli,
+    discrete_gaussian,
+    discrete_laplace,
+    perturb,
+    uniform_below,
+)
+from hybridp.noise.reports import categories, dithered, reports
+
+__all__ = [
+    "LARGEST_SCALE",
+    "add_noise",
+    "bernoulli",
+    "categories",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "dithered",
+    "perturb",
+    "reports",
+    "uniform_below",
+]
