@@ -119,17 +119,17 @@ def test_more_people_budget_or_trust_never_hurts() -> None:
 
 def test_the_document() -> None:
     told = plan(head=20).to_dict()
-    assert (told["people"], told["opt_in"], told["epsilon"], told["delta"], told["head"]) == (
-        50_000,
-        0.1,
-        4.0,
-        1e-5,
-        20,
-    )
-    assert told["threshold"] == discovery(ApproxDP(4.0, 1e-5)).threshold
-    assert told["expected_head_list_size"] == 20
-    assert 0 < told["expected_recall"] <= 1
-    assert [row["rank"] for row in told["top"]] == list(range(1, 21))
+    assert told["people"] == {"n": 50_000, "opt_in": 0.1, "trusted": 5_000, "local": 45_000}
+    assert told["promise"] == {"epsilon": 4.0, "trusted_epsilon": 4.0, "delta": 1e-5}
+    shares = told["questions"]["records"]["shares"]
+    assert shares["head"] == 20
+    assert shares["threshold"] == discovery(ApproxDP(4.0, 1e-5)).threshold
+    assert shares["predicted"]["head_list_size"] == 20
+    assert 0 < shares["predicted"]["recall"] <= 1
+    assert {key: len(listed) for key, listed in shares["predicted"]["top"].items()} == {
+        "share": 20,
+        "standard_error": 20,
+    }
     few = plan(shares=[0.5, 0.3])
     assert few.expected_records == pytest.approx(2)
     assert few.expected_recall == pytest.approx(1)

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 from hybridp import __version__
+from hybridp.release.document import sole
 
 Runner = Callable[..., Any]
 
@@ -73,7 +74,7 @@ def test_randomise_then_release(run: Runner, ending: str) -> None:
     found = run(f"release mean sent.{ending} {RELEASE} --ledger study.ledger --json")
     assert found.code == 0
     document = found.document
-    assert (document["groups"]["trusted"]["people"], document["groups"]["local"]["people"]) == (30, 90)
+    assert (sole(document)["groups"]["trusted"]["people"], sole(document)["groups"]["local"]["people"]) == (30, 90)
     assert document["simulated"] is False
     assert document["receipt"]["randomness"] == "system randomness"
     # The promise of this release was the ledger's whole total, so there is no second one.
@@ -123,7 +124,7 @@ def test_trials_are_marked(run: Runner) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_seed_repeats_a_trial(run: Runner) -> None:
     one, other = (run(f"release mean people.csv {RELEASE} --simulate-local --seed 8 --json") for _ in range(2))
-    assert one.document["groups"]["trusted"]["mean"] == other.document["groups"]["trusted"]["mean"]
+    assert sole(one.document)["trusted"] == sole(other.document)["trusted"]
 
 
 @pytest.mark.parametrize(
@@ -134,16 +135,16 @@ def test_one_group_may_be_empty(run: Runner, tmp_path: Path, rows: str, trusted:
     (tmp_path / "rows.csv").write_text("pay,trust,report\n" + rows)
     line = "release mean rows.csv --value pay --trust trust --lower 0 --upper 10 --epsilon 1"
     found = run(f"{line} --assume-mechanism --json").document
-    assert (found["groups"]["trusted"]["people"], found["groups"]["local"]["people"]) == (trusted, local)
+    assert (sole(found)["groups"]["trusted"]["people"], sole(found)["groups"]["local"]["people"]) == (trusted, local)
     assert (found["receipt"]["assumed_mechanism"] is not None) is (local > 0)
-    assert found["weight"] == float(trusted > 0)
-    assert found["disagreement"]["p_value"] is None
+    assert sole(found)["weight"] == float(trusted > 0)
+    assert sole(found)["disagreement"]["p_value"] is None
     assert {p["group"] for p in found["receipt"]["promises"]} == {"trusted" if trusted else "local"}
 
 
 def test_numbers_that_json_has_not_are_null(run: Runner) -> None:
     plan = "plan mean --n 1000 --opt-in 0.001 --lower 0 --upper 1 --sd 0.5 --epsilon 1 --json"
-    assert run(plan).document["critical"]["n"] is None
+    assert sole(run(plan).document)["predicted"]["critical"]["n"] is None
 
 
 @pytest.mark.parametrize("line", ["", "--help", "-h", "plan", "release", "ledger --help", "release mean --help"])
@@ -163,7 +164,8 @@ def test_the_demo(run: Runner, tmp_path: Path) -> None:
     document = found.document
     assert document["generated"] is True
     assert (document["people"], document["trusted"]) == (3000, 30)
-    assert document["release"]["interval"]["low"] < document["release"]["interval"]["high"]
+    low, high = document["release"]["questions"]["salary"]["mean"]["interval"]
+    assert low < high
     assert document["comparison"]["trials"] == 3
     for name in document["files"].values():
         assert (tmp_path / name).is_file()
@@ -193,8 +195,10 @@ def test_a_plan_with_another_epsilon_for_the_trusted(run: Runner) -> None:
     """The Laplace noise on their mean has variance 2 (250,000/(1,000 epsilon))^2; local people's error stays."""
     stated = "plan mean --n 50_000 --opt-in 0.02 --lower 0 --upper 250_000 --sd 45_000 --epsilon 1 --json"
     plain, other = run(stated).document, run(f"{stated} --trusted-epsilon 0.25").document
-    assert (plain["trusted_epsilon"], other["trusted_epsilon"], other["epsilon"]) == (1.0, 0.25, 1.0)
-    more = {name: other["estimators"][name]["mse"] - plain["estimators"][name]["mse"] for name in other["estimators"]}
+    assert plain["promise"] == {"epsilon": 1.0, "trusted_epsilon": 1.0, "delta": 0.0}
+    assert other["promise"] == {"epsilon": 1.0, "trusted_epsilon": 0.25, "delta": 0.0}
+    before, after = (sole(document)["predicted"]["estimators"] for document in (plain, other))
+    more = {name: after[name]["mse"] - before[name]["mse"] for name in after}
     assert more["tcm-only"] == pytest.approx(2 * 250.0**2 * (1 / 0.25**2 - 1))
     assert more["lm-only"] == more["full-lm"] == 0
     assert 0 < more["kvh"] < more["tcm-only"]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hybridp.public.envelope import digest
+from hybridp.release.document import sole
 
 Runner = Callable[..., Any]
 SECRET = "sentinel-5150"  # a private record: no refusal may repeat it
@@ -34,10 +35,10 @@ def log(tmp_path: Path) -> str:
 
 
 def test_the_plan(run: Runner) -> None:
-    told = run(f"{PLAN} --zipf 0.9 --distinct 1e5 --json").document
-    assert told["expected_head_list_size"] == 50
-    assert told["expected_discovered"] > 50
-    assert 0 < told["expected_l1"] < 0.2
+    told = sole(run(f"{PLAN} --zipf 0.9 --distinct 1e5 --json").document)
+    assert told["predicted"]["head_list_size"] == 50
+    assert told["predicted"]["discovered"] > 50
+    assert 0 < told["predicted"]["l1"] < 0.2
     assert told["head"] == 50
     said = run(f"{PLAN} --distinct 1e5 --plot plan.png")
     assert (said.code, said.err) == (0, "")
@@ -49,11 +50,14 @@ def test_a_file_of_counts_is_a_plan_too(run: Runner, tmp_path: Path) -> None:
     counts = [1000, 500, 250, 125]
     (tmp_path / "counts.csv").write_text("times\n" + "\n".join(map(str, counts)) + "\n")
     (tmp_path / "shares.csv").write_text("times\n" + "\n".join(str(c / 1875) for c in counts) + "\n")
-    one, two = (run(f"{PLAN} --popularity {f}.csv --count-column times --json").document for f in ("counts", "shares"))
-    for row, other in zip(one["top"], two["top"], strict=True):
-        assert row == pytest.approx(other)
-    assert one["expected_discovered"] == pytest.approx(4)
-    assert one["top"][0]["share"] == pytest.approx(1000 / 1875)
+    one, two = (
+        sole(run(f"{PLAN} --popularity {f}.csv --count-column times --json").document)["predicted"]
+        for f in ("counts", "shares")
+    )
+    for key in ("share", "standard_error"):
+        assert one["top"][key] == pytest.approx(two["top"][key])
+    assert one["discovered"] == pytest.approx(4)
+    assert one["top"]["share"][0] == pytest.approx(1000 / 1875)
 
 
 @pytest.mark.parametrize(
@@ -87,27 +91,30 @@ def test_the_shape_of_a_release(run: Runner, log: str) -> None:
     said = run(f"release heavy-hitters {log} {READ} --simulate-local --seed 1 --head 5 --json")
     assert said.code == 0
     told = said.document
-    assert set(told) >= {"records", "head_list_size", "groups", "privacy", "queries", "wildcards", "simulated"}
-    assert told["head_list_size"] == 5 == len(told["queries"])
-    for record in told["records"]:
-        assert set(record) == {"record", "estimate", "low", "high", "rank"}
-        assert len(record["record"]) == 2
-        assert 0 <= record["low"] <= record["estimate"] <= record["high"] <= 1
-    assert told["records"][0]["record"][0] == "q0"
-    assert told["queries"][0]["record"] == ["q0"]
-    assert told["queries"][0]["low"] < 0.33 < told["queries"][0]["high"]
-    assert told["groups"]["trusted"]["people"] == 805
-    assert told["groups"]["local"]["people"] == 2200
+    assert set(told) == {"schema", "questions", "level", "simulated", "receipt"}
+    shares = told["questions"]["records"]["shares"]
+    assert shares["head_list_size"] == 5 == len(shares["queries"]["records"])
+    listed = list(zip(shares["records"], shares["estimate"], *shares["interval"], strict=True))
+    for record, estimate, low, high in listed:
+        assert len(record) == 2
+        assert 0 <= low <= estimate <= high <= 1
+    assert all(a <= b for a, b in zip(shares["ranks"]["best"], shares["ranks"]["worst"], strict=True))
+    assert len(shares["ranks"]["best"]) == len(listed)
+    assert shares["records"][0][0] == "q0"
+    assert shares["queries"]["records"][0] == ["q0"]
+    assert shares["queries"]["interval"][0][0] < 0.33 < shares["queries"]["interval"][1][0]
+    assert shares["groups"]["trusted"]["people"] == 805
+    assert shares["groups"]["local"]["people"] == 2200
     assert told["simulated"] is True
-    assert {p["group"] for p in told["privacy"]["promises"]} == {"trusted", "local"}
+    assert {p["group"] for p in told["receipt"]["promises"]} == {"trusted", "local"}
     assert SECRET not in said.out
 
 
 def test_one_record_column(run: Runner, log: str) -> None:
     line = f"release heavy-hitters {log} --person id --record query --trust trust {PRIVACY} --simulate-local --seed 1"
     told = run(f"{line} --json").document
-    assert all(len(r["record"]) == 1 for r in told["records"])
-    assert told["head_list_size"] == len(told["records"])
+    assert all(len(record) == 1 for record in sole(told)["records"])
+    assert sole(told)["head_list_size"] == len(sole(told)["records"])
 
 
 def test_two_record_columns_however_spelled(run: Runner, log: str) -> None:
@@ -120,15 +127,15 @@ def test_two_record_columns_however_spelled(run: Runner, log: str) -> None:
         f"release heavy-hitters --person id --record query url {rest} {log}",
     ]
     told = [run(line).document for line in spelled]
-    assert told[0]["records"]
+    assert sole(told[0])["records"]
     assert all(other == told[0] for other in told[1:])
 
 
 @pytest.mark.parametrize("options", ["--local two-stage --no-reuse --blend slots", "--local oue", "--blend slots"])
 def test_other_mechanisms(run: Runner, log: str, options: str) -> None:
     told = run(f"release heavy-hitters {log} {READ} --simulate-local --seed 1 {options} --json").document
-    assert told["records"][0]["record"][0] == "q0"
-    assert sum(r["estimate"] for r in [*told["records"], *told["wildcards"]]) == pytest.approx(1)
+    assert sole(told)["records"][0][0] == "q0"
+    assert sum([*sole(told)["estimate"], *sole(told)["wildcards"]["estimate"]]) == pytest.approx(1)
 
 
 def test_a_release_in_words_and_as_a_picture(run: Runner, log: str) -> None:
@@ -148,8 +155,8 @@ def test_nobody_local_needs_no_simulation(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "trusted.csv").write_text("\n".join(["id,query,url,trust", *rows]) + "\n")
     told = run(f"release heavy-hitters trusted.csv {READ} --json").document
     assert told["simulated"] is False
-    assert {p["group"] for p in told["privacy"]["promises"]} == {"trusted"}
-    assert len(told["records"]) == 3
+    assert {p["group"] for p in told["receipt"]["promises"]} == {"trusted"}
+    assert len(sole(told)["records"]) == 3
 
 
 # --- the ledger ---
@@ -159,7 +166,7 @@ def test_the_budget_is_refused_with_3_and_nothing_is_drawn(run: Runner, log: str
     line = f"release heavy-hitters {log} {READ} --simulate-local --ledger study.ledger --json"
     first = run(line)
     assert (first.code, first.document["ledger"]) == (0, "study.ledger")
-    assert first.document["privacy"]["ledger_entries"] == [1, 2]
+    assert first.document["receipt"]["ledger_entries"] == [1, 2]
     second = run(f"{line} --plot never.png")
     assert second.code == 3
     assert second.document["error"]["exit_code"] == 3
@@ -189,11 +196,11 @@ def test_two_phases(run: Runner, log: str) -> None:
     assert made == {"out": "reports.csv", "reports": 2200, "simulated": False}
     for entries in ([1, 2], [1]):  # combining the same reports again is free
         told = run(f"release heavy-hitters reports.csv --invite invite.json {ledger}").document
-        assert told["groups"]["local"]["people"] == 2200
-        assert told["head_list_size"] == 5
+        assert sole(told)["groups"]["local"]["people"] == 2200
+        assert sole(told)["head_list_size"] == 5
         assert told["simulated"] is False
-        assert told["privacy"]["ledger_entries"] == entries
-        assert told["queries"][0]["estimate"] == pytest.approx(0.33, abs=0.15)  # system randomness: many errors wide
+        assert told["receipt"]["ledger_entries"] == entries
+        assert sole(told)["queries"]["estimate"][0] == pytest.approx(0.33, abs=0.15)  # many errors wide
     assert run(f"release heavy-hitters {log} {READ} --invite-out again.json {ledger}").code == 3
     assert not Path("again.json").exists()
 

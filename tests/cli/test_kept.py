@@ -14,6 +14,7 @@ import pytest
 
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
+from hybridp.release.document import sole
 
 Runner = Callable[..., Any]
 RELEASE = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
@@ -81,7 +82,7 @@ def test_a_full_disk_at_stdout_loses_nothing(people: Path, form: str) -> None:
         "`hybridp ledger show l.ledger --release 1` shows it again, for free."
     )
     assert "Traceback" not in found.stderr
-    assert kept(people)["estimate"] is not None
+    assert sole(kept(people))["estimate"] is not None
 
 
 def test_a_closed_pipe_loses_nothing(people: Path) -> None:
@@ -95,7 +96,7 @@ def test_a_closed_pipe_loses_nothing(people: Path) -> None:
     assert "--release 1" in found.stderr
     assert "Traceback" not in found.stderr
     assert "Exception ignored" not in found.stderr
-    assert kept(people)["estimate"] is not None
+    assert sole(kept(people))["estimate"] is not None
 
 
 FULL = (
@@ -116,12 +117,12 @@ def test_a_picture_that_fails_loses_nothing(people: Path, before: str, code: int
     found = process(people, f"{MEAN} --ledger l.ledger --plot p.png --json", before=before)
     assert found.returncode == code
     assert "Traceback" not in found.stderr
-    assert kept(people)["estimate"] is not None
+    assert sole(kept(people))["estimate"] is not None
     assert Ledger.open(people / "l.ledger").remaining("trusted").epsilon == 0
     assert {file.name for file in people.iterdir()} == {"trusted.csv", "l.ledger"}
     if code == NOT_SHOWN:  # the figures are shown all the same, with the problem beside them
         told = json.loads(found.stdout)
-        assert told["estimate"] == kept(people)["estimate"]
+        assert sole(told)["estimate"] == sole(kept(people))["estimate"]
         assert "`--plot` p.png could not be written" in told["problems"][0]
     if code != 9:
         assert "hybridp ledger show l.ledger --release 1" in found.stderr
@@ -131,7 +132,7 @@ def test_without_a_ledger_an_unwritable_file_still_shows_the_release(people: Pat
     before = "import os\ndef full(*a): raise OSError(28, 'No space left on device')\nos.fsync = full"
     found = process(people, f"{MEAN} --out one.json --json", before=before)
     assert found.returncode == NOT_SHOWN
-    assert json.loads(found.stdout)["estimate"] is not None
+    assert sole(json.loads(found.stdout))["estimate"] is not None
     assert "kept nowhere" in found.stderr
     assert {file.name for file in people.iterdir()} == {"trusted.csv"}
 
@@ -216,10 +217,10 @@ def test_estimate_only_keeps_only_the_estimate(run: Runner, folder: Path) -> Non
     ).document
     found = run("ledger show l.ledger --release 1 --json").document
     assert found == {name: value for name, value in told.items() if name != "ledger"}
-    assert {group["mean"] for group in found["groups"].values()} == {None}
-    assert found["disagreement"]["p_value"] is None
+    assert sole(found)["trusted"] is sole(found)["local"] is None
+    assert sole(found)["disagreement"]["p_value"] is None
     # What is in the file is in the release: nothing else was written down.
-    assert b'"mean": null' in (folder / "l.ledger").read_bytes()
+    assert b'"trusted": null, "local": null' in (folder / "l.ledger").read_bytes()
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ def test_a_broken_stderr_takes_no_release_away(people: Path) -> None:
         command = [sys.executable, "-c", code, *f"{MEAN} --ledger l.ledger --json".split()]
         found = subprocess.run(command, cwd=people, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
     assert found.returncode == 0
-    assert json.loads(found.stdout)["estimate"] == kept(people)["estimate"]
+    assert sole(json.loads(found.stdout))["estimate"] == sole(kept(people))["estimate"]
 
 
 FIT = "synth fit rows.csv --bins age=0,20,40 --marginals age --epsilon 1 --delta 1e-6 --out model --ledger l.ledger"

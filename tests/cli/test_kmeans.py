@@ -13,6 +13,7 @@ import pytest
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 from hybridp.public.envelope import digest
+from hybridp.release.document import sole
 
 Runner = Callable[..., Any]
 SECRET = "0.98765432"
@@ -34,14 +35,14 @@ def points(tmp_path: Path) -> str:
 
 def test_a_trial_prints_one_object_and_draws(run: Runner, points: str) -> None:
     told = run(f"release kmeans {points} {READ} --simulate-local --seed 1 --plot p.png --json").document
-    assert told["task"] == "kmeans"
-    assert len(told["clusters"]) == 3
+    assert sole(told)["task"] == "kmeans"
+    assert len(sole(told)["estimate"]) == len(sole(told)["size"]) == 3
     assert told["simulated"] is True
-    assert told["groups"] == {"trusted": {"people": 600}, "local": {"people": 6000}}
-    assert sorted(round(c["centre"][0], 1) for c in told["clusters"]) == pytest.approx([0.2, 0.5, 0.8], abs=0.11)
+    assert sole(told)["groups"] == {"trusted": {"people": 600}, "local": {"people": 6000}}
+    assert sorted(round(centre[0], 1) for centre in sole(told)["estimate"]) == pytest.approx([0.2, 0.5, 0.8], abs=0.11)
     assert Path("p.png").stat().st_size > 5_000
     assert SECRET[:6] not in json.dumps(told)
-    assert not {"labels", "labels_", "inertia", "inertia_"} & set(told)
+    assert not {"labels", "labels_", "inertia", "inertia_"} & {*told, *sole(told)}
 
 
 def test_a_release_of_trusted_people_is_for_people_too(run: Runner, tmp_path: Path, points: str) -> None:
@@ -55,7 +56,7 @@ def test_a_release_of_trusted_people_is_for_people_too(run: Runner, tmp_path: Pa
     assert "Receipt" in said.out
     one, two = (run(f"release kmeans trusted.csv {READ} --json").document for _ in range(2))
     assert one["simulated"] is False
-    assert one["clusters"] != two["clusters"]
+    assert sole(one)["estimate"] != sole(two)["estimate"]
 
 
 @pytest.mark.parametrize("method", ["paper", "tcm", "lm"])
@@ -63,14 +64,14 @@ def test_the_papers_methods(run: Runner, points: str, method: str) -> None:
     told = run(
         f"release kmeans {points} {READ} --simulate-local --method {method} --iterations 2 --seed 2 --json"
     ).document
-    assert told["method"] == method
-    assert told["iterations"] == 2
+    assert sole(told)["method"] == method
+    assert sole(told)["iterations"] == 2
 
 
 def test_an_invitation_and_its_reports(run: Runner, points: str) -> None:
     told = run(f"{PLAN} --invite invite.json --json").document
-    assert told["trusted_people"] == 600
-    assert told["invite_cells"] == told["map_cells"] > 12
+    assert told["people"]["trusted"] == 600
+    assert told["invite_cells"] == sole(told)["predicted"]["map_cells"] > 12
     assert run("randomise kmeans points.csv --invite invite.json --trust trust --out r.csv --json").document == {
         "out": "r.csv",
         "reports": 6000,
@@ -78,7 +79,7 @@ def test_an_invitation_and_its_reports(run: Runner, points: str) -> None:
     }
     told = run(f"release kmeans {points} {READ} --invite invite.json --reports r.csv --json").document
     assert told["simulated"] is False
-    assert told["groups"]["local"]["people"] == 6000
+    assert sole(told)["groups"]["local"]["people"] == 6000
     promises = {(p["group"], p["against"]): p["epsilon"] for p in told["receipt"]["promises"]}
     assert promises["local", "the curator"] == 4.0
     assert "no map" in run(f"{PLAN.replace('--epsilon 4', '--epsilon 0.05')}").out
@@ -125,8 +126,8 @@ def test_bad_input_is_one_sentence(run: Runner, points: str, tmp_path: Path, lin
 def test_points_outside_the_bounds_are_clipped_in_silence(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "far.csv").write_text("a,b,trust\n" + "5,-7,trusted\n" * 400 + "-3,9,trusted\n" * 400)
     told = run(f"release kmeans far.csv {READ.replace('--clusters 3', '--clusters 2')} --json").document
-    assert sorted([round(v) for v in c["centre"]] for c in told["clusters"]) == [[0, 1], [1, 0]]
-    assert "clipped" not in json.dumps(told["groups"])
+    assert sorted([round(v) for v in centre] for centre in sole(told)["estimate"]) == [[0, 1], [1, 0]]
+    assert "clipped" not in json.dumps(sole(told)["groups"])
 
 
 @pytest.mark.parametrize("per_axis", [2.5, 1_000_000, 1, "8"])
@@ -157,7 +158,7 @@ def test_a_delta_that_buys_nothing_is_not_charged(run: Runner, points: str) -> N
         (promised,) = [p for p in told["receipt"]["promises"] if p["group"] == "trusted" and p["epsilon"] is not None]
         charged = Ledger.open(ledger).history()[0].budget
         assert (charged.epsilon, charged.delta) == (promised["epsilon"], promised["delta"])
-        assert told["noise"] == "laplace"
+        assert sole(told)["noise"] == "laplace"
         assert charged.delta == 0
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from hybridp.cli.app import main
 from hybridp.public.personal_baselines import two_groups
+from hybridp.release.document import sole
 
 HEADER = "pay,trust,eps,report\n"
 READ = ["--value", "pay", "--trust", "trust", "--epsilon-column", "eps", "--lower", "0", "--upper", "100"]
@@ -54,9 +55,13 @@ def people(tmp_path: Path) -> str:
 # --- plan ---
 
 
+def planned(said: Any) -> dict[str, Any]:
+    """The predictions by estimator."""
+    return dict(sole(said.document)["predicted"]["estimators"])
+
+
 def test_the_plan_has_theorem_1s_numbers(run: Any) -> None:
-    found = run("plan", "mean", "--groups", "0.1:700,2:300", "--json").document
-    estimators = found["estimators"]
+    estimators = planned(run("plan", "mean", "--groups", "0.1:700,2:300", "--json"))
     assert set(estimators) >= {"adpm", "uni", "propdpm", "ldpe", "sm", "unified"}
     adpm = estimators["adpm"]
     R = 1 + 8 / (0.1**2 * 1000 * 0.7)
@@ -85,22 +90,23 @@ def test_a_file_of_epsilons_is_a_plan_too(run: Any, tmp_path: Path, ending: str)
         duckdb.sql("FROM 'eps.csv'").write_parquet("eps.parquet")
     one = run("plan", "mean", "--epsilons", f"eps.{ending}", "--epsilon-column", "own", "--json").document
     assert one == run("plan", "mean", "--groups", "0.1:70,inf:30", "--json").document
-    assert one["estimators"]["adpm"]["groups"][1]["epsilon"] == "inf"
+    assert sole(one)["predicted"]["estimators"]["adpm"]["groups"][1]["epsilon"] == "inf"
 
 
 def test_local_people_help_the_unified_estimator_only(run: Any) -> None:
-    alone = run("plan", "mean", "--groups", "0.1:700,2:300", "--json").document["estimators"]
-    both = run("plan", "mean", "--groups", "0.1:700,2:300", "--local-groups", "1:9000,0:50", "--json").document
-    assert both["people"] == {"trusted": 1000, "local": 9050}
-    assert both["estimators"]["unified"]["mse"] < alone["unified"]["mse"]
-    assert both["estimators"]["adpm"] == alone["adpm"]
+    alone = planned(run("plan", "mean", "--groups", "0.1:700,2:300", "--json"))
+    both = run("plan", "mean", "--groups", "0.1:700,2:300", "--local-groups", "1:9000,0:50", "--json")
+    people = both.document["people"]
+    assert (people["n"], people["trusted"], people["local"]) == (10_050, 1000, 9050)
+    assert planned(both)["unified"]["mse"] < alone["unified"]["mse"]
+    assert planned(both)["adpm"] == alone["adpm"]
     # The bound is over all data of these people: with others, or with a stated sd, an estimate may well be below it.
     assert "lower-bound" in alone
-    assert "lower-bound" not in both["estimators"]
-    quiet = run("plan", "mean", "--groups", "0.1:700,2:300", "--sd", "0.01", "--json").document["estimators"]
+    assert "lower-bound" not in planned(both)
+    quiet = planned(run("plan", "mean", "--groups", "0.1:700,2:300", "--sd", "0.01", "--json"))
     assert "lower-bound" not in quiet
     assert quiet["adpm"]["mse"] < alone["adpm"]["mse"]
-    local = run("plan", "mean", "--local-groups", "1:9000", "--json").document["estimators"]
+    local = planned(run("plan", "mean", "--local-groups", "1:9000", "--json"))
     assert list(local) == ["unified"]
     # 9,000 dithered bits on a range of 1: (1/4 + (B^2 - 2/3)/4)/9000, B = (e+1)/(e-1).
     gain = (np.e + 1) / (np.e - 1)
@@ -113,7 +119,7 @@ def test_the_plan_in_words_and_as_a_picture(run: Any, tmp_path: Path) -> None:
     assert "300 people would get more privacy than they ask for, for free." in said.out
     assert (tmp_path / "plan.png").stat().st_size > 5_000
     assert "midpoint" in run("plan", "mean", "--groups", "0.01:10").out
-    with_zero = run("plan", "mean", "--groups", "0:10,1:100", "--json").document["estimators"]
+    with_zero = planned(run("plan", "mean", "--groups", "0:10,1:100", "--json"))
     assert with_zero["uni"]["mse"] is None  # no noise hides a person entirely in an equally weighted mean
 
 
@@ -152,9 +158,9 @@ def test_from_file_to_release(run: Any, people: str) -> None:
     assert not made.document["simulated"]
     said = run("release", "mean", "collected.csv", *READ, "--json")
     assert said.code == 0
-    found = said.document
+    found = said.document["questions"]["pay"]["mean"]
     assert found["estimator"] == "unified"
-    assert found["interval"]["low"] < 40 < found["interval"]["high"]
+    assert found["interval"][0] < 40 < found["interval"][1]
     shown = run("release", "mean", "collected.csv", *READ, "--estimator", "adpm", "--plot", "out.png")
     assert shown.code == 0
     assert "by the epsilon they asked for" in shown.out
@@ -222,7 +228,7 @@ def test_a_trusted_row_is_counted_by_a_public_rule_and_never_refused(run: Any, t
     (tmp_path / "rows.csv").write_text(HEADER + "5,trusted,1,\n" + row)
     said = run("release", "mean", "rows.csv", *READ, "--json")
     assert said.code == 0
-    assert said.document["groups"]["trusted"]["people"] == 2
+    assert sole(said.document)["groups"]["trusted"]["people"] == 2
     assert SECRET not in said.err + said.out
 
 

@@ -13,6 +13,7 @@ from hybridp.errors import PromiseWarning
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
+from hybridp.release.document import sole
 
 Runner = Callable[..., Any]
 MEAN = "release mean trusted.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
@@ -70,7 +71,7 @@ def test_a_delta_of_a_tenth_must_be_insisted_on(run: Runner, line: str) -> None:
     warned = run(f"{line} --delta 0.02 --json")
     assert warned.code == 0
     assert "not below 1/n" in warned.err
-    receipt = warned.document.get("receipt") or warned.document["privacy"]
+    receipt = warned.document["receipt"]
     assert any("WARNING: delta 0.02" in text for text in receipt["assumes"])
 
 
@@ -100,7 +101,7 @@ def test_clusters_need_bounds_that_somebody_chose() -> None:
 def test_the_words_say_what_is_clipped(run: Runner) -> None:
     told = run(f"{MEAN} --upper 100")  # wrong by a hundred and more
     assert "Mean of values clipped to [0, 100]" in told.out
-    assert run(f"{MEAN} --json").document["clipped_to"] == [0.0, 100_000.0]
+    assert sole(run(f"{MEAN} --json").document)["clipped_to"] == [0.0, 100_000.0]
 
 
 def test_devices_refuse_what_a_release_would(run: Runner) -> None:

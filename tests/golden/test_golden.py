@@ -185,9 +185,9 @@ def test_the_interface_of_the_service_is_as_before(tmp_path: Path) -> None:
     "spoil",
     [
         lambda d: d[0]["answer"].update(extra=1),
-        lambda d: d[0]["answer"].pop("n"),
-        lambda d: d[0]["answer"].update(n=d[0]["answer"]["n"] + 1),
-        lambda d: d[0]["answer"].update(opt_in=d[0]["answer"]["opt_in"] * (1 + 1e-6)),
+        lambda d: d[0]["answer"]["people"].pop("n"),
+        lambda d: d[0]["answer"]["people"].update(n=d[0]["answer"]["people"]["n"] + 1),
+        lambda d: d[0]["answer"]["people"].update(opt_in=0.01 * (1 + 1e-6)),
     ],
     ids=["a new key", "a lost key", "another whole number", "the seventh digit"],
 )

@@ -321,7 +321,7 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
     assert asyncio.run(studies.submit(service, study, told)) == []
     studies.close_study(service, study)
     final = studies.release_study(service, study)
-    budgets = {(p["group"], p["against"]): (p["epsilon"], p["delta"]) for p in final["privacy"]["promises"]}
+    budgets = {(p["group"], p["against"]): (p["epsilon"], p["delta"]) for p in final["receipt"]["promises"]}
     assert budgets == {
         ("trusted", CURATOR): (None, None),
         ("trusted", VIEWER): (EPSILON, DELTA),
@@ -332,7 +332,7 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
         a["people"]: (a["epsilon_spent"], a["delta_spent"]) for a in studies.study_summary(service, study)["ledger"]
     }
     assert spent["local"] == pytest.approx((EPSILON, DELTA), abs=1e-11)
-    assert final["privacy"]["simulated"] is False
+    assert final["receipt"]["simulated"] is False
 
 
 def test_the_services_threshold_is_the_lowest_private_one(served: Any) -> None:
@@ -354,7 +354,7 @@ def test_a_service_that_draws_from_a_seed_says_so(served: Any) -> None:
     assert asyncio.run(studies.submit(service, study, told)) == []
     studies.close_study(service, study)
     service.rng = secure()  # phase one was a trial, and so is what is made of it
-    assert studies.release_study(service, study)["privacy"]["simulated"] is True
+    assert studies.release_study(service, study)["receipt"]["simulated"] is True
 
 
 # --- local reports ----------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import DitheredBit, randomiser
+from hybridp.release.document import sole
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
@@ -54,7 +55,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def added(published: dict[str, Any], true_sum: int = TRUE_SUM, people: int = len(VALUES)) -> int:
     """The noise on the trusted sum, read off the published mean of the trusted group."""
-    mean = published["groups"]["trusted"]["mean"]
+    mean = sole(published)["trusted"]
     return whole((mean - LOWER) / (UPPER - LOWER) * people * LEVELS) - true_sum
 
 
@@ -170,7 +171,7 @@ def test_what_only_listens_to_reports_draws_nothing_and_charges_nobody_else(rows
             "--ledger", tmp_path / "l",
         )  # fmt: skip
     assert len(tape.words) == 0
-    assert found["groups"]["trusted"]["mean"] is None
+    assert sole(found)["trusted"] is None
     assert [e.people for e in Ledger.open(tmp_path / "l").history()] == ["local"]
 
 
@@ -186,7 +187,7 @@ def test_full_lm_sends_every_trusted_value_through_the_stated_randomiser(rows: A
     assert end == len(tape.words)
     sent = sum((float(r["report"]) - 64) / 64 for r in rows.reports)
     people = len(rows.reports) + 8
-    assert found["estimate"] == pytest.approx(64 + 64 * (sent + drawn.sum()) / people, abs=1e-9)
+    assert sole(found)["estimate"] == pytest.approx(64 + 64 * (sent + drawn.sum()) / people, abs=1e-9)
     charged = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon) for e in charged] == [("trusted", 1.0), ("local", 1.0)]
     assert stated(found, "trusted")["epsilon"] == 1.0
@@ -229,7 +230,7 @@ def test_the_share_of_clipped_people_has_its_part_of_epsilon_and_a_draw_of_its_o
     assert end == len(tape.words)
     assert first[0] == 0
     shown = min(max(3 + int(drawn), 0), len(three)) / len(three)
-    assert found["clipped"]["share"] == pytest.approx(shown)
+    assert sole(found)["clipped"]["share"] == pytest.approx(shown)
     assert 0 < shown < 1  # this tape's draw is not hidden by the ends
     charged = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon) for e in charged] == [("trusted", 1.5), ("trusted", 0.5)]
@@ -284,7 +285,7 @@ def test_one_person_with_many_records_counts_once(tmp_path: Path) -> None:
                 "release", "mean", write(tmp_path / "rows.csv", [*others, *own]), *BASE, "--epsilon", 1,
                 "--person", "who", "--record-key", "key", "--estimator", "tcm-only",
             )  # fmt: skip
-        assert found["groups"]["trusted"]["people"] == 8
+        assert sole(found)["groups"]["trusted"]["people"] == 8
         seen.append(added(found))
     assert max(seen) - min(seen) == LEVELS
 
@@ -311,7 +312,7 @@ def test_full_lm_randomises_one_record_of_each_person(tmp_path: Path) -> None:
     bit = DitheredBit(PureDP(1.0), flips(1.0))
     drawn, end = tape.read_from(0, lambda n, rng: noise.reports(bit, np.full(n, level(96.0)), rng=rng), 8)
     assert end == len(tape.words)
-    assert found["estimate"] == pytest.approx(64 + 64 * float(drawn.mean()), abs=1e-9)
+    assert sole(found)["estimate"] == pytest.approx(64 + 64 * float(drawn.mean()), abs=1e-9)
 
 
 def test_a_local_persons_raw_value_is_never_read(rows: Any) -> None:
@@ -335,14 +336,14 @@ def test_a_sealed_estimate_shows_nothing_else(rows: Any, options: Any) -> None:
     with Recording(11).as_the_systems():
         found = command("release", "mean", rows(), *BASE, *SEALED, *options)
     for group in ("trusted", "local"):
-        assert found["groups"][group]["mean"] is None
-        assert found["groups"][group]["standard_error"] is None
-    assert found["sd_estimate"] is None
-    assert set(found["disagreement"].values()) == {None}
+        assert sole(found)[group] is None
+        assert sole(found)["groups"][group]["standard_error"] is None
+    assert sole(found)["sd_estimate"] is None
+    assert set(sole(found)["disagreement"].values()) == {None}
 
 
 def _unit(found: dict[str, Any]) -> float:
-    return float((found["estimate"] - 64) / 64)
+    return float((sole(found)["estimate"] - 64) / 64)
 
 
 def test_a_sealed_estimate_moves_in_whole_steps_and_the_amplified_promise_covers_them(rows: Any) -> None:
@@ -353,8 +354,8 @@ def test_a_sealed_estimate_moves_in_whole_steps_and_the_amplified_promise_covers
         sent = [{**first[0], "report": repr(64 + 64 * unit)}, *first[1:]]
         with Recording(12).as_the_systems():
             found.append(command("release", "mean", rows(*VALUES, sent=sent), *BASE, *SEALED, "--epsilon", 1))
-    w = found[0]["weight"]
-    assert all(f["weight"] == w for f in found)
+    w = sole(found[0])["weight"]
+    assert all(sole(f)["weight"] == w for f in found)
     step = w * 2 / (LEVELS * len(VALUES))
     moved = [(_unit(f) - _unit(found[0])) / step for f in found]
     # Doubles of size 1 tell steps of 1e-11 apart to about 1e-5 of a step.
@@ -381,7 +382,7 @@ def test_an_amplified_promise_is_what_the_noise_gives_for_the_largest_shift(tmp_
                 found.append(
                     command("release", "mean", table, *BASE, *FIXED, *options, "--ledger", tmp_path / f"{n}{kind}")
                 )
-        w = found[0]["weight"]
+        w = sole(found[0])["weight"]
         shift = (_unit(found[1]) - _unit(found[0])) / (w * 2 / (LEVELS * len(VALUES)))
         claimed = stated(found[0], "local")
         assert "amplified" in claimed["note"]
@@ -403,7 +404,7 @@ def test_the_sealed_noise_is_the_stated_one(rows: Any) -> None:
         noise_of, end = tape.read_from(0, laplaces(LEVELS), 1)
         assert end == len(tape.words)
         drawn.append(int(noise_of[0]))
-    step = found[0]["weight"] * 2 / (LEVELS * len(VALUES))
+    step = sole(found[0])["weight"] * 2 / (LEVELS * len(VALUES))
     assert (_unit(found[1]) - _unit(found[0])) / step == pytest.approx(drawn[1] - drawn[0], abs=0.1)
 
 
@@ -451,5 +452,5 @@ def test_the_library_draws_what_the_command_draws(rows: Any) -> None:
         with Recording(17).as_the_systems():
             same = command("release", "mean", rows(), *BASE, "--epsilon", 1, "--delta", 1e-6, "--noise", "gaussian",
                            "--local", "dithered")  # fmt: skip
-        assert found["groups"] == same["groups"]
-        assert found["estimate"] == same["estimate"]
+        assert sole(found)["groups"] == sole(same)["groups"]
+        assert sole(found)["estimate"] == sole(same)["estimate"]

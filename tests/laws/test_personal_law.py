@@ -17,6 +17,7 @@ from hybridp import noise
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import best_randomiser
+from hybridp.release.document import sole
 
 from .means import LEVELS, LOWER, UPPER, Row, command, level, read, write
 from .recording import Recording
@@ -33,7 +34,8 @@ def rows(values: Any = VALUES, asked: Any = ASKED) -> list[Row]:
 
 def weights(found: dict[str, Any]) -> dict[float, tuple[float, float]]:
     """By what was asked for: the weight of each person, and what the release says that they spent."""
-    return {float(g["epsilon"]): (g["weight"], float(g["effective_epsilon"])) for g in found["personal"]["groups"]}
+    groups = sole(found)["personal"]["groups"]
+    return {float(g["epsilon"]): (g["weight"], float(g["effective_epsilon"])) for g in groups}
 
 
 def mean_of(found: dict[str, Any], values: Any = VALUES, asked: Any = ASKED, share: float = 1.0) -> float:
@@ -57,7 +59,7 @@ def test_the_noise_is_one_draw_as_wide_as_the_strictest_person_needs(
     # The least Laplace scale that covers everybody: max w_i width/epsilon_i.
     scale = max(w * WIDTH / e for e, (w, _) in by.items() if e > 0)
     units = scale * 2.0**-40  # the lattice is 2^-40 of the noise or finer
-    added = found["groups"]["trusted"]["mean"] - mean_of(found, share=share)
+    added = sole(found)["trusted"] - mean_of(found, share=share)
     drawn, end = tape.read_from(0, lambda n, rng: noise.discrete_laplace(2**40, n, rng=rng), 1)
     assert end == len(tape.words)
     assert added == pytest.approx(float(drawn[0]) * units, rel=1e-6, abs=1e-9)
@@ -90,7 +92,7 @@ def test_uni_gives_everybody_one_weight_and_the_noise_of_the_strictest(tmp_path:
     with Recording(2).as_the_systems() as tape:
         found = command("release", "mean", table, *BASE, "--estimator", "uni")
     drawn, _ = tape.read_from(0, lambda n, rng: noise.discrete_laplace(2**40, n, rng=rng), 1)
-    added = found["groups"]["trusted"]["mean"] - mean_of(found, asked=asked)
+    added = sole(found)["trusted"] - mean_of(found, asked=asked)
     assert added == pytest.approx(float(drawn[0]) * 2.0**-40 * WIDTH / 8 / 0.125, rel=1e-6)
 
 
@@ -103,7 +105,7 @@ def test_nobody_moves_the_mean_further_than_their_own_epsilon_covers(tmp_path: P
         table = write(tmp_path / "rows.csv", rows(values))
         with Recording(3).as_the_systems():
             found = command("release", "mean", table, *BASE, "--estimator", "adpm", "--sd", 40)
-        seen.append(found["groups"]["trusted"]["mean"])
+        seen.append(sole(found)["trusted"])
     by = weights(found)
     scale = max(w * WIDTH / e for e, (w, _) in by.items() if e > 0)
     # Rounding to steps of 2^-40 of the noise moves a person by at most one of them.

@@ -19,6 +19,7 @@ pytest.importorskip("fastapi")
 from hybridp import noise
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.randomness import secure
+from hybridp.release.document import sole
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, level, whole
@@ -59,7 +60,7 @@ def added(found: dict[str, Any]) -> int:
     """The noise on the trusted sum, read off the published mean."""
     assert not found["simulated"]
     assert found["receipt"]["randomness"] == "system randomness"
-    return whole((found["groups"]["trusted"]["mean"] - LOWER) / (UPPER - LOWER) * len(VALUES) * LEVELS) - TRUE_SUM
+    return whole((sole(found)["trusted"] - LOWER) / (UPPER - LOWER) * len(VALUES) * LEVELS) - TRUE_SUM
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_an_estimator_without_trusted_people_draws_nothing(server: Taped) -> Non
     reports += [local_report(task, 64.0, rng=Recording(2).rng) for _ in range(4)]
     answer(server, study, reports)
     found = server.release(study)
-    assert found["groups"]["trusted"]["mean"] is None
+    assert sole(found)["trusted"] is None
     assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
     # The next test finds the tape where this one left it.
 
@@ -119,7 +120,7 @@ def test_vectors_of_local_people_alone_draw_nothing(server: Taped) -> None:
     reports += [local_report(task, (0.0, 1.0, 2.0, 3.0), rng=secure()) for _ in range(40)]
     answer(server, study, reports)
     found = server.release(study)
-    assert set(found["groups"]["trusted"]["mean"].values()) == {None}
+    assert sole(found)["trusted"] == [None] * 4
     assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
 
 
@@ -130,12 +131,12 @@ def test_own_epsilons_get_noise_for_the_strictest(server: Taped) -> None:
     )
     answer(server, study, [trusted_report(task, v, epsilon=e) for v, e in zip(VALUES, asked, strict=True)])
     found = server.release(study)
-    by = {float(g["epsilon"]): g["weight"] for g in found["personal"]["groups"]}
+    by = {float(g["epsilon"]): g["weight"] for g in sole(found)["personal"]["groups"]}
     width = UPPER - LOWER
     scale = max(w * width / e for e, w in by.items())
     without = sum(by[e] * level(v) / LEVELS * width for v, e in zip(VALUES, asked, strict=True)) + LOWER
     drawn = float(server.next(lambda n, rng: noise.discrete_laplace(2**40, n, rng=rng))[0]) * 2.0**-40 * scale
-    assert found["groups"]["trusted"]["mean"] - without == pytest.approx(drawn, rel=1e-6, abs=1e-9)
+    assert sole(found)["trusted"] - without == pytest.approx(drawn, rel=1e-6, abs=1e-9)
     assert [v for k, v in server.spent(study).items() if k.startswith("trusted")] == [(1.0, 0.0)]
 
 
@@ -151,7 +152,7 @@ def test_every_column_of_a_vector_mean_has_its_own_draw(server: Taped, epsilon: 
     reports += [local_report(task, (0.0, 1.0, 2.0, 3.0), rng=Recording(3).rng) for _ in range(4)]
     answer(server, study, reports)
     found = server.release(study)
-    means = [found["groups"]["trusted"]["mean"][name] for name in "abcd"]
+    means = sole(found)["trusted"]
     clipped = np.clip(np.array(PEOPLE), -64, 64)
     true = np.floor(clipped / 64 * HALF + 0.5).astype(np.int64).sum(axis=0)
     noisy = np.array([whole(m / 64 * HALF * len(PEOPLE)) for m in means])
@@ -175,7 +176,7 @@ def test_a_ball_of_vectors_is_clipped_and_its_gaussian_noise_covers_it(server: T
     multiplier = float(promise["mechanism"].split(" times")[0].split()[-1])
     assert laws.gaussian(1.0, multiplier * (1 + 1e-6)).delta(1.0) <= 1e-6
     drawn = server.next(gaussians(multiplier * HALF), 4)  # the L2 sensitivity is twice the radius: HALF steps
-    means = np.array([found["groups"]["trusted"]["mean"][name] for name in "abcd"])
+    means = np.array(sole(found)["trusted"])
     noisy = means / 64 * HALF * 4
     true = np.array([4 * HALF / 2, 0, 0, 0])
     np.testing.assert_allclose(noisy - true, drawn, rtol=1e-5, atol=math.ldexp(HALF, -20))

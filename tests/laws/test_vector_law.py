@@ -20,6 +20,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.vector import VectorStudy, add_up, publish_vector_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.vector import VectorBounds
+from hybridp.release.document import sole
 from hybridp.testing import laws
 
 from .means import Row, command, read, whole, write
@@ -54,8 +55,8 @@ def sensitivity(norm: str | None, of: int) -> int:
 
 def sums(found: dict[str, Any], people: int = len(PEOPLE)) -> np.ndarray[Any, Any]:
     """The noisy sums in steps, read off the published means of the trusted group."""
-    means = found["groups"]["trusted"]["mean"]
-    return np.array([whole(means[name] / 64 * HALF * people) for name in NAMES], dtype=np.int64)
+    means = sole(found)["trusted"]
+    return np.array([whole(mean / 64 * HALF * people) for mean in means], dtype=np.int64)
 
 
 def exact(norm: str | None) -> np.ndarray[Any, Any]:

@@ -207,10 +207,13 @@ def test_what_makes_no_sense_is_refused_at_once(make: Any, sentence: str) -> Non
 def test_a_release_is_plain_data_a_frame_and_a_picture(people: Path) -> None:
     found = release_vector_mean(people, STUDY, COLUMNS, simulate_local=True, rng=seeded(6))
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert document["task"] == "vector-mean"
-    assert list(document["estimate"]) == list(NAMES)
-    assert document["interval"]["low"]["pay"] < document["projected"]["pay"] < document["interval"]["high"]["pay"]
-    assert document["groups"]["local"]["counts"].keys() == set(NAMES)
+    told = document["questions"]["vector"]["mean"]
+    assert told["task"] == "vector-mean"
+    assert told["columns"] == list(NAMES)
+    assert told["interval"] == [list(found.low), list(found.high)]
+    assert told["estimate"] == list(found.estimate)
+    assert told["local"] == list(found.local.means)
+    assert len(told["groups"]["local"]["counts"]) == len(NAMES)
     assert document["simulated"] is True
     pd = pytest.importorskip("pandas")
     frame = found.to_frame()

@@ -19,6 +19,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import secure, seeded
+from hybridp.release.document import sole
 from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 
@@ -61,9 +62,10 @@ def test_plain_data_survives_json() -> None:
     for found in (published(), published(None), published(0.2, None), published(seed=3)):
         document = found.to_dict()
         assert json.loads(json.dumps(document, allow_nan=False)) == document
-        assert document["estimate"] == found.estimate
-        assert document["interval"] == {"low": found.low, "high": found.high, "level": 0.95}
-        assert document["groups"]["trusted"]["people"] == found.trusted.people
+        assert sole(document)["estimate"] == found.estimate
+        assert sole(document)["interval"] == [found.low, found.high]
+        assert (document["schema"], document["level"]) == (1, 0.95)
+        assert sole(document)["groups"]["trusted"]["people"] == found.trusted.people
         assert document["simulated"] == document["receipt"]["simulated"] == found.simulated
 
 
@@ -106,7 +108,7 @@ def test_disagreement_is_told_at_the_intervals_level() -> None:
             found = published(mean, 0.0, study)
             assert found.p_value is not None
             assert found.groups_disagree is (found.p_value < 1 - level)
-            assert found.to_dict()["disagreement"]["test_level"] == pytest.approx(1 - level)
+            assert sole(found.to_dict())["disagreement"]["test_level"] == pytest.approx(1 - level)
     levels = {
         published(0.1, 0.0, MeanStudy(STUDY.bounds, STUDY.guarantee, level=x)).groups_disagree for x in (0.5, 0.999)
     }
@@ -117,8 +119,8 @@ def test_what_was_estimated_is_said_with_the_bounds(drawing: None) -> None:
     """Bounds that are wrong by a hundred move the mean, and no interval shows it: the words do."""
     found = published()
     words = "mean of values clipped to [100, 300]"
-    assert found.to_dict()["what"] == words
-    assert found.to_dict()["clipped_to"] == [100, 300]
+    assert sole(found.to_dict())["what"] == words
+    assert sole(found.to_dict())["clipped_to"] == [100, 300]
     assert words in str(found)
     assert words in found.plot().get_xlabel()
 
@@ -250,10 +252,11 @@ def test_a_group_may_be_promised_less_delta_but_never_more() -> None:
 def test_sealed_figures_stay_sealed() -> None:
     study = MeanStudy(STUDY.bounds, STUDY.guarantee, rule=Rule("kvh", sd=0.5), publish="estimate-only")
     document = published(0.123456, -0.654321, study=study).to_dict()
-    for group in document["groups"].values():
-        assert group["mean"] is group["standard_error"] is None
-    assert set(document["disagreement"].values()) == {None}
-    assert document["sd_estimate"] is None
+    for group in sole(document)["groups"].values():
+        assert group["standard_error"] is group["half_width"] is None
+    assert sole(document)["trusted"] is sole(document)["local"] is None
+    assert set(sole(document)["disagreement"].values()) == {None}
+    assert sole(document)["sd_estimate"] is None
 
 
 def test_the_receipt_reads_as_sentences() -> None:

@@ -101,7 +101,7 @@ def test_an_answer_that_nobody_measured_says_so(model: SyntheticModel) -> None:
     assert found.basis == "model"
     assert found.measured is None
     assert found.low <= found.estimate <= found.high
-    assert found.to_dict()["interval"]["level"] == 0.95
+    assert found.to_dict()["interval"] == [found.low, found.high]
     with pytest.raises(InvalidInput, match="sex"):
         model.answer("sex=Other")
     with pytest.raises(InvalidInput, match="`level`"):

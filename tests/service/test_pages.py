@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.randomness import seeded
+from hybridp.release.document import release_document, statistic
 from hybridp.service import sessions, studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
@@ -275,19 +276,16 @@ def test_a_release_of_heavy_hitters_is_shown(web: TestClient) -> None:
 
 def test_a_release_of_several_means_is_shown() -> None:
     """The document as `VectorMeanRelease.to_dict` writes it, in the parts that the page reads."""
-    names = ("height", "weight")
-    release = {
-        "task": "vector-mean",
-        "projected": dict(zip(names, (1.0, 2.0), strict=True)),
-        "interval": {
-            "low": dict(zip(names, (0.5, 1.5), strict=True)),
-            "high": dict(zip(names, (1.5, 2.5), strict=True)),
-            "level": 0.95,
-            "joint": True,
-        },
-        "disagreement": {"columns": ["weight"]},
-        "receipt": {"promises": []},
-    }
+    told = statistic(
+        "vector-mean",
+        [1.0, 2.0],
+        ([0.5, 1.5], [1.5, 2.5]),
+        columns=["height", "weight"],
+        projected=[1.0, 2.0],
+        joint=True,
+        disagreement={"columns": ["weight"]},
+    )
+    release = release_document({"vector": {"mean": told}}, level=0.95, receipt={"promises": []})
     shown = shown_release(release, {})
     assert shown["table"] == [("height", 1.0, 0.5, 1.5), ("weight", 2.0, 1.5, 2.5)]
     assert "all together" in shown["beside"]

@@ -22,6 +22,7 @@ from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.randomisers import k_randomised_response
+from hybridp.release.document import plan_document
 
 __all__ = ["HeavyPlan", "plan_heavy", "shown_probability", "zipf"]
 
@@ -79,28 +80,36 @@ class HeavyPlan:
     oracle: str
     errors: Floats
     shares: Floats
+    question: str = "records"
+
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        return ("one record a person, drawn independently; records without a hierarchy",)
 
     def to_dict(self) -> dict[str, Any]:
-        top = [
-            {"rank": i + 1, "share": float(p), "standard_error": float(e)}
-            for i, (p, e) in enumerate(zip(self.shares[:20], self.errors[:20], strict=True))
-        ]
-        return {
+        """Plain data for programs: what `--json` prints. The lists of `top` have one entry a rank."""
+        told = {
             "task": "heavy-hitters",
-            "people": self.people,
-            "opt_in": self.opt_in,
-            "epsilon": self.study.guarantee.epsilon,
-            "delta": self.study.guarantee.delta,
+            "predicted": {
+                "head_list_size": min(self.expected_records, float(self.study.head)),
+                "discovered": self.expected_records,
+                "recall": self.expected_recall,
+                "l1": self.expected_l1,
+                "top": {"share": self.shares[:20].tolist(), "standard_error": self.errors[:20].tolist()},
+            },
             "threshold": self.threshold,
             "head": self.study.head,
-            "expected_head_list_size": min(self.expected_records, float(self.study.head)),
-            "expected_discovered": self.expected_records,
-            "expected_recall": self.expected_recall,
-            "expected_l1": self.expected_l1,
-            "local_mechanism": self.oracle,
-            "top": top,
-            "assumes": ["one record a person, drawn independently; records without a hierarchy"],
+            "mechanisms": {"local": self.oracle},
+            "assumes": list(self.assumes),
         }
+        promise = self.study.guarantee
+        return plan_document(
+            {self.question: {"shares": told}},
+            people=self.people,
+            opt_in=self.opt_in,
+            epsilon=promise.epsilon,
+            delta=promise.delta,
+        )
 
 
 def plan_heavy(

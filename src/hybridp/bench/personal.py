@@ -19,6 +19,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.heterogeneous import PersonalDP, local_variances
 from hybridp.public.personal import adpm_weights, unified
 from hybridp.public.personal_baselines import fme_inferred, ldpe, lower_bound, propdpm, sampling_mechanism, uni
+from hybridp.release.document import plan_document
 
 __all__ = ["PersonalPlan", "parse_groups", "plan_personal"]
 
@@ -38,19 +39,29 @@ class PersonalPlan:
     sd_assumed: bool
     estimators: dict[str, dict[str, Any]]
     assumes: tuple[str, ...]
+    question: str = "value"
+
+    @property
+    def people(self) -> tuple[int, int]:
+        """Trusted and local ones."""
+        return (
+            0 if self.promise is None else self.promise.people,
+            0 if self.local_promise is None else self.local_promise.people,
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        """Plain data for programs: what `--json` prints."""
+        told = {
             "task": "mean with personal epsilons",
-            "people": {
-                "trusted": 0 if self.promise is None else self.promise.people,
-                "local": 0 if self.local_promise is None else self.local_promise.people,
-            },
+            "predicted": {"estimators": self.estimators},
             "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
             "sd": {"used": self.sd, "worst_case": self.sd_assumed},
-            "estimators": self.estimators,
             "assumes": list(self.assumes),
         }
+        n = sum(self.people)
+        return plan_document(
+            {self.question: {"mean": told}}, people=n, opt_in=self.people[0] / n, epsilon="personal", delta=0.0
+        )
 
 
 def parse_groups(text: str) -> tuple[Floats, NDArray[np.int64]]:

@@ -21,6 +21,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.public.variance import posterior_variance, predicted_se
+from hybridp.release.document import plan_document
 
 __all__ = [
     "MeanPlan",
@@ -108,36 +109,43 @@ class MeanPlan:
     sup_over_best: float | None
     assumes: tuple[str, ...]
     mechanisms: Mechanisms
+    question: str = "value"
 
     def __getitem__(self, name: PlanName) -> Prediction:
         return next(p for p in self.predictions if p.name == name)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        """Plain data for programs: what `--json` prints."""
+        told = {
             "task": "mean",
-            "n": self.n,
-            "opt_in": self.opt_in,
+            "predicted": {
+                "estimators": {
+                    p.name: {
+                        "weight": p.weight,
+                        "mse": p.mse,
+                        "R": p.over_best,
+                        "r": p.over_worst,
+                        "rmse_population": p.rmse,
+                        "mse_range": list(p.mse_range),
+                    }
+                    for p in self.predictions
+                },
+                "critical": {"c": self.critical_c, "n": None if math.isinf(self.critical_n) else self.critical_n},
+                "sup_R": self.sup_over_best,
+            },
             "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
             "sd": {"used": self.sd, "low": self.sd_range[0], "high": self.sd_range[1], "worst_case": self.sd_assumed},
-            "epsilon": self.guarantee.epsilon,
-            "trusted_epsilon": self.trusted_epsilon,
-            "delta": self.guarantee.delta,
             "mechanisms": {"trusted": self.noise, "local": self.local},
-            "estimators": {
-                p.name: {
-                    "weight": p.weight,
-                    "mse": p.mse,
-                    "R": p.over_best,
-                    "r": p.over_worst,
-                    "rmse_population": p.rmse,
-                    "mse_range": list(p.mse_range),
-                }
-                for p in self.predictions
-            },
-            "critical": {"c": self.critical_c, "n": None if math.isinf(self.critical_n) else self.critical_n},
-            "sup_R": self.sup_over_best,
             "assumes": list(self.assumes),
         }
+        return plan_document(
+            {self.question: {"mean": told}},
+            people=self.n,
+            opt_in=self.opt_in,
+            epsilon=self.guarantee.epsilon,
+            delta=self.guarantee.delta,
+            trusted_epsilon=self.trusted_epsilon,
+        )
 
 
 def _mechanisms(

@@ -17,6 +17,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import best_randomiser, k_randomised_response
 from hybridp.public.shuffling import MOST_LOCAL, largest_local_epsilon
+from hybridp.release.document import SCHEMA
 
 __all__ = ["ShufflePlan", "parse_randomiser", "plan_shuffle"]
 
@@ -54,6 +55,7 @@ class ShufflePlan:
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "schema": SCHEMA,
             "n": self.n,
             "epsilon": self.guarantee.epsilon,
             "delta": self.guarantee.delta,

@@ -21,6 +21,7 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
 from hybridp.public.synth import answer_sigma, significance, table_rounds, total_rho
 from hybridp.randomness import Randomness
+from hybridp.release.document import plan_document
 from hybridp.release.synth import SyntheticModel
 
 __all__ = [
@@ -147,14 +148,19 @@ class SynthPlan:
     )
 
     def to_dict(self) -> dict[str, Any]:
-        predicted = {
-            "n": self.people,
-            "epsilon": self.guarantee.epsilon,
-            "delta": self.guarantee.delta,
-            "tables": [one.to_dict(self.people) for one in self.tables],
+        """Plain data for programs: what `--json` prints."""
+        told = {
+            "task": "synthetic-data",
+            "predicted": {"tables": [one.to_dict(self.people) for one in self.tables]},
             "assumes": list(self.assumes),
         }
-        return {"schema": 1, "questions": {"table": {"marginals": {"predicted": predicted}}}}
+        return plan_document(
+            {"table": {"marginals": told}},
+            people=self.people,
+            opt_in=1.0,
+            epsilon=self.guarantee.epsilon,
+            delta=self.guarantee.delta,
+        )
 
 
 def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cells: int = MOST_CELLS) -> SynthPlan:

@@ -26,6 +26,7 @@ from hybridp.public.randomisers import Randomiser
 from hybridp.public.vector import HALF, VectorBounds
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, VectorReports, vector_reports
+from hybridp.release.document import plan_document
 
 __all__ = ["VectorPlan", "plan_vector_mean"]
 
@@ -48,6 +49,7 @@ class VectorPlan:
     reports: VectorReports
     columns: tuple[tuple[Prediction, ...], ...]
     assumes: tuple[str, ...]
+    question: str = "vector"
 
     def column(self, index: int, name: PlanName) -> Prediction:
         """One estimator's prediction for one column."""
@@ -59,11 +61,23 @@ class VectorPlan:
         return math.sqrt(math.fsum(errors) / len(self.names))
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints. Lists have one entry a column."""
         d = range(len(self.names))
         reported = self.reports.reported if isinstance(self.reports, ScalarReports) else len(self.names)
-        predicted: dict[str, Any] = {
-            "n": self.n,
-            "opt_in": self.opt_in,
+        told = {
+            "task": "vector-mean",
+            "predicted": {
+                "estimators": {
+                    name: {
+                        "overall_rmse_in_half_ranges": self.overall(name),
+                        "weight": [self.column(j, name).weight for j in d],
+                        "mse": [self.column(j, name).mse for j in d],
+                        "R": [self.column(j, name).over_best for j in d],
+                        "rmse_population": [self.column(j, name).rmse for j in d],
+                    }
+                    for name in PLANNED
+                },
+            },
             "columns": list(self.names),
             "bounds": {
                 "lower": [b.lower for b in self.bounds.bounds],
@@ -72,23 +86,17 @@ class VectorPlan:
                 "radius": self.bounds.radius,
             },
             "sd": {"used": list(self.sd), "worst_case": self.sd_assumed},
-            "epsilon": self.guarantee.epsilon,
-            "trusted_epsilon": self.trusted_epsilon,
-            "delta": self.guarantee.delta,
             "mechanisms": {"trusted": self.noise, "local": self.reports.name, "columns_reported": reported},
-            "estimators": {
-                name: {
-                    "overall_rmse_in_half_ranges": self.overall(name),
-                    "weight": [self.column(j, name).weight for j in d],
-                    "mse": [self.column(j, name).mse for j in d],
-                    "R": [self.column(j, name).over_best for j in d],
-                    "rmse_population": [self.column(j, name).rmse for j in d],
-                }
-                for name in PLANNED
-            },
             "assumes": list(self.assumes),
         }
-        return {"schema": 1, "questions": {"vector": {"mean": {"predicted": predicted}}}}
+        return plan_document(
+            {self.question: {"mean": told}},
+            people=self.n,
+            opt_in=self.opt_in,
+            epsilon=self.guarantee.epsilon,
+            delta=self.guarantee.delta,
+            trusted_epsilon=self.trusted_epsilon,
+        )
 
 
 def plan_vector_mean(

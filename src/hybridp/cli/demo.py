@@ -246,7 +246,9 @@ def _print(
     out: Path,
     picture: str | None,
 ) -> None:
-    plan = document["plan"]
+    from hybridp.release.document import sole
+
+    plan = sole(document["plan"])
     click.echo(
         f"1. Plan      {people:,} made-up people, {trusted:,} of whom trust the curator; everyone is promised epsilon "
         f"{epsilon:g}.\n"

@@ -97,8 +97,7 @@ def plan(
         head=head,
         discovery_share=discovery_share,
     )
-    document = found.to_dict()
-    if answered(document, lambda ax: _draw_plan(ax, found), plot_file=plot_file, as_json=as_json):
+    if answered(found.to_dict(), lambda ax: _draw_plan(ax, found), plot_file=plot_file, as_json=as_json):
         return
     table(
         f"Heavy hitters of {n:,} people, {opt_in:.3g} of them trusting; a record is shown from a noisy count of "
@@ -111,7 +110,7 @@ def plan(
             ("standard error of the most frequent", number(float(found.errors[0]))),
             ("reports of local people", found.oracle),
         ],
-        caption="; ".join(document["assumes"]),
+        caption="; ".join(found.assumes),
     )
 
 

@@ -97,33 +97,16 @@ def plan(
 
     Nothing is read and nothing is spent.
     """
+    from hybridp.bench.kmeans_plan import plan_kmeans
     from hybridp.protocols import kmeans_files as protocol
-    from hybridp.public.kmeans_rounds import plan_rounds
 
-    if not 0 <= opt_in <= 1:
-        raise InvalidInput(f"`opt-in` must lie between 0 and 1. Got {opt_in}.")
     study = _study(columns, lower, upper, clusters, guarantee(epsilon, delta), iterations, "improved")
-    trusted = round(people * opt_in)
-    found = plan_rounds(
-        study.guarantee,
-        dims=study.box.dims,
-        clusters=clusters,
-        trusted=trusted,
-        local=people - trusted,
-        iterations=iterations,
-    )
-    document = {
-        "task": "kmeans",
-        "trusted_people": trusted,
-        "local_people": people - trusted,
-        "map_cells": found.per_axis**study.box.dims if found.per_axis else 0,
-        "per_axis": found.per_axis,
-        "rounds": found.rounds,
-        "trusted_spends": None if found.spent is None else str(found.spent),
-        "local_parts": found.parts,
-    }
+    found = plan_kmeans(study, columns, people=people, opt_in=opt_in)
+    document = found.to_dict()
     if invite_file is not None:
-        sent = protocol.write_invitation(study, columns, trusted=trusted, local=people - trusted, out=invite_file)
+        sent = protocol.write_invitation(
+            study, columns, trusted=found.trusted_people, local=found.local_people, out=invite_file
+        )
         document |= {"invite": str(invite_file), "invite_cells": sent.grid.cells}
     if as_json:
         emit(document)
@@ -132,9 +115,9 @@ def plan(
         f"{clusters} clusters of {people:,} people, {opt_in:.3g} of them trusting",
         ["planned", "value"],
         [
-            ("cells of the map", f"{document['map_cells']:,}" if found.per_axis else "no map"),
+            ("cells of the map", f"{found.map_cells:,}" if found.map_cells else "no map"),
             ("rounds after it", str(found.rounds)),
-            ("trusted people spend", "nothing" if found.spent is None else str(found.spent)),
+            ("trusted people spend", found.trusted_spends or "nothing"),
             ("local people report", "once each, with the whole epsilon"),
         ],
     )

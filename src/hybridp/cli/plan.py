@@ -104,6 +104,7 @@ def mean(
         _personal(groups, local_groups, epsilons, epsilon_column, lower, upper, sd, plot_file, as_json)
         return
     from hybridp.bench.planning import opt_ins_needed, plan_mean, trust_offer
+    from hybridp.release.document import sole
 
     n, opt_in = needed("n", n, "--groups"), needed("opt-in", opt_in, "--groups")
     limits = bounds(needed("lower", lower, "--groups"), needed("upper", upper, "--groups"))
@@ -122,17 +123,18 @@ def mean(
     )
     document = plan.to_dict()
     names = ("pwh", "kvh", "adaptive")
-    document["opt_ins"] = {
+    predicted = sole(document)["predicted"]
+    predicted["opt_ins"] = {
         "to_beat_both_baselines": {name: opt_ins_needed(plan, name) for name in names}  # type: ignore[arg-type]
     }
     if target is not None:
-        document["opt_ins"]["to_reach_target"] = {
+        predicted["opt_ins"]["to_reach_target"] = {
             name: opt_ins_needed(plan, name, target)  # type: ignore[arg-type]
             for name in ("tcm-only", *names)
         }
-        document["opt_ins"]["target_rmse"] = target
+        predicted["opt_ins"]["target_rmse"] = target
     if elasticity is not None:
-        document["trust_offer"] = trust_offer(plan, elasticity).to_dict()
+        predicted["trust_offer"] = trust_offer(plan, elasticity).to_dict()
     if answered(document, lambda ax: draw_plan(ax, plan), plot_file=plot_file, as_json=as_json):
         return
     table(
@@ -146,12 +148,12 @@ def mean(
     )
     since = "at no n here" if math.isinf(plan.critical_n) else f"from n = {number(plan.critical_n)} on"
     click.echo(f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}: {since}.")
-    for name, enough in document["opt_ins"].get("to_reach_target", {}).items():
+    for name, enough in predicted["opt_ins"].get("to_reach_target", {}).items():
         click.echo(
             f"{name}: {'no number of' if enough is None else f'{enough:,}'} opt-ins reach an rmse of {number(target)}."
         )
     if elasticity is not None:
-        offer = document["trust_offer"]
+        offer = predicted["trust_offer"]
         verdict = "pays" if offer["lowering_pays"] else "does not pay"
         click.echo(
             f"Lowering the trusted epsilon {verdict}; it pays from an elasticity of "
@@ -193,12 +195,11 @@ def _personal(
         bounds=None if lower is None or upper is None else bounds(lower, upper),
         sd=sd,
     )
-    document = plan.to_dict()
-    if answered(document, lambda ax: _draw_personal(ax, plan), plot_file=plot_file, as_json=as_json):
+    if answered(plan.to_dict(), lambda ax: _draw_personal(ax, plan), plot_file=plot_file, as_json=as_json):
         return
-    counted = document["people"]
+    trusting, others = plan.people
     table(
-        f"Mean of {counted['trusted']:,} trusted and {counted['local']:,} local people with their own epsilons",
+        f"Mean of {trusting:,} trusted and {others:,} local people with their own epsilons",
         ["estimator", "mse", "rmse (population)"],
         [(name, number(e["mse"]), number(max(e["mse"], 0) ** 0.5)) for name, e in plan.estimators.items()],
         caption="; ".join(plan.assumes),

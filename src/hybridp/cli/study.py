@@ -15,6 +15,7 @@ from hybridp.cli.releasing import check_out, out_option, present
 from hybridp.cli.serve import needs_service, store_options
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
+from hybridp.release.document import sole
 
 if TYPE_CHECKING:
     from hybridp.service.core import Service
@@ -187,21 +188,20 @@ def release(
 
 
 def _print_release(found: dict[str, Any]) -> None:
-    if found["task"] == "mean":
-        low, high = found["interval"]["low"], found["interval"]["high"]
-        level = found["interval"]["level"]
-        click.echo(f"{number(found['projected'])}  ({level:.0%} interval {number(low)} to {number(high)})")
-        _promises(found["receipt"])
-    elif found["task"] == "vector-mean":
-        low, high, level = (found["interval"][name] for name in ("low", "high", "level"))
-        means = [(n, number(x), number(low[n]), number(high[n])) for n, x in found["projected"].items()]
-        table(f"{found['title']} ({level:.0%} intervals)", ("column", "mean", "low", "high"), means)
-        _promises(found["receipt"])
+    told, level = sole(found), found["level"]
+    if told["task"] == "mean":
+        low, high = told["interval"]
+        click.echo(f"{number(told['projected'])}  ({level:.0%} interval {number(low)} to {number(high)})")
+    elif told["task"] == "vector-mean":
+        means = zip(told["columns"], told["projected"], *told["interval"], strict=True)
+        rows = [(name, *map(number, numbers)) for name, *numbers in means]
+        table(f"{found['title']} ({level:.0%} intervals)", ("column", "mean", "low", "high"), rows)
     else:
-        rows = [(" ".join(map(str, q["record"])), number(q["estimate"]), number(q["low"]), number(q["high"]))
-                for q in found["queries"][:30]]  # fmt: skip
+        queries = told["queries"]
+        shares = list(zip(queries["records"], queries["estimate"], *queries["interval"], strict=True))[:30]
+        rows = [(" ".join(map(str, record)), *map(number, numbers)) for record, *numbers in shares]
         table(found["title"], ("record", "share", "low", "high"), rows)
-        _promises(found["privacy"])
+    _promises(found["receipt"])
     _spent(found["spending"])
 
 

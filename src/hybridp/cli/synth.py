@@ -33,6 +33,7 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.releasing import open_ledger, present
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
+from hybridp.release.document import release_document, sole
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
 
@@ -177,7 +178,7 @@ def fit(
     def show() -> None:
         _simulated(found)
         click.echo(f"{found}, fitted to {found.people:,} people; the model is in {out}.")
-        _classes(document["utility"])
+        _classes(sole(document)["utility"]["classes"])
         receipt(found)
 
     present(document, show, f"`hybridp synth report {out}` shows it again, for free", out_file=None, as_json=as_json)
@@ -300,7 +301,8 @@ def _load(folder: Path) -> Any:
 
 def _document(found: Any, folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = found.to_dict()
-    return document | {"method": _method(found), "model": str(folder)}
+    sole(document)["method"] = _method(found)
+    return document | {"model": str(folder)}
 
 
 def _method(found: Any) -> str:
@@ -342,8 +344,8 @@ def answer(model: Path, query: str, level: float, as_json: bool) -> None:
     found = _load(model)
     said = found.answer(query, level=level)
     if as_json:
-        emit({"task": "synthetic-answer", "query": query, "people": found.people, **said.to_dict(),
-              "simulated": found.simulated})  # fmt: skip
+        told = said.to_dict() | {"query": query, "people": found.people}
+        emit(release_document({"table": {"share": told}}, level=level, receipt=found.receipt))
         return
     _simulated(found)
     stated = f" ({level:.0%})" if said.basis == "measured" else ""
@@ -435,7 +437,8 @@ def report(model: Path, plot_file: Path | None, as_json: bool) -> None:
     check_plot(plot_file)
     found = _load(model)
     utility = found.utility()
-    document = _document(found, model) | {"utility": utility}
+    document = _document(found, model)
+    sole(document)["utility"] = utility
     if answered(document, lambda ax: _draw(ax, found, utility), plot_file=plot_file, as_json=as_json, size=(5.6, 5.2)):
         return
     _simulated(found)

@@ -293,7 +293,7 @@ def release_mean(
             rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
             rng=rng,
         )
-        found = assuming(found, invite.text if totals.assumed else None)
+        found = assuming(replace(found, question=columns.value), invite.text if totals.assumed else None)
         people = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
 

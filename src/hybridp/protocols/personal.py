@@ -153,7 +153,7 @@ def release_personal_mean(
             study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng,
             rows=f"{values_rule(f'{missing:g}')}; an epsilon that is missing or no number counts as 0",
         )  # fmt: skip
-        found = assuming(found, text if sent.assumed else None)
+        found = assuming(replace(found, question=columns.value), text if sent.assumed else None)
         read = {**plain(columns), "epsilon": epsilon_column}
         everybody = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=read, people=everybody)

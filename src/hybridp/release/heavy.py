@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ class HeavyRecord:
     best_rank: int | None = None
     worst_rank: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        ranks = {} if self.best_rank is None else {"rank": {"best": self.best_rank, "worst": self.worst_rank}}
-        return {"record": list(self.record), "estimate": self.estimate, "low": self.low, "high": self.high, **ranks}
+
+def _listed(records: tuple[HeavyRecord, ...]) -> dict[str, Any]:
+    """Parallel lists, one entry a record."""
+    return {
+        "records": [list(r.record) for r in records],
+        "estimate": [r.estimate for r in records],
+        "interval": [[r.low for r in records], [r.high for r in records]],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +53,26 @@ class HeavyRelease:
     mechanisms: dict[str, str]
     level: float
     receipt: Receipt
+    question: str = "records"
 
     @property
     def simulated(self) -> bool:
         return self.receipt.simulated
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        return {
-            "task": "heavy-hitters",
-            "records": [r.to_dict() for r in self.records],
-            "queries": [q.to_dict() for q in self.queries],
-            "wildcards": [w.to_dict() for w in self.wildcards],
-            "head_list_size": len(self.queries),
-            "discovered_records": self.discovered,
-            "groups": {
+        """Plain data for programs: what `--json` prints. Lists have one entry a record, in the order of `records`."""
+        listed = _listed(self.records)
+        told = statistic(
+            "heavy-hitters",
+            listed["estimate"],
+            listed["interval"],
+            records=listed["records"],
+            ranks={"best": [r.best_rank for r in self.records], "worst": [r.worst_rank for r in self.records]},
+            queries=_listed(self.queries),
+            wildcards=_listed(self.wildcards),
+            head_list_size=len(self.queries),
+            discovered_records=self.discovered,
+            groups={
                 "trusted": {
                     "people": self.trusted_people,
                     "discovery": self.discovery_people,
@@ -69,11 +80,9 @@ class HeavyRelease:
                 },
                 "local": {"people": self.local_people},
             },
-            "level": self.level,
-            "mechanisms": self.mechanisms,
-            "simulated": self.simulated,
-            "privacy": self.receipt.to_dict(),
-        }
+            mechanisms=self.mechanisms,
+        )
+        return release_document({self.question: {"shares": told}}, level=self.level, receipt=self.receipt)
 
     def to_frame(self) -> DataFrame:
         """One row a record; needs pandas, the extra "frames"."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -48,34 +49,30 @@ class KMeansRelease:
     map_cells: int
     noise: str
     receipt: Receipt
+    question: str = "points"
 
     @property
     def simulated(self) -> bool:
         return self.receipt.simulated
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        return {
-            "task": "kmeans",
-            "method": self.method,
-            "columns": list(self.columns),
-            "clusters": [
-                {
-                    "centre": list(c.centre),
-                    "size": c.size,
-                    "standard_error": c.standard_error,
-                    "size_error": c.size_error,
-                }
-                for c in self.clusters
-            ],
-            "bounds": {"lower": list(self.lower), "upper": list(self.upper)},
-            "groups": {"trusted": {"people": self.trusted_people}, "local": {"people": self.local_people}},
-            "iterations": self.iterations,
-            "map_cells": self.map_cells,
-            "noise": self.noise,
-            "simulated": self.simulated,
-            "receipt": self.receipt.to_dict(),
-        }
+        """Plain data for programs: what `--json` prints. Lists have one entry a cluster; a centre has one a column."""
+        told = statistic(
+            "kmeans",
+            [list(c.centre) for c in self.clusters],
+            None,
+            columns=list(self.columns),
+            standard_error=[c.standard_error for c in self.clusters],
+            size=[c.size for c in self.clusters],
+            size_error=[c.size_error for c in self.clusters],
+            bounds={"lower": list(self.lower), "upper": list(self.upper)},
+            method=self.method,
+            groups={"trusted": {"people": self.trusted_people}, "local": {"people": self.local_people}},
+            iterations=self.iterations,
+            map_cells=self.map_cells,
+            noise=self.noise,
+        )
+        return release_document({self.question: {"centres": told}}, level=None, receipt=self.receipt)
 
     def to_frame(self) -> DataFrame:
         """One row a cluster; needs pandas, the extra "frames"."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class MeanRelease:
     come closer. The interval covers sampling and noise at the stated level. `difference` and `p_value` tell whether the
     two groups disagree: a small p-value says that the trusting are not like the others, and that a mean over both
     should be read with care. In an estimate-only publication the group figures are None: they stay unpublished.
+    `question` is the name under which a document holds it: of a table, the column's.
     """
 
     estimator: str
@@ -91,6 +93,7 @@ class MeanRelease:
     clipped_to: tuple[float, float] | None = None
     clipped: ClippedShare | None = None
     anchor: Anchored | None = None
+    question: str = "value"
 
     @property
     def simulated(self) -> bool:
@@ -115,40 +118,35 @@ class MeanRelease:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
         personal = {"personal": self._personal()} if self.by_epsilon else {}
-        return {
-            "task": "mean",
-            "what": self.what,
-            "clipped_to": None if self.clipped_to is None else list(self.clipped_to),
-            "clipped": None
-            if self.clipped is None
-            else {"share": self.clipped.share, "low": self.clipped.low, "high": self.clipped.high},
-            "anchor": None if self.anchor is None else {"plain": self.anchor.plain, "most": self.anchor.most},
-            "estimator": self.estimator,
-            "estimate": self.estimate,
-            "projected": self.projected,
-            "interval": {"low": self.low, "high": self.high, "level": self.level},
-            "weight": self.weight,
-            "groups": {
-                name: {
-                    "people": g.people,
-                    "mean": g.mean,
-                    "standard_error": g.standard_error,
-                    "half_width": g.half_width,
-                }
+        clipped = self.clipped
+        told = statistic(
+            "mean",
+            self.estimate,
+            (self.low, self.high),
+            self.trusted.mean,
+            self.local.mean,
+            projected=self.projected,
+            what=self.what,
+            clipped_to=None if self.clipped_to is None else list(self.clipped_to),
+            clipped=None if clipped is None else {"share": clipped.share, "interval": [clipped.low, clipped.high]},
+            anchor=None if self.anchor is None else {"plain": self.anchor.plain, "most": self.anchor.most},
+            estimator=self.estimator,
+            weight=self.weight,
+            groups={
+                name: {"people": g.people, "standard_error": g.standard_error, "half_width": g.half_width}
                 for name, g in (("trusted", self.trusted), ("local", self.local))
             },
-            "disagreement": {
+            disagreement={
                 "difference": self.difference,
                 "p_value": self.p_value,
                 "groups_disagree": self.groups_disagree,
                 "test_level": None if self.p_value is None else self.test_level,
             },
-            "sd_estimate": self.sd_estimate,
-            "mechanisms": {"trusted": self.noise, "local": self.randomiser},
-            "simulated": self.simulated,
-            "receipt": self.receipt.to_dict(),
+            sd_estimate=self.sd_estimate,
+            mechanisms={"trusted": self.noise, "local": self.randomiser},
             **personal,
-        }
+        )
+        return release_document({self.question: {"mean": told}}, level=self.level, receipt=self.receipt)
 
     def _personal(self) -> dict[str, Any]:
         """What people asked for and what they got; infinity is written "inf", and at most 1,000 levels are listed."""

@@ -21,6 +21,7 @@ from hybridp.errors import must
 from hybridp.public.formulas import Formula, parse_formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
 from hybridp.public.synth import MeasuredQueries, MeasuredTable, significance
+from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -50,13 +51,15 @@ class SynthAnswer:
     measured: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "estimate": self.estimate,
-            "interval": {"low": self.low, "high": self.high, "level": self.level},
-            "basis": self.basis,
-            "synthetic": self.synthetic,
-            "measured": self.measured,
-        }
+        """What a document says of this statistic."""
+        return statistic(
+            "synthetic-answer",
+            self.estimate,
+            (self.low, self.high),
+            basis=self.basis,
+            synthetic=self.synthetic,
+            measured=self.measured,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,19 +247,21 @@ class SyntheticModel:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
-        return {
-            "task": "synthetic-data",
-            "method": self.method,
-            "people": self.people,
-            "rows": self.data.rows,
-            "features": list(self.schema.names),
-            "thresholds": len(self.workload.thresholds),
-            "queries": self.workload.queries,
-            "measured": {"tables": len(self.tables), "queries": sum(len(q.flat) for q in self.queries)},
-            "simulated": self.simulated,
-            "utility": self.utility()["classes"],
-            "receipt": self.receipt.to_dict(),
-        }
+        utility = {key: value for key, value in self.utility().items() if key != "marginals"}
+        told = statistic(
+            "synthetic-data",
+            None,
+            None,
+            method=self.method,
+            people=self.people,
+            rows=self.data.rows,
+            features=list(self.schema.names),
+            thresholds=len(self.workload.thresholds),
+            queries=self.workload.queries,
+            measured={"tables": len(self.tables), "queries": sum(len(q.flat) for q in self.queries)},
+            utility=utility,
+        )
+        return release_document({"table": {"synthetic": told}}, level=None, receipt=self.receipt)
 
     def __str__(self) -> str:
         mark = "  [SIMULATED: not a private release]" if self.simulated else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class VectorMeanRelease:
     noise: str
     reports: str
     receipt: Receipt
+    question: str = "vector"
 
     @property
     def simulated(self) -> bool:
@@ -69,43 +71,32 @@ class VectorMeanRelease:
         return round(1 - self.level, 12)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        groups = (("trusted", self.trusted), ("local", self.local))
-        return {
-            "task": "vector-mean",
-            "bounds": self._named(self.bounds),
-            "estimator": self.estimator,
-            "estimate": self._named(self.estimate),
-            "projected": self._named(self.projected),
-            "interval": {
-                "low": self._named(self.low),
-                "high": self._named(self.high),
-                "level": self.level,
-                "joint": self.joint,
+        """Plain data for programs: what `--json` prints. Lists have one entry a column."""
+        told = statistic(
+            "vector-mean",
+            list(self.estimate),
+            (list(self.low), list(self.high)),
+            list(self.trusted.means),
+            list(self.local.means),
+            columns=list(self.names),
+            projected=list(self.projected),
+            joint=self.joint,
+            bounds={"lower": [low for low, _ in self.bounds], "upper": [high for _, high in self.bounds]},
+            estimator=self.estimator,
+            weight=list(self.weights),
+            groups={
+                name: {"people": g.people, "counts": list(g.counts), "standard_error": list(g.standard_errors)}
+                for name, g in (("trusted", self.trusted), ("local", self.local))
             },
-            "weight": self._named(self.weights),
-            "groups": {
-                name: {
-                    "people": g.people,
-                    "counts": self._named(g.counts),
-                    "mean": self._named(g.means),
-                    "standard_error": self._named(g.standard_errors),
-                }
-                for name, g in groups
-            },
-            "disagreement": {
-                "difference": self._named(self.differences),
-                "p_value": self._named(self.p_values),
+            disagreement={
+                "difference": list(self.differences),
+                "p_value": list(self.p_values),
                 "columns": list(self.disagreeing),
                 "test_level": self.test_level,
             },
-            "mechanisms": {"trusted": self.noise, "local": self.reports},
-            "simulated": self.simulated,
-            "receipt": self.receipt.to_dict(),
-        }
-
-    def _named(self, values: tuple[Any, ...]) -> dict[str, Any]:
-        return dict(zip(self.names, values, strict=True))
+            mechanisms={"trusted": self.noise, "local": self.reports},
+        )
+        return release_document({self.question: {"mean": told}}, level=self.level, receipt=self.receipt)
 
     def to_frame(self) -> DataFrame:
         """One row a column of the data; needs pandas, the extra "frames"."""

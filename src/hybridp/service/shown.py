@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from hybridp.release.document import sole
 from hybridp.service import charts
 
 __all__ = ["error_rows", "error_unit", "shown_release"]
@@ -19,15 +20,14 @@ def _number(x: float) -> str:
 
 def _half_width(release: Mapping[str, Any], plan: Mapping[str, Any]) -> float | None:
     """Of several columns the root mean square, in half-ranges of each one's bounds."""
-    interval = release.get("interval")
-    if not isinstance(interval, Mapping):
+    told = sole(release)
+    if told["task"] == "heavy-hitters":
         return None
-    if not isinstance(interval["low"], Mapping):
-        return float(interval["high"] - interval["low"]) / 2
-    wide = [
-        (interval["high"][name] - interval["low"][name]) / (side["upper"] - side["lower"])
-        for name, side in zip(plan["columns"], plan["bounds"], strict=True)
-    ]
+    low, high = told["interval"]
+    if told["task"] == "mean":
+        return float(high - low) / 2
+    sides = zip(low, high, plan["bounds"], strict=True)
+    wide = [(b - a) / (side["upper"] - side["lower"]) for a, b, side in sides]
     return math.sqrt(math.fsum(w * w for w in wide) / len(wide))
 
 
@@ -56,30 +56,29 @@ def error_unit(summary: Mapping[str, Any]) -> str:
 def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
     """For the template; `plan` gives the unit."""
     shown: dict[str, Any] = {
-        "simulated": bool(release.get("simulated")),
-        "receipt": release.get("receipt") or release["privacy"],
+        "simulated": release["simulated"],
+        "receipt": release["receipt"],
         "headline": "",
         "beside": "",
         "disagreement": "",
     }
-    if release["task"] == "heavy-hitters":
-        return {**shown, **_heavy(release)}
-    return {**shown, **(_vector(release) if release["task"] == "vector-mean" else _mean(release, plan))}
+    told, level = sole(release), f"{release['level']:.0%}"
+    if told["task"] == "heavy-hitters":
+        return {**shown, **_heavy(told, level)}
+    return {**shown, **(_vector(told, level) if told["task"] == "vector-mean" else _mean(told, level, plan))}
 
 
-def _mean(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
-    interval, unit = release["interval"], plan.get("unit") or ""
-    rows = [("everyone", release["projected"], interval["low"], interval["high"])]
-    for group, name in (("trusted", "trusted people"), ("local", "local people")):
-        part = release["groups"][group]
-        if part["mean"] is not None and part["half_width"] is not None:
-            reach = part["half_width"]
-            rows.append((f"{name} ({part['people']:,})", part["mean"], part["mean"] - reach, part["mean"] + reach))
-    level = f"{interval['level']:.0%}"
-    gap = release["disagreement"]
+def _mean(told: Mapping[str, Any], level: str, plan: Mapping[str, Any]) -> dict[str, Any]:
+    (low, high), unit = told["interval"], plan.get("unit") or ""
+    rows = [("everyone", told["projected"], low, high)]
+    for group in ("trusted", "local"):
+        mean, part = told[group], told["groups"][group]
+        if mean is not None and (reach := part["half_width"]) is not None:
+            rows.append((f"{group} people ({part['people']:,})", mean, mean - reach, mean + reach))
+    gap = told["disagreement"]
     return {
-        "headline": f"{_number(release['projected'])} {unit}".strip(),
-        "beside": f"{level} interval: {_number(interval['low'])} to {_number(interval['high'])}",
+        "headline": f"{_number(told['projected'])} {unit}".strip(),
+        "beside": f"{level} interval: {_number(low)} to {_number(high)}",
         "chart": charts.intervals(rows, f"mean, with {level} interval"),
         "table": rows,
         "disagreement": _disagreement(gap["p_value"], gap["groups_disagree"], gap["test_level"]),
@@ -95,11 +94,10 @@ def _disagreement(p: float | None, disagree: bool | None, level: float | None) -
     return f"The two groups do not differ more than chance explains ({said})."
 
 
-def _vector(release: Mapping[str, Any]) -> dict[str, Any]:
-    interval = release["interval"]
-    rows = [(n, x, interval["low"][n], interval["high"][n]) for n, x in release["projected"].items()]
-    level = f"{interval['level']:.0%}" + (" (all together)" if interval["joint"] else "")
-    differ = release["disagreement"]["columns"]
+def _vector(told: Mapping[str, Any], level: str) -> dict[str, Any]:
+    rows = list(zip(told["columns"], told["projected"], *told["interval"], strict=True))
+    level += " (all together)" if told["joint"] else ""
+    differ = told["disagreement"]["columns"]
     return {
         "headline": f"{len(rows):,} means",
         "beside": f"with {level} intervals",
@@ -109,18 +107,20 @@ def _vector(release: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _heavy(release: Mapping[str, Any]) -> dict[str, Any]:
+def _heavy(told: Mapping[str, Any], level: str) -> dict[str, Any]:
     def name(record: list[str | None]) -> str:
         return ", ".join("everything else" if part is None else part for part in record)
 
-    rows = [(name(r["record"])[:60], r["estimate"], r["low"], r["high"]) for r in release["records"]]
-    rest = [(name(r["record"])[:60], r["estimate"], r["low"], r["high"]) for r in release["wildcards"]]
+    def listed(part: Mapping[str, Any]) -> list[tuple[str, float, float, float]]:
+        found = zip(part["records"], part["estimate"], *part["interval"], strict=True)
+        return [(name(record)[:60], x, low, high) for record, x, low, high in found]
+
+    rows, rest = listed(told), listed(told["wildcards"])
     if not rows:
         return {"chart": "", "table": rest, "headline": "No record was frequent enough to be found."}
-    many = len(release["records"])
     return {
-        "headline": f"{many:,} records found",
-        "beside": f"shares of people, with {release['level']:.0%} intervals",
-        "chart": charts.intervals(rows[:_MOST], f"share of people, with {release['level']:.0%} interval"),
+        "headline": f"{len(rows):,} records found",
+        "beside": f"shares of people, with {level} intervals",
+        "chart": charts.intervals(rows[:_MOST], f"share of people, with {level} interval"),
         "table": rows + rest,
     }
