@@ -15,6 +15,7 @@ from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.public.messages import BATCH, MECHANISM, reports_digest
 from hybridp.tables.columns import only_texts, slot_counts, some_texts
 from hybridp.tables.engine import answers, arrays, stream
+from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.source import Rows
 
 __all__ = ["ReportColumns", "SlotsTold", "read_mechanism", "read_slots", "report_parts", "slot_counts"]
@@ -107,9 +108,7 @@ def _check_labels(rows: Rows, where: ReportColumns) -> None:
 
     if where.trust is None:
         return
-    rows.need("trust", where.trust)
-    if not rows.is_text(where.trust):
-        raise UnusableRows(f"Column `{where.trust}` must hold text: `trusted` or `local` in every row.")
+    check_trust(rows, where.trust)
     (found,) = answers(rows, queries.labels(where.trust))
     if found["every"] and found["known"] != found["every"]:
-        raise UnusableRows(f"Column `{where.trust}` must hold `trusted` or `local` in every row.")
+        raise unlabelled(rows, where.trust)

@@ -1,4 +1,4 @@
-"""DuckDB, embedded and without network: CSV, Parquet and DuckDB files."""
+"""DuckDB, embedded and without network: CSV, Parquet and DuckDB files, and tables that Python holds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ import tempfile
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hybridp.errors import HybridpError, InvalidInput, must
-from hybridp.tables.engine import attempt, fresh, memory_short, quoted, text, unreadable
+from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
+from hybridp.tables.engine import attempt, fresh, memory_short, quoted, text, unreadable, written
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from hybridp.tables.source import Source
 
 __all__ = ["Duck", "kind_of", "open_duck", "parquet_or_csv", "read_header", "without_bar"]
 
@@ -23,11 +28,16 @@ _DATABASES = (".duckdb", ".ddb", ".db")
 
 @dataclass(frozen=True, eq=False)
 class Duck:
-    """An in-memory DuckDB with the rows as a view; what it spills lies in a private folder."""
+    """An in-memory DuckDB with the rows as a view; what it spills lies in a private folder.
+
+    A `confined` one may read and write no file but those of its rows and of that folder.
+    """
 
     name: str
     connection: Any = field(repr=False)
     spill: tempfile.TemporaryDirectory[str] = field(repr=False)
+    view: str = "rows"
+    confined: bool = False
 
     @property
     def dialect(self) -> str:
@@ -49,6 +59,15 @@ class Duck:
     def columns(self, sql: str) -> dict[str, Any]:
         found: dict[str, Any] = self.connection.execute(sql).fetchnumpy()
         return found
+
+    def derive(self, columns: Mapping[str, exp.Expression]) -> Duck:
+        before = fresh("before")
+        self.connection.execute(f"ALTER VIEW {quoted(self.view)} RENAME TO {quoted(before)}")
+        there = [row[0] for row in self.connection.execute(f"DESCRIBE {quoted(before)}").fetchall()]
+        fields = {name: quoted(name) for name in there} | {name: written(this) for name, this in columns.items()}
+        listed = ", ".join(f"{this} AS {quoted(name)}" for name, this in fields.items())
+        self.connection.execute(f"CREATE TEMP VIEW {quoted(self.view)} AS SELECT {listed} FROM {quoted(before)}")
+        return self
 
     def keep(self, table: str, sql: str) -> None:
         self.connection.execute(f"CREATE TEMP TABLE {quoted(table)} AS {sql}")
@@ -108,52 +127,103 @@ def without_bar(connection: Any) -> None:
 
 
 def open_duck(
-    where: str, view: str, *, table: str | None, threads: int | None, memory_limit: str
+    source: Source, view: str, *, table: str | None, threads: int | None, memory_limit: str
 ) -> tuple[Duck, dict[str, str]]:
-    """The engine with a view of the file, and the types of its columns."""
-    kind = kind_of(where)
+    """The engine with a view of the rows, and the types of its columns."""
+    where = source.location
+    kind = "table" if source.held is not None else kind_of(where)
     must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
-    files = [where] if os.path.isfile(where) else sorted(glob.glob(where, recursive=True)) if kind == "Parquet" else []
-    must(bool(files), "path", "must be a file that exists", where)
-
-    import duckdb
+    files: list[str] = []
+    if source.held is None:
+        pattern = kind == "Parquet"
+        files = [where] if os.path.isfile(where) else sorted(glob.glob(where, recursive=True)) if pattern else []
+        must(bool(files), "path", "must be a file that exists", where)
+    refused = InvalidInput(f"`path` must be a readable {kind} file. Got {source.shown}.")
 
     spill = tempfile.TemporaryDirectory(prefix="hybridp-")
     engine: Duck | None = None
     try:
-        config: dict[str, Any] = {
-            "memory_limit": memory_limit,
-            "temp_directory": spill.name,
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-        }
-        if threads is not None:
-            config["threads"] = threads
-        connection: Any = None
-        try:
-            connection = duckdb.connect(":memory:", config=config)
-        except duckdb.Error:
-            connection = None
-        must(connection is not None, "memory_limit", "must be a size such as 1GB", memory_limit)
-        engine = Duck(Path(where).name, connection, spill)
-        without_bar(connection)
-        # A Parquet file's statistics leave NaN out, and the optimiser takes them at their word: a NaN would count as a
-        # value inside the least and the greatest, and so be neither refused nor replaced.
-        connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+        name = source.held or Path(where).name
+        engine = Duck(name, _connected(spill.name, threads, memory_limit), spill, view, source.query is not None)
+        run = engine.connection.execute
 
-        def look() -> list[tuple[Any, ...]]:
-            source = _database(connection, where, table) if kind == "DuckDB" else _scan(kind, files)
-            connection.execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM {source}")
-            found: list[tuple[Any, ...]] = connection.execute(f"DESCRIBE {view}").fetchall()
-            return found
+        def look() -> None:
+            if kind == "DuckDB" and source.query is not None:
+                run(f"ATTACH {text(where)} AS source (READ_ONLY)")
+                return
+            if source.held is not None:
+                from hybridp.tables.frames import put
 
-        found = attempt(engine, look, InvalidInput(f"`path` must be a readable {kind} file. Got {where}."))
+                relation = put(engine.connection, where)
+            else:
+                relation = _database(engine.connection, where, table) if kind == "DuckDB" else _scan(kind, files)
+            # What has no type, because there is nothing in it, is text without a letter.
+            empty = [row[0] for row in run(f"DESCRIBE SELECT * FROM {relation}").fetchall() if "NULL" in str(row[1])]
+            instead = ", ".join(f"CAST({quoted(column)} AS VARCHAR) AS {quoted(column)}" for column in empty)
+            run(f"CREATE TEMP VIEW {view} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
+
+        # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
+        attempt(engine, look, None if source.held is not None else refused)
+        if source.query is not None:
+            _answer(engine, source.query, files, database=kind == "DuckDB")
+        found = attempt(engine, lambda: run(f"DESCRIBE {view}").fetchall(), refused)
     except BaseException:
         if engine is not None:
             engine.connection.close()
         spill.cleanup()
         raise
-    return engine, {row[0]: str(row[1]) for row in found}
+    # The words of an enumeration are of the rows: they belong in no message.
+    return engine, {row[0]: re.sub(r"ENUM\(.*\)", "ENUM", str(row[1])) for row in found}
+
+
+def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
+    import duckdb
+
+    config: dict[str, Any] = {
+        "memory_limit": memory_limit,
+        "temp_directory": spill,
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    if threads is not None:
+        config["threads"] = threads
+    connection: Any = None
+    try:
+        connection = duckdb.connect(":memory:", config=config)
+    except duckdb.Error:
+        connection = None
+    must(connection is not None, "memory_limit", "must be a size such as 1GB", memory_limit)
+    without_bar(connection)
+    # A Parquet file's statistics leave NaN out, and the optimiser takes them at their word: a NaN would count as a
+    # value inside the least and the greatest, and so be neither refused nor replaced.
+    connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+    return connection
+
+
+def _answer(engine: Duck, query: str, files: list[str], *, database: bool) -> None:
+    """The view of the rows becomes the answer to a query, which runs once and reaches no file but the one named."""
+    from hybridp.tables.asked import asked_query
+
+    sql = asked_query(query, "duckdb", tables=database)
+    run = engine.connection.execute
+    listed = ", ".join(map(text, files))
+    run("SET python_enable_replacements = false")
+    run(f"SET allowed_paths = [{listed}]")
+    run(f"SET allowed_directories = [{text(engine.spill.name)}]")
+    if database:
+        run("USE source")
+    run("SET enable_external_access = false")
+    unknown = InvalidInput("`query` must name tables, columns and functions that are there, and that it may use.")
+    attempt(engine, lambda: run(f"DESCRIBE {sql}"), unknown)
+    answer = fresh("answer")
+    failed = UnusableRows("`query` must have an answer whatever the rows hold: this one failed on some row.")
+    attempt(engine, lambda: run(f"CREATE TEMP TABLE {answer} AS {sql}"), failed)
+    if database:
+        run("USE memory")
+    else:
+        run(f"DROP VIEW {engine.view}")
+    run("SET lock_configuration = true")
+    run(f"CREATE TEMP VIEW {engine.view} AS SELECT * FROM {answer}")
 
 
 def parquet_or_csv(path: str) -> str | None:

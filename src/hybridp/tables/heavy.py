@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
+from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
@@ -123,7 +124,7 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
     (found,) = answers(rows, queries.labels(query))
-    _check_labels(found, query)
+    _check_labels(rows, found, query)
     table, chosen = fresh("sample"), fresh("chosen")
     try:
         alone = found["people"] == found["rows"]
@@ -233,16 +234,15 @@ def _check_columns(rows: Rows, query: HeavyQuery) -> None:
         if not (rows.is_text(name) or rows.is_number(name)) or rows.columns[name] in ("FLOAT", "DOUBLE"):
             kind = rows.columns[name]
             raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers; its type is {kind}.")
-    if not rows.is_text(query.trust):
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+    check_trust(rows, query.trust)
 
 
-def _check_labels(found: dict[str, Any], query: HeavyQuery) -> None:
+def _check_labels(rows: Rows, found: dict[str, Any], query: HeavyQuery) -> None:
     """Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does."""
     if found["named"] != found["rows"]:
         raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
     if (found["trusted"] or 0) + (found["local"] or 0) != found["rows"]:
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+        raise unlabelled(rows, query.trust)
 
 
 def _check_head(query: HeavyQuery, head: Sequence[Slot]) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.kmeans import Box, Grid
 from hybridp.tables.engine import answers, fresh, keep, stream
+from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
@@ -54,13 +55,11 @@ def check_points(rows: Rows, query: PointQuery) -> tuple[int, int]:
         if not (rows.is_number(name) or rows.is_text(name)):
             raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
     if query.trust is not None:
-        rows.need("trust", query.trust)
-        if not rows.is_text(query.trust):
-            raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+        check_trust(rows, query.trust)
     (found,) = answers(rows, queries.labels(query))
     people = int(found["trusted"] or 0), int(found["local"] or 0)
     if sum(people) != found["records"]:
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+        raise unlabelled(rows, query.trust or "")
     return people
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, finite, must
 from hybridp.tables.engine import answers, stream
+from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
 
@@ -137,8 +138,8 @@ trusted_clipped=0, trusted_squares=0)
     found = {group["trusted"]: group for group in answers(rows, queries.totals(rows, query))}
     empty: dict[str, Any] = {}
     trusted, local = found.get(True, empty), found.get(False, empty)
-    unlabelled = None in found or local.get("local", 0) != local.get("records", 0)
-    check_people([*found.values()], local, query, unlabelled=unlabelled)
+    nobody = None in found or local.get("local", 0) != local.get("records", 0)
+    check_people([*found.values()], local, query, missing=unlabelled(rows, query.trust) if nobody else None)
     people = [_people(group) for group in (trusted, local)]
     if not query.local_raw:
         check_reports(local, people[1], query)
@@ -221,8 +222,7 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
     for name in (query.value, query.report, query.epsilon):
         if name is not None and not (rows.is_number(name) or rows.is_text(name)):
             raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
-    if not rows.is_text(query.trust):
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+    check_trust(rows, query.trust)
 
 
 def ends(*numbers: float | None) -> tuple[float, ...]:
@@ -234,7 +234,9 @@ def _people(group: dict[str, Any]) -> int:
     return int(group.get("first", group.get("records", 0)))
 
 
-def check_people(groups: list[dict[str, Any]], local: dict[str, Any], query: MeanQuery, *, unlabelled: bool) -> None:
+def check_people(
+    groups: list[dict[str, Any]], local: dict[str, Any], query: MeanQuery, *, missing: UnusablePublicRows | None
+) -> None:
     """Who takes part and with which label is public, so that a rule on it may refuse; so may a rule on local reports.
 
     What trusted records hold, how many a person has and their keys may not: there `queries` chooses by a public rule.
@@ -242,8 +244,8 @@ def check_people(groups: list[dict[str, Any]], local: dict[str, Any], query: Mea
     person, order = f"`{query.person}`", f"`{query.order}`"
     if any(group.get("nobody") for group in groups):
         raise UnusablePublicRows(f"Column {person} must name a person in every row.")
-    if unlabelled:
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+    if missing is not None:
+        raise missing
     if any(group.get("mixed") for group in groups):
         raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person, not both.")
     if local.get("repeated"):

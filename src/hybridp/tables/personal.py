@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.heterogeneous import local_terms
 from hybridp.tables.engine import arrays
+from hybridp.tables.labels import unlabelled
 from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, ends
 from hybridp.tables.source import Rows
 
@@ -54,12 +55,12 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
         found[name] = np.ma.filled(raw[name], 0).astype(np.int64)  # exact: never through a double
     label = found["trusted"]
     trusted, local = label == 1, label == 0
-    unlabelled = bool((~(trusted | local)).any()) or bool((found["local"][local] != found["records"][local]).any())
+    nobody = bool((~(trusted | local)).any()) or bool((found["local"][local] != found["records"][local]).any())
     totals, of_local = (
         {name: np.nansum(a[which]) for name, a in found.items() if name not in ("trusted", "asked", "least", "most")}
         for which in (slice(None), local)
     )
-    check_people([totals], of_local, query, unlabelled=unlabelled)
+    check_people([totals], of_local, query, missing=unlabelled(rows, query.trust) if nobody else None)
     people = found["first"] if "first" in found else found["records"]
     read = people > 0
     asked = found["asked"]

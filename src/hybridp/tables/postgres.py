@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.dialects import as_flag
 from hybridp.tables.engine import attempt, fresh, unreadable
+
+if TYPE_CHECKING:
+    from hybridp.tables.source import Source
 
 __all__ = ["Postgres", "open_postgres"]
 
@@ -69,6 +72,22 @@ class Postgres:
         with self._tried(), self.connection.cursor(binary=True) as cursor:
             cursor.execute(sql)
             return _arrays([column.name for column in cursor.description], cursor.fetchall())
+
+    def derive(self, columns: Mapping[str, Any]) -> Postgres:
+        """Computed from the table's own columns: truth as truth, and text that is compared byte by byte."""
+        from sqlglot import exp
+
+        known = {output.alias: output.this for output in self.relation.this.expressions}
+        plain = {name: this.this if this.meta.get("flag") else this for name, this in known.items()}
+
+        def read(node: Any) -> Any:
+            return plain[node.name].copy() if isinstance(node, exp.Column) else node
+
+        outputs = known | {name: this.copy().transform(read) for name, this in columns.items()}
+        listed = [exp.alias_(this, name, quoted=True) for name, this in outputs.items()]
+        relation = self.relation.copy()
+        relation.this.set("expressions", listed)
+        return replace(self, relation=relation)
 
     def keep(self, table: str, sql: str) -> None:
         # ON COMMIT DROP: nothing outlives the transaction. Statistics help the joins that follow.
@@ -161,8 +180,9 @@ class Postgres:
         self.connection.close()
 
 
-def open_postgres(url: str, shown: str, table: str | None) -> tuple[Postgres, dict[str, str], str]:
-    """The engine, the types of the table's columns, and its name for messages."""
+def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str, str], str]:
+    """The engine, the types of the columns of the table or of the query's answer, and a name for messages."""
+    url, shown = source.location, source.shown
     try:
         import psycopg
     except ImportError:
@@ -187,6 +207,8 @@ def open_postgres(url: str, shown: str, table: str | None) -> tuple[Postgres, di
 
     def look() -> tuple[str, str, dict[str, str]]:
         connection.execute(_SETTINGS)
+        if source.query is not None:
+            return _answer(connection, source.query, shown)
         schema, name, number = _find(connection, table, shown)
         return schema, name, _columns(connection, number)
 
@@ -197,6 +219,21 @@ def open_postgres(url: str, shown: str, table: str | None) -> tuple[Postgres, di
         raise
     engine = Postgres(name, _relation(schema, name, types), connection)
     return engine, {column: _shown(kind) for column, kind in types.items()}, name
+
+
+def _answer(connection: Any, query: str, shown: str) -> tuple[str, str, dict[str, str]]:
+    """The answer to a query, kept as a temporary table: it is asked once."""
+    from hybridp.tables.asked import asked_query
+
+    sql, table = asked_query(query, "postgres", tables=True), fresh("answer")
+    engine = Postgres("the query's answer", None, connection)
+    refused = InvalidInput(
+        "`query` must name tables, columns and functions that are there, and that this user may read."
+    )
+    attempt(engine, lambda: engine.ask(f"EXPLAIN {sql}"), refused)
+    engine.keep(table, sql)
+    (number,) = connection.execute("SELECT %s::regclass::oid", (f'pg_temp."{table}"',)).fetchone()
+    return "pg_temp", table, _columns(connection, number)
 
 
 # What a role or a database may have set otherwise: how literals are read, how dates are written, and where a temporary

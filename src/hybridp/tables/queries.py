@@ -5,6 +5,7 @@ Levels are summed by `exact_sum`, which no engine does in doubles or in 64 bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -290,7 +291,7 @@ def local_people(person: str, trust: str | None) -> exp.Select:
 
 
 def copied(
-    names: list[str],
+    names: Mapping[str, str],
     value: str,
     trust: str | None,
     report: str,
@@ -298,14 +299,17 @@ def copied(
     mechanism_text: str,
     drawn: str,
 ) -> exp.Select:
-    """Some columns of the rows, in order, beside their reports; a raw value only where the row says `trusted`."""
+    """Some columns of the rows, in order, beside their reports; a raw value only where the row says `trusted`.
+
+    `names` says where each column is read.
+    """
 
     def of(name: str) -> Any:
         return exp.column(name, table=VIEW, quoted=True)
 
     trusted = exp.false() if trust is None else labelled(of(trust), "trusted")
     local = exp.true() if trust is None else labelled(of(trust), "local")
-    kept = {name: of(name) for name in names} | {value: exp.Case().when(trusted, of(value))}
+    kept = {name: of(place) for name, place in names.items()} | {value: exp.Case().when(trusted, of(value))}
     added = {
         report: exp.column("report", table=drawn, quoted=True),
         mechanism_column: exp.Case().when(local, exp.Literal.string(mechanism_text)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.tables.duck import Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
+from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
@@ -97,10 +99,10 @@ def write_reports(
     try:
         keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon))
         problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
-        local = _check_rows(answers(rows, problems)[0], trust, epsilon)
+        local = _check_rows(rows, answers(rows, problems)[0], trust, epsilon)
         _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk)
         copied = {value, trust, person, epsilon, *kept}
-        names = [name for name in rows.columns if name in copied]
+        names = {name: place for name, place in rows.written.items() if name in copied}
         copy = queries.copied(names, value, trust, report, mechanism_column, mechanism_text, drawn)
         write_copy(duck, written(copy), target)
     finally:
@@ -123,18 +125,18 @@ def _check_columns(
             rows.need(parameter, name)
     if not (rows.is_number(value) or rows.is_text(value)):
         raise UnusablePublicRows(f"Column `{value}` must hold numbers; its type is {rows.columns[value]}.")
-    if trust is not None and not rows.is_text(trust):
-        raise UnusablePublicRows(f"Column `{trust}` must hold text: `trusted` or `local` in every row.")
+    if trust is not None:
+        check_trust(rows, trust)
     taken = {name.lower() for name in rows.columns}
     for parameter, name in (("report", report), ("mechanism_column", mechanism_column)):
         must(name.lower() not in taken, parameter, "must be a column that the table does not have yet", f"`{name}`")
         taken.add(name.lower())
 
 
-def _check_rows(found: dict[str, int | None], trust: str | None, epsilon: str | None) -> int:
+def _check_rows(rows: Rows, found: dict[str, int | None], trust: str | None, epsilon: str | None) -> int:
     local = int(found["local"] or 0)
     if (found["known"] or 0) != found["rows"]:
-        raise UnusablePublicRows(f"Column `{trust}` must hold `trusted` or `local` in every row.")
+        raise unlabelled(rows, trust or "")
     if epsilon is not None and (found["asked"] or 0) != local:
         raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more in every local row.")
     return local
@@ -172,8 +174,11 @@ def write_copy(duck: Duck, query: str, target: Path) -> None:
         # A directory of its own beside the target: usual permissions for the file, and one rename as the last step.
         with tempfile.TemporaryDirectory(prefix=".hybridp-", dir=target.parent) as folder:
             part = Path(folder, target.name)
-            sql = f"COPY ({query}) TO {text(str(part))} ({form}, USE_TMP_FILE false)"
+            first = Path(duck.spill.name, fresh("copy")) if duck.confined else part
+            sql = f"COPY ({query}) TO {text(str(first))} ({form}, USE_TMP_FILE false)"
             attempt(duck, lambda: duck.connection.execute(sql), refused)
+            if duck.confined:
+                shutil.move(first, part)
             with part.open("rb") as complete:
                 os.fsync(complete.fileno())
             # The copy may hold trusted people's values: nobody else may read it.

@@ -1,6 +1,7 @@
-"""Opening a table: a CSV, Parquet or DuckDB file, or a table of PostgreSQL or Spark.
+"""Opening a table: a CSV, Parquet or DuckDB file, one that Python holds, or a table of PostgreSQL or Spark.
 
-Whatever holds the rows, every query is written against one name, `rows`.
+Whatever holds the rows, every query is written against one name, `rows`. Who trusts is settled here too: whatever the
+table says of it, and in which words, the open rows have one column that holds `trusted` or `local`.
 """
 
 from __future__ import annotations
@@ -8,16 +9,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from hybridp.errors import InvalidInput, did_you_mean, must
-from hybridp.tables.engine import Engine
+from hybridp.errors import InvalidInput, UnusablePublicRows, did_you_mean, must
+from hybridp.public.trust import LABEL, Trusting, TrustRule, rule_of
+from hybridp.randomness import Randomness
+from hybridp.tables.engine import Engine, attempt
 
 __all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "open_rows", "shown"]
 
 VIEW = "rows"
+AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
 EngineName = Literal["duckdb", "postgresql", "spark"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
@@ -31,19 +35,39 @@ _STRING = re.compile(r"\bpassword\s*=", re.IGNORECASE)
 
 @dataclass(frozen=True, repr=False)
 class Source:
-    """Where rows live: a path or a connection URL, and the engine that reads it.
+    """Where rows live, the engine that reads them, and the query that makes them of what is there.
+
+    `location` is a path, a connection URL, or a table that Python holds: a pandas or Polars frame, an Arrow table or
+    reader, a dictionary of NumPy arrays by column, a structured array, a relation of DuckDB. The `query` is one SELECT:
+    of a file or a frame from the table `rows`, of a database from its tables.
 
     >>> Source("people.parquet").engine, Source("postgresql://db.example/people").engine
     ('duckdb', 'postgresql')
     >>> Source("sc://spark.example:15002/;token=abc").shown
     'sc://spark.example:15002'
+    >>> Source({"age": [31, 45]}, query="SELECT age FROM rows WHERE age >= 18").shown
+    'the arrays'
     """
 
-    location: str
+    location: Any
     engine: str = ""
+    query: str | None = None
 
     def __post_init__(self) -> None:
-        start = self.location.lower()
+        from hybridp.tables.frames import held
+
+        if held(self.location) is not None:
+            must(self.engine in ("", "duckdb"), "engine", "must be duckdb for a table in memory", self._kind)
+            object.__setattr__(self, "engine", "duckdb")
+            return
+        if not isinstance(self.location, str | os.PathLike):
+            kind = type(self.location).__name__
+            raise InvalidInput(
+                "`path` must be a file, a URL, or a table of pandas, Polars, Arrow, DuckDB or NumPy arrays by column. "
+                f"Got an object of type {kind}."
+            )
+        object.__setattr__(self, "location", os.fspath(self.location))
+        start = str(self.location).lower()
         natural = "postgresql" if start.startswith(_POSTGRES) else "spark" if start.startswith("sc://") else "duckdb"
         engine = self.engine or natural
         remote = engine.startswith("sc://")
@@ -68,10 +92,18 @@ class Source:
     @property
     def shown(self) -> str:
         """The location without a password, token or other option: fit for a message."""
-        return shown(self.location)
+        return self.held or shown(self.location)
+
+    @property
+    def held(self) -> str | None:
+        """What messages call a table that Python holds; None for a path or a URL."""
+        from hybridp.tables.frames import held
+
+        return held(self.location)
 
     def __fspath__(self) -> str:
-        return self.location
+        must(self.held is None, "path", "must be a file here", self.held)
+        return str(self.location)
 
     def __repr__(self) -> str:
         return f"Source({self.shown!r}, {self._kind!r})"
@@ -124,6 +156,16 @@ class Rows:
     name: str
     columns: Mapping[str, str]
     engine: Engine = field(repr=False)
+    trust: TrustRule | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> Mapping[str, str]:
+        """The columns of a copy of the rows, and where each is read: choices as they were written."""
+        alike = self.trust is not None and self.trust.everyone is not None
+        names = [name for name in self.columns if not (alike and name == LABEL)]
+        worded = self.trust.column if self.trust is not None and self.trust.trusted else None
+        return {name: AS_WRITTEN if name == worded else name for name in names}
 
     def need(self, parameter: str, column: str) -> None:
         """Refuse a column that the table does not have."""
@@ -162,13 +204,16 @@ class Rows:
 
 
 def open_rows(
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     table: str | None = None,
+    trust: TrustRule | Trusting | str | None = None,
+    person: str | None = None,
+    rng: Randomness | None = None,
     threads: int | None = None,
     memory_limit: str = "1GB",
 ) -> Rows:
-    """Open a file or a table of a database as `Rows`. A `Source` chooses the engine; a path alone is DuckDB's.
+    """Open a file, a table that Python holds or one of a database as `Rows`. A `Source` chooses engine and query.
 
     - A CSV file (.csv, .tsv, also .gz), a Parquet file or pattern, or a DuckDB file (read-only). A CSV file has a
       header, one delimiter (comma, semicolon, tab or bar, whichever is the most frequent in the header) and double
@@ -176,6 +221,11 @@ def open_rows(
     - ``postgresql://user@host/database``: a table or view of PostgreSQL, read in one snapshot.
     - ``sc://host:15002``: a table of a Spark cluster, through Spark Connect; or a CSV or Parquet file with
       ``Source(path, "spark")`` (a local Spark) or ``Source(path, "sc://host:15002")`` (a path that the cluster sees).
+
+    - A pandas or Polars frame, an Arrow table or reader, NumPy arrays by column, a relation of DuckDB: see `Source`.
+
+    With a `TrustRule`, the open rows have a column that holds `trusted` or `local` by its rule (`TrustRule.label`); a
+    drawn split draws from `rng`, by the column `person` where given, otherwise by row.
 
     `table` may be left out for a DuckDB file or a PostgreSQL schema with only one table. `threads` (all cores by
     default) and `memory_limit` are for DuckDB and a local Spark; what does not fit is spilled to a private temporary
@@ -190,20 +240,58 @@ def open_rows(
     {'salary': 'VARCHAR', 'trust': 'VARCHAR'}
     >>> folder.cleanup()
     """
-    source = path if isinstance(path, Source) else Source(os.fspath(path))
+    source = path if isinstance(path, Source) else Source(path)
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
+    must(table is None or source.query is None, "table", "must not join a query, which names its tables", table)
     engine: Engine
     if source.engine == "duckdb":
         from hybridp.tables.duck import open_duck
 
-        engine, columns = open_duck(source.location, VIEW, table=table, threads=threads, memory_limit=memory_limit)
-        name = os.path.basename(source.location)
+        engine, columns = open_duck(source, VIEW, table=table, threads=threads, memory_limit=memory_limit)
+        name = source.held or os.path.basename(source.location)
     elif source.engine == "postgresql":
         from hybridp.tables.postgres import open_postgres
 
-        engine, columns, name = open_postgres(source.location, source.shown, table)
+        engine, columns, name = open_postgres(source, table)
     else:
         from hybridp.tables.spark import open_spark
 
         engine, columns, name = open_spark(source, VIEW, table, threads=threads, memory_limit=memory_limit)
-    return Rows(name, MappingProxyType(columns), engine)
+    notes: tuple[str, ...] = ()
+    if source.query is not None:
+        from hybridp.tables.asked import query_note
+
+        notes = (query_note(source.query),)
+    rows = Rows(name, MappingProxyType(columns), engine, notes=notes)
+    rule = rule_of(trust)
+    if rule is None or isinstance(trust, str):
+        return rows
+    try:
+        return _labelled(rows, rule, person, rng)
+    except BaseException:
+        rows.close()
+        raise
+
+
+def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness | None) -> Rows:
+    """The rows with a column of labels by the rule; the words as they were written stay beside it, for copies."""
+    from hybridp.tables.labels import drawn_label, worded_label
+    from hybridp.tables.sql import column
+
+    notes = (*rows.notes, trust.rule)
+    if trust.column is not None and not trust.trusted:
+        return replace(rows, trust=trust, notes=notes)
+    if trust.column is not None:
+        rows.need("trust", trust.column)
+        kind = rows.columns[trust.column]
+        if not (rows.is_text(trust.column) or rows.is_whole(trust.column) or kind == "BOOLEAN"):
+            rule = "must hold words, whole numbers or truth to say who trusts"
+            raise UnusablePublicRows(f"Column `{trust.column}` {rule}; its type is {kind}.")
+        derived = {trust.column: worded_label(trust), AS_WRITTEN: column(trust.column)}
+    else:
+        if person is not None:
+            rows.need("person", person)
+        derived = {trust.label: drawn_label(trust, person, rng, rows.engine.dialect)}
+    engine = attempt(rows.engine, lambda: rows.engine.derive(derived))
+    columns = {**rows.columns, trust.label: "VARCHAR"}
+    return Rows(rows.name, MappingProxyType(columns), engine, trust, notes)

@@ -26,9 +26,11 @@ import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.duck import parquet_or_csv, read_header
-from hybridp.tables.engine import attempt, unreadable
+from hybridp.tables.engine import attempt, fresh, unreadable, written
 
 if TYPE_CHECKING:
+    from sqlglot import exp
+
     from hybridp.tables.source import Source
 
 __all__ = ["Spark", "open_spark"]
@@ -76,6 +78,18 @@ class Spark:
 
     def columns(self, sql: str) -> dict[str, Any]:
         return _arrays(self.session.sql(sql).toArrow())
+
+    def derive(self, columns: Mapping[str, exp.Expression]) -> Spark:
+        from hybridp.tables.sql import column, named
+
+        frame = self.session.table(self.view)
+        before = fresh("before")
+        frame.createOrReplaceTempView(before)
+        self.kept.add(before)
+        fields = {name: column(name) for name in frame.columns} | {**columns}
+        listed = ", ".join(written(named(this, name), "spark") for name, this in fields.items())
+        self.session.sql(f"SELECT {listed} FROM {before}").createOrReplaceTempView(self.view)
+        return self
 
     def keep(self, table: str, sql: str) -> None:
         self.session.sql(sql).createOrReplaceTempView(table)
@@ -153,12 +167,16 @@ def open_spark(
     source: Source, view: str, table: str | None, *, threads: int | None, memory_limit: str
 ) -> tuple[Spark, dict[str, str], str]:
     """The engine with a view of the file or table, the types of its columns, and its name for messages."""
+    from hybridp.tables.asked import asked_query
+
     at_cluster = source.location.lower().startswith("sc://")
     url = source.location if at_cluster else source.engine if source.engine != "spark" else None
+    asked = None if source.query is None else asked_query(source.query, "spark", tables=at_cluster)
     files: list[str] | None = None
     kind = None if at_cluster else parquet_or_csv(source.location)
     if at_cluster:
-        must(table is not None, "table", "must be given with an sc:// URL", table)
+        stated = table is not None or source.query is not None
+        must(stated, "table", "must be given with an sc:// URL, or a query", table)
     else:
         must(kind is not None, "path", "must end in .csv, .csv.gz, .tsv or .parquet for Spark", source.shown)
         must(table is None, "table", "is not for a file", table)
@@ -175,12 +193,20 @@ def open_spark(
     refused = InvalidInput(
         f"`table` must be a table that the cluster knows and this user may read. Got {table}."
         if table is not None
+        else "`query` must name tables, columns and functions that are there, and that this user may read."
+        if source.query is not None
         else f"`path` must be a readable {kind} file that Spark sees. Got {source.shown}."
     )
 
     def look() -> dict[str, str]:
-        frame = _frame(session, links or source.location, kind, table, files)
-        frame.createOrReplaceTempView(view)
+        if source.query is None or not at_cluster:
+            frame = _frame(session, links or source.location, kind, table, files)
+            frame.createOrReplaceTempView(view)
+        if asked is not None:
+            answer = fresh("answer")
+            engine.keep(answer, asked)  # it is asked once
+            frame = session.table(answer)
+            frame.createOrReplaceTempView(view)
         return {column: _type(told) for column, told in frame.dtypes}
 
     try:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.tables.engine import answers, stream
+from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.lattice import Lattice
 from hybridp.tables.mean import ends
 from hybridp.tables.source import Rows
@@ -105,7 +106,7 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
     empty: dict[str, Any] = {"records": 0}
     trusted, local = groups.get(True, empty), groups.get(False, empty)
     if None in groups or local.get("local", 0) != local["records"]:
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+        raise unlabelled(rows, query.trust or "")
     _check_reports(local, query)
     d = range(len(query.values))
 
@@ -153,8 +154,8 @@ def check_columns(rows: Rows, query: VectorQuery) -> None:
     for name in (*query.values, *(query.reports or ())):
         if not (rows.is_number(name) or rows.is_text(name)):
             raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
-    if query.trust is not None and not rows.is_text(query.trust):
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold text: `trusted` or `local` in every row.")
+    if query.trust is not None:
+        check_trust(rows, query.trust)
 
 
 def check_people(rows: Rows, query: VectorQuery) -> None:

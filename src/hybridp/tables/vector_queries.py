@@ -6,6 +6,7 @@ whether a vector is clipped is decided exactly; a clipped one is shrunk and roun
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -183,7 +184,7 @@ def draw_problems(table: str) -> exp.Select:
 
 
 def copied(
-    kept_names: list[str],
+    kept_names: Mapping[str, str],
     query: VectorQuery,
     names: tuple[str, ...],
     mechanism_column: str,
@@ -197,7 +198,7 @@ def copied(
 
     trusted = exp.false() if query.trust is None else labelled(of(query.trust), "trusted")
     local = exp.true() if query.trust is None else labelled(of(query.trust), "local")
-    kept: dict[str, Any] = {name: of(name) for name in kept_names}
+    kept: dict[str, Any] = {name: of(place) for name, place in kept_names.items()}
     kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in query.values}
     kept |= {name: exp.column(f"y{j}", table=drawn, quoted=True) for j, name in enumerate(names)}
     kept[mechanism_column] = exp.Case().when(local, exp.Literal.string(mechanism_text))

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, must
+from hybridp.errors import must
 from hybridp.tables.duck import Duck
 from hybridp.tables.engine import answers, drop, fresh, given, keep, quoted, stream, written
+from hybridp.tables.labels import unlabelled
 from hybridp.tables.reports import on_files, write_copy
 from hybridp.tables.source import Rows
 from hybridp.tables.vector import CHUNK, VectorQuery, check_columns, check_people
@@ -58,10 +59,10 @@ def write_vector_reports(
         (found,) = answers(rows, vector_queries.draw_problems(levelled))
         local = int(found["local"] or 0)
         if (found["known"] or 0) != found["records"]:
-            raise UnusablePublicRows(f"Column `{query.trust}` must hold `trusted` or `local` in every row.")
+            raise unlabelled(rows, query.trust or "")
         _draw(rows, duck, levelled, drawn, d, randomise, chunk)
         copied = {*query.values, query.trust, query.person, *kept}
-        columns = [name for name in rows.columns if name in copied]
+        columns = {name: place for name, place in rows.written.items() if name in copied}
         copy = vector_queries.copied(columns, query, names, mechanism_column, mechanism_text, drawn)
         write_copy(duck, written(copy), target)
     finally:

@@ -1,0 +1,177 @@
+"""Tables that Python holds: pandas, Polars, Arrow, NumPy by column, relations of DuckDB.
+
+They are recognised by what they say of themselves, so that no package is imported for it. DuckDB reads frames, Arrow
+tables and arrays where they lie. What can be read only once (a reader of record batches, a relation of somebody's own
+connection, any other Arrow stream) is streamed, batch by batch, into a table of the private database, whose
+memory is bounded and which spills to a private folder: queries then see one state of it, and nothing is written to the
+other connection.
+
+A column has the type that its table declares. Python objects of no one type are text, as in a CSV file: a type guessed
+from some of the values would depend on whose they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hybridp.errors import HybridpError, InvalidInput, must
+from hybridp.tables.engine import fresh, quoted, unreadable
+
+__all__ = ["held", "names_of", "put"]
+
+_READ_AGAIN = ("DataFrame", "Table", "RecordBatch", "Dataset")
+_BATCH = 1 << 16
+
+
+def held(data: object) -> str | None:
+    """What messages call a table that Python holds; None for anything else.
+
+    >>> held({"salary": np.array([1.0])}), held("people.csv")
+    ('the arrays', None)
+    """
+    if isinstance(data, Mapping) or (isinstance(data, np.ndarray) and data.dtype.names is not None):
+        return "the arrays"
+    kind = type(data)
+    owner = {each.__module__.split(".")[0].lstrip("_") for each in kind.__mro__}
+    for package, word in (("pandas", "pandas"), ("polars", "Polars"), ("pyarrow", "Arrow"), ("duckdb", "DuckDB")):
+        if package in owner:
+            table = hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "collect_schema") or "Dataset" in kind.__name__
+            series = kind.__name__ in ("Series", "Index", "ChunkedArray", "Array")
+            return f"the {word} {kind.__name__.removeprefix('DuckDBPy')}" if table and not series else None
+    return f"the {kind.__name__}" if hasattr(kind, "__arrow_c_stream__") else None
+
+
+def names_of(data: Any) -> list[str]:
+    """The names of the columns; refused unless they are texts that differ by more than their case."""
+    if isinstance(data, Mapping):
+        found = list(data)
+    elif isinstance(data, np.ndarray):
+        found = list(data.dtype.names or ())
+    else:
+        of_arrow = getattr(getattr(data, "schema", None), "names", None)
+        found = list(of_arrow if isinstance(of_arrow, list) else data.columns)
+    must(all(isinstance(name, str) for name in found), "path", "must have texts as names of its columns", "others")
+    distinct = len({name.lower() for name in found}) == len(found) >= 1
+    must(distinct, "path", "must have columns whose names differ", f"{len(found)} columns")
+    return found
+
+
+def put(connection: Any, data: Any) -> str:
+    """Let DuckDB read the table; gives what stands for it in a query."""
+    problem: HybridpError
+    try:
+        return _put(connection, data)
+    except (HybridpError, _duckdb_error()):
+        raise
+    except ImportError as error:
+        missing = (error.name or "pyarrow").split(".")[0]
+        problem = InvalidInput(f"`path` must be a table of a kind whose packages are installed. Got no {missing}.")
+    except Exception:  # of whoever makes the rows of a stream: its message may quote them
+        problem = unreadable(held(data) or "the table")
+    raise problem
+
+
+def _duckdb_error() -> type[Exception]:
+    import duckdb
+
+    found: type[Exception] = duckdb.Error
+    return found
+
+
+def _put(connection: Any, data: Any) -> str:
+    kind = type(data).__name__
+    # Objects are text, not what the first thousand of them look like.
+    connection.execute("SET pandas_analyze_sample = 0")
+    if isinstance(data, Mapping | np.ndarray):
+        data = _arrays({name: data[name] for name in names_of(data)})
+    elif kind == "LazyFrame":
+        data = data.collect()
+    elif kind == "RecordBatch":
+        import pyarrow as pa
+
+        data = pa.Table.from_batches([data])
+    elif not kind.endswith(_READ_AGAIN):
+        return _copied(connection, data)
+    if not isinstance(data, dict):
+        names_of(data)
+    return _registered(connection, data)
+
+
+def _registered(connection: Any, data: Any) -> str:
+    import duckdb
+
+    name = fresh("held")
+    connection.register(name, data)
+    unread: str | None = None
+    try:
+        connection.execute(f"DESCRIBE {quoted(name)}")
+    except duckdb.NotImplementedException:
+        unread = _unreadable_type(connection, data)
+    if unread is not None:
+        raise InvalidInput(
+            "`path` must have columns of types that DuckDB reads: numbers, text, truth, dates. "
+            f"Got `{unread}` of another type: convert it, or leave it out."
+        )
+    return quoted(name)
+
+
+def _unreadable_type(connection: Any, data: Any) -> str:
+    """The first column whose type cannot be read: types are declared, and tell nothing of the rows."""
+    import duckdb
+
+    for name in names_of(data):
+        one = (
+            {name: data[name]}
+            if isinstance(data, dict)
+            else data.select([name])
+            if hasattr(data, "select")
+            else data[[name]]
+        )
+        alone = fresh("held")
+        try:
+            connection.register(alone, one)
+            connection.execute(f"DESCRIBE {quoted(alone)}")
+        except duckdb.NotImplementedException:
+            return name
+        finally:
+            connection.unregister(alone)
+    return "a column"
+
+
+def _copied(connection: Any, data: Any) -> str:
+    """What can be read only once, as a table of the private database."""
+    import pyarrow as pa
+
+    reader = data
+    if not isinstance(data, pa.RecordBatchReader):
+        own = getattr(data, "to_arrow_reader", None) or getattr(data, "fetch_arrow_reader", None)
+        reader = pa.RecordBatchReader.from_stream(data) if own is None else own(_BATCH)
+    names_of(reader)
+    source, table = _registered(connection, reader), fresh("copied")
+    connection.execute(f"CREATE TEMP TABLE {quoted(table)} AS SELECT * FROM {source}")
+    return quoted(table)
+
+
+def _arrays(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """One array a column, as DuckDB reads them: without a copy but for texts, dates and another machine's numbers."""
+    found = {name: _array(name, np.asanyarray(field)) for name, field in fields.items()}
+    lengths = {len(array) for array in found.values()}
+    must(len(lengths) == 1, "path", "must have columns of one length", f"{len(lengths)} lengths")
+    return found
+
+
+def _array(name: str, array: Any) -> Any:
+    must(array.ndim == 1, "path", f"must have one value a row in `{name}`", f"an array of {array.ndim} dimensions")
+    kind = array.dtype.kind
+    readable = kind in "OUSMT" or (kind in "biuf" and array.dtype.itemsize <= 8)
+    must(readable, "path", f"must hold numbers, text, truth or dates in `{name}`", f"the type {array.dtype}")
+    if kind == "S":  # bytes that are no UTF-8 are refused by whoever reads the rows
+        return np.array([field.decode() for field in array.tolist()], dtype=object)
+    if kind in "UT":
+        return array.astype(object)
+    if kind == "M":
+        return array.astype("datetime64[us]")
+    return array.astype(array.dtype.newbyteorder("=")) if not array.dtype.isnative else array
