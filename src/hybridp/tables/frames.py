@@ -104,10 +104,10 @@ def _registered(connection: Any, data: Any) -> str:
     import duckdb
 
     name = fresh("held")
-    connection.register(name, data)
     unread: str | None = None
     try:
-        connection.execute(f"DESCRIBE {quoted(name)}")
+        connection.register(name, data)
+        connection.execute(f"SELECT * FROM {quoted(name)} LIMIT 0")
     except duckdb.NotImplementedException:
         unread = _unreadable_type(connection, data)
     if unread is not None:
@@ -133,11 +133,9 @@ def _unreadable_type(connection: Any, data: Any) -> str:
         alone = fresh("held")
         try:
             connection.register(alone, one)
-            connection.execute(f"DESCRIBE {quoted(alone)}")
+            connection.execute(f"SELECT * FROM {quoted(alone)} LIMIT 0")
         except duckdb.NotImplementedException:
             return name
-        finally:
-            connection.unregister(alone)
     return "a column"
 
 

@@ -1,0 +1,437 @@
+"""Tables that Python holds, and queries: the same rows, whatever holds them, and the same rules on odd values."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from hybridp import Source
+from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
+from hybridp.public.trust import TrustRule
+from hybridp.randomness import seeded
+from hybridp.tables import MeanQuery, MeanTotals, Rows, mean_totals, open_rows, write_reports
+
+from .inputs import KINDS, every_form
+
+QUERY = MeanQuery(value="pay", trust="trust", lower=0, upper=100, levels=400, local_raw=True, count_clipped=True)
+PEOPLE = pa.table(
+    {
+        "pay": pa.array([1.5, None, math.nan, 250.0, -3.0, math.inf, 0.1 + 0.2, 99.9]),
+        "trust": ["trusted", "trusted", "trusted", "local", "local", "trusted", "trusted", "trusted"],
+        "note": pa.array(["a", None, "3", "", "x,y", "é", '"', "NaN"]),
+    }
+)
+
+
+def totals(source: Any, query: MeanQuery = QUERY, **options: Any) -> MeanTotals:
+    with open_rows(source, threads=1, **options) as rows:
+        return mean_totals(rows, query)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_form_of_a_table_gives_the_same_totals(tmp_path: Path, kind: str) -> None:
+    # By hand: 1.5 is 6 steps of .25, the missing and the NaN 200 each, infinity 400, .3 is 1, 99.9 is 400.
+    found = totals(every_form(PEOPLE, tmp_path)[kind]())
+    assert (found.trusted_people, found.trusted_level_sum, found.local_people) == (6, 6 + 200 + 200 + 400 + 1 + 400, 2)
+    assert found.trusted_clipped in (0, 1)  # infinity is above the bounds
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pandas objects", "arrays objects"])
+def test_a_text_among_numbers_counts_by_the_public_rule_wherever_it_stands(kind: str) -> None:
+    # DuckDB looks at a thousand objects to guess a type: whoever comes later must not be the reason of a refusal.
+    values: list[Any] = [50] * 3000 + ["fifty", decimal.Decimal("25.5"), datetime.date(2020, 1, 1), None, b"\xff", [1]]
+    frame = pd.DataFrame({"pay": pd.Series(values, dtype=object), "trust": "trusted"})
+    given: Any = (
+        frame
+        if kind.startswith("pandas")
+        else {"pay": frame["pay"].to_numpy(), "trust": frame["trust"].to_numpy(dtype=object)}
+    )
+    assert totals(given).trusted_level_sum == 3000 * 200 + 200 + 102 + 200 + 200 + 200 + 200
+
+
+def test_a_type_never_tells_of_the_rows() -> None:
+    frame = pd.DataFrame({"pay": pd.Categorical(["secret one", "secret two"]), "trust": ["trusted", "trusted"]})
+    with open_rows(frame) as rows:
+        assert dict(rows.columns) == {"pay": "ENUM", "trust": "VARCHAR"}
+        assert mean_totals(rows, QUERY).trusted_level_sum == 400
+    with open_rows({"pay": np.array(["secret", "words"]), "trust": np.array(["trusted", "trusted"])}) as rows:
+        assert dict(rows.columns) == {"pay": "VARCHAR", "trust": "VARCHAR"}
+
+
+def test_a_column_without_a_type_is_a_column_of_missing_text() -> None:
+    frame = pl.DataFrame({"pay": [1.0, 2.0], "trust": ["trusted", "trusted"], "report": [None, None]})
+    with open_rows(frame) as rows:
+        assert rows.columns["report"] == "VARCHAR"
+
+
+@pytest.mark.parametrize(
+    ("array", "levels"),
+    [
+        (np.array([1, 2], dtype=">i4"), 12),
+        (np.array([1, 2], dtype="u8"), 12),
+        (np.array([1, 2], dtype="f2"), 12),
+        (np.array([True, False]), 4),
+        (np.array([b"1", b"2"]), 12),
+        (np.array(["1", "two"]), 204),
+        (np.arange(12)[::6], 24),
+        (np.ma.masked_array([1, 2], [False, True]), 204),
+        ([1, None], 204),
+    ],
+)
+def test_every_type_of_array_is_read(array: Any, levels: int) -> None:
+    assert totals({"pay": array, "trust": np.array(["trusted", "trusted"])}).trusted_level_sum == levels
+
+
+def test_a_frame_is_read_in_place() -> None:
+    """Not copied: DuckDB's own memory does not grow with a frame, an Arrow table or an array that it reads."""
+    n = 2_000_000
+    table = pa.table({"pay": np.full(n, 50.0), "trust": pa.array(["trusted"]).take(pa.array(np.zeros(n, dtype=int)))})
+    for given in (table, {"pay": np.full(n, 50.0), "trust": np.full(n, "trusted", dtype=object)}, table.to_reader()):
+        with open_rows(given, threads=1) as rows:
+            assert mean_totals(rows, QUERY).trusted_level_sum == 200 * n
+            (used,) = rows.engine.connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchone()
+            copied = not isinstance(given, pa.Table | dict)
+            assert (used > 4_000_000) == copied, used  # the control: a stream is copied, and shows
+
+
+def test_a_stream_larger_than_the_memory_is_spilled(tmp_path: Path) -> None:
+    n = 3_000_000
+    big = duckdb.connect().sql(
+        f"SELECT (i % 101)::DOUBLE AS pay, 'trusted' AS trust, md5(i::TEXT) AS other FROM range({n}) t(i)"
+    )
+    with open_rows(big, threads=1, memory_limit="60MB") as rows:
+        assert mean_totals(rows, QUERY).trusted_people == n
+        assert any(file.stat().st_size for file in Path(rows.engine.spill.name).rglob("*") if file.is_file())
+
+
+def test_nothing_is_written_to_the_connection_of_a_relation() -> None:
+    own = duckdb.connect()
+    own.execute("CREATE TABLE people AS SELECT 1.0 AS pay, 'trusted' AS trust")
+    before = own.execute("SELECT table_name FROM information_schema.tables").fetchall()
+    assert totals(own.table("people")).trusted_people == 1
+    assert own.execute("SELECT table_name FROM information_schema.tables").fetchall() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            [1, 2],
+            "must be a file, a URL, or a table of pandas, Polars, Arrow, DuckDB or NumPy arrays by column. Got an ",
+        ),
+        (None, "Got an object of type NoneType."),
+        (np.eye(2), "Got an object of type ndarray."),
+        (pd.Series([1.0]), "Got an object of type Series."),
+        ({}, "`path` must have columns whose names differ. Got 0 columns."),
+        ({"a": np.zeros(2), "A": np.zeros(2)}, "`path` must have columns whose names differ. Got 2 columns."),
+        ({"a": np.zeros(2), "b": np.zeros(3)}, "`path` must have columns of one length. Got 2 lengths."),
+        ({"a": np.eye(2)}, "`path` must have one value a row in `a`. Got an array of 2 dimensions."),
+        ({"a": np.array([1j])}, "`path` must hold numbers, text, truth or dates in `a`. Got the type complex128."),
+        (pd.DataFrame({0: [1.0]}), "`path` must have texts as names of its columns. Got others."),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "`path` must have columns whose names differ. Got 2 columns."),
+        (pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), "whose names differ. Got 2 columns."),
+        (
+            pa.table({"b": [1], "a": pa.array([1.0], pa.float16())}),
+            "Got `a` of another type: convert it, or leave it out.",
+        ),
+    ],
+)
+def test_what_cannot_be_a_table_is_refused_in_one_sentence(given: Any, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        open_rows(given)
+    assert said in str(caught.value)
+    assert not isinstance(caught.value, UnusableRows)
+
+
+def test_text_that_is_none_and_a_stream_that_breaks_are_unreadable_rows() -> None:
+    broken = pd.DataFrame({"pay": pd.Series(["\ud800 secret"], dtype=object), "trust": ["trusted"]})
+
+    def batches() -> Any:
+        yield from PEOPLE.to_batches()
+        raise RuntimeError("secret")
+
+    for given in (broken, pa.RecordBatchReader.from_batches(PEOPLE.schema, batches())):
+        with pytest.raises(UnusableRows) as caught:
+            totals(given)
+        assert "must be readable" in str(caught.value)
+        assert "secret" not in str(caught.value)
+        assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def test_frames_are_recognised_without_importing_their_packages() -> None:
+    code = (
+        "import sys; from hybridp import Source; Source({'a': [1]}); "
+        "print(*[m for m in ('pandas', 'polars', 'pyarrow', 'duckdb') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+def test_an_engine_of_another_machine_does_not_read_this_ones_memory() -> None:
+    with pytest.raises(InvalidInput, match="`engine` must be duckdb for a table in memory"):
+        Source(PEOPLE, "spark")
+
+
+# --- a query of one's own ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    (tmp_path / "people.csv").write_text("pay,consent,year\n10,yes,2023\n20,yes,2024\n30,no,2024\n")
+    (tmp_path / "other.csv").write_text("pay,consent\n99,yes\n")
+    return tmp_path / "people.csv"
+
+
+def test_a_query_chooses_rows_and_computes_columns(people: Path) -> None:
+    label = "CASE consent WHEN 'yes' THEN 'trusted' ELSE 'local' END"
+    query = f"SELECT pay::DOUBLE * 2 AS pay, {label} AS trust FROM rows WHERE year = '2024'"
+    found = totals(Source(people, query=query))
+    assert (found.trusted_people, found.trusted_level_sum, found.local_people) == (1, 160, 1)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DROP TABLE rows",
+        "SELECT 1; SELECT 2",
+        "",
+        "COPY rows TO 'stolen.csv'",
+        "ATTACH 'new.duckdb'",
+        "SET enable_external_access = true",
+        "EXPLAIN SELECT 1",
+        "CREATE TABLE t AS SELECT * FROM rows",
+        "WITH gone AS (DELETE FROM rows RETURNING *) SELECT * FROM gone",
+        "SELECT * INTO copy FROM rows",
+        "SELECT $1 FROM rows",
+        "SELECT",
+        "SELECT * FROM 'other.csv'",
+        "SELECT * FROM rows, read_csv('other.csv')",
+        "SELECT (SELECT max(pay) FROM read_csv('other.csv')) AS pay FROM rows",
+        "SELECT * FROM people",
+        "SELECT * FROM glob('*')",
+        "SELECT nothing FROM rows",
+    ],
+)
+def test_a_query_only_reads_and_only_what_was_named(people: Path, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(people.parent)
+    before = sorted(people.parent.iterdir())
+    with pytest.raises(InvalidInput, match="`query` must") as caught:
+        open_rows(Source(people, query=query))
+    assert not isinstance(caught.value, UnusableRows)
+    assert sorted(people.parent.iterdir()) == before
+
+
+def test_the_engine_itself_refuses_other_files(people: Path) -> None:
+    """Whatever the parser thinks of a query: DuckDB opens the named file, its own folder and nothing else."""
+    other, stolen = people.parent / "other.csv", people.parent / "stolen.csv"
+    reached = [f"SELECT * FROM read_csv('{other}')", "SELECT * FROM read_text('/etc/hostname')"]
+    with open_rows(Source(people, query="SELECT * FROM rows")) as rows:
+        for sql in (*reached, f"COPY (SELECT 1) TO '{stolen}'", "SET enable_external_access = true"):
+            with pytest.raises(duckdb.Error):
+                rows.engine.connection.execute(sql)
+    with duckdb.connect(str(people.parent / "two.duckdb")) as made:
+        made.execute("CREATE TABLE a AS SELECT 1 AS pay")
+    with pytest.raises(InvalidInput, match="`query` must name tables"):
+        open_rows(Source(people.parent / "two.duckdb", query=f"SELECT * FROM '{people}'"))
+
+
+def test_a_query_does_not_see_the_variables_of_the_program(people: Path) -> None:
+    frame = pd.DataFrame({"pay": [1.0]})
+    with duckdb.connect(str(people.parent / "one.duckdb")) as made:
+        made.execute("CREATE TABLE a AS SELECT 1 AS pay")
+    with pytest.raises(InvalidInput, match="`query` must name tables"):
+        open_rows(Source(people.parent / "one.duckdb", query="SELECT * FROM frame"))
+    assert len(frame) == 1
+
+
+def test_a_query_that_fails_on_somebodys_row_is_a_refusal_by_rows(people: Path) -> None:
+    """It tells of a value: a ledger keeps its charge (`UnusableRows`), and the value is not repeated."""
+    with pytest.raises(UnusableRows) as caught:
+        open_rows(Source(people, query="SELECT consent::INT AS pay, 'trusted' AS trust FROM rows"))
+    assert not isinstance(caught.value, UnusablePublicRows)
+    assert "yes" not in str(caught.value)
+
+
+def test_a_query_is_asked_once(people: Path) -> None:
+    """Rows that were drawn, or cut off in no order, are the same rows in every step of a release."""
+    query = "SELECT random() AS pay, 'trusted' AS trust FROM rows AS a, rows AS b, rows AS c"
+    with open_rows(Source(people, query=query)) as rows:
+        assert len({mean_totals(rows, MeanQuery(value="pay", trust="trust", lower=0, upper=1)) for _ in range(3)}) == 1
+
+
+def test_a_copy_with_reports_can_be_made_of_a_query(people: Path) -> None:
+    out = people.parent / "reports.csv"
+    source = Source(people, query="SELECT pay, consent, 'x' AS extra FROM rows WHERE year = '2024'")
+    with open_rows(source, trust=TrustRule("consent", trusted=("yes",))) as rows:
+        write_reports(rows, value="pay", trust="consent", mechanism_text="none", lower=0, upper=100, levels=4,
+                      randomise=lambda levels: levels / 2, out=out)  # fmt: skip
+    assert out.read_text() == "pay,consent,report,report_mechanism\n20,yes,,\n,no,0.5,none\n"
+    assert out.stat().st_mode & 0o777 == 0o600
+
+
+def test_table_and_query_do_not_join(people: Path) -> None:
+    with pytest.raises(InvalidInput, match="`table` must not join a query"):
+        open_rows(Source(people, query="SELECT 1"), table="people")
+
+
+# --- who trusts -------------------------------------------------------------------------------------------------------
+
+WORDS = pa.table({"pay": [10.0] * 6, "consent": ["yes", "no", "Yes", None, "", " yes"]})
+
+
+def labels(source: Any, trust: TrustRule, **options: Any) -> list[str | None]:
+    with open_rows(source, trust=trust, **options) as rows:
+        return [row[0] for row in rows.engine.connection.execute(f'SELECT "{trust.label}" FROM rows').fetchall()]
+
+
+def test_only_the_trusted_word_is_trusted() -> None:
+    """Not another case, not a blank before it, not nothing: whoever did not say the word did not trust."""
+    assert labels(WORDS, TrustRule("consent", trusted=("yes",))) == ["trusted"] + ["local"] * 5
+    assert (
+        labels(WORDS, TrustRule("consent", trusted=("yes", "Yes"))) == ["trusted", "local", "trusted"] + ["local"] * 3
+    )
+    assert labels(WORDS, TrustRule("consent", trusted=("yes",), local=("no",))) == ["trusted", "local"] + [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("column", "word"),
+    [
+        (pa.array([True, False, None]), "true"),
+        (pa.array([1, 0, None]), "1"),
+        (pa.array(["a", "b", None]).dictionary_encode(), "a"),
+        (pa.array(["trusted", "local", None]), "trusted"),
+    ],
+)
+def test_the_choice_may_be_truth_whole_numbers_or_words(column: Any, word: str) -> None:
+    table = pa.table({"consent": column})
+    assert labels(table, TrustRule("consent", trusted=(word,))) == ["trusted", "local", "local"]
+
+
+def test_numbers_with_a_point_do_not_say_who_trusts() -> None:
+    with pytest.raises(
+        UnusablePublicRows, match="must hold words, whole numbers or truth to say who trusts; its type is"
+    ):
+        open_rows(pa.table({"consent": [1.0]}), trust=TrustRule("consent", trusted=("1",)))
+
+
+@pytest.mark.parametrize("everyone", ["trusted", "local"])
+def test_everybody_alike_needs_no_column(everyone: Any) -> None:
+    assert labels(WORDS, TrustRule(everyone=everyone)) == [everyone] * 6
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["yes", "no"], " Got the words no, yes in `consent`. Add --trusted-value yes."),
+        (["Y", "N", "y"], " Got the words N, Y, y in `consent`. Add --trusted-value Y --trusted-value y."),
+        ([True, False], " Got the words false, true in `consent`. Add --trusted-value true."),
+        ([1, 0], " Got the words 0, 1 in `consent`. Add --trusted-value 1."),
+        (["no", "no"], " Got the words no in `consent`. Add --trusted-value WORD, with the word that means trusted."),
+        (["secret a", "yes"], " If other words stand for them, name those that mean trusted: --trusted-value WORD."),
+        ([31_000, 45_000], " If other words stand for them, name those that mean trusted: --trusted-value WORD."),
+        (["trusted", "secret"], ""),
+        (["trusted", None], ""),
+    ],
+)
+def test_somebody_whose_column_has_other_words_is_told_what_helps(words: list[Any], said: str) -> None:
+    table = pa.table({"pay": [1.0] * len(words), "consent": words})
+    with open_rows(table) as rows, pytest.raises(UnusablePublicRows) as caught:
+        mean_totals(rows, MeanQuery(value="pay", trust="consent", lower=0, upper=1, local_raw=True))
+    sentence = str(caught.value)
+    assert sentence.startswith("Column `consent` must hold ")
+    assert sentence.endswith(f"`trusted` or `local` in every row.{said}")
+
+
+def test_a_choice_that_no_listed_word_means_is_refused_by_the_words() -> None:
+    rule = TrustRule("consent", trusted=("yes",), local=("no",))
+    said = r"`consent` must hold `yes` \(trusted\) or `no` \(local\) in every row"
+    with open_rows(WORDS, trust=rule) as rows, pytest.raises(UnusablePublicRows, match=said):
+        mean_totals(rows, MeanQuery(value="pay", trust="consent", lower=0, upper=1, local_raw=True))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"column": "a", "everyone": "local"},
+        {"everyone": "nobody"},
+        {"column": "a", "local": ("no",)},
+        {"column": "a", "trusted": ("x",), "local": ("x",)},
+        {"everyone": "local", "trusted": ("x",)},
+        {"trial_opt_in": 0.0},
+        {"trial_opt_in": 1.0},
+        {"trial_opt_in": math.nan},
+    ],
+)
+def test_a_rule_says_one_thing(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        TrustRule(**given)
+
+
+# --- a drawn split ----------------------------------------------------------------------------------------------------
+
+
+def drawn(table: Any, share: float, seed: int, **options: Any) -> np.ndarray[Any, Any]:
+    found = labels(table, TrustRule(trial_opt_in=share), rng=seeded(seed), **options)
+    assert {*found} <= {"trusted", "local"}
+    return np.array(found) == "trusted"
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
+def test_a_drawn_split_is_uniform_and_knows_no_value(share: float) -> None:
+    n = 40_000
+    pay = np.linspace(0, 1, n)
+    mine = drawn({"pay": pay}, share, 1)
+    sd = math.sqrt(n * share * (1 - share))
+    assert abs(mine.sum() - n * share) < 5.5 * sd
+    # Not of the value, not of the place: neither halves, nor parities, nor neighbours differ.
+    for part in (pay < 0.5, np.arange(n) % 2 == 0, np.arange(n) % 16 < 8):
+        assert abs(mine[part].sum() - part.sum() * share) < 5.5 * sd
+    pairs = (mine[1:] & mine[:-1]).mean()
+    assert abs(pairs - share**2) < 5.5 * math.sqrt(3 * share**2 / n)
+    # Other values in the same places are drawn alike, and another seed draws others.
+    assert np.array_equal(mine, drawn({"pay": pay[::-1].copy(), "name": pay.astype(str)}, share, 1))
+    assert not np.array_equal(mine, drawn({"pay": pay}, share, 2))
+    # The control: a split by value is noticed.
+    assert abs((pay[pay < 0.5] < share).sum() - n / 2 * share) > 5.5 * sd
+
+
+def test_a_person_is_drawn_once_for_all_records() -> None:
+    who = np.repeat(np.arange(2000), 3)
+    mine = drawn({"who": who}, 0.3, 5, person="who").reshape(-1, 3)
+    assert bool((mine.all(axis=1) | ~mine.any(axis=1)).all())
+    assert abs(mine[:, 0].sum() - 600) < 5.5 * math.sqrt(2000 * 0.21)
+    order = seeded(9).words(6000).argsort()
+    again = drawn({"who": who[order]}, 0.3, 5, person="who")
+    assert np.array_equal(again, mine.ravel()[order])  # whatever the order of the rows
+
+
+def test_every_query_sees_the_same_split(tmp_path: Path) -> None:
+    table = pa.table({"pay": seeded(3).words(5000).astype(float)})
+    rule = TrustRule(trial_opt_in=0.2)
+    with open_rows(table, trust=rule, rng=seeded(1)) as rows:
+        query = MeanQuery(value="pay", trust=rule.label, lower=0, upper=2.0**64, local_raw=True)
+        assert len({mean_totals(rows, query) for _ in range(3)}) == 1
+        assert isinstance(rows, Rows)
+        assert "TRIAL" in rows.notes[-1]
+
+
+def test_rows_without_an_order_are_drawn_by_person_or_not_at_all() -> None:
+    from hybridp.tables.labels import drawn_label
+
+    with pytest.raises(InvalidInput, match="`trial-opt-in` must go with --person on this engine"):
+        drawn_label(TrustRule(trial_opt_in=0.1), None, seeded(1), "postgres")
+    with pytest.raises(InvalidInput, match="`rng` must be given"):
+        open_rows(PEOPLE, trust=TrustRule(trial_opt_in=0.1))
