@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
+    from hybridp.study import Study as Study
 
 __version__ = "0.1.0"
 
@@ -73,6 +74,7 @@ _PLACES = {
     "PureDP": "public.budgets",
     "Rule": "blend.mean",
     "Source": "curator.sources",
+    "Study": "study",
     "SynthStudy": "protocols.synth",
     "VectorBounds": "public.vector",
     "VectorStudy": "protocols.vector",
