@@ -24,7 +24,10 @@ from hybridp.bench.planning import error_curves, plan_mean
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.mean import sum_noise
+from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.vector import VectorColumns
+from hybridp.device.shares import simulated_reports
+from hybridp.protocols.shares import ShareStudy, choice, publish_shares
 from hybridp.protocols.vector import VectorStudy, release_vector_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -33,7 +36,7 @@ from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
 
-__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "synth", "trust", "vector"]
+__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "shares", "synth", "trust", "vector"]
 
 IMAGES = Path(__file__).resolve().parent / "images"
 
@@ -149,6 +152,16 @@ def own_steps() -> None:
     _save("own-steps.png")
 
 
+def shares() -> None:
+    """The four ways of the guide on shares, with their intervals."""
+    study, rng = ShareStudy(choice("way", ["train", "car", "bicycle", "walk"]), PureDP(1.0)), seeded(1)
+    held = np.array([900, 600, 400, 100])
+    local = simulated_reports(9 * held, study.invite, rng=rng)
+    trusted = release_counts(RawCounts(2000, held, local), study.count_noise, rng=rng)
+    publish_shares(study, trusted, local, trusted_people=2000, rng=rng).plot()
+    _save("shares.png")
+
+
 def vector() -> None:
     """`VectorRelease.plot()` of the made-up people of docs/vector-mean.md."""
     draw = synthetic_data_generator(seeded(1))
@@ -216,7 +229,7 @@ def synth() -> None:
     _save("synth.png")
 
 
-FIGURES: tuple[Callable[[], None], ...] = (trust, epsilon, poison, own_steps, vector, synth)
+FIGURES: tuple[Callable[[], None], ...] = (trust, epsilon, poison, own_steps, shares, vector, synth)
 
 
 def main(names: list[str]) -> None:

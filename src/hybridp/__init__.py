@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hybridp.bench.heavy_plan import plan_heavy as plan_heavy
     from hybridp.bench.personal import plan_personal as plan_personal
     from hybridp.bench.planning import plan_mean as plan_mean
+    from hybridp.bench.shares import plan_shares as plan_shares
     from hybridp.blend.mean import Rule as Rule
     from hybridp.curator.mean import Columns as Columns
     from hybridp.curator.sources import Source as Source
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from hybridp.protocols.mean import release_mean as release_mean
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
     from hybridp.protocols.personal import release_personal_mean as release_personal_mean
+    from hybridp.protocols.shares import ShareStudy as ShareStudy
+    from hybridp.protocols.shares import choice as choice
+    from hybridp.protocols.shares import release_shares as release_shares
     from hybridp.protocols.synth import SynthStudy as SynthStudy
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.protocols.vector import VectorStudy as VectorStudy
@@ -47,10 +51,10 @@ if TYPE_CHECKING:
     from hybridp.public.heterogeneous import PersonalDP as PersonalDP
     from hybridp.public.kmeans import Box as Box
     from hybridp.public.messages import Invite as Invite
+    from hybridp.public.queries import Feature as Feature
     from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
-    from hybridp.study import Study as Study
 
 __version__ = "0.1.0"
 
@@ -60,6 +64,7 @@ _PLACES = {
     "Bounds": "public.bounds",
     "BudgetExceeded": "errors",
     "Columns": "curator.mean",
+    "Feature": "public.queries",
     "HeavyStudy": "protocols.heavy",
     "HybridKMeans": "protocols.kmeans_estimator",
     "HybridpError": "errors",
@@ -73,23 +78,26 @@ _PLACES = {
     "PersonalStudy": "protocols.personal",
     "PureDP": "public.budgets",
     "Rule": "blend.mean",
+    "ShareStudy": "protocols.shares",
     "Source": "curator.sources",
-    "Study": "study",
     "SynthStudy": "protocols.synth",
     "VectorBounds": "public.vector",
     "VectorStudy": "protocols.vector",
     "ZCDP": "public.budgets",
     "amplify_mean": "public.amplification",
+    "choice": "protocols.shares",
     "dpareto": "pareto.run",
     "fit_synth": "protocols.synth",
     "plan_heavy": "bench.heavy_plan",
     "plan_mean": "bench.planning",
     "plan_personal": "bench.personal",
+    "plan_shares": "bench.shares",
     "randomise": "device.mean",
     "release_heavy_hitters": "protocols.heavy_files",
     "release_kmeans": "protocols.kmeans_files",
     "release_mean": "protocols.mean",
     "release_personal_mean": "protocols.personal",
+    "release_shares": "protocols.shares",
     "release_vector_mean": "protocols.vector",
     "secure": "randomness",
     "seeded": "randomness",

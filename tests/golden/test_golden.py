@@ -24,6 +24,8 @@ FREEZE = os.environ.get("HYBRIDP_FREEZE") == "1"
 MEAN = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
 OWN = "--value pay --trust trust --lower 0 --upper 100000 --epsilon-column eps"
 VECTOR = "--columns pay age --trust trust --lower 0 --upper 100000 90 --epsilon 2"
+SHARES = "--choice eps --options 0.5,1.0 --other more --trust trust --epsilon 1"
+BINS = "--value age --lower 20 --upper 80 --bins 24 --trust trust --epsilon 1"
 RECORDS = "--person id --record query --trust trust --epsilon 4 --delta 1e-5"
 POINTS = "--columns a b --trust trust --lower 0 --upper 1 --clusters 2 --epsilon 4"
 
@@ -53,14 +55,6 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release mean sent.csv {MEAN} --seed 4",
         "tally add sent.csv --state a.tally --trust trust",
     ),
-    "study": (
-        "init people.csv --defaults --column pay --column age --lower 0 --upper 100000 --upper 90 --trust trust "
-        "--trusted-value trusted --local-value local --person id",
-        "plan study.toml people.csv",
-        "release study.toml people.csv --simulate-local --seed 5",
-        "randomise study.toml people.csv --out two.csv --seed 4",
-        "release study.toml two.csv --seed 4",
-    ),
     "heavy": (
         f"release heavy-hitters log.csv {RECORDS} --simulate-local --seed 1 --head 5",
         f"release heavy-hitters log.csv {RECORDS} --seed 1 --head 5 --invite-out invite.json",
@@ -72,6 +66,16 @@ SCENES: dict[str, tuple[str, ...]] = {
     "vector": (
         f"release vector-mean people.csv {VECTOR} --simulate-local --seed 3",
         f"release vector-mean people.csv {VECTOR} --simulate-local --seed 3 --delta 1e-6 --joint",
+    ),
+    "shares": (
+        f"release shares people.csv {SHARES} --simulate-local --seed 7",
+        f"release shares people.csv {SHARES} --simulate-local --seed 7 --delta 1e-6 --joint --estimator tcm-only",
+        f"release histogram people.csv {BINS} --simulate-local --seed 8",
+        f"randomise shares people.csv {SHARES} --out shares.csv --seed 9",
+        f"release shares shares.csv {SHARES} --seed 9",
+        f"randomise histogram people.csv {BINS} --out bins.csv --seed 9",
+        "plan shares --options yes,no,maybe --n 250_000 --opt-in 0.01 --epsilon 1",
+        "plan histogram --edges 0,10,20,50 --shares 0.2,0.3,0.5 --n 1000 --opt-in 0.1 --epsilon 0.5 --delta 1e-6",
     ),
     "synth": (
         "synth fit table.csv --schema schema.json --marginals age,sex sex,works --epsilon 2 --delta 1e-6 --rows 60 "

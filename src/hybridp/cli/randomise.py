@@ -77,33 +77,46 @@ def mean(
     out unless --keep names them: beside a report they would stand there raw. A report is a number in the
     value's unit whose mean is the (clipped) value.
     """
-    from hybridp.device.files import write_number_reports
-    from hybridp.public.messages import Invite
-    from hybridp.public.randomisers import randomiser
+    from hybridp.device.mean import randomise_levels
+    from hybridp.device.personal import randomise_own
+    from hybridp.public.messages import Invite, own_epsilon_text
+    from hybridp.public.randomisers import LEVELS, randomiser
+    from hybridp.tables import open_rows, write_reports
 
     rng = randomness(seed)
-    asked: Any = bounds(lower, upper)
+    limits = bounds(lower, upper)
+    draw: Any
     if epsilon_column is not None:
         if epsilon is not None or delta or local != "best":
             raise InvalidInput("`epsilon`, `delta` and `local` must not go with --epsilon-column. Got one of them.")
+        text = own_epsilon_text(limits, (value,))
+        draw = lambda levels, own: randomise_own(levels, own, limits, rng=rng)  # noqa: E731
     else:
         promise = guarantee(needed("epsilon", epsilon, "--epsilon-column"), delta)
-        asked = Invite(asked, randomiser(local, promise))
-    with progress() as bar:
+        invite = Invite(limits, randomiser(local, promise), (value,))
+        text = invite.text
+        draw = lambda levels: randomise_levels(levels, invite, rng=rng)  # noqa: E731
+    with progress() as bar, open_rows(file, table=table_name) as rows:
         bar.add_task("randomising", total=None)
-        people, text, left_out = write_number_reports(
-            file,
-            asked,
-            out,
+        kept = kept_columns(keep)
+        left_out = [name for name in rows.columns if name not in {value, trust, person, epsilon_column, *kept}]
+        people = write_reports(
+            rows,
             value=value,
             trust=trust,
-            person=person,
+            report="report",
+            mechanism_column="report_mechanism",
+            mechanism_text=f"{text} SIMULATED" if rng.simulated else text,
+            lower=lower,
+            upper=upper,
+            levels=LEVELS,
             missing=missing,
+            person=person,
             epsilon=epsilon_column,
-            kept=kept_columns(keep),
-            table=table_name,
+            kept=kept,
+            randomise=draw,
+            out=out,
             overwrite=overwrite,
-            rng=rng,
         )
     document = {
         "out": str(out),

@@ -208,7 +208,7 @@ def write_reports(
             rows,
             curating.vector_query(columns, invite.bounds, reads="local"),
             columns.reports,
-            mechanism_column=columns.mechanism,
+            mechanism_column=curating.MECHANISM,
             mechanism_text=invite.simulated_text if rng.simulated else invite.text,
             randomise=lambda steps: randomise_steps(steps, invite, rng=rng),
             out=out,

@@ -18,7 +18,7 @@ from hybridp.public.queries import Feature, Schema
 from hybridp.tables.engine import answers, arrays
 from hybridp.tables.source import VIEW, Rows
 
-__all__ = ["codes", "domain", "table_counts"]
+__all__ = ["codes", "domain", "feature_code", "table_counts"]
 
 _CODED = "coded"
 
@@ -30,7 +30,7 @@ def codes(rows: Rows, schema: Schema) -> NDArray[np.uint16]:
     from hybridp.tables.sql import named
 
     _check(rows, schema)
-    query = exp.select(*(named(_code(rows, f), f"c{i}") for i, f in enumerate(schema.features))).from_(VIEW)
+    query = exp.select(*(named(feature_code(rows, f), f"c{i}") for i, f in enumerate(schema.features))).from_(VIEW)
     found = arrays(rows, query)
     out = np.empty((len(schema.features), len(found["c0"])), dtype=np.uint16)
     for i in range(len(schema.features)):
@@ -74,13 +74,13 @@ def table_counts(rows: Rows, schema: Schema, tuples: Sequence[tuple[int, ...]]) 
         which = exp.Add(this=exp.Mul(this=exp.paren(which), expression=whole(2)), expression=bit)
     features = {f: schema.features[f] for f in used}
     late = {f for f in used if _is_late(rows, features[f])}
-    fields = {f: column(features[f].name) if f in late else _code(rows, features[f]) for f in used}
+    fields = {f: column(features[f].name) if f in late else feature_code(rows, features[f]) for f in used}
     base = exp.select(*(named(this, f"c{f}") for f, this in fields.items())).from_(VIEW).subquery("fields")
     groups = exp.select(*(column(f"c{f}") for f in used), named(which, "which"), named(exp.Count(this=exp.Star()), "n"))
     groups = groups.from_(base)
     groups.set("group", exp.Group(grouping_sets=[exp.GroupingSets(expressions=sets)]))
     # Several values may have one code (missing, and not listed), so that their counts are added up.
-    place = {f: _code(rows, features[f], column(f"c{f}")) if f in late else column(f"c{f}") for f in used}
+    place = {f: feature_code(rows, features[f], column(f"c{f}")) if f in late else column(f"c{f}") for f in used}
     keys = [*(named(this, f"c{f}") for f, this in place.items()), column("which")]
     coded = exp.select(*keys, column("n")).from_(groups.subquery("groups")).subquery(_CODED)
     names = [column(name) for name in (*(f"c{f}" for f in used), "which")]
@@ -115,7 +115,7 @@ def _is_late(rows: Rows, feature: Feature) -> bool:
     return not feature.edges and (rows.is_text(feature.name) or rows.is_whole(feature.name))
 
 
-def _code(rows: Rows, feature: Feature, field: Any = None) -> Any:
+def feature_code(rows: Rows, feature: Feature, field: Any = None) -> Any:
     """The code of one field (the feature's column unless given): of every field, whatever it holds."""
     from sqlglot import exp
 

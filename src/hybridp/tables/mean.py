@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, finite, must
+from hybridp.public.queries import Feature
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.lattice import Lattice
@@ -32,7 +33,8 @@ class MeanQuery:
     `report` lies in [report_low, report_high] and is summed as (report - report_centre) / report_half. With `local_raw`
     (a simulation) local records hold raw values too, and reports are not read. `count_clipped` asks how many trusted
     people's values lie outside [lower, upper]; `sum_squares` asks for the sum of their squared distances from the
-    middle, each rounded down to one of 2^16 steps.
+    middle, each rounded down to one of 2^16 steps. With a `feature`, whose name is `value`, a level is the
+    code of the field among the feature's options, and the bounds say nothing.
 
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
     `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`; with neither, or where
@@ -63,6 +65,7 @@ class MeanQuery:
     local_raw: bool = False
     count_clipped: bool = False
     sum_squares: bool = False
+    feature: Feature | None = None
 
     def __post_init__(self) -> None:
         low, high = self.lattice.lower, self.lattice.upper
@@ -219,7 +222,8 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
             rows.need(parameter, name)
     if query.record_id is not None:
         rows.need_identifier("record_id", query.record_id)
-    for name in (query.value, query.report, query.epsilon):
+    numbers = (query.value, query.report, query.epsilon) if query.feature is None else ()
+    for name in numbers:
         if name is not None and not (rows.is_number(name) or rows.is_text(name)):
             raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
     check_trust(rows, query.trust)

@@ -13,6 +13,7 @@ from sqlglot import exp
 from hybridp.public.messages import SQUARE_STEPS
 from hybridp.tables.dialects import exact_sum
 from hybridp.tables.lattice import Lattice
+from hybridp.tables.marginals import feature_code
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
     both,
@@ -32,9 +33,11 @@ from hybridp.tables.sql import (
 from hybridp.tables.sql import number as as_number
 
 if TYPE_CHECKING:
+    from hybridp.public.queries import Feature
     from hybridp.tables.mean import MeanQuery
 
-__all__ = ["copied", "draw_problems", "drawn_from", "draws", "levels", "local_people", "mechanisms", "totals"]
+__all__ = ["copied", "draw_problems", "drawn_from", "draws", "flags", "levels", "local_people", "mechanisms", "people"]
+__all__ += ["totals"]
 
 
 def totals(rows: Rows, query: MeanQuery) -> exp.Select:
@@ -66,7 +69,7 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
         }
         if rows.is_text(query.report or ""):
             asked["report_text"] = count_if(column("report_text"))
-    asked |= {flag: count_if(column(flag)) for flag in _flags(query)}
+    asked |= {flag: count_if(column(flag)) for flag in flags(query)}
     keys = [column("trusted"), *([column("asked")] if query.epsilon is not None else [])]
     if query.epsilon is not None:
         # Of people who ask for the same epsilon there are far fewer than 2^31, so that their sum fits 64 bits.
@@ -77,7 +80,7 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
 
 def levels(rows: Rows, query: MeanQuery, label: str) -> exp.Select:
     """The level of every person with this label, in ascending order: a seeded simulation repeats itself."""
-    wanted = [column(label), *([column("first")] if "first" in _flags(query) else [])]
+    wanted = [column(label), *([column("first")] if "first" in flags(query) else [])]
     return (
         exp.select(column("level"))
         .from_(_numbers(rows, query).subquery("numbers"))
@@ -86,12 +89,18 @@ def levels(rows: Rows, query: MeanQuery, label: str) -> exp.Select:
     )
 
 
+def people(rows: Rows, query: MeanQuery) -> exp.Select:
+    """One row for each person, or record: labels as flags, levels of values read here, reports as they were sent."""
+    records = _records(rows, query)
+    if query.person is None:
+        return records
+    return (_by_hash if query.order is None else _by_key)(records, query)
+
+
 def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
-    """One row for each person, or record: labels as flags, levels of values read here, reports less their centre."""
-    chosen = _records(rows, query)
-    if query.person is not None:
-        chosen = (_by_hash if query.order is None else _by_key)(chosen, query)
-    outputs = [column(name) for name in ("trusted", "local", *_flags(query), "level", *_clipped(query))]
+    """The same, with reports less their centre."""
+    chosen = people(rows, query)
+    outputs = [column(name) for name in ("trusted", "local", *flags(query), "level", *_clipped(query))]
     if query.reads_reports:
         sent = column("sent_number")
         # The sums are divided by `report_half` once, at the end: a division here costs as much as a sum.
@@ -104,11 +113,23 @@ def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
     return exp.select(*outputs).from_(chosen.subquery("chosen"))
 
 
+def _value(rows: Rows, name: str, feature: Feature | None) -> Any:
+    """A field as it is compared: a number, or, among options, as it stands."""
+    return column(name) if feature is not None else as_number(column(name), is_text=rows.is_text(name))
+
+
+def _level(rows: Rows, feature: Feature | None, lattice: Lattice, missing: float | None) -> Any:
+    """The level of `_value`: of every field, whatever it holds."""
+    if feature is not None:
+        return cast(feature_code(rows, feature, column("value")), "bigint")
+    return level(column("value"), lattice, missing)
+
+
 def _clipped(query: MeanQuery) -> list[str]:
     return ["clipped"] if query.count_clipped else []
 
 
-def _flags(query: MeanQuery) -> list[str]:
+def flags(query: MeanQuery) -> list[str]:
     if query.person is None:
         return []
     if query.order is None:
@@ -126,9 +147,9 @@ def _records(rows: Rows, query: MeanQuery) -> exp.Select:
     fields = [
         named(labelled(label, "trusted"), "trusted"),
         named(labelled(label.copy(), "local"), "local"),
-        named(as_number(column(query.value), is_text=rows.is_text(query.value)), "value"),
+        named(_value(rows, query.value, query.feature), "value"),
     ]
-    here: Any = level(column("value"), query.lattice, query.missing)
+    here: Any = _level(rows, query.feature, query.lattice, query.missing)
     here = here if query.local_raw else exp.Case().when(column("trusted"), here)
     outputs = [column("trusted"), column("local"), named(here, "level")]
     if query.count_clipped:
@@ -222,7 +243,7 @@ def _by_key(records: exp.Select, query: MeanQuery) -> exp.Select:
         kept.append("asked")
     ranked = exp.select(*(named(this, name) for name, this in outputs.items())).from_(records.subquery("records"))
     masked = [named(exp.Case().when(column("first"), column(name)), name) for name in kept]
-    labels = [column(name) for name in ("trusted", "local", *_flags(query))]
+    labels = [column(name) for name in ("trusted", "local", *flags(query))]
     return exp.select(*labels, *masked).from_(ranked.subquery("ranked"))
 
 
@@ -238,17 +259,22 @@ def mechanisms(trust: str, mechanism_column: str, real: str, simulated: str) -> 
 
 
 def draws(
-    rows: Rows, value: str, trust: str | None, lattice: Lattice, missing: float | None, epsilon: str | None = None
+    rows: Rows,
+    value: str,
+    trust: str | None,
+    lattice: Lattice,
+    missing: float | None,
+    epsilon: str | None = None,
+    feature: Feature | None = None,
 ) -> exp.Select:
     """In the order of the rows: whether a row is local, whether its label is known, a local row's level and epsilon."""
     local = exp.true() if trust is None else labelled(column(trust), "local")
     known = exp.true() if trust is None else exp.or_(local.copy(), labelled(column(trust), "trusted"))
-    read = as_number(column(value), is_text=rows.is_text(value))
-    fields = [named(local, "local"), named(known, "known"), named(read, "value")]
+    fields = [named(local, "local"), named(known, "known"), named(_value(rows, value, feature), "value")]
     outputs = [
         column("local"),
         column("known"),
-        named(exp.Case().when(column("local"), level(column("value"), lattice, missing)), "level"),
+        named(exp.Case().when(column("local"), _level(rows, feature, lattice, missing)), "level"),
     ]
     if epsilon is not None:
         fields.append(named(as_number(column(epsilon), is_text=rows.is_text(epsilon)), "epsilon"))
@@ -298,6 +324,7 @@ def copied(
     mechanism_column: str,
     mechanism_text: str,
     drawn: str,
+    batch: tuple[str, str] | None = None,
 ) -> exp.Select:
     """Some columns of the rows, in order, beside their reports; a raw value only where the row says `trusted`.
 
@@ -314,6 +341,8 @@ def copied(
         report: exp.column("report", table=drawn, quoted=True),
         mechanism_column: exp.Case().when(local, exp.Literal.string(mechanism_text)),
     }
+    if batch is not None:
+        added[batch[0]] = exp.Case().when(local.copy(), exp.Literal.string(batch[1]))
     outputs = [named(this, name) for name, this in (kept | added).items()]
     # DuckDB alone pairs rows by position, which is how a file's order is kept.
     beside = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")

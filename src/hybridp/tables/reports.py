@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
+from hybridp.public.queries import Feature
 from hybridp.tables.duck import Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.labels import check_trust, unlabelled
@@ -24,6 +25,7 @@ __all__ = ["on_files", "write_copy", "write_reports"]
 
 Randomise = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 RandomiseEach = Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]
+RandomiseCodes = Callable[[NDArray[np.int64]], list[str]]
 
 
 def write_reports(
@@ -41,7 +43,9 @@ def write_reports(
     person: str | None = None,
     epsilon: str | None = None,
     kept: tuple[str, ...] = (),
-    randomise: Randomise | RandomiseEach,
+    feature: Feature | None = None,
+    batch: tuple[str, str] | None = None,
+    randomise: Randomise | RandomiseEach | RandomiseCodes,
     out: str | os.PathLike[str],
     overwrite: bool = False,
     chunk: int = CHUNK,
@@ -55,6 +59,8 @@ def write_reports(
     `missing`, the middle unless given: a device that sent nothing would tell. With a column of personal epsilons,
     `randomise` gets those as its second argument. Of the other columns only those in `kept` are copied, as they are:
     a raw column beside a report may tell what the report hides. Those of a CSV file stay text in Parquet too.
+    With a `feature`, the levels are codes of its options and reports are texts; `batch` is a column, and a name of
+    these reports that stands in it.
 
     The copy appears under its name only when it is complete.
 
@@ -80,7 +86,8 @@ def write_reports(
     if missing is not None:
         must(lower <= missing <= upper, "missing", f"must lie between {lower} and {upper}", missing)
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    _check_columns(rows, value, trust, person, report, mechanism_column)
+    added = {"report": report, "mechanism_column": mechanism_column, **({} if batch is None else {"batch": batch[0]})}
+    _check_columns(rows, value, trust, person, added, numbers=feature is None)
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
     for name in kept:
@@ -97,13 +104,13 @@ def write_reports(
     duck = on_files(rows)
     levelled, drawn = fresh("levelled"), fresh("drawn")
     try:
-        keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon))
+        keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon, feature))
         problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
         local = _check_rows(rows, answers(rows, problems)[0], trust, epsilon)
-        _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk)
+        _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk, texts=feature is not None)
         copied = {value, trust, person, epsilon, *kept}
         names = {name: place for name, place in rows.written.items() if name in copied}
-        copy = queries.copied(names, value, trust, report, mechanism_column, mechanism_text, drawn)
+        copy = queries.copied(names, value, trust, report, mechanism_column, mechanism_text, drawn, batch)
         write_copy(duck, written(copy), target)
     finally:
         drop(rows, levelled, drawn)
@@ -118,17 +125,17 @@ def on_files(rows: Rows) -> Duck:
 
 
 def _check_columns(
-    rows: Rows, value: str, trust: str | None, person: str | None, report: str, mechanism_column: str
+    rows: Rows, value: str, trust: str | None, person: str | None, added: dict[str, str], *, numbers: bool
 ) -> None:
     for parameter, name in (("value", value), ("trust", trust), ("person", person)):
         if name is not None:
             rows.need(parameter, name)
-    if not (rows.is_number(value) or rows.is_text(value)):
+    if numbers and not (rows.is_number(value) or rows.is_text(value)):
         raise UnusablePublicRows(f"Column `{value}` must hold numbers; its type is {rows.columns[value]}.")
     if trust is not None:
         check_trust(rows, trust)
     taken = {name.lower() for name in rows.columns}
-    for parameter, name in (("report", report), ("mechanism_column", mechanism_column)):
+    for parameter, name in added.items():
         must(name.lower() not in taken, parameter, "must be a column that the table does not have yet", f"`{name}`")
         taken.add(name.lower())
 
@@ -142,20 +149,30 @@ def _check_rows(rows: Rows, found: dict[str, int | None], trust: str | None, eps
     return local
 
 
-def _draw(rows: Rows, duck: Duck, levelled: str, drawn: str, randomise: Any, epsilon: str | None, chunk: int) -> None:
+def _draw(
+    rows: Rows,
+    duck: Duck,
+    levelled: str,
+    drawn: str,
+    randomise: Any,
+    epsilon: str | None,
+    chunk: int,
+    *,
+    texts: bool = False,
+) -> None:
     """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local."""
     from hybridp.tables import queries
 
-    duck.execute(f"CREATE TEMP TABLE {drawn} (report DOUBLE)")
+    duck.execute(f"CREATE TEMP TABLE {drawn} (report {'VARCHAR' if texts else 'DOUBLE'})")
     for part in stream(rows, queries.drawn_from(levelled, with_epsilon=epsilon is not None), chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
-        reports = np.zeros(local.size)
+        reports: Any = np.full(local.size, "", dtype=object) if texts else np.zeros(local.size)
         if local.any():
             asked: list[Any] = [np.asarray(part["level"], dtype=np.int64)[local]]
             if epsilon is not None:
                 asked.append(np.asarray(part["epsilon"], dtype=np.float64)[local])
-            sent = np.asarray(randomise(*asked), dtype=np.float64)
-            ok = sent.shape == (int(local.sum()),) and bool(np.isfinite(sent).all())
+            sent = np.asarray(randomise(*asked), dtype=object if texts else np.float64)
+            ok = sent.shape == (int(local.sum()),) and (texts or bool(np.isfinite(sent).all()))
             must(ok, "randomise", "must return one finite report for each level", f"shape {sent.shape}")
             reports[local] = sent
         with given(rows, {"local": local, "report": reports}) as name:

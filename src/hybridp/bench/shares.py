@@ -1,0 +1,107 @@
+"""How good will shares be? Predictions from public numbers, before anyone is asked.
+
+>>> way = Feature.categorical("way", ["train", "car", "walk"])
+>>> plan = plan_shares(question=way, n=10_000, opt_in=0.05, guarantee=PureDP(1.0))
+>>> [round(100 * e, 2) for e in plan.errors["hybrid"]]
+[1.13, 1.13, 1.13]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hybridp.blend.shares import SHARE_ESTIMATORS
+from hybridp.errors import must
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.queries import Feature
+from hybridp.public.shares import NoiseName, count_noise, share_oracle
+from hybridp.release.document import plan_document
+
+__all__ = ["SharePlan", "plan_shares"]
+
+Guarantee = PureDP | ApproxDP
+
+
+@dataclass(frozen=True)
+class SharePlan:
+    """Standard errors of every option's share, by who is heard; against the population that the people come from."""
+
+    question: str
+    statistic: str
+    options: tuple[str, ...]
+    n: int
+    opt_in: float
+    shares: tuple[float, ...]
+    errors: dict[str, tuple[float, ...]]
+    noise: str
+    reports: str
+    guarantee: Guarantee
+    trusted_guarantee: Guarantee | None
+    assumes: tuple[str, ...]
+
+    @property
+    def trusted_people(self) -> int:
+        return round(self.n * self.opt_in)
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {
+            "predicted": {name: {"standard_error": list(errors)} for name, errors in self.errors.items()},
+            "options": list(self.options),
+            "shares": list(self.shares),
+            "mechanisms": {"trusted": self.noise, "local": self.reports},
+            "assumes": list(self.assumes),
+        }
+        return plan_document(
+            {self.question: {self.statistic: told}},
+            people=self.n,
+            opt_in=self.opt_in,
+            epsilon=self.guarantee.epsilon,
+            delta=self.guarantee.delta,
+            trusted_epsilon=None if self.trusted_guarantee is None else self.trusted_guarantee.epsilon,
+        )
+
+
+def plan_shares(
+    *,
+    question: Feature,
+    n: int,
+    opt_in: float,
+    guarantee: Guarantee,
+    shares: Sequence[float] | None = None,
+    trusted_guarantee: Guarantee | None = None,
+    noise: NoiseName = "best",
+) -> SharePlan:
+    """Predicted standard errors of the shares of a question's options, by who is heard."""
+    choices = question.size
+    must(n >= 1, "n", "must be at least 1", n)
+    must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
+    if shares is not None:
+        must(len(shares) == choices, "shares", f"must be one for each of the {choices} options", len(shares))
+        ok = all(0 <= p <= 1 for p in shares) and abs(sum(shares) - 1) < 1e-6
+        must(ok, "shares", "must lie between 0 and 1 and add up to 1", ", ".join(f"{p:g}" for p in shares))
+    p = np.full(choices, 1 / choices) if shares is None else np.asarray(shares, dtype=np.float64)
+    k = round(n * opt_in)
+    drawn = count_noise(trusted_guarantee or guarantee, choices, noise)
+    oracle = share_oracle(guarantee, choices)
+    v_t = p * (1 - p) / k + drawn.variance / k**2 if k else np.full(choices, np.inf)
+    v_l = np.array([oracle.variance(x) for x in p.tolist()]) / (n - k) if n > k else np.full(choices, np.inf)
+    found = dict(zip(SHARE_ESTIMATORS, (1 / (1 / v_t + 1 / v_l), v_t, v_l), strict=True))
+    return SharePlan(
+        question=question.name,
+        statistic="histogram" if question.edges else "shares",
+        options=question.values,
+        n=n,
+        opt_in=opt_in,
+        shares=tuple(p.tolist()),
+        errors={name: tuple(np.sqrt(v).tolist()) for name, v in found.items()},
+        noise="laplace" if isinstance(drawn.mechanism, DiscreteLaplace) else "gaussian",
+        reports=oracle.name,
+        guarantee=guarantee,
+        trusted_guarantee=trusted_guarantee,
+        assumes=("the shares are equal" if shares is None else "the shares are as stated", "the groups are alike"),
+    )

@@ -1,0 +1,96 @@
+"""The curator's part of shares: one grouped count of the rows, one draw of noise for each count, one charge.
+
+A replaced person moves one count down and another up by 1, whatever the field holds: everybody has one option.
+How many people are in each group is public under replacement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp import noise, tables
+from hybridp.curator.mean import Columns, check_mechanism
+from hybridp.errors import UnusablePublicRows
+from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.messages import BATCH, reports_digest
+from hybridp.public.oracles import SubsetSelection
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, read_reports
+from hybridp.randomness import Randomness
+from hybridp.tables.columns import some_texts
+from hybridp.tables.mean import CHUNK, MeanQuery
+from hybridp.tables.shares import report_texts, share_totals
+
+__all__ = ["RawCounts", "read", "release_counts", "share_query"]
+
+_MOST_BATCHES = 100_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RawCounts:
+    """RAW: the exact trusted counts, and in a trial what local people hold. Never leaves this room."""
+
+    trusted_people: int
+    trusted: NDArray[np.int64]
+    local: ShareReports
+    local_raw: NDArray[np.int64] | None = None
+    simulated_reports: bool = False
+    assumed: bool = False
+    digest: str | None = None
+
+
+def share_query(columns: Columns, invite: ShareInvite, *, local_raw: bool) -> MeanQuery:
+    """The query for these columns."""
+    return MeanQuery(
+        value=columns.value,
+        trust=columns.trust,
+        report=None if local_raw else columns.report,
+        person=columns.person,
+        record_key=columns.record_key,
+        record_id=columns.record_id,
+        lower=0.0,
+        upper=1.0,
+        local_raw=local_raw,
+        feature=invite.question,
+    )
+
+
+def read(
+    rows: tables.Rows, columns: Columns, invite: ShareInvite, *, local_raw: bool = False, assume: bool = False
+) -> RawCounts:
+    """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
+    if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
+        columns = replace(columns, report=None)
+    rows.need("choice", columns.value)
+    says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
+    query = share_query(columns, invite, local_raw=local_raw)
+    sets = isinstance(invite.oracle, SubsetSelection)
+    found = share_totals(rows, query, named=not sets)
+    nobody = ShareReports(0, np.zeros(invite.question.size, dtype=np.int64), invite.oracle)
+    if local_raw:
+        return RawCounts(found.trusted_people, found.trusted_counts, nobody, found.local_counts, simulated_reports=True)
+    local = nobody
+    if not sets:
+        local = ShareReports(found.local_people, found.local_counts, invite.oracle)
+    elif found.local_people:
+        for texts in report_texts(rows, query, CHUNK):
+            local = local + read_reports(invite, texts, columns.report or "")
+    assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
+    batches = some_texts(rows, BATCH, _MOST_BATCHES + 1) if BATCH in rows.columns else []
+    if len(batches) > _MOST_BATCHES:
+        raise UnusablePublicRows(f"Column `{BATCH}` must hold at most {_MOST_BATCHES:,} different names.")
+    digest = reports_digest(invite.text, local.people, local.counts.tolist(), [name for name in batches if name])
+    return RawCounts(found.trusted_people, found.trusted_counts, local, None, bool(says), assumed, digest)
+
+
+def release_counts(raw: RawCounts, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:
+    """The trusted counts with noise on each (of two options, on the first alone): what the guarantee is about."""
+    mechanism, counted = stated.mechanism, raw.trusted[: stated.draws].tolist()
+    if isinstance(mechanism, DiscreteLaplace):
+        drawn = noise.discrete_laplace(mechanism.scale, stated.draws, rng=rng)
+    else:
+        drawn = noise.discrete_gaussian(mechanism.sigma, stated.draws, rng=rng)
+    noisy = tuple(count * stated.steps + int(draw) for count, draw in zip(counted, drawn, strict=True))
+    return NoisyCounts(raw.trusted_people, noisy, stated)

@@ -1,0 +1,49 @@
+"""A person's option becomes a report that is private by itself.
+
+>>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.queries import Feature
+>>> from hybridp.public.shares import share_oracle
+>>> from hybridp.randomness import secure
+>>> invite = ShareInvite(Feature.categorical("smokes", ["yes", "no"]), share_oracle(PureDP(1.0), 2))
+>>> report_option("yes", invite, rng=secure()) in ("yes", "no")
+True
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.noise.oracles import oracle_reports
+from hybridp.public.oracles import support_counts
+from hybridp.public.shares import ShareInvite, ShareReports, written_reports
+from hybridp.randomness import Randomness
+
+__all__ = ["report_codes", "report_option", "simulated_reports"]
+
+_LOT = 1 << 18
+
+
+def report_option(option: str, invite: ShareInvite, *, rng: Randomness) -> str:
+    """One person's report: private as `invite.promise` says. What is not an option counts as the last one."""
+    values = invite.question.values
+    code = values.index(option) if option in values else len(values) - 1
+    return report_codes(np.array([code], dtype=np.int64), invite, rng=rng)[0]
+
+
+def report_codes(codes: NDArray[np.int64], invite: ShareInvite, *, rng: Randomness) -> list[str]:
+    """The same for the codes of many people, each with their own randomness."""
+    return written_reports(invite, oracle_reports(invite.oracle, codes, rng=rng))
+
+
+def simulated_reports(counts: NDArray[np.int64], invite: ShareInvite, *, rng: Randomness) -> ShareReports:
+    """For a trial: everybody's reports, added up, where so many people hold each option."""
+    oracle, people = invite.oracle, int(counts.sum())
+    supports = np.zeros(len(counts), dtype=np.int64)
+    ends = np.cumsum(counts)
+    for start in range(0, people, _LOT):
+        codes: Any = np.searchsorted(ends, np.arange(start, min(start + _LOT, people)), side="right")
+        supports += support_counts(oracle, oracle_reports(oracle, codes.astype(np.int64), rng=rng))
+    return ShareReports(people, supports, oracle)

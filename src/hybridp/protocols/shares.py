@@ -1,0 +1,231 @@
+"""Shares of people by option, from a collection of rows to a published release.
+
+1. Everyone may know: the options (or the edges of bins), the report, the trusted group's noise.
+2. Each local person's device sends one report about their option (`hybridp.device.shares`).
+3. The ledger is charged, before any row is read.
+4. The curator counts both groups and adds noise to the trusted counts.
+5. The blend weighs the groups option by option. No further privacy is spent.
+6. The release states the shares, their intervals and the receipt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+
+from hybridp import curator
+from hybridp.blend.shares import SHARE_ESTIMATORS, ShareEstimator, blend_shares, to_simplex
+from hybridp.curator import shares as curating
+from hybridp.curator.mean import Columns
+from hybridp.device.shares import simulated_reports
+from hybridp.errors import must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.queries import Feature
+from hybridp.public.shares import (
+    CountNoise,
+    NoiseName,
+    NoisyCounts,
+    ShareInvite,
+    ShareReports,
+    count_noise,
+    share_oracle,
+)
+from hybridp.randomness import Randomness, secure
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, simulation_notes
+from hybridp.release.shares import ShareGroup, SharesRelease
+
+__all__ = ["ShareStudy", "choice", "publish_shares", "release_shares"]
+
+Guarantee = PureDP | ApproxDP
+
+
+def choice(column: str, options: Sequence[str], *, other: str | None = None) -> Feature:
+    """A column in which everybody has one of several public options; `other` is one more, for whatever is not listed.
+
+    >>> choice("smokes", ["yes", "no"], other="no answer").values
+    ('yes', 'no', 'no answer')
+    """
+    must(all(options), "options", "must not be empty", "an empty one")
+    every = (*options, *([] if other is None else [other]))
+    must(len(set(every)) == len(every), "options", "must all be different", f"{len(set(every))} of {len(every)}")
+    must(len(every) >= 2, "options", "must be at least 2", len(every))
+    return Feature(column, every, (), other is not None)
+
+
+@dataclass(frozen=True)
+class ShareStudy:
+    """Everything that is decided, and public, before anybody sends anything.
+
+    `question` names the column and its options, or the edges of its bins (`Feature.binned`). `guarantee` is what every
+    person is promised; `trusted_guarantee` may differ for the trusted group. `joint` asks for intervals that cover all
+    options together.
+    """
+
+    question: Feature
+    guarantee: Guarantee
+    estimator: ShareEstimator = "hybrid"
+    noise: NoiseName = "best"
+    trusted_guarantee: Guarantee | None = None
+    level: float = 0.95
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        known = ", ".join(SHARE_ESTIMATORS)
+        must(self.estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {known}", self.estimator)
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @property
+    def invite(self) -> ShareInvite:
+        """What goes to every device."""
+        return ShareInvite(self.question, share_oracle(self.guarantee, self.question.size))
+
+    @property
+    def count_noise(self) -> CountNoise:
+        return count_noise(self.trusted_guarantee or self.guarantee, self.question.size, self.noise)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for. Laplace noise on several counts is charged by its guarantee alone."""
+        invite, noise = self.invite, self.count_noise
+        own = Charge("local", invite.promise, f"{invite.oracle.name} report", purpose, collection=collection)
+        if self.estimator == "lm-only":
+            return [own]
+        kind, size = noise_level(noise.mechanism)
+        composes = kind == "gaussian" or noise.draws == 1
+        text = f"{kind} noise on the counts"
+        trusted = Charge("trusted", noise.mechanism.guarantee, text, purpose, noise=(kind, size) if composes else None)
+        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+
+
+def release_shares(
+    path: str | PathLike[str],
+    study: ShareStudy,
+    columns: Columns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str = "shares",
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    rng: Randomness | None = None,
+) -> SharesRelease:
+    """Release the shares of people by option, from a table of trusted options and local reports.
+
+    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
+    record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` local rows
+    are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`.
+    """
+    rng = secure() if rng is None else rng
+    same = study.question.name == columns.value
+    must(same, "value", f"must be the question's column `{study.question.name}`", columns.value)
+    invite = study.invite
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
+    trial = rng.simulated or simulate_local
+    with spending(ledger, first, own, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
+        raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
+        if raw.local.people:
+            entries.charge([replace(charge, digest=raw.digest) for charge in own])
+        local = raw.local
+        if raw.local_raw is not None and study.estimator != "tcm-only":
+            local = simulated_reports(raw.local_raw, invite, rng=rng)
+        trusted: NoisyCounts | None = None
+        if raw.trusted_people and study.estimator != "lm-only":
+            trusted = curating.release_counts(raw, study.count_noise, rng=rng)
+        found = publish_shares(
+            study,
+            trusted,
+            None if study.estimator == "tcm-only" else local,
+            trusted_people=raw.trusted_people,
+            entries=tuple(entries),
+            simulated_local=raw.simulated_reports,
+            rng=rng,
+        )
+        found = assuming(found, invite.text if raw.assumed else None)
+        people = found.trusted.people + found.local.people
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
+
+
+def publish_shares(
+    study: ShareStudy,
+    trusted: NoisyCounts | None,
+    local: ShareReports | None,
+    *,
+    trusted_people: int,
+    entries: tuple[int, ...] = (),
+    simulated_local: bool = False,
+    rng: Randomness,
+) -> SharesRelease:
+    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
+    found = blend_shares(trusted, local, study.estimator)
+    low, high = found.intervals(study.level, joint=study.joint)
+    question = study.question
+    own, told = found.standard_errors("trusted"), found.standard_errors("local")
+    return SharesRelease(
+        question=question.name,
+        options=question.values,
+        edges=question.edges,
+        estimator=study.estimator,
+        estimate=tuple(found.estimate.tolist()),
+        projected=tuple(to_simplex(found.estimate).tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+        level=study.level,
+        joint=study.joint,
+        weights=tuple(found.weights.tolist()),
+        trusted=ShareGroup(trusted_people)
+        if found.trusted is None or own is None
+        else ShareGroup(trusted_people, tuple(found.trusted.tolist()), tuple(own.tolist())),
+        local=ShareGroup(0 if local is None else local.people)
+        if found.local is None or told is None or local is None
+        else ShareGroup(local.people, tuple(found.local.tolist()), tuple(told.tolist())),
+        p_values=found.p_values(),
+        noise=noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
+        reports=study.invite.oracle.name,
+        receipt=Receipt(
+            promises=_promises(study, trusted, local),
+            randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
+            simulated=rng.simulated or simulated_local,
+            unit="one person, one record",
+            assumes=(*_ASSUMES, _rule(question), *simulation_notes(seeded=rng.simulated, reports=simulated_local)),
+            ledger_entries=entries,
+        ),
+    )
+
+
+# --- the receipt ------------------------------------------------------------------------------------------------------
+
+_ASSUMES = (
+    "who is in which group, and how many, is public; a person's data is replaced, not their choice",
+    "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
+    "the options, or the edges of bins, were chosen without looking at the data",
+    "devices randomise as stated; a dishonest one shifts a local share by one report's reach over their number",
+)
+
+
+def _rule(question: Feature) -> str:
+    """How a field became an option: a public rule, which no field can break. Never how often it was needed."""
+    last = f"counts as `{question.values[-1]}`"
+    if question.edges:
+        return f"a number outside the edges counts in the nearest bin; one that is missing or no number {last}"
+    return f"a field that is missing or not among the options {last}"
+
+
+def _promises(study: ShareStudy, trusted: NoisyCounts | None, local: ShareReports | None) -> tuple[Promise, ...]:
+    found: list[Promise] = []
+    if trusted is not None:
+        kind, size = noise_level(trusted.noise.mechanism)
+        on = "the count of the first option" if trusted.noise.draws == 1 else f"each of {trusted.noise.size} counts"
+        ball = "L2" if kind == "gaussian" else "L1"
+        text = f"discrete {kind} noise on {on}, {size:.6g} times their {ball} sensitivity"
+        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
+        found.append(Promise("trusted", VIEWER, trusted.noise.mechanism.guarantee, text))
+    if local is not None and local.people:
+        invite = study.invite
+        device = f"{invite.oracle.name} report on their own device"
+        found.append(Promise("local", CURATOR, invite.promise, device))
+        found.append(Promise("local", VIEWER, invite.promise, device, "no amplification is claimed"))
+    return tuple(found)

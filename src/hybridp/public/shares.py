@@ -1,0 +1,230 @@
+"""Which share of people chose what: the question, the noise of the trusted counts, the reports, what crosses a room.
+
+The options are public, and everybody has exactly one: what is not listed counts as the last. So a replaced person moves
+one count down and another one up by 1, and all counts together add up to the number of people, which is public.
+
+* Three options or more: noise on every count, for an L1 sensitivity of 2 (an L2 sensitivity of sqrt 2). What the noisy
+  counts add up to beyond the number of people is taken off in equal parts: that leaves ``1 - 1/k`` of the variance.
+* Two options: noise on the first count alone, whose sensitivity is 1. The second is the rest. That is
+  half of the variance that the best use of two noisy counts would leave.
+
+>>> question = Feature.categorical("smokes", ["yes", "no"])
+>>> count_noise(PureDP(1.0), question.size).mechanism.sensitivity
+1
+>>> ShareInvite(question, share_oracle(PureDP(1.0), question.size)).text
+'k-rr(epsilon=1.0,options=2 cd6ac5fa842b0689) on `smokes`'
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, UnusablePublicRows, must
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
+from hybridp.public.messages import report_text
+from hybridp.public.oracles import Oracle, SubsetSelection, best_oracle, support_counts
+from hybridp.public.queries import Feature
+from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.vector_noise import vector_gaussian
+
+__all__ = ["CountNoise", "NoisyCounts", "ShareInvite", "ShareOracle", "ShareReports", "count_noise", "share_oracle"]
+__all__ += ["read_reports", "written_reports"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Guarantee = PureDP | ApproxDP
+ShareOracle = KRandomisedResponse | SubsetSelection
+NoiseName = Literal["laplace", "gaussian", "best"]
+
+_FINE = 2**20  # steps of a count under Gaussian noise: an L2 sensitivity of sqrt 2 is no whole number of people
+
+
+# --- the trusted counts -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CountNoise:
+    """The noise of the counts of `size` options, in `steps` a person; of two options only the first has a count."""
+
+    mechanism: DiscreteLaplace | DiscreteGaussian
+    size: int
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        must(self.size >= 2, "options", "must be at least 2", self.size)
+        least = self.steps if self.size == 2 else 2 * self.steps
+        if isinstance(self.mechanism, DiscreteGaussian) and self.size > 2:
+            least = math.isqrt(2 * self.steps**2 - 1) + 1
+        ok = self.mechanism.sensitivity >= least
+        must(ok, "sensitivity", f"must be at least {least} for {self.size} options", self.mechanism.sensitivity)
+
+    @property
+    def draws(self) -> int:
+        """How many counts have noise."""
+        return 1 if self.size == 2 else self.size
+
+    @property
+    def variance(self) -> float:
+        """Of the noise in one option's count of people, after the counts were made to add up."""
+        one = self.mechanism.variance / self.steps**2
+        return one if self.size == 2 else one * (1 - 1 / self.size)
+
+    @property
+    def laplace_scale(self) -> float:
+        """Scale of the Laplace draw in that noise; 0 for Gaussian noise."""
+        if isinstance(self.mechanism, DiscreteGaussian):
+            return 0.0
+        return self.mechanism.scale / self.steps * (1.0 if self.size == 2 else 1 - 1 / self.size)
+
+    @property
+    def normal_variance(self) -> float:
+        """The rest: Gaussian noise, or the many small parts of the other options' draws."""
+        return max(self.variance - 2 * self.laplace_scale**2, 0.0)
+
+
+def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best") -> CountNoise:
+    """The noise for the counts of so many options: Laplace, Gaussian (needs delta), or the one of less variance.
+
+    >>> count_noise(PureDP(0.5), 5).mechanism.scale, count_noise(PureDP(0.5), 2).mechanism.scale
+    (4.0, 2.0)
+    """
+    ok = math.isfinite(guarantee.epsilon) and 0.001 <= guarantee.epsilon <= 500
+    must(ok, "epsilon", "must be at least 0.001 and at most 500", guarantee.epsilon)
+    must(name in ("laplace", "gaussian", "best"), "noise", "must be one of laplace, gaussian, best", name)
+    found: list[CountNoise] = []
+    if name != "gaussian":
+        # The sharper scale that a delta buys is a statement about one count; several leave their delta unspent.
+        pure = guarantee if size == 2 and name == "best" else PureDP(guarantee.epsilon)
+        found.append(CountNoise(discrete_laplace(pure, 1 if size == 2 else 2), size))
+    if name != "laplace" and guarantee.delta > 0:
+        promise = ApproxDP(guarantee.epsilon, guarantee.delta)
+        if size == 2:
+            found.append(CountNoise(discrete_gaussian(promise, 1), size))
+        else:
+            apart = math.isqrt(2 * _FINE**2 - 1) + 1
+            found.append(CountNoise(vector_gaussian(promise, apart, size), size, _FINE))
+    if not found:
+        raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
+    return min(found, key=lambda noise: noise.variance)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyCounts:
+    """What the curator hands out: noisy counts in the noise's steps (one of two options, otherwise all of them)."""
+
+    people: int
+    noisy: tuple[int, ...]
+    noise: CountNoise
+
+    def __post_init__(self) -> None:
+        must(self.people >= 1, "people", "must be at least 1", self.people)
+        must(len(self.noisy) == self.noise.draws, "counts", f"must be {self.noise.draws}", len(self.noisy))
+
+    @property
+    def shares(self) -> Floats:
+        """Unbiased, and together 1."""
+        counts = np.array(self.noisy, dtype=np.float64) / self.noise.steps
+        if self.noise.size == 2:
+            first = counts[0] / self.people
+            return np.array([first, 1 - first])
+        return np.asarray((counts - (counts.sum() - self.people) / len(counts)) / self.people)
+
+
+# --- local reports ----------------------------------------------------------------------------------------------------
+
+
+def share_oracle(guarantee: Guarantee, size: int) -> ShareOracle:
+    """The most precise report for one of so many options: k-ary randomised response, or a random set of options.
+
+    >>> share_oracle(PureDP(1.0), 3).name, share_oracle(PureDP(1.0), 50).name
+    ('k-rr', 'subset')
+    """
+    found: Oracle = best_oracle(guarantee, size)
+    assert isinstance(found, KRandomisedResponse | SubsetSelection)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ShareInvite:
+    """What a device must know: the column, its public options, and the report that it draws."""
+
+    question: Feature
+    oracle: ShareOracle
+
+    def __post_init__(self) -> None:
+        same = self.oracle.categories == self.question.size
+        must(same, "options", f"must be the {self.oracle.categories} of the report", self.question.size)
+
+    @property
+    def promise(self) -> PureDP | ApproxDP:
+        return self.oracle.guarantee
+
+    @property
+    def text(self) -> str:
+        """The mechanism and the options in one line, written beside every report."""
+        asked = json.dumps([self.question.values, self.question.edges, self.question.missing])
+        options = f"{self.question.size} {hashlib.sha256(asked.encode()).hexdigest()[:16]}"
+        made = f"{self.oracle.name}(epsilon={float(self.promise.epsilon)!r},options={options})"
+        return report_text(made, (self.question.name,))
+
+    @property
+    def simulated_text(self) -> str:
+        return f"{self.text} SIMULATED"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ShareReports:
+    """How many reports support each option. Mergeable by adding up."""
+
+    people: int
+    counts: Ints
+    oracle: ShareOracle
+
+    def __add__(self, other: ShareReports) -> ShareReports:
+        must(self.oracle == other.oracle, "reports", "must come from one mechanism", "two different ones")
+        return ShareReports(self.people + other.people, self.counts + other.counts, self.oracle)
+
+
+def written_reports(invite: ShareInvite, reports: NDArray[np.int32] | Ints) -> list[str]:
+    """Reports as text: the option itself, or a set of options as the hexadecimal form of its bits, first option first.
+
+    >>> question = Feature.categorical("colour", [f"c{i}" for i in range(10)])
+    >>> written_reports(ShareInvite(question, share_oracle(PureDP(0.5), 10)), np.array([[0, 1, 2, 9]]))
+    ['e040']
+    """
+    if isinstance(invite.oracle, KRandomisedResponse):
+        return [invite.question.values[code] for code in reports.tolist()]
+    bits = np.zeros((len(reports), invite.question.size), dtype=np.bool_)
+    np.put_along_axis(bits, np.asarray(reports, dtype=np.int64), True, axis=1)
+    packed = np.packbits(bits, axis=1)
+    whole, width = packed.tobytes().hex(), 2 * packed.shape[1]
+    return [whole[at : at + width] for at in range(0, len(whole), width)]
+
+
+def read_reports(invite: ShareInvite, texts: Sequence[str | None], column: str) -> ShareReports:
+    """The supports of reports by subset selection; a text that no device writes is refused, and not repeated."""
+    oracle = invite.oracle
+    assert isinstance(oracle, SubsetSelection)
+    width = -(-oracle.categories // 8)
+    refused = UnusablePublicRows(f"Column `{column}` must hold a report of {invite.text} in every local row.")
+    if any(text is None or len(text) != 2 * width for text in texts):
+        raise refused
+    try:
+        packed = np.frombuffer(bytes.fromhex("".join(map(str, texts))), dtype=np.uint8).reshape(len(texts), width)
+    except ValueError:
+        raise refused from None
+    bits = np.unpackbits(packed, axis=1)
+    inside = not bits[:, oracle.categories :].any()
+    if not (inside and bool((bits.sum(axis=1) == oracle.size).all())):
+        raise refused
+    named = np.nonzero(bits)[1].reshape(len(texts), oracle.size)
+    return ShareReports(len(texts), support_counts(oracle, named), oracle)

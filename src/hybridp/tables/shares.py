@@ -1,0 +1,125 @@
+"""How many people chose each option, read from a table under the rules of `hybridp.tables.mean`: one grouped count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.tables.engine import answers, stream
+from hybridp.tables.labels import unlabelled
+from hybridp.tables.mean import MeanQuery, check_columns, check_people
+from hybridp.tables.source import Rows
+
+__all__ = ["ShareTotals", "report_texts", "share_totals"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ShareTotals:
+    """RAW: exact counts of the trusted people's options. Replacing one person moves one count down and another up by 1.
+
+    `local_counts` are counts of what local people report (options by name), or, in a simulation, of what they hold.
+    """
+
+    trusted_people: int
+    trusted_counts: Ints
+    local_people: int
+    local_counts: Ints
+
+
+def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
+    """The counts of `query.feature`; `named`: local reports name an option, and are counted here.
+
+    Labels, people and reports are refused where they break a rule; a trusted person's field never is.
+
+    >>> import pathlib, tempfile
+    >>> from hybridp.public.queries import Feature
+    >>> from hybridp.tables import open_rows
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name, "people.csv")
+    >>> _ = file.write_text("smokes,trust,report\\nyes,trusted,\\nwell,trusted,\\n,local,yes\\n")
+    >>> query = MeanQuery(value="smokes", trust="trust", report="report", lower=0, upper=1,
+    ...                   feature=Feature.categorical("smokes", ["yes", "no"]))
+    >>> with open_rows(file) as rows:
+    ...     totals = share_totals(rows, query, named=True)
+    >>> totals.trusted_counts.tolist(), totals.local_counts.tolist()
+    ([1, 1], [1, 0])
+    >>> folder.cleanup()
+    """
+    from hybridp.tables.queries import flags
+
+    assert query.feature is not None
+    check_columns(rows, query)
+    if not query.feature.edges and rows.columns[query.value] in ("FLOAT", "DOUBLE"):
+        raise UnusablePublicRows(
+            f"Column `{query.value}` must hold text or whole numbers to be one of several options."
+        )
+    groups = answers(rows, _counted(rows, query, named=named))
+    sides: dict[Any, Counter[str]] = {}
+    for group in groups:
+        side = sides.setdefault(group["trusted"], Counter())
+        side.update({name: int(group[name] or 0) for name in ("records", "local", *flags(query))})
+    empty: Counter[str] = Counter()
+    trusted, local = sides.get(True, empty), sides.get(False, empty)
+    nobody = None in sides or local["local"] != local["records"]
+    check_people([*sides.values()], local, query, missing=unlabelled(rows, query.trust) if nobody else None)
+    counted = "first" if "first" in flags(query) else "records"
+    people = trusted[counted], local[counted]
+    if people[1] and not query.local_raw and query.report is None:
+        raise UnusablePublicRows(
+            f"Column `{query.trust}` labels rows `local`, and no column holds their reports: make them with "
+            "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
+        )
+    found = {side: np.zeros(query.feature.size, dtype=np.int64) for side in (True, False)}
+    for group in groups:
+        if group["slot"] is not None and int(group["slot"]) >= 0:
+            found[bool(group["trusted"])][int(group["slot"])] += int(group[counted] or 0)
+    if int(found[True].sum()) != people[0]:
+        raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
+    if (named or query.local_raw) and int(found[False].sum()) != people[1]:
+        raise UnusablePublicRows(f"Column `{query.report}` must name one of the options in every local row.")
+    return ShareTotals(people[0], found[True], people[1], found[False])
+
+
+def report_texts(rows: Rows, query: MeanQuery, chunk: int) -> Iterator[list[str | None]]:
+    """Local people's reports as they were sent, some at a time, after the rules of `share_totals`."""
+    from sqlglot import exp
+
+    from hybridp.tables.queries import flags, people
+    from hybridp.tables.sql import both, cast, column, named
+
+    must(query.reads_reports, "report", "must be read", query.report)
+    wanted = [column("local"), *([column("first")] if "first" in flags(query) else [])]
+    asked = exp.select(named(cast(column("sent"), "text"), "sent")).from_(people(rows, query).subquery("people"))
+    for part in stream(rows, asked.where(both(*wanted)), chunk):
+        yield np.ma.asarray(part["sent"], dtype=object).tolist()
+
+
+def _counted(rows: Rows, query: MeanQuery, *, named: bool) -> Any:
+    """Records, people and problems of each group by the option held or reported; -1 where none was named."""
+    from sqlglot import exp
+
+    from hybridp.tables import sql
+    from hybridp.tables.dialects import code_of
+    from hybridp.tables.queries import flags, people
+
+    assert query.feature is not None
+    slot: Any = sql.column("level")
+    if named and query.reads_reports:
+        code = sql.cast(code_of(sql.cast(sql.column("sent"), "text"), query.feature.values), "bigint")
+        told = exp.Coalesce(this=code, expressions=[sql.whole(-1)])
+        slot = exp.Case().when(sql.column("trusted"), slot).else_(told)
+    outputs = [sql.column(name) for name in ("trusted", "local", *flags(query))]
+    coded = exp.select(*outputs, sql.named(slot, "slot")).from_(people(rows, query).subquery("people"))
+    asked = {"records": exp.Count(this=exp.Star()), "local": sql.count_if(sql.column("local"))}
+    asked |= {flag: sql.count_if(sql.column(flag)) for flag in flags(query)}
+    keys = [sql.column("trusted"), sql.column("slot")]
+    outputs = [*(key.copy() for key in keys), *(sql.named(this, name) for name, this in asked.items())]
+    return exp.select(*outputs).from_(coded.subquery("coded")).group_by(*keys)

@@ -1,0 +1,134 @@
+"""`plan`, `randomise` and `release` of shares and histograms: what is refused, in one sentence, and what is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridp.ledger import Ledger
+
+from .conftest import SECRET, Runner
+
+CHOICE = "--choice smokes --options yes,no --trust trust --epsilon 1"
+SENT = "smokes,trust,report,report_mechanism\n"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    rows = [f"{'yes' if i % 4 else 'no'},{i % 80},{'trusted' if i % 5 else 'local'}" for i in range(400)]
+    rows[1] = f"{SECRET},{SECRET},trusted"
+    file = tmp_path / "people.csv"
+    file.write_text("smokes,age,trust\n" + "\n".join(rows) + "\n")
+    return file
+
+
+def test_a_release_is_kept_written_drawn_and_charged(run: Runner, people: Path) -> None:
+    found = run(
+        f"release shares people.csv {CHOICE} --simulate-local --ledger l --out o.json --plot p.png --json"
+    ).document
+    told = found["questions"]["smokes"]["shares"]
+    assert told["options"] == ["yes", "no"]
+    assert sum(told["projected"]) == pytest.approx(1)
+    assert told["interval"][0][0] <= told["estimate"][0] <= told["interval"][1][0]
+    assert (told["groups"]["trusted"]["people"], told["groups"]["local"]["people"]) == (320, 80)
+    assert Path("o.json").exists()
+    assert Path("p.png").stat().st_size > 1000
+    assert found["receipt"]["asked"]["release"] == 1
+    assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local"]
+    shown = run(f"release shares people.csv {CHOICE} --simulate-local --seed 1")
+    assert shown.code == 0
+    assert "Shares by smokes" in shown.out
+    again = run(f"release shares people.csv {CHOICE} --simulate-local --ledger l")
+    assert again.code == 3
+
+
+def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, people: Path) -> None:
+    line = "release histogram people.csv --value age --edges 0,20,40 --trust trust --epsilon 20 --estimator tcm-only"
+    told = run(f"{line} --other none --simulate-local --json").document["questions"]["age"]["histogram"]
+    assert told["options"] == ["0..19", "20..40", "none"]
+    assert told["edges"] == [0.0, 20.0, 40.0]
+    # of 320 trusted people 80 have an age below 20, and nobody has none
+    assert told["trusted"] == pytest.approx([0.25, 0.75, 0.0], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("release shares people.csv --choice smokes --options yes --trust trust --epsilon 1", "at least 2"),
+        ("release shares people.csv --choice smokes --options yes,yes --trust trust --epsilon 1", "different"),
+        ("release shares people.csv --choice smokes --options yes,,no --trust trust --epsilon 1", "`options`"),
+        (f"release shares people.csv {CHOICE} --other no", "different"),
+        (f"release shares people.csv {CHOICE} --level 1.5", "`level`"),
+        (f"release shares people.csv {CHOICE} --noise gaussian", "`delta`"),
+        (f"release shares people.csv {CHOICE}", "randomise"),
+        (
+            "release shares people.csv --choice smoke --options yes,no --trust trust --epsilon 1",
+            "Did you mean `smokes`",
+        ),
+        ("release shares people.csv --choice smokes --options yes,no --trust trust", "`epsilon`"),
+        ("release histogram people.csv --value age --lower 9 --upper 1 --trust trust --epsilon 1", "`upper`"),
+        ("release histogram people.csv --value age --edges 3,2,1 --trust trust --epsilon 1", "edges of age"),
+        ("release histogram people.csv --value age --edges 3,x --trust trust --epsilon 1", "`edges`"),
+        ("release histogram people.csv --value age --trust trust --epsilon 1", "`lower`"),
+        ("plan shares --options 3 --shares 0.5,0.5 --n 100 --opt-in 0.1 --epsilon 1", "`shares`"),
+        ("plan shares --options 1 --n 100 --opt-in 0.1 --epsilon 1", "at least 2"),
+    ],
+)
+def test_what_is_refused_is_refused_in_one_sentence_and_charges_nothing(
+    run: Runner, people: Path, line: str, word: str
+) -> None:
+    more = ["--ledger", "l"] if line.startswith("release") else []
+    left = run(line, *more)
+    assert left.code == 2
+    assert word in left.err
+    assert left.err.count("\n") == 1
+    assert "Traceback" not in left.err
+    assert SECRET not in left.err
+    assert not Path("l").exists()
+
+
+@pytest.mark.parametrize("report", ["maybe", "", "0"])
+def test_a_report_that_names_no_option_is_refused(run: Runner, tmp_path: Path, report: str) -> None:
+    Path("sent.csv").write_text(f"{SENT}yes,trusted,,\n,local,{report},x\n,local,yes,x\n")
+    left = run(f"release shares sent.csv {CHOICE} --ledger l")
+    assert (left.code, Path("l").exists()) == (2, False)
+    Path("sent.csv").write_text(f"smokes,trust,report\nyes,trusted,\n,local,{report}\n,local,yes\n")
+    left = run(f"release shares sent.csv {CHOICE} --assume-mechanism")
+    assert left.code == 2
+    assert "must name one of the options" in left.err
+
+
+def test_reports_about_other_options_are_refused(run: Runner, people: Path) -> None:
+    assert run(f"randomise shares people.csv {CHOICE} --out sent.csv").code == 0
+    for other in ("--options no,yes", "--options yes,no,maybe"):
+        left = run(f"release shares sent.csv --choice smokes {other} --trust trust --epsilon 1")
+        assert left.code == 2
+        assert "report_mechanism" in left.err
+    assert run(f"release shares sent.csv {CHOICE}").code == 0
+
+
+@pytest.mark.parametrize("report", ["zz", "ffffff", "00", "e04000"])
+def test_a_set_that_no_device_draws_is_refused(run: Runner, tmp_path: Path, report: str) -> None:
+    options = ",".join(f"o{i}" for i in range(18))
+    Path("sent.csv").write_text(f"smokes,trust,report\n,local,{report}\n")
+    line = f"release shares sent.csv --choice smokes --options {options} --trust trust --epsilon 1 --assume-mechanism"
+    assert run(line).code == 2
+
+
+def test_one_person_counts_once(run: Runner, tmp_path: Path) -> None:
+    rows = [f"p{i % 50},{'yes' if i % 2 else 'no'},trusted" for i in range(200)]
+    Path("many.csv").write_text("id,smokes,trust\n" + "\n".join(rows) + "\n")
+    found = run(f"release shares many.csv {CHOICE} --person id --json").document
+    assert found["questions"]["smokes"]["shares"]["groups"]["trusted"]["people"] == 50
+
+
+def test_the_plan_predicts_what_happens(run: Runner) -> None:
+    line = "plan shares --options yes,no --shares 0.3,0.7 --n 10000 --opt-in 5% --epsilon 1 --json"
+    told = run(line).document["questions"]["choice"]["shares"]["predicted"]
+    e, p = 2.718281828459045, 0.3
+    own = p * (1 - p) / 500 + 2 / e / (1 - 1 / e) ** 2 / 500**2
+    warner = p * (1 - p) / 9500 + e / (e - 1) ** 2 / 9500
+    assert told["tcm-only"]["standard_error"][0] == pytest.approx(own**0.5, rel=1e-6)
+    assert told["lm-only"]["standard_error"][0] == pytest.approx(warner**0.5, rel=1e-6)
+    assert told["hybrid"]["standard_error"][0] == pytest.approx((1 / (1 / own + 1 / warner)) ** 0.5, rel=1e-6)
