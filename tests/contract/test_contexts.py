@@ -17,7 +17,7 @@ import numpy as np
 from hybridp import noise
 from hybridp.noise.exact import settle_below_exp, settle_geometric
 from hybridp.curator.synth import _Candidate
-from hybridp.ledger.rule import _total_units
+from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, two_stage
@@ -25,7 +25,6 @@ from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import map_invite, plan_rounds
 from hybridp.public.mechanisms import discrete_gaussian, discrete_laplace
 from hybridp.randomness import seeded
-from hybridp.service.ledger import EPSILON, units
 
 head = HeadList.of([("a", "x"), ("a", "y"), ("b", "x")], 2)
 for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
@@ -36,7 +35,7 @@ for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
         print(o.optimised_unary(pure, k), o.subset_selection(pure, k), o.local_hashing(pure, k))
     print(v.unit_vector(pure, 5, 1.0), v.scalar_reports(pure, 5, 2))
     print(discrete_laplace(pure, 2**32), discrete_gaussian(approx, 2**32))
-    print(_total_units(approx), units(epsilon, EPSILON))
+    print(units(approx.delta, DELTA), units(epsilon, EPSILON))
     if epsilon > 0.01:
         print(two_stage(head, approx), map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), epsilon))
 print(plan_rounds(ApproxDP(1.0, 1e-6), dims=2, clusters=3, trusted=1000, local=9000, iterations=3))

@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
-from hybridp.ledger import Charge
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
+from hybridp.ledger import Charge, Ledger
+from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.release.document import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
@@ -161,8 +161,43 @@ def test_charges_are_exact_and_collections_paid_once(service: Service) -> None:
         charge(db, 7, [tenth])
     with pytest.raises(InvalidInput), writing(service.engine) as db:
         charge(db, 7, [replace(one, mechanism="other")])
-    with pytest.raises(InvalidInput), writing(service.engine) as db:
+    with pytest.raises(LedgerProblem), writing(service.engine) as db:
         charge(db, 7, [replace(tenth, people="nobody")])
+    with pytest.raises(InvalidInput, match="neighbours"), writing(service.engine) as db:
+        charge(db, 7, [replace(tenth, budget=PureDP(0.0, Neighbours.ADD_REMOVE))])
+
+
+def test_a_set_of_reports_is_charged_once_by_its_digest_as_in_a_file(service: Service, tmp_path: Path) -> None:
+    """One rule: both stores take, refuse and add up the same charges, also with another study in the same tables."""
+    spring = Charge("local", PureDP(0.4), "m", "p", collection="spring", digest="a")
+    asked = [spring, spring, replace(spring, collection=None), replace(spring, digest="b"),
+             replace(spring, digest="b", collection=None), replace(spring, mechanism="n"),
+             replace(spring, digest="c", collection="autumn")]  # fmt: skip
+    totals = {"local": PureDP(1.0)}
+    file = Ledger.create(tmp_path / "one.ledger", totals)
+    with writing(service.engine) as db:
+        open_accounts(db, 6, totals)
+        open_accounts(db, 7, totals)
+        charge(db, 6, [spring])
+
+    def served(one: Charge) -> int:
+        with writing(service.engine) as db:
+            return len(charge(db, 7, [one]))
+
+    def told(use: Callable[[Charge], int], one: Charge) -> Any:
+        try:
+            return use(one)
+        except HybridpError as refused:
+            return type(refused), str(refused)
+
+    answers = [told(served, one) for one in asked]
+    assert answers == [told(lambda c: len(file.charge([c])), one) for one in asked]
+    assert [answer if isinstance(answer, int) else answer[0] for answer in answers] == [
+        1, 0, 0, InvalidInput, 1, InvalidInput, BudgetExceeded
+    ]  # fmt: skip
+    with reading(service.engine) as db:
+        assert [b.epsilon_spent for study in (6, 7) for b in balances(db, study)] == [0.4, 0.8]
+    assert file.accounts()[0].spent.epsilon == 0.8
 
 
 @pytest.mark.parametrize("asked", [ApproxDP(0.31, 0.0), ApproxDP(0.0, 3.1e-7)], ids=["epsilon", "delta"])

@@ -42,16 +42,8 @@ from hybridp.errors import (
     LedgerProblem,
     must,
 )
-from hybridp.ledger.rule import (
-    Charge,
-    _account,
-    _budget,
-    _charge,
-    _noise,
-    _such_reports,
-    _tells_nothing,
-    _total_units,
-)
+from hybridp.ledger import rule
+from hybridp.ledger.rule import Account, Book, Charge
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import appearing
 
@@ -83,15 +75,6 @@ CREATE TABLE releases (
 CREATE TABLE measurements (collection TEXT PRIMARY KEY, digest TEXT NOT NULL, content BLOB);
 CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """One group of people: what they were promised in total and what is spent."""
-
-    people: str
-    total: ApproxDP
-    spent: ApproxDP
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +136,13 @@ class Ledger:
             raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.")
         if not target.parent.is_dir():
             raise LedgerProblem(f"`ledger` must lie in an existing folder. Got {target}.")
-        rows = [(people, b.neighbours.value, *(_total_units(b))) for people, b in totals.items()]
         # Built beside its place and linked into it: the file appears whole or not at all, and never over another.
         try:
             with appearing(target, new=True) as draft, _connection(draft) as db:
                 db.executescript(_SCHEMA)
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
-                db.executemany(
-                    "INSERT INTO accounts (people, neighbours, epsilon_total, delta_total) VALUES (?, ?, ?, ?)", rows
-                )
+                rule.open_accounts(_book(db), totals)
                 db.execute("INSERT INTO about (trial) VALUES (?)", (int(trial),))
         except FileExistsError:
             raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.") from None
@@ -198,17 +178,12 @@ class Ledger:
 
     def accounts(self) -> list[Account]:
         with self._db() as db:
-            rows = db.execute(
-                "SELECT people, neighbours, epsilon_total, delta_total, epsilon_spent, delta_spent "
-                "FROM accounts ORDER BY people DESC"
-            ).fetchall()
-        return [Account(p, _budget(et, dt, rel), _budget(es, ds, rel)) for p, rel, et, dt, es, ds in rows]
+            return rule.accounts(_book(db))
 
     def remaining(self, people: str) -> ApproxDP:
         """What a group can still be asked for."""
-        for row in self._account_rows([people]):
-            return _budget(row[2] - row[3], row[4] - row[5], row[1])
-        raise AssertionError("unreachable")
+        with self._db() as db:
+            return rule.account(_book(db), people).left
 
     def history(self) -> list[Entry]:
         with self._db() as db:
@@ -218,7 +193,7 @@ class Ledger:
                 "FROM charges ORDER BY id"
             ).fetchall()
         return [
-            Entry(i, at, p, _budget(e, d, relation[p]), m, purpose, c, _noise(noise), state, digest)
+            Entry(i, at, p, rule.budget_of(e, d, relation[p]), m, purpose, c, _noise(noise), state, digest)
             for i, at, p, e, d, m, purpose, c, noise, state, digest in rows
         ]
 
@@ -244,10 +219,6 @@ class Ledger:
         found: dict[str, Any] = json.loads(row[0])
         return found
 
-    def _account_rows(self, names: Iterable[str]) -> list[tuple[str, str, int, int, int, int]]:
-        with self._db() as db:
-            return [_account(db, name) for name in names]
-
     # --- spending -----------------------------------------------------------------------------------------------------
 
     def check(self, charges: Iterable[Charge], *, trial: bool = False) -> None:
@@ -256,7 +227,7 @@ class Ledger:
             db.execute("BEGIN IMMEDIATE")
             try:
                 _check_trial(db, trial)
-                _charge(db, charges)
+                rule.charge(_book(db), charges, _now())
             finally:
                 db.execute("ROLLBACK")
 
@@ -270,9 +241,10 @@ class Ledger:
             db.execute("BEGIN IMMEDIATE")
             try:
                 _check_trial(db, trial)
-                ids = _charge(db, charges)
+                ids = rule.charge(_book(db), charges, _now())
                 db.execute("SAVEPOINT later")
-                _charge(db, [replace(one, collection=None) for one in later if not _such_reports(db, one)])
+                unpaid = [one for one in later if not rule.such_reports_paid(_book(db), one)]
+                rule.charge(_book(db), [replace(one, collection=None) for one in unpaid], _now())
                 db.execute("ROLLBACK TO later")
             except BaseException:
                 db.execute("ROLLBACK")
@@ -302,7 +274,7 @@ class Ledger:
             yield ids
         except BaseException as failure:
             try:
-                self._end(ids, "void" if _tells_nothing(failure) else "refused")
+                self._end(ids, "void" if rule.tells_nothing(failure) else "refused")
             except LedgerProblem:
                 said = str(failure) if isinstance(failure, HybridpError) else "The release did not come to its end."
                 raise LedgerProblem(
@@ -319,11 +291,10 @@ class Ledger:
         with self._db(problem) as db:
             db.execute("BEGIN IMMEDIATE")
             number = int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM releases").fetchone()[0])
-            at = datetime.now(UTC).isoformat(timespec="seconds")
             document = json.dumps(write(number), allow_nan=False)
             db.execute(
                 "INSERT INTO releases (id, at, purpose, entries, document) VALUES (?, ?, ?, ?, ?)",
-                (number, at, purpose, json.dumps(list(entries)), document),
+                (number, _now(), purpose, json.dumps(list(entries)), document),
             )
             db.execute("COMMIT")
         return number
@@ -367,6 +338,19 @@ class Ledger:
                     (epsilon, delta, people),
                 )
             db.execute("COMMIT")
+
+
+def _book(db: sqlite3.Connection) -> Book:
+    return Book(db.execute, {})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _noise(text: str) -> tuple[str, float] | None:
+    value = json.loads(text)
+    return (str(value[0]), float(value[1])) if value else None
 
 
 def _is_trial(db: sqlite3.Connection) -> bool:

@@ -1,15 +1,21 @@
-"""What a charge costs, when it is refused, and how a history composes: the rule, apart from its file."""
+"""What a charge costs, when it is refused, and how a history composes: one rule in SQL, for a file and for the service.
+
+Whole numbers, charges and totals rounded up; an overdraft is refused by the database itself (``UPDATE ... WHERE spent
++ e <= total``); the very same reports are charged once. A store hands in its connection as a `Book`, inside a
+transaction that makes all of it happen or nothing.
+
+>>> units(0.1, EPSILON)
+100000000000
+"""
 
 from __future__ import annotations
 
 import json
 import math
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridp.errors import (
     BudgetExceeded,
@@ -25,15 +31,64 @@ from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 if TYPE_CHECKING:
     from hybridp.ledger.file import Ledger
 
-__all__ = ["SHARES", "Charge", "tight_epsilon"]
+__all__ = [
+    "DELTA",
+    "EPSILON",
+    "SHARES",
+    "Account",
+    "Book",
+    "Charge",
+    "account",
+    "accounts",
+    "budget_of",
+    "charge",
+    "open_accounts",
+    "such_reports_paid",
+    "tells_nothing",
+    "tight_epsilon",
+    "units",
+]
 
-_EPSILON_UNITS = 10**12
-_DELTA_UNITS = 10**18
+EPSILON, DELTA = 10**12, 10**18
+"""How many units of the ledger an epsilon of 1 has, and a delta of 1."""
+
+_MOST = 1e6
+_SPENT = "state = 'spent'"
 
 
-def _units(value: float, scale: int) -> int:
+def units(level: float, scale: int) -> int:
     """A level as a whole number, rounded up: .1 is what its shortest decimal says, in nobody's decimal context."""
-    return math.ceil(Fraction(repr(float(value))) * scale)
+    return math.ceil(Fraction(repr(float(level))) * scale)
+
+
+class Book(NamedTuple):
+    """A store's tables `accounts` and `charges`: how SQL with named parameters is run there, and which rows are meant.
+
+    `scope` holds the columns that tell this ledger's rows from others' in the same tables; a file has none.
+    """
+
+    run: Callable[[str, dict[str, Any]], Any]
+    scope: Mapping[str, Any]
+
+    def ask(self, sql: str, **values: Any) -> Any:
+        """Run SQL in which `{here}` stands for the condition on the rows of this ledger."""
+        here = "".join(f"{name} = :{name} AND " for name in self.scope)
+        return self.run(sql.replace("{here}", here), {**self.scope, **values})
+
+    def insert(self, table: str, tail: str = "", **values: Any) -> Any:
+        every = {**self.scope, **values}
+        named = ", ".join(f":{name}" for name in every)
+        return self.run(f"INSERT INTO {table} ({', '.join(every)}) VALUES ({named}){tail}", every)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One group of people: what they were promised in total, what is spent, and what they can still be asked for."""
+
+    people: str
+    total: ApproxDP
+    spent: ApproxDP
+    left: ApproxDP
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,122 +111,150 @@ class Charge:
     digest: str | None = None
 
 
-def _tells_nothing(failure: BaseException) -> bool:
+def tells_nothing(failure: BaseException) -> bool:
     """Whether a failure is the same whatever people's raw values are."""
     if isinstance(failure, UnusableRows):
         return isinstance(failure, UnusablePublicRows)
     return isinstance(failure, (HybridpError, KeyboardInterrupt))
 
 
-def _charge(db: sqlite3.Connection, charges: Iterable[Charge]) -> list[int]:
+# --- accounts ---------------------------------------------------------------------------------------------------------
+
+
+def open_accounts(book: Book, totals: Mapping[str, PureDP | ApproxDP]) -> None:
+    """The totals are what people are promised; nothing ever raises them."""
+    for people, budget in totals.items():
+        must(budget.epsilon < _MOST, "epsilon", "must be below one million for a ledger", budget.epsilon)
+        book.insert(
+            "accounts",
+            people=people,
+            neighbours=budget.neighbours.value,
+            epsilon_total=units(budget.epsilon, EPSILON),
+            delta_total=units(budget.delta, DELTA),
+            epsilon_spent=0,
+            delta_spent=0,
+        )
+
+
+def accounts(book: Book) -> list[Account]:
+    """Every group, the trusted ones first."""
+    rows = book.ask(f"SELECT {_ACCOUNT} FROM accounts WHERE {{here}} 1 = 1 ORDER BY people DESC").fetchall()
+    return [_account(row) for row in rows]
+
+
+def account(book: Book, people: str) -> Account:
+    row = book.ask(f"SELECT {_ACCOUNT} FROM accounts WHERE {{here}} people = :people", people=people).fetchone()
+    if row is None:
+        raise LedgerProblem(f"`ledger` must hold an account for the {people} group. It has none.")
+    return _account(row)
+
+
+_ACCOUNT = "people, neighbours, epsilon_total, delta_total, epsilon_spent, delta_spent"
+
+
+def _account(row: Any) -> Account:
+    people, relation, epsilon, delta, epsilon_spent, delta_spent = row
+    levels = (epsilon, delta), (epsilon_spent, delta_spent), (epsilon - epsilon_spent, delta - delta_spent)
+    return Account(people, *(budget_of(*level, relation) for level in levels))
+
+
+def budget_of(epsilon: int, delta: int, relation: str) -> ApproxDP:
+    """Units as levels."""
+    return ApproxDP(epsilon / EPSILON, delta / DELTA, Neighbours(relation))
+
+
+# --- charges ----------------------------------------------------------------------------------------------------------
+
+
+def _price(one: Charge) -> tuple[int, int, str]:
+    """Units of epsilon and of delta, and for what."""
+    # No total reaches a million, so a larger charge is an overdraft whatever its size.
+    epsilon = units(min(one.budget.epsilon, _MOST), EPSILON)
+    return epsilon, units(one.budget.delta, DELTA), one.mechanism
+
+
+def charge(book: Book, charges: Iterable[Charge], at: str | int) -> list[int]:
+    """Charge all of it or raise `BudgetExceeded`; the ids of the new charges. `at` is the time, as the store has it."""
     ids: list[int] = []
-    for charge in charges:
-        _, relation, et, es, dt, ds = _account(db, charge.people)
-        if relation != charge.budget.neighbours.value:
+    for one in charges:
+        relation = account(book, one.people).total.neighbours
+        if relation != one.budget.neighbours:
             raise InvalidInput(
-                f"`neighbours` must be {relation} as in the ledger's account. Got {charge.budget.neighbours}."
+                f"`neighbours` must be {relation} as in the ledger's account. Got {one.budget.neighbours}."
             )
-        # No total reaches a million, so a larger charge is an overdraft whatever its size.
-        epsilon = _units(min(charge.budget.epsilon, 1e6), _EPSILON_UNITS)
-        delta = _units(charge.budget.delta, _DELTA_UNITS)
-        if _already_charged(db, charge, epsilon, delta):
+        epsilon, delta, _ = _price(one)
+        if _already_charged(book, one):
             continue
-        taken = db.execute(
-            "UPDATE accounts SET epsilon_spent = epsilon_spent + ?1, delta_spent = delta_spent + ?2 "
-            "WHERE people = ?3 AND epsilon_spent + ?1 <= epsilon_total AND delta_spent + ?2 <= delta_total",
-            (epsilon, delta, charge.people),
+        taken = book.ask(
+            "UPDATE accounts SET epsilon_spent = epsilon_spent + :epsilon, delta_spent = delta_spent + :delta "
+            "WHERE {here} people = :people "
+            "AND epsilon_spent + :epsilon <= epsilon_total AND delta_spent + :delta <= delta_total",
+            people=one.people,
+            epsilon=epsilon,
+            delta=delta,
         ).rowcount
         if not taken:
-            left = _budget(et - es, dt - ds, relation)
+            left = account(book, one.people).left
             raise BudgetExceeded(
-                f"The {charge.people} group was asked for epsilon {charge.budget.epsilon:g}, delta "
-                f"{charge.budget.delta:g}, but has epsilon {left.epsilon:g}, delta {left.delta:g} left."
+                f"The {one.people} group was asked for epsilon {one.budget.epsilon:g}, delta "
+                f"{one.budget.delta:g}, but has epsilon {left.epsilon:g}, delta {left.delta:g} left."
             )
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        cursor = db.execute(
-            "INSERT INTO charges (at, people, epsilon, delta, mechanism, purpose, collection, digest, noise, state) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'spent')",
-            (
-                at,
-                charge.people,
-                epsilon,
-                delta,
-                charge.mechanism,
-                charge.purpose,
-                charge.collection,
-                charge.digest,
-                json.dumps(charge.noise),
-            ),
+        entered = book.insert(
+            "charges",
+            " RETURNING id",
+            at=at,
+            people=one.people,
+            epsilon=epsilon,
+            delta=delta,
+            mechanism=one.mechanism,
+            purpose=one.purpose,
+            collection=one.collection,
+            digest=one.digest,
+            noise=json.dumps(one.noise),
+            state="spent",
         )
-        ids.append(int(cursor.lastrowid or 0))
+        ids.append(int(entered.fetchone()[0]))
     return ids
 
 
-def _already_charged(db: sqlite3.Connection, charge: Charge, epsilon: int, delta: int) -> bool:
+def _already_charged(book: Book, one: Charge) -> bool:
     """Whether these very reports were paid for; a name that was charged for other ones is refused."""
-    paid = "SELECT epsilon, delta, mechanism, digest FROM charges WHERE people = ? AND state = 'spent' AND "
-    price = (epsilon, delta, charge.mechanism)
-    if charge.digest is not None:
-        row = db.execute(paid + "digest = ?", (charge.people, charge.digest)).fetchone()
+    paid = f"SELECT epsilon, delta, mechanism, digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
+    price = _price(one)
+    if one.digest is not None:
+        row = book.ask(paid + "digest = :digest", people=one.people, digest=one.digest).fetchone()
         if row is not None and tuple(row[:3]) == price:
             return True
         if row is not None:
             raise InvalidInput(
                 "`reports` must keep the mechanism and the guarantee that they were charged for. Got other ones."
             )
-    if charge.collection is None:
+    if one.collection is None:
         return False
-    row = db.execute(paid + "collection = ?", (charge.people, charge.collection)).fetchone()
-    if row is not None and tuple(row) != (*price, charge.digest):
+    row = book.ask(paid + "collection = :collection", people=one.people, collection=one.collection).fetchone()
+    if row is not None and tuple(row) != (*price, one.digest):
         raise InvalidInput(
             "`collection` must name one set of reports, made by one mechanism with one guarantee. Got "
-            f"{charge.collection}, which was charged for other ones: give these another name, or none."
+            f"{one.collection}, which was charged for other ones: give these another name, or none."
         )
     return row is not None
 
 
-def _such_reports(db: sqlite3.Connection, charge: Charge) -> bool:
+def such_reports_paid(book: Book, one: Charge) -> bool:
     """Whether a set of reports of this mechanism and price is paid for; it may be the one that is about to be read."""
-    row = db.execute(
-        "SELECT 1 FROM charges WHERE people = ? AND state = 'spent' AND digest IS NOT NULL AND mechanism = ? "
-        "AND epsilon = ? AND delta = ?",
-        (
-            charge.people,
-            charge.mechanism,
-            _units(min(charge.budget.epsilon, 1e6), _EPSILON_UNITS),
-            _units(charge.budget.delta, _DELTA_UNITS),
-        ),
+    epsilon, delta, mechanism = _price(one)
+    row = book.ask(
+        f"SELECT 1 FROM charges WHERE {{here}} people = :people AND {_SPENT} AND digest IS NOT NULL "
+        "AND mechanism = :mechanism AND epsilon = :epsilon AND delta = :delta",
+        people=one.people,
+        mechanism=mechanism,
+        epsilon=epsilon,
+        delta=delta,
     ).fetchone()
     return row is not None
 
 
-def _account(db: sqlite3.Connection, people: str) -> tuple[str, str, int, int, int, int]:
-    row: Any = db.execute(
-        "SELECT people, neighbours, epsilon_total, epsilon_spent, delta_total, delta_spent FROM accounts "
-        "WHERE people = ?",
-        (people,),
-    ).fetchone()
-    if row is None:
-        raise LedgerProblem(f"`ledger` must hold an account for the {people} group. It has none.")
-    return (row[0], row[1], row[2], row[3], row[4], row[5])
-
-
-def _total_units(budget: PureDP | ApproxDP) -> tuple[int, int]:
-    must(budget.epsilon < 1e6, "epsilon", "must be below one million for a ledger", budget.epsilon)
-    return (
-        _units(budget.epsilon, _EPSILON_UNITS),
-        _units(budget.delta, _DELTA_UNITS),
-    )
-
-
-def _budget(epsilon: int, delta: int, relation: str) -> ApproxDP:
-    return ApproxDP(epsilon / _EPSILON_UNITS, delta / _DELTA_UNITS, Neighbours(relation))
-
-
-def _noise(text: str) -> tuple[str, float] | None:
-    value = json.loads(text)
-    return (str(value[0]), float(value[1])) if value else None
-
+# --- a whole history --------------------------------------------------------------------------------------------------
 
 SHARES = "(share of own epsilon)"
 """Ends the name of an account that counts in shares of everybody's own epsilon: 1 stands for all of it."""

@@ -1,39 +1,24 @@
 """The studies' ledger: charged in the transaction that stores the release, so that both happen or neither does.
 
-The rule is the file ledger's (`hybridp.ledger`): whole numbers, charges and totals rounded up, an overdraft refused by
-the database itself (``UPDATE ... WHERE spent + e <= total``), a named collection of local reports charged once.
-
->>> units(0.1, EPSILON)
-100000000000
+The rule is the one of a ledger's file (`hybridp.ledger.rule`), on the rows of one study.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
-from hybridp.ledger import Charge
+from hybridp.ledger import Charge, rule
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.service.problems import Refused
-from hybridp.service.schema import accounts, charges, progress, releases
+from hybridp.service.schema import progress, releases
 
-__all__ = ["DELTA", "EPSILON", "Balance", "balances", "charge", "open_accounts", "release_once", "stored", "units"]
-
-EPSILON, DELTA = 10**12, 10**18
-_MOST = 1e6
-
-
-def units(level: float, scale: int) -> int:
-    """A level as a whole number, rounded up."""
-    return math.ceil(Fraction(repr(float(level))) * scale)
+__all__ = ["Balance", "balances", "charge", "open_accounts", "release_once", "stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,96 +32,25 @@ class Balance:
     delta_spent: float
 
 
+def _book(db: Connection, study: int) -> rule.Book:
+    return rule.Book(lambda sql, values: db.execute(text(sql), values), {"study": study})
+
+
 def open_accounts(db: Connection, study: int, totals: Mapping[str, PureDP | ApproxDP]) -> None:
     """The totals are what people are promised; nothing ever raises them."""
-    for people, budget in totals.items():
-        if not budget.epsilon < _MOST:
-            raise InvalidInput(f"`epsilon` must be below one million for a ledger. Got {budget.epsilon}.")
-        db.execute(
-            accounts.insert().values(
-                study=study,
-                people=people,
-                neighbours=budget.neighbours.value,
-                epsilon_total=units(budget.epsilon, EPSILON),
-                delta_total=units(budget.delta, DELTA),
-            )
-        )
+    rule.open_accounts(_book(db, study), totals)
 
 
 def balances(db: Connection, study: int) -> list[Balance]:
-    rows = db.execute(select(accounts).where(accounts.c.study == study).order_by(accounts.c.people.desc()))
     return [
-        Balance(
-            row.people,
-            row.epsilon_total / EPSILON,
-            row.epsilon_spent / EPSILON,
-            row.delta_total / DELTA,
-            row.delta_spent / DELTA,
-        )
-        for row in rows
+        Balance(a.people, a.total.epsilon, a.spent.epsilon, a.total.delta, a.spent.delta)
+        for a in rule.accounts(_book(db, study))
     ]
 
 
 def charge(db: Connection, study: int, asked: Iterable[Charge]) -> tuple[int, ...]:
     """Charge all of it or raise `BudgetExceeded`; the caller's transaction makes it all or nothing."""
-    ids = []
-    for one in asked:
-        # No total reaches a million, so a larger charge is an overdraft whatever its size.
-        epsilon = units(min(one.budget.epsilon, _MOST), EPSILON)
-        delta = units(one.budget.delta, DELTA)
-        if one.collection is not None and _paid(db, study, one, epsilon, delta):
-            continue
-        taken = db.execute(
-            accounts.update()
-            .where(
-                accounts.c.study == study,
-                accounts.c.people == one.people,
-                accounts.c.neighbours == one.budget.neighbours.value,
-                accounts.c.epsilon_spent + epsilon <= accounts.c.epsilon_total,
-                accounts.c.delta_spent + delta <= accounts.c.delta_total,
-            )
-            .values(epsilon_spent=accounts.c.epsilon_spent + epsilon, delta_spent=accounts.c.delta_spent + delta)
-        ).rowcount
-        if not taken:
-            raise _overdraft(db, study, one)
-        found = db.execute(
-            charges.insert().values(
-                study=study,
-                people=one.people,
-                epsilon=epsilon,
-                delta=delta,
-                mechanism=one.mechanism,
-                purpose=one.purpose,
-                collection=one.collection,
-                noise=json.dumps(one.noise),
-                at=int(time.time()),
-            )
-        ).inserted_primary_key
-        assert found is not None
-        ids.append(int(found[0]))
-    return tuple(ids)
-
-
-def _paid(db: Connection, study: int, one: Charge, epsilon: int, delta: int) -> bool:
-    row = db.execute(
-        select(charges.c.epsilon, charges.c.delta, charges.c.mechanism).where(
-            charges.c.study == study, charges.c.people == one.people, charges.c.collection == one.collection
-        )
-    ).first()
-    if row is not None and tuple(row) != (epsilon, delta, one.mechanism):
-        raise InvalidInput("`collection` must name one set of reports, made by one mechanism with one guarantee.")
-    return row is not None
-
-
-def _overdraft(db: Connection, study: int, one: Charge) -> HybridpError:
-    for account in balances(db, study):
-        if account.people == one.people:
-            left = account.epsilon_total - account.epsilon_spent, account.delta_total - account.delta_spent
-            return BudgetExceeded(
-                f"The {one.people} group was asked for epsilon {one.budget.epsilon:g}, delta {one.budget.delta:g}, "
-                f"but has epsilon {left[0]:g}, delta {left[1]:g} left."
-            )
-    return InvalidInput(f"`charge` must be of a group that the study's ledger knows. Got {one.people}.")
+    return tuple(rule.charge(_book(db, study), asked, int(time.time())))
 
 
 def stored(db: Connection, study: int, key: str, kind: str) -> dict[str, Any] | None:

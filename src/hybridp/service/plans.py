@@ -27,6 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from hybridp.blend.mean import ESTIMATORS, Rule
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge
+from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.personal import PersonalStudy
@@ -35,7 +36,6 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.vector import VectorBounds, VectorInvite
-from hybridp.service.ledger import DELTA, EPSILON, units
 
 __all__ = [
     "AnyPlan",

@@ -21,6 +21,8 @@ from hybridp.curator import mean as mean_curator
 from hybridp.curator import personal as personal_curator
 from hybridp.curator import vector as vector_curator
 from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
+from hybridp.ledger.rule import units
 from hybridp.protocols import heavy as heavy_protocol
 from hybridp.protocols import heavy_files
 from hybridp.protocols import personal as personal_protocol
@@ -36,8 +38,7 @@ from hybridp.release.receipt import plain
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
-from hybridp.service.ledger import EPSILON as EPSILON_UNITS
-from hybridp.service.ledger import Balance, balances, release_once, stored, units
+from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, VectorPlan
 from hybridp.service.problems import Refused
 from hybridp.service.reports import unpacked_record

@@ -170,8 +170,10 @@ charges = Table(
     Column("mechanism", Text, nullable=False),
     Column("purpose", Text, nullable=False),
     Column("collection", Text),
+    Column("digest", Text),
     Column("noise", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
     UniqueConstraint("study", "people", "collection", name="one_charge_per_collection"),
 )
 
