@@ -1,7 +1,7 @@
 """The reference pages of the site, made from the code at every build and never committed.
 
 `reference/cli.md` walks the click tree, `reference/api.md` lists the public names, and `reference/api/ROOM.md`
-documents every public module's `__all__`.
+documents every public module's `__all__`. `reference/study.md` lists the fields of a study as they are declared.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import click
 import hybridp
 import hybridp_lab
 from hybridp.cli.app import cli
+from hybridp.public import study
 
 __all__ = ["commands", "modules", "pages", "room"]
 
@@ -31,7 +32,51 @@ ROOMS += ("testing", "lab")
 def pages() -> dict[str, str]:
     """Each page's path in the site and what it says."""
     rooms = {f"reference/api/{name}.md": _room_page(name, listed) for name, listed in _rooms().items()}
-    return {"reference/cli.md": _cli_page(), "reference/api.md": _api_page(), **rooms}
+    own = {"reference/cli.md": _cli_page(), "reference/api.md": _api_page(), "reference/study.md": _study_page()}
+    return {**own, **rooms}
+
+
+# --- the study --------------------------------------------------------------------------------------------------------
+
+
+def _study_page() -> str:
+    parts = [
+        "# The fields of a study",
+        "What `study.toml` may hold, and with the same names `hybridp.Study`, from the declaration itself. "
+        "`[[question]]` is a list: one table for every question, with a `kind`.",
+        "## The study itself",
+        _fields_table(study.Declaration),
+    ]
+    for name, of in (("promise", study.Promise), ("trust", study.Trust), ("people", study.People),
+                     ("collection", study.Collection)):  # fmt: skip
+        parts += [f"## `[{name}]`", *_paragraphs(of.__doc__ or ""), _fields_table(of)]
+    for kind, asked in study.KINDS.items():
+        parts += [f'## `[[question]]` with `kind = "{kind}"`', *_paragraphs(asked.__doc__ or ""), _fields_table(asked)]
+    parts += ["## `[[question.features]]` of a table", *_paragraphs(study.Feature.__doc__ or "")]
+    return "\n\n".join([*parts, _fields_table(study.Feature)]) + "\n"
+
+
+def _fields_table(of: type[study.Fields]) -> str:
+    rows = ["| field | form | default | what it is |", "|---|---|---|---|"]
+    for one in study.declared(of):
+        if one.form in ("table", "tables"):
+            continue
+        usual = "" if one.default in (None, (), "") else f"`{_usual(one.default)}`"
+        said = one.help if not one.rule else f"{one.help} It {one.rule}."
+        rows.append(f"| `{one.name}` | {one.form} | {'required' if one.required else usual} | {_cell(said)} |")
+    return "\n".join(rows)
+
+
+def _usual(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return (
+        ", ".join(map(str, value))
+        if isinstance(value, tuple)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

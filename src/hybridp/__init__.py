@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
+    from hybridp.study import Study as Study
 
 __version__ = "0.1.0"
 
@@ -80,6 +81,7 @@ _PLACES = {
     "Rule": "blend.mean",
     "ShareStudy": "protocols.shares",
     "Source": "curator.sources",
+    "Study": "study",
     "SynthStudy": "protocols.synth",
     "VectorBounds": "public.vector",
     "VectorStudy": "protocols.vector",

@@ -21,7 +21,6 @@ from hybridp.blend import personal as personal_blending
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, merge, tally_from_dict
 from hybridp.blend.tally_origin import MOST_BATCHES, Origin, bounds_in, invite_in
-from hybridp.blend.tally_sums import NOTHING, Sums, exact_sums
 from hybridp.blend.vector import blend_vectors
 from hybridp.device.mean import randomise_many
 from hybridp.device.personal import randomise_own
@@ -32,6 +31,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LOCAL_NAMES, Piecewise, piecewise, randomiser
+from hybridp.public.sums import NOTHING, Sums, exact_sums
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES, vector_reports
 from hybridp.randomness import seeded

@@ -14,13 +14,13 @@ from hybridp.blend.vector import blend_vectors
 from hybridp.device.vector import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.noise import discrete_gaussian, discrete_laplace
-from hybridp.protocols.vector import add_up
 from hybridp.public.adjusting import holm
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.mechanisms import discrete_laplace as laplace_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS
+from hybridp.public.sums import column_sums
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_noise import vector_noise
 from hybridp.public.vector_randomisers import scalar_reports, vector_reports
@@ -164,7 +164,7 @@ def test_intervals_cover_as_often_as_they_say(
             else:
                 total += discrete_gaussian(noise.sigma, d, rng=rng)
             trusted = VectorSum(k, tuple(int(t) for t in total), noise, bounds.reach_steps)
-        local = add_up(reach_reports(crowd(n_l), invite, rng=rng), invite)
+        local = VectorReportSums.of(n_l, column_sums(reach_reports(crowd(n_l), invite, rng=rng)), invite.reports)
         found = blend_vectors(trusted, local, [Rule()], bounds.reach)
         error = np.abs(np.array(found.estimates()) - truth)
         wide = np.array(found.half_widths(0.95, joint=False))

@@ -55,6 +55,14 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release mean sent.csv {MEAN} --seed 4",
         "tally add sent.csv --state a.tally --trust trust",
     ),
+    "study": (
+        "init people.csv --defaults --column pay --column age --lower 0 --upper 100000 --upper 90 --trust trust "
+        "--trusted-value trusted --local-value local --person id",
+        "plan study.toml people.csv",
+        "release study.toml people.csv --simulate-local --seed 5",
+        "randomise study.toml people.csv --out two.csv --seed 4",
+        "release study.toml two.csv --seed 4",
+    ),
     "heavy": (
         f"release heavy-hitters log.csv {RECORDS} --simulate-local --seed 1 --head 5",
         f"release heavy-hitters log.csv {RECORDS} --seed 1 --head 5 --invite-out invite.json",

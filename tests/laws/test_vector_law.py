@@ -17,9 +17,10 @@ from scipy import stats
 
 from hybridp.curator.vector import RawTotals, release_sum
 from hybridp.ledger import Ledger
-from hybridp.protocols.vector import VectorStudy, add_up, publish_vector_mean
+from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import PureDP
-from hybridp.public.vector import VectorBounds
+from hybridp.public.sums import NOTHING
+from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.release.document import sole
 from hybridp.testing import laws
 
@@ -148,7 +149,7 @@ def test_the_noise_is_the_stated_one_and_nobody_moves_the_sums_further(
 def test_thousands_of_releases_have_the_size_the_shape_and_the_independence_of_the_stated_law() -> None:
     box = VectorBounds.of([LOWER] * 4, [UPPER] * 4)
     study = VectorStudy(box, PureDP(0.5))
-    nobody = add_up(np.zeros((0, 4)), study.invite)
+    nobody = VectorReportSums.of(0, (NOTHING,) * 4, study.invite.reports)
     rng, drawn = Recording(4).rng, []
     for _ in range(1000):
         totals = RawTotals(len(PEOPLE), tuple(exact(None).tolist()), nobody)

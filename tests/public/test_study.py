@@ -120,6 +120,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [SEARCH]}, r"`promise.delta` must be positive for search, a question of kind records"),
         ({"questions": [HOME], "promise": {"epsilon": 1, "delta": 1e-6}}, r"`trust.everyone` must be trusted for home"),
         ({"questions": [SALARY, AGE], "promise": {"epsilon_column": "e"}}, r"`salary` must be of kind number and the"),
+        ({"questions": [SALARY, {**AGE, "column": "Salary"}]}, r"`age.column` must not be read by another question"),
         ({"level": 1}, r"`level` must be strictly between 0 and 1. Got 1."),
         ({"title": "two\nlines"}, r"`title` must be text of one line."),
         ({"people": {"record_id": "r"}}, r"`people.column` must go with record_key or record_id. Got nothing."),

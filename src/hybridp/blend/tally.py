@@ -1,6 +1,6 @@
 """Device reports added up as they come: a state of bounded size that can be split, shipped and merged.
 
-A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.blend.tally_sums`),
+A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.public.sums`),
 their ends. It grows with the head list, the coordinates, the distinct epsilons and the batches, never with the reports.
 Merging is associative and commutative, with `empty` as its identity, to the last bit: any split of the same reports in
 any order gives the same state and the same estimate. Reports are private already, so that a tally costs nothing; it is
@@ -25,17 +25,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.tally_origin import Origin, invite_in
-from hybridp.blend.tally_personal import PersonalTally
-from hybridp.blend.tally_sums import NOTHING, Sums, check_reach, exact_sums, numbers
-from hybridp.blend.tally_vector import VectorTally
+from hybridp.blend.tally_origin import Origin, bounds_in, invite_in
 from hybridp.errors import InvalidInput, must
-from hybridp.public.messages import Invite, LocalSummary, SlotReports
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.heterogeneous import local_terms
+from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports, own_epsilon_text
+from hybridp.public.sums import NOTHING, Sums, check_reach, column_sums, exact_sums, grouped_sums, joined, numbers
+from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
+from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
 
 __all__ = ["MeanTally", "PersonalTally", "SlotTally", "SlotTask", "Tally", "VectorTally", "merge", "tally_from_dict"]
 
+Numbers = Sequence[float] | NDArray[np.float64]
 SlotTask = Literal["heavy-hitters", "kmeans"]
 _SLACK = 1e-9  # a report's own rounding
+_OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a reach by a few millionths
 
 
 # --- the mean ---------------------------------------------------------------------------------------------------------
@@ -80,8 +85,8 @@ class MeanTally:
 
     def summary(self) -> LocalSummary:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
-        total, squares = self.sums.moved(self.invite.bounds.centre, self.invite.bounds.half)
-        return LocalSummary(self.people, total, squares, self.invite.randomiser)
+        bounds = self.invite.bounds
+        return LocalSummary.of(self.sums, self.invite.randomiser, bounds.centre, bounds.half)
 
     def to_dict(self) -> dict[str, Any]:
         return self.origin.document(self.kind, self.people, sums=self.sums.to_dict())
@@ -89,6 +94,186 @@ class MeanTally:
     @classmethod
     def read(cls, stated: dict[str, Any], origin: Origin) -> MeanTally:
         return cls(origin, invite_in(origin.mechanism), Sums.from_dict(stated["sums"]))
+
+
+# --- the mean when everyone brings an epsilon -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalTally:
+    """Reports on one number, each made with its person's own epsilon: sums for each distinct epsilon, ascending.
+
+    The state grows with the number of distinct epsilons, so let people choose among a few. `silent` people asked for
+    epsilon 0: they are counted, and whatever stands beside them is not looked at.
+    """
+
+    origin: Origin
+    bounds: Bounds
+    silent: int = 0
+    groups: tuple[tuple[float, Sums], ...] = ()
+
+    kind = "personal-mean"
+
+    def __post_init__(self) -> None:
+        epsilons = [e for e, _ in self.groups]
+        ok = all(e > 0 for e in epsilons) and epsilons == sorted(set(epsilons))
+        must(ok, "epsilons", "must be positive, each once and ascending", "others")
+        must(self.silent >= 0 and all(s.people for _, s in self.groups), "people", "must not be negative", self.silent)
+        reaches = local_terms(np.array(epsilons)).reach * self.bounds.half * (1 + _OWN_SLACK)
+        for (_, sums), reach in zip(self.groups, reaches.tolist(), strict=True):
+            check_reach(sums, self.bounds.centre, reach)
+
+    @classmethod
+    def empty(cls, bounds: Bounds, collection: str | None = None, *, question: tuple[str, ...] = ()) -> PersonalTally:
+        return cls(Origin(own_epsilon_text(bounds, question), collection), bounds)
+
+    @property
+    def people(self) -> int:
+        return self.silent + sum(s.people for _, s in self.groups)
+
+    def add(
+        self, reports: Numbers, epsilons: Numbers, *, batch: str | None = None, simulated: bool = False
+    ) -> PersonalTally:
+        """With these reports too, in the value's own unit, and the epsilons that they were made with."""
+        x, asked = numbers("reports", reports), numbers("epsilons", epsilons)
+        must(len(x) == len(asked), "epsilons", f"must be as many as the reports ({len(x)})", len(asked))
+        must(bool((asked >= 0).all()), "epsilons", "must be 0 or more for everybody", "others")
+        quiet = asked == 0
+        return replace(
+            self,
+            origin=self.origin.adding(batch, simulated=simulated),
+            silent=self.silent + int(np.count_nonzero(quiet)),
+            groups=joined(self.groups, grouped_sums(x[~quiet], asked[~quiet])),
+        )
+
+    def __add__(self, other: PersonalTally) -> PersonalTally:
+        return replace(
+            self,
+            origin=self.origin + other.origin,
+            silent=self.silent + other.silent,
+            groups=joined(self.groups, other.groups),
+        )
+
+    def summary(self) -> ReportsByEpsilon:
+        """What the blend reads, in the unit coordinate: exact sums, rounded once."""
+        return ReportsByEpsilon.of(self.groups, self.bounds.centre, self.bounds.half, silent=self.silent)
+
+    def to_dict(self) -> dict[str, Any]:
+        # JSON has no infinity: epsilons are texts, each the shortest that identifies its double.
+        return self.origin.document(
+            self.kind, self.people, silent=self.silent, groups={repr(e): s.to_dict() for e, s in self.groups}
+        )
+
+    @classmethod
+    def read(cls, stated: dict[str, Any], origin: Origin) -> PersonalTally:
+        groups = tuple((float(text), Sums.from_dict(part)) for text, part in stated["groups"].items())
+        ok = [repr(e) for e, _ in groups] == list(stated["groups"]) and type(stated["silent"]) is int
+        must(ok, "tally", "must state its epsilons and who is silent", "others")
+        return cls(origin, bounds_in(origin.mechanism), stated["silent"], groups)
+
+
+# --- the mean of several columns --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VectorTally:
+    """Reports on a vector, one entry a column; `people` sent one, about as many columns as the invitation asks for."""
+
+    origin: Origin
+    invite: VectorInvite
+    columns: tuple[str, ...]
+    people: int
+    sums: tuple[Sums, ...]
+
+    kind = "vector-mean"
+
+    def __post_init__(self) -> None:
+        d = self.invite.bounds.dimensions
+        ok = len(self.columns) == len(set(self.columns)) == len(self.sums) == d
+        must(ok, "columns", f"must name each of the {d} columns once", len(self.columns))
+        counts = [sums.people for sums in self.sums]
+        ok = self.people >= max(counts) and sum(counts) == self.people * self._reported
+        must(ok, "people", f"must each report {self._reported} of {d} columns", self.people)
+        for sums, side in zip(self.sums, self.invite.bounds.bounds, strict=True):
+            check_reach(sums, side.centre, side.half * self.invite.bounds.reach * self._bound * (1 + _SLACK))
+
+    @property
+    def _reported(self) -> int:
+        plan = self.invite.reports
+        return plan.reported if isinstance(plan, ScalarReports) else plan.dimensions
+
+    @property
+    def _bound(self) -> float:
+        plan = self.invite.reports
+        return plan.randomiser.bound if isinstance(plan, ScalarReports) else plan.bound
+
+    @classmethod
+    def empty(cls, invite: VectorInvite, columns: Sequence[str], collection: str | None = None) -> VectorTally:
+        asked = replace(invite, question=tuple(columns))
+        return cls(Origin(asked.text, collection), asked, tuple(columns), 0, (NOTHING,) * invite.bounds.dimensions)
+
+    def add(
+        self,
+        reports: Sequence[Sequence[float]] | NDArray[np.float64],
+        *,
+        batch: str | None = None,
+        simulated: bool = False,
+    ) -> VectorTally:
+        """With these reports too, one a row, in the columns' own units; NaN where a column was not reported."""
+        d = self.invite.bounds.dimensions
+        x = numbers("reports", reports, d)
+        ok = bool(((~np.isnan(x)).sum(axis=1) == self._reported).all())
+        must(ok, "reports", f"must hold {self._reported} of {d} columns in every row", "another number")
+        more = column_sums(x)
+        return replace(
+            self,
+            origin=self.origin.adding(batch, simulated=simulated),
+            people=self.people + len(x),
+            sums=tuple(a + b for a, b in zip(self.sums, more, strict=True)),
+        )
+
+    def __add__(self, other: VectorTally) -> VectorTally:
+        must(self.columns == other.columns, "tally", "must hold the same columns to be merged", "other columns")
+        return replace(
+            self,
+            origin=self.origin + other.origin,
+            people=self.people + other.people,
+            sums=tuple(a + b for a, b in zip(self.sums, other.sums, strict=True)),
+        )
+
+    def summary(self) -> VectorReportSums:
+        """What the blend reads, in reach coordinates: exact sums, rounded once."""
+        sides, reach = self.invite.bounds.bounds, self.invite.bounds.reach
+        return VectorReportSums.of(
+            self.people, self.sums, self.invite.reports, [(b.centre, b.half * reach) for b in sides]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        bounds, plan = self.invite.bounds, self.invite.reports
+        geometry = {
+            "lower": [float(b.lower) for b in bounds.bounds],
+            "upper": [float(b.upper) for b in bounds.bounds],
+            "norm": bounds.norm,
+            "radius": bounds.radius,
+            "epsilon": plan.guarantee.epsilon,
+            "reported": plan.reported if isinstance(plan, ScalarReports) else None,
+        }
+        columns = {name: sums.to_dict() for name, sums in zip(self.columns, self.sums, strict=True)}
+        return self.origin.document(self.kind, self.people, invite=geometry, columns=columns)
+
+    @classmethod
+    def read(cls, stated: dict[str, Any], origin: Origin) -> VectorTally:
+        invite = stated["invite"]
+        bounds = VectorBounds.of(invite["lower"], invite["upper"], norm=invite["norm"], radius=invite["radius"])
+        promise, d = PureDP(invite["epsilon"]), bounds.dimensions
+        reported = invite["reported"]
+        plan = unit_vector(promise, d, bounds.ratio) if reported is None else scalar_reports(promise, d, reported)
+        asked = VectorInvite(bounds, plan, tuple(stated["columns"]))
+        must(asked.text == origin.mechanism, "mechanism", "must be the one of the tally's bounds", "another")
+        ok = type(stated["people"]) is int
+        must(ok, "people", "must be a whole number", stated["people"])
+        sums = tuple(Sums.from_dict(part) for part in stated["columns"].values())
+        return cls(origin, asked, tuple(stated["columns"]), stated["people"], sums)
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------

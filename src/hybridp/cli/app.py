@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["cli", "main"]
 
 
+FILE = "STUDY.toml"
+"""Stands for a study file among a group's commands."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are used, so that `--help` stays quick.
 
-    `plugged` names a group of entry points: commands that other installed packages add.
+    `plugged` names a group of entry points: commands that other installed packages add. `on_file` is the command that
+    runs a study file, which stands where a command's name would: `hybridp release study.toml people.csv`.
     """
 
     def __init__(
@@ -32,11 +37,13 @@ class LazyGroup(click.Group):
         *args: object,
         lazy: dict[str, tuple[str, str]] | None = None,
         plugged: str | None = None,
+        on_file: str | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.lazy = lazy or {}
         self.plugged = plugged
+        self.on_file = on_file
 
     def _added(self) -> dict[str, EntryPoint]:
         from importlib.metadata import entry_points
@@ -45,20 +52,23 @@ class LazyGroup(click.Group):
         return {point.name: point for point in found if point.name not in self.lazy}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.lazy, *sorted(self._added())]
+        return [*self.lazy, *([FILE] if self.on_file else []), *sorted(self._added())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == FILE and self.on_file is not None:
+            return _loaded(self.on_file)
         if cmd_name not in self.lazy:
             added = self._added().get(cmd_name)
             return None if added is None else added.load()
-        module, attribute = self.lazy[cmd_name][0].split(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        return _loaded(self.lazy[cmd_name][0])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As usual; what is unknown gets a hint, a command of another group too (`hybridp mean`)."""
+        """As usual; a file runs its study; what is unknown gets a hint, a command of another group too."""
+        if self.on_file is not None and args and args[0] not in self.lazy and _is_study(args[0]):
+            command = _loaded(self.on_file)
+            return command.name, command, args
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -72,12 +82,26 @@ class LazyGroup(click.Group):
         """The one-line helps are known here: listing them imports nothing."""
         with formatter.section("Commands"):
             known = [(name, text) for name, (_, text) in self.lazy.items()]
+            if self.on_file is not None:
+                known.append((FILE, "All questions of a study file; `hybridp init` writes one."))
             added = [(name, point.load().get_short_help_str(limit=80)) for name, point in sorted(self._added().items())]
             formatter.write_dl([*known, *added])
 
 
-def _group(name: str, text: str, lazy: dict[str, tuple[str, str]]) -> LazyGroup:
-    return LazyGroup(name=name, help=text, lazy=lazy, context_settings={"help_option_names": ["-h", "--help"]})
+def _loaded(place: str) -> click.Command:
+    module, attribute = place.split(":")
+    command: click.Command = getattr(importlib.import_module(module), attribute)
+    return command
+
+
+def _is_study(given: str) -> bool:
+    """A study file, there or not: what ends in .toml, and any other file, whose reader then says what is wrong."""
+    return given.lower().endswith(".toml") or (not given.startswith("-") and os.path.isfile(given))
+
+
+def _group(name: str, text: str, lazy: dict[str, tuple[str, str]], *, on_file: str | None = None) -> LazyGroup:
+    settings = {"help_option_names": ["-h", "--help"]}
+    return LazyGroup(name=name, help=text, lazy=lazy, on_file=on_file, context_settings=settings)
 
 
 plan = _group(
@@ -93,6 +117,7 @@ plan = _group(
         "histogram": ("hybridp.cli.shares:plan_histogram", "Predicted errors of the shares of a number's bins."),
         "shuffle": ("hybridp.cli.plan:shuffle", "The local epsilon that a mixed batch of reports allows."),
     },
+    on_file="hybridp.cli.study_file:plan",
 )
 randomise = _group(
     "randomise",
@@ -105,6 +130,7 @@ randomise = _group(
         "histogram": ("hybridp.cli.shares:randomise_histogram", "A report on the bin of each local person's number."),
         "kmeans": ("hybridp.cli.kmeans:respond", "A report on each local person's point, as invited."),
     },
+    on_file="hybridp.cli.study_file:randomise",
 )
 release = _group(
     "release",
@@ -117,6 +143,7 @@ release = _group(
         "histogram": ("hybridp.cli.shares:release_histogram", "The shares of people by bin of a number."),
         "kmeans": ("hybridp.cli.kmeans:release", "The centres of K clusters, with a picture and receipt."),
     },
+    on_file="hybridp.cli.study_file:release",
 )
 tally = _group(
     "tally",
@@ -183,6 +210,7 @@ cli = LazyGroup(
     help="Differential privacy when people do not all trust you the same way.\n\nStart with `hybridp demo`.",
     lazy={
         "demo": ("hybridp.cli.demo:demo", "A tour in under a minute, on generated data."),
+        "init": ("hybridp.cli.init:init", "A study file for your table; looks at no value of it."),
         "plan": ("hybridp.cli.app:plan", "How good will it be, before anyone is asked?"),
         "randomise": ("hybridp.cli.app:randomise", "What a device does: values in, reports out."),
         "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),

@@ -77,46 +77,33 @@ def mean(
     out unless --keep names them: beside a report they would stand there raw. A report is a number in the
     value's unit whose mean is the (clipped) value.
     """
-    from hybridp.device.mean import randomise_levels
-    from hybridp.device.personal import randomise_own
-    from hybridp.public.messages import Invite, own_epsilon_text
-    from hybridp.public.randomisers import LEVELS, randomiser
-    from hybridp.tables import open_rows, write_reports
+    from hybridp.device.files import write_number_reports
+    from hybridp.public.messages import Invite
+    from hybridp.public.randomisers import randomiser
 
     rng = randomness(seed)
-    limits = bounds(lower, upper)
-    draw: Any
+    asked: Any = bounds(lower, upper)
     if epsilon_column is not None:
         if epsilon is not None or delta or local != "best":
             raise InvalidInput("`epsilon`, `delta` and `local` must not go with --epsilon-column. Got one of them.")
-        text = own_epsilon_text(limits, (value,))
-        draw = lambda levels, own: randomise_own(levels, own, limits, rng=rng)  # noqa: E731
     else:
         promise = guarantee(needed("epsilon", epsilon, "--epsilon-column"), delta)
-        invite = Invite(limits, randomiser(local, promise), (value,))
-        text = invite.text
-        draw = lambda levels: randomise_levels(levels, invite, rng=rng)  # noqa: E731
-    with progress() as bar, open_rows(file, table=table_name) as rows:
+        asked = Invite(asked, randomiser(local, promise))
+    with progress() as bar:
         bar.add_task("randomising", total=None)
-        kept = kept_columns(keep)
-        left_out = [name for name in rows.columns if name not in {value, trust, person, epsilon_column, *kept}]
-        people = write_reports(
-            rows,
+        people, text, left_out = write_number_reports(
+            file,
+            asked,
+            out,
             value=value,
             trust=trust,
-            report="report",
-            mechanism_column="report_mechanism",
-            mechanism_text=f"{text} SIMULATED" if rng.simulated else text,
-            lower=lower,
-            upper=upper,
-            levels=LEVELS,
-            missing=missing,
             person=person,
+            missing=missing,
             epsilon=epsilon_column,
-            kept=kept,
-            randomise=draw,
-            out=out,
+            kept=kept_columns(keep),
+            table=table_name,
             overwrite=overwrite,
+            rng=rng,
         )
     document = {
         "out": str(out),

@@ -48,6 +48,7 @@ def _loopback(host: str) -> bool:
 
 
 @click.command("serve")
+@click.argument("study_file", metavar="[STUDY.toml]", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @store_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
@@ -57,6 +58,7 @@ def _loopback(host: str) -> bool:
     "--trust-proxy", default="127.0.0.1", show_default=True, help="Whose word on the client's address counts."
 )
 def serve(
+    study_file: Path | None,
     database: str | None,
     key_file: Path | None,
     host: str,
@@ -65,8 +67,19 @@ def serve(
     rate: float,
     trust_proxy: str,
 ) -> None:
-    """Run the service until it is stopped. The first start makes the database, the key file and an analyst's key."""
+    """Run the service until it is stopped. The first start makes the database, the key file and an analyst's key.
+
+    With a study file the service holds that study, made at the first start; its link is printed.
+    """
     needs_service()
+    study = None
+    if study_file is not None:
+        from hybridp.cli.study_file import read_study
+        from hybridp.service.declared import plan_of
+        from hybridp.service.plans import parse_plan
+
+        study = read_study(study_file)
+        parse_plan(plan_of(study))  # refused before anything is made
     import uvicorn
 
     from hybridp.service.app import build_app, listen, settle
@@ -90,6 +103,10 @@ def serve(
                 note(f"An analyst's key, shown only now: {add_analyst(service, 'first analyst')}")
             else:  # what is no terminal may be a log, and a key does not belong there
                 note("Nobody can log in yet: make an analyst's key with `hybridp study analyst NAME`.")
+        if study is not None:
+            from hybridp.service.declared import collect
+
+            note(f"{study.title or study.questions[0].name}: {collect(service, study)['link']}")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
             note(f"Serving on {address}; stop with Ctrl-C.")
             if known:

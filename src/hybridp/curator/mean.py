@@ -28,6 +28,7 @@ from hybridp.public.messages import (
     reports_digest,
 )
 from hybridp.public.randomisers import LEVELS
+from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.randomness import Randomness
 
 __all__ = [
@@ -202,24 +203,11 @@ def release_clipped(totals: Totals, mechanism: DiscreteLaplace, *, rng: Randomne
 
 
 def _randomised(levels: Iterable[NDArray[np.int64]], invite: Invite, rng: Randomness) -> LocalSummary:
-    people = total = squares = 0
+    # Levels come sorted, and the last digits of a sum of doubles would tell of the order, which no noise covers.
+    sums = NOTHING
     for chunk in levels:
-        unit = noise.reports(invite.randomiser, chunk, rng=rng)
-        people += len(unit)
-        total += _order_free_sum(unit)
-        squares += _order_free_sum(unit * unit)
-    return LocalSummary(people, total / 2**40, squares / 2**40, invite.randomiser)
-
-
-def _order_free_sum(x: NDArray[np.float64]) -> int:
-    """The sum in units of 2^-40, each term rounded to them: exact, so the same in any order.
-
-    Levels come sorted, and the last digits of a sum of doubles would tell of the order, which no noise covers.
-    """
-    scaled = x * 2.0**8
-    coarse = np.rint(scaled)
-    fine = np.rint((scaled - coarse) * 2.0**32)
-    return (int(coarse.astype(np.int64).sum()) << 32) + int(fine.astype(np.int64).sum())
+        sums += exact_sums(noise.reports(invite.randomiser, chunk, rng=rng))[0]
+    return LocalSummary.of(sums, invite.randomiser)
 
 
 def randomise_trusted(

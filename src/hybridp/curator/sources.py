@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hybridp.public.trust import TrustRule, label_column
 from hybridp.tables.columns import number_column
+from hybridp.tables.people import Counted
+from hybridp.tables.people import count_people as count_rows
 from hybridp.tables.personal import epsilon_counts
 from hybridp.tables.source import ENGINES, Rows, Source, open_rows, shown
 
-__all__ = ["ENGINES", "Rows", "Source", "epsilon_counts", "number_column", "open_rows", "shown"]
+__all__ = [
+    "ENGINES",
+    "Counted",
+    "Rows",
+    "Source",
+    "count_people",
+    "epsilon_counts",
+    "number_column",
+    "open_rows",
+    "shown",
+]
+
+
+def count_people(
+    data: Any, trust: TrustRule | str, person: str | None, epsilon: str | None, *, table: str | None = None
+) -> Counted:
+    """How many people are in each group, by their choices alone."""
+    with open_rows(data, table=table, trust=trust, person=person) as rows:
+        return count_rows(rows, label_column(trust) or "", person, epsilon)

@@ -32,6 +32,7 @@ class VectorColumns:
     trust: str | None
     person: str | None = None
     missing: tuple[float, ...] | None = None
+    mechanism: str = MECHANISM
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -103,7 +104,7 @@ def read(
             rows.need("columns", name)
         query, says = _with_reports(rows, columns, invite), None
         if columns.trust is not None and query.reports is not None:
-            says = tables.check_mechanism(rows, columns.trust, MECHANISM, invite.text, invite.simulated_text)
+            says = tables.check_mechanism(rows, columns.trust, columns.mechanism, invite.text, invite.simulated_text)
     found = vector_totals(rows, query)
     local = VectorReportSums(
         found.local_people,
@@ -112,7 +113,7 @@ def read(
         np.array(found.report_square_sums),
         invite.reports,
     )
-    assumed = tables.named_mechanism(MECHANISM, says, local.people, assume=assume)
+    assumed = tables.named_mechanism(columns.mechanism, says, local.people, assume=assume)
     digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
     return RawTotals(found.trusted_people, found.trusted_sums, local, bool(says), assumed, digest)
 

@@ -1,22 +1,84 @@
-"""Files of reports, as devices write them: the reports, how they were made, and nothing else that was not asked for."""
+"""What devices do, for a file of many people: reports in place of values, and how they were made."""
 
 from __future__ import annotations
 
 import csv
 import itertools
+from dataclasses import replace
 from os import PathLike
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp import tables
+from hybridp.device.mean import randomise_levels
+from hybridp.device.personal import randomise_own
 from hybridp.device.shares import report_codes
+from hybridp.public.bounds import Bounds
 from hybridp.public.envelope import appearing
-from hybridp.public.messages import BATCH, MECHANISM
+from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
+from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import ShareInvite
+from hybridp.public.trust import TrustRule, label_column
 from hybridp.randomness import Randomness
-from hybridp.tables import open_rows, write_reports
 
-__all__ = ["write_share_reports", "write_slots"]
+__all__ = ["write_number_reports", "write_share_reports", "write_slots"]
+
+
+def write_number_reports(
+    path: Any,
+    invite: Invite | Bounds,
+    out: str | PathLike[str],
+    *,
+    value: str,
+    trust: TrustRule | str | None,
+    report: str = "report",
+    person: str | None = None,
+    missing: float | None = None,
+    epsilon: str | None = None,
+    kept: tuple[str, ...] = (),
+    table: str | None = None,
+    overwrite: bool = False,
+    rng: Randomness,
+) -> tuple[int, str, list[str]]:
+    """A copy of the table in which local rows (all rows without `trust`) have a report in place of their value.
+
+    An invitation states bounds, randomiser and guarantee; with bounds alone each person's own epsilon is read from the
+    column `epsilon`. Gives the number of reports, the text that stands beside each, and the columns that were left out.
+    """
+    draw: Any
+    if isinstance(invite, Invite):
+        asked, bounds = replace(invite, question=(value,)), invite.bounds
+        text = asked.text
+        draw = lambda levels: randomise_levels(levels, asked, rng=rng)  # noqa: E731
+    else:
+        bounds = invite
+        text = own_epsilon_text(bounds, (value,))
+        draw = lambda levels, own: randomise_own(levels, own, bounds, rng=rng)  # noqa: E731
+    labels = label_column(trust)
+    with tables.open_rows(path, table=table, trust=trust, person=person) as rows:
+        copied = {value, labels, person, epsilon, *kept}
+        left_out = [name for name in rows.written if name not in copied]
+        people = tables.write_reports(
+            rows,
+            value=value,
+            trust=labels,
+            report=report,
+            mechanism_column=f"{report}_mechanism",
+            mechanism_text=f"{text} SIMULATED" if rng.simulated else text,
+            lower=bounds.lower,
+            upper=bounds.upper,
+            levels=LEVELS,
+            missing=missing,
+            person=person,
+            epsilon=epsilon,
+            kept=kept,
+            randomise=draw,
+            out=out,
+            overwrite=overwrite,
+        )
+    return people, text, left_out
 
 
 def write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: str, *, rng: Randomness) -> None:
@@ -49,10 +111,10 @@ def write_share_reports(
     Gives the number of reports, and the columns that were left out: those that neither the release needs nor `keep`
     names.
     """
-    with open_rows(path, table=table) as rows:
+    with tables.open_rows(path, table=table) as rows:
         needed = {invite.question.name, trust, person, *keep}
         left_out = [column for column in rows.columns if column not in needed]
-        people = write_reports(
+        people = tables.write_reports(
             rows,
             value=invite.question.name,
             trust=trust,

@@ -4,5 +4,17 @@ from __future__ import annotations
 
 from hybridp.ledger.file import Account, Entry, Kept, Ledger, Spending
 from hybridp.ledger.rule import SHARES, Charge, tight_epsilon
+from hybridp.ledger.shared import Shared, together
 
-__all__ = ["SHARES", "Account", "Charge", "Entry", "Kept", "Ledger", "Spending", "tight_epsilon"]
+__all__ = [
+    "SHARES",
+    "Account",
+    "Charge",
+    "Entry",
+    "Kept",
+    "Ledger",
+    "Shared",
+    "Spending",
+    "tight_epsilon",
+    "together",
+]

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RecordColumns",
     "combine_reports",
+    "heavy_charges",
     "invited_study",
     "is_simulated",
     "publish_heavy",
@@ -57,9 +58,10 @@ _SIMULATED = " SIMULATED"
 _PURPOSE = "heavy hitters"
 
 
-def _charges(
+def heavy_charges(
     study: HeavyStudy, *, trusted: bool, local: bool, mechanism: str | None = None, digest: str | None = None
 ) -> list[Charge]:
+    """What the ledger is asked for: the trusted people's record in phase one, local people's reports in phase two."""
     found = []
     if trusted:
         found.append(Charge("trusted", study.guarantee, "thresholded counts of one record", _PURPOSE))
@@ -124,7 +126,7 @@ def release_heavy_hitters(
         return invite, estimates, told
 
     # No digest: every trial draws new reports, so each is charged.
-    charges = _charges(study, trusted=True, local=simulate_local)
+    charges = heavy_charges(study, trusted=True, local=simulate_local)
     with spending(ledger, charges, trial=rng.simulated or simulate_local) as entries:
         found, local_people, (invite, estimates, told) = _discover(
             path, study, columns, table, rng, report_here, raw_local=simulate_local
@@ -156,7 +158,7 @@ def write_invitation(
         raise InvalidInput(f"`invite-out` must name a new file. Got {out}, which exists.")
     if not out.parent.is_dir():
         raise InvalidInput(f"`invite-out` must lie in an existing folder. Got {out}.")
-    with spending(ledger, _charges(study, trusted=True, local=False), trial=rng.simulated) as entries:
+    with spending(ledger, heavy_charges(study, trusted=True, local=False), trial=rng.simulated) as entries:
         found, _, _ = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
         head, _ = blender.trim(found, study)
         content = {
@@ -326,7 +328,7 @@ def combine_reports(
         told = SlotsTold(np.array(tally.counts), tally.origin.simulated, False, tally.origin.digest(tally.to_dict()))
     else:
         told = read_slots(path or "", about.text, len(invite.head), table=table, assume=assume_mechanism)
-    charges = _charges(study, trusted=False, local=True, mechanism=about.text, digest=told.digest)
+    charges = heavy_charges(study, trusted=False, local=True, mechanism=about.text, digest=told.digest)
     with spending(ledger, charges, trial=about.simulated) as entries:
         _, estimates = blender.trim(found, study)
         both = (*about.entries, *entries)

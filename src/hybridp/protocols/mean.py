@@ -25,7 +25,7 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.blend.sealed import SealedBlend, seal
 from hybridp.curator import mean as curating
 from hybridp.errors import InvalidInput, PromiseWarning, must
-from hybridp.ledger import Charge, Ledger, Spending
+from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, doubts, split_off
 from hybridp.public.errorlaw import NormalLaplace
@@ -193,6 +193,8 @@ def kept(
     Called inside `spending`. What is kept is the document that is published, and nothing else. Promises that protect
     hardly anybody among so many people are told as warnings, and on the receipt.
     """
+    if isinstance(ledger, Shared):
+        return found  # one question of several: they are kept together
     budgets = (promise.budget for promise in found.receipt.promises)
     notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), people)
     if notes:

@@ -28,6 +28,7 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, noise_level, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
@@ -39,7 +40,7 @@ from hybridp.tables.vector_reports import write_vector_reports
 if TYPE_CHECKING:
     from hybridp.blend.tally import VectorTally
 
-__all__ = ["VectorStudy", "add_up", "publish_vector_mean", "release_vector_mean", "write_reports"]
+__all__ = ["VectorStudy", "publish_vector_mean", "release_vector_mean", "write_reports"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -105,16 +106,6 @@ class VectorStudy:
         return [trusted] if self.estimator == "tcm-only" else [trusted, own]
 
 
-def add_up(sent: np.ndarray[tuple[int, ...], np.dtype[np.float64]], invite: VectorInvite) -> VectorReportSums:
-    """Sums over reports in reach coordinates, NaN where a coordinate was not reported."""
-    told = np.isfinite(sent)
-    filled = np.where(told, sent, 0.0)
-    # Exactly rounded sums do not depend on the order of the people.
-    totals = np.array([math.fsum(column) for column in filled.T])
-    squares = np.array([math.fsum(column * column) for column in filled.T])
-    return VectorReportSums(len(sent), told.sum(axis=0).astype(np.int64), totals, squares, invite.reports)
-
-
 def release_vector_mean(
     path: str | PathLike[str],
     study: VectorStudy,
@@ -153,8 +144,11 @@ def release_vector_mean(
             entries.charge([replace(charge, digest=totals.digest) for charge in own])
         local = totals.local
         if simulate_local:
+            people, sums = 0, (NOTHING,) * d
             for steps in curating.local_steps(rows, columns, invite):
-                local = _joined(local, add_up(reach_reports(steps, invite, rng=rng), invite))
+                more = column_sums(reach_reports(steps, invite, rng=rng))
+                people, sums = people + len(steps), tuple(a + b for a, b in zip(sums, more, strict=True))
+            local = VectorReportSums.of(people, sums, invite.reports)
         if tally is not None:
             tally.origin.stands_in(invite.text, collection, local_rows=local.people)
             local = tally.summary()
@@ -175,11 +169,6 @@ def release_vector_mean(
         found = assuming(found, invite.text if totals.assumed else None)
         everybody = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=everybody)
-
-
-def _joined(before: VectorReportSums, part: VectorReportSums) -> VectorReportSums:
-    """A trial's reports in place of the raw people whom the scan counted."""
-    return part if not before.counts.any() else before + part
 
 
 def write_reports(
@@ -208,7 +197,7 @@ def write_reports(
             rows,
             curating.vector_query(columns, invite.bounds, reads="local"),
             columns.reports,
-            mechanism_column=curating.MECHANISM,
+            mechanism_column=columns.mechanism,
             mechanism_text=invite.simulated_text if rng.simulated else invite.text,
             randomise=lambda steps: randomise_steps(steps, invite, rng=rng),
             out=out,

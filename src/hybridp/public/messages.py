@@ -25,6 +25,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser
+from hybridp.public.sums import Groups, Sums
 
 Floats = NDArray[np.float64]
 
@@ -122,6 +123,11 @@ class LocalSummary:
     def __post_init__(self) -> None:
         must(self.people >= 0, "people", "must not be negative", self.people)
 
+    @classmethod
+    def of(cls, sums: Sums, randomiser: Randomiser, centre: float = 0.0, half: float = 1.0) -> LocalSummary:
+        """From the exact sums of reports that are `half` long in the unit coordinate, around `centre`."""
+        return cls(sums.people, *sums.moved(centre, half), randomiser)
+
     def __add__(self, other: LocalSummary) -> LocalSummary:
         if self.randomiser != other.randomiser:
             raise InvalidInput("`reports` must come from one mechanism to be added up. Got two different ones.")
@@ -217,6 +223,14 @@ class ReportsByEpsilon:
     people: NDArray[np.int64]
     totals: Floats
     squares: Floats
+
+    @classmethod
+    def of(cls, groups: Groups, centre: float = 0.0, half: float = 1.0, *, silent: int = 0) -> ReportsByEpsilon:
+        """From the exact sums of each epsilon's reports (see `LocalSummary.of`), and how many asked for silence."""
+        rows = [(0.0, silent, 0.0, 0.0)] if silent else []
+        rows += [(e, s.people, *s.moved(centre, half)) for e, s in groups]
+        epsilons, people, totals, squares = (np.array([row[i] for row in rows], dtype=np.float64) for i in range(4))
+        return cls(epsilons, people.astype(np.int64), totals, squares)
 
     @property
     def count(self) -> int:

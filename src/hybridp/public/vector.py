@@ -28,6 +28,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import report_text
+from hybridp.public.sums import Sums
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
 
 __all__ = [
@@ -244,6 +245,19 @@ class VectorReportSums:
     totals: Floats
     squares: Floats
     reports: VectorReports
+
+    @classmethod
+    def of(
+        cls,
+        people: int,
+        sums: Sequence[Sums],
+        reports: VectorReports,
+        sides: Sequence[tuple[float, float]] | None = None,
+    ) -> VectorReportSums:
+        """From each column's exact sums; `sides` are centres and reaches where they are in the columns' own units."""
+        moved = [s.moved(*side) for s, side in zip(sums, sides or [(0.0, 1.0)] * len(sums), strict=True)]
+        totals, squares = (np.array(part) for part in zip(*moved, strict=True))
+        return cls(people, np.array([s.people for s in sums], dtype=np.int64), totals, squares, reports)
 
     def __add__(self, other: VectorReportSums) -> VectorReportSums:
         if self.reports != other.reports:

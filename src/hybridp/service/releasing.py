@@ -27,12 +27,14 @@ from hybridp.protocols import heavy as heavy_protocol
 from hybridp.protocols import heavy_files
 from hybridp.protocols import personal as personal_protocol
 from hybridp.protocols.mean import publish_mean
-from hybridp.protocols.vector import add_up, publish_vector_mean
+from hybridp.protocols.vector import publish_vector_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise
 from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser, best_randomiser
+from hybridp.public.sums import NOTHING, Groups, column_sums, exact_sums, joined
+from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
 from hybridp.service.core import Service, Study
@@ -266,11 +268,11 @@ def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Rando
 
 def unit_reports(randomiser: Randomiser, bounds: Bounds, bodies: list[bytes]) -> Floats:
     """Stored local reports in the unit coordinate: of a dithered bit, ``y = B s + U``; others were sent as numbers."""
-    joined = b"".join(bodies)
+    whole = b"".join(bodies)
     if isinstance(randomiser, DitheredBit):
-        found = np.frombuffer(joined, dtype=_BIT)
+        found = np.frombuffer(whole, dtype=_BIT)
         return randomiser.values(DitheredReports(found["threshold"], found["above"]))
-    return np.asarray((np.frombuffer(joined, dtype="<f8") - bounds.centre) / bounds.half)
+    return np.asarray((np.frombuffer(whole, dtype="<f8") - bounds.centre) / bounds.half)
 
 
 def trusted_levels(bounds: Bounds, cipher: RowCipher, rows: list[tuple[Any, ...]]) -> NDArray[np.int64]:
@@ -290,11 +292,11 @@ def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Bui
             people += len(levels)
             total += int(levels.sum())
             squares += mean_curator.squares(levels)
-    local = LocalSummary(0, 0.0, 0.0, randomiser)
+    sent = NOTHING
     if task.rule.name != "tcm-only":
         for rows in stream(db, study.number, LOCAL):
-            y = unit_reports(randomiser, bounds, [bytes(row[2]) for row in rows])
-            local += LocalSummary(len(y), float(y.sum()), float((y * y).sum()), randomiser)
+            sent += exact_sums(unit_reports(randomiser, bounds, [bytes(row[2]) for row in rows]))[0]
+    local = LocalSummary.of(sent, randomiser)
     trusted = None
     if people:
         totals = mean_curator.Totals(people, total, local, trusted_squares=squares)
@@ -321,20 +323,16 @@ def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service
             for e, mine in _by_epsilon(rows).items():
                 people[place[e]] += len(mine)
                 sums[place[e]] += int(trusted_levels(task.bounds, cipher, mine).sum())
-    sent = np.zeros(len(levels), dtype=np.int64)
-    totals, squares = np.zeros(len(levels)), np.zeros(len(levels))
+    sent: Groups = ()
     for rows in stream(db, study.number, LOCAL):
         for e, mine in _by_epsilon(rows).items():
             y = unit_reports(randomiser_of(plan, e), task.bounds, [bytes(row[2]) for row in mine])
-            sent[place[e]] += len(y)
-            totals[place[e]] += y.sum()
-            squares[place[e]] += (y * y).sum()
-    here, there = people > 0, sent > 0
-    epsilons = np.array(levels)
-    reports = ReportsByEpsilon(epsilons[there], sent[there], totals[there], squares[there])
+            sent = joined(sent, ((e, exact_sums(y)[0]),))
+    here, epsilons = people > 0, np.array(levels)
+    reports = ReportsByEpsilon.of(sent)
     spread = personal_protocol.learned_spread(task, reports)
     own = epsilons[here] * task.share
-    if not len(own) and not (task.uses_reports and there.any()):
+    if not len(own) and not (task.uses_reports and sent):
         raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
     trusted = None
     if len(own):
@@ -357,14 +355,16 @@ def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) ->
     if task.estimator != "lm-only" and counts(db, study.number)["trusted"]:
         cipher = _cipher(service, db, study)
         for rows in stream(db, study.number, TRUSTED):
-            joined = b"".join([cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows])
-            steps = task.bounds.steps(np.frombuffer(joined, dtype="<f8").reshape(len(rows), d))
+            values = b"".join([cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows])
+            steps = task.bounds.steps(np.frombuffer(values, dtype="<f8").reshape(len(rows), d))
             people += len(rows)
             sums = [a + int(b) for a, b in zip(sums, steps.sum(axis=0), strict=True)]
-    local = add_up(np.zeros((0, d)), invite)
+    reported, sent = 0, (NOTHING,) * d
     if task.estimator != "tcm-only":
         for rows in stream(db, study.number, LOCAL):
-            local += add_up(unpacked(invite, [bytes(row[2]) for row in rows]), invite)
+            more = column_sums(unpacked(invite, [bytes(row[2]) for row in rows]))
+            reported, sent = reported + len(rows), tuple(a + b for a, b in zip(sent, more, strict=True))
+    local = VectorReportSums.of(reported, sent, invite.reports)
     trusted = None
     if people:
         totals = vector_curator.RawTotals(people, tuple(sums), local)

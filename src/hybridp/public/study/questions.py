@@ -133,6 +133,9 @@ class Number(Question):
         None, help="The column with local people's reports. Default: report; with several questions NAME_report."
     )
     step: float | None = field(None, help="The step of the answer in a form.", check=positive)
+    guessed: bool = field(
+        False, help="`hybridp init` guessed these bounds from the column's name. Choose them, and delete this line."
+    )
 
     def check(self) -> None:
         if self.column is None:

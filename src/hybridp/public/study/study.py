@@ -291,8 +291,14 @@ class Declaration(Fields):
             promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
 
     def _check_report_columns(self) -> None:
-        """Reports on several questions stand in one table: no two columns may have one name."""
-        used = {name.lower() for question in self.questions for name in question.columns_read}
+        """Reports on several questions stand in one table: no two columns may have one name, and none is read twice."""
+        used: set[str] = set()
+        for question in self.questions:
+            for name in question.columns_read if isinstance(question, (Number, Vector)) else ():
+                rule = "must not be read by another question too: its report takes the value's place"
+                question.must(name.lower() not in used, "column", rule, f"`{name}`")
+                used.add(name.lower())
+        used |= {name.lower() for question in self.questions for name in question.columns_read}
         used |= {name.lower() for name in (self.trust.column, self.people.column) if name is not None}
         for question in self.questions:
             for name in self.report_columns(question):

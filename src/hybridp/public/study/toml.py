@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import textwrap
 import tomllib
 from datetime import UTC, datetime
@@ -47,17 +48,21 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
         problem = f"must be a study file that can be read. Got {place} ({error.strerror or type(error).__name__})"
     except UnicodeDecodeError:
         problem = f"must be a file in UTF-8. Got {place}"
-    except tomllib.TOMLDecodeError as error:
-        problem = f"must be a TOML file; `hybridp init` writes one. Got {place}: {str(error).rstrip('.')}"
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        # Only the place: the message may quote what is in the file, and that may be somebody's data by mistake.
+        where = re.search(r"at (line \d+, column \d+)", str(error))
+        problem = f"must be a TOML file; `hybridp init` writes one. Got {place}" + (
+            f" (at {where[1]})" if where else ""
+        )
     raise InvalidInput(f"`study` {problem}.")
 
 
-def to_toml(study: Declaration, *, more: str = "") -> str:
-    """The study as the text of a file; `more` is added at its end, as comments."""
+def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
+    """The study as the text of a file; `first` and `last` are added to its head and its end, as comments."""
     from hybridp.public.study.study import SCHEMA
 
     stated = study.to_dict()
-    lines = [_HEAD, "# The version of this file's form.", f"schema = {SCHEMA}"]
+    lines = [_HEAD + _commented(first), "# The version of this file's form.", f"schema = {SCHEMA}"]
     tables = {"promise": study.promise, "trust": study.trust, "people": study.people, "collection": study.collection}
     lines += _fields(study, {name: value for name, value in stated.items() if name not in tables})
     about = {one.name: one.help for one in declared(type(study))}
@@ -69,8 +74,12 @@ def to_toml(study: Declaration, *, more: str = "") -> str:
         lines += ["", "[[question]]", *_question(question, given, kinds)]
         for feature in getattr(question, "features", ()):
             lines += ["", "[[question.features]]", *_fields(feature, feature.to_dict())]
-    text = "\n".join(lines) + "\n"
-    return f"{text}\n{textwrap.indent(more, '# ', lambda _: True)}" if more else text
+    end = _commented(last)
+    return "\n".join(lines) + "\n" + (f"\n{end}" if end else "")
+
+
+def _commented(text: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
 
 
 def _question(question: Question, given: dict[str, Any], kinds: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Sums of doubles without rounding, so that neither their order nor their grouping can be seen in the result.
+"""The one accumulator of reports: sums of doubles without rounding, in which neither order nor grouping can be seen.
 
 Addition of doubles is not associative: two halves of a collection, added up apart and then together, end in other
 digits than the whole. Every finite double is a whole multiple of 2^-1074, so its sum and the sum of its squares are
@@ -26,7 +26,17 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["NOTHING", "Sums", "check_reach", "exact_sums", "numbers"]
+__all__ = [
+    "NOTHING",
+    "Groups",
+    "Sums",
+    "check_reach",
+    "column_sums",
+    "exact_sums",
+    "grouped_sums",
+    "joined",
+    "numbers",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -134,6 +144,46 @@ def numbers(name: str, given: Any, *shape: int) -> Floats:
     ok = x.ndim == len(shape) + 1 and x.shape[1:] == shape
     must(ok, name, f"must be numbers of shape (people{''.join(f', {n}' for n in shape)})", f"shape {x.shape}")
     return x
+
+
+# --- by column, by group ---------------------------------------------------------------------------------------------
+
+Groups = tuple[tuple[float, Sums], ...]
+"""The sums of people who share a number (an epsilon), each number once and ascending."""
+
+
+def column_sums(values: Floats) -> tuple[Sums, ...]:
+    """The sums of each column of (people x columns); NaN where a person says nothing of a column.
+
+    >>> [s.people for s in column_sums(np.array([[1.0, np.nan], [2.0, 3.0]]))]
+    [2, 1]
+    """
+    told = ~np.isnan(values)
+    counts = told.sum(axis=0)
+    heard = np.flatnonzero(counts)
+    found = [NOTHING] * len(counts)
+    if len(heard):
+        # Column by column: the segments of one long array.
+        starts = (np.cumsum(counts) - counts)[heard]
+        for j, sums in zip(heard.tolist(), exact_sums(values.T[told.T], starts), strict=True):
+            found[j] = sums
+    return tuple(found)
+
+
+def grouped_sums(values: Floats, keys: Floats) -> Groups:
+    """The sums of the values of each key."""
+    order = np.argsort(keys, kind="stable")
+    distinct, starts = np.unique(keys[order], return_index=True)
+    found = exact_sums(values[order], starts) if len(distinct) else []
+    return tuple(zip(distinct.tolist(), found, strict=True))
+
+
+def joined(one: Groups, two: Groups) -> Groups:
+    """Both in one."""
+    found = dict(one)
+    for key, sums in two:
+        found[key] = found.get(key, NOTHING) + sums
+    return tuple(sorted(found.items()))
 
 
 # --- adding up --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,226 @@
+"""How good will a study be? Every question's plan at its part of the promise, from public numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hybridp.curator.sources import Counted, count_people
+from hybridp.errors import InvalidInput
+from hybridp.protocols import asked
+from hybridp.public.study import Declaration, Number, Points, Records, Table, Vector
+from hybridp.release.document import plan_document
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["AlonePlan", "StudyPlan", "plan_study"]
+
+DISTINCT = 1_000_000
+"""Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """The plans of a study's questions by their names, for so many trusted and local people."""
+
+    study: Declaration
+    trusted: int
+    local: int
+    plans: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.plans[name]
+
+    @property
+    def people(self) -> int:
+        return self.trusted + self.local
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The predicted standard errors of the questions about numbers, in shares of their ranges; needs matplotlib."""
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(figsize=(6.4, 1.2 + 0.5 * len(self.plans)), layout="constrained")
+        shown = {name: error for name, plan in self.plans.items() if (error := self._error(name, plan)) is not None}
+        if not shown:
+            raise InvalidInput("`plot` must be of a study with a question of kind number. Got none.")
+        names = list(reversed(shown))
+        ax.barh(names, [100 * shown[name] for name in names], color="C0", height=0.5)
+        for name in names:
+            ax.annotate(f" ±{100 * shown[name]:.3g} %", (100 * shown[name], name), va="center")
+        ax.margins(x=0.15)
+        ax.set_xlabel("expected standard error, in percent of the public range")
+        ax.set_title(f"{self.study.title or 'A study'}: {self.people:,} people, {self.trusted:,} trusting", loc="left")
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+        return ax
+
+    def _error(self, name: str, plan: Any) -> float | None:
+        """One standard error against the population, in shares of the range."""
+        (question,) = [q for q in self.study.questions if q.name == name]
+        if not isinstance(question, Number):
+            return None
+        width = question.upper - question.lower
+        if isinstance(plan, AlonePlan):
+            return plan.rmse / width
+        if hasattr(plan, "estimators"):
+            return math.sqrt(max(plan.estimators["unified"]["mse"], 0.0)) / width
+        return float(plan["adaptive"].rmse) / width
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        promise = self.study.promise
+        return plan_document(
+            {name: _facts(plan.to_dict()) for name, plan in self.plans.items()},
+            people=self.people,
+            opt_in=self.trusted / self.people,
+            epsilon="personal" if promise.epsilon is None else promise.epsilon,
+            delta=promise.delta,
+            trusted_epsilon=promise.trusted_epsilon,
+        )
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a plan's own document says of its statistics."""
+    (facts,) = document["questions"].values()
+    return dict(facts)
+
+
+@dataclass(frozen=True)
+class AlonePlan:
+    """A mean where everybody is in one group: its error from noise alone, and against the population."""
+
+    question: str
+    group: str
+    people: int
+    sd: float
+    sd_assumed: bool
+    noise_error: float
+    mechanism: str
+
+    @property
+    def rmse(self) -> float:
+        return math.hypot(self.noise_error, self.sd / math.sqrt(self.people))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        name = "tcm-only" if self.group == "trusted" else "lm-only"
+        predicted = {"estimators": {name: {"mse": self.noise_error**2, "rmse_population": self.rmse}}}
+        told = {
+            "task": "mean",
+            "predicted": predicted,
+            "sd": {"used": self.sd, "worst_case": self.sd_assumed},
+            "mechanisms": {self.group: self.mechanism},
+        }
+        return {"questions": {self.question: {"mean": told}}}
+
+
+def plan_study(
+    study: Declaration, data: Any = None, *, table: str | None = None, trust: Any = None,
+    trusted: int | None = None, local: int | None = None,
+) -> StudyPlan:  # fmt: skip
+    """Predict every question's error. Nothing is charged, and of `data` only what is public is read."""
+    counted = _people(study, data, table, trust, trusted, local)
+    plans = {q.name: _plan(study, i, counted) for i, q in enumerate(study.questions)}
+    return StudyPlan(study, counted.trusted, counted.local, plans)
+
+
+def _people(
+    study: Declaration, data: Any, table: str | None, trust: Any, trusted: int | None, local: int | None
+) -> Counted:
+    if data is not None:
+        rule = asked.trust_rule(study) if trust is None else trust
+        found = count_people(data, rule, study.people.column, study.promise.epsilon_column, table=table)
+    else:
+        many = (study.people.trusted if trusted is None else trusted, study.people.local if local is None else local)
+        if many[0] is None or many[1] is None:
+            raise InvalidInput(
+                "`people.trusted` and `people.local` must be given for a plan: how many people are expected in each "
+                "group; or a table, whose people are counted. Got neither."
+            )
+        found = Counted(many[0], many[1])
+    if found.trusted + found.local < 2:
+        raise InvalidInput(f"`people` must be at least 2 for a plan. Got {found.trusted + found.local}.")
+    return found
+
+
+def _plan(study: Declaration, i: int, people: Counted) -> Any:
+    question = study.questions[i]
+    many = people.trusted + people.local
+    opt_in = people.trusted / many
+    match question:
+        case Number() if study.promise.personal:
+            return _personal(study, i, people)
+        case Number():
+            return _number(study, i, people, opt_in)
+        case Vector():
+            from hybridp.bench.vector import plan_vector_mean
+
+            own = asked.vector_study(study, i)
+            return plan_vector_mean(
+                n=many, opt_in=opt_in, bounds=own.bounds, guarantee=own.guarantee, names=question.columns,
+                sd=question.sd or None, noise=own.noise, local=own.local, trusted_guarantee=own.trusted_guarantee,
+            )  # fmt: skip
+        case Records():
+            from hybridp.bench.heavy_plan import plan_heavy, zipf
+
+            heavy = asked.heavy_study(study, i)
+            return plan_heavy(
+                people=many, opt_in=opt_in, guarantee=heavy.guarantee, shares=zipf(DISTINCT, 1.0), head=heavy.head,
+                discovery_share=heavy.discovery_share,
+            )  # fmt: skip
+        case Points():
+            from hybridp.bench.kmeans_plan import plan_kmeans
+
+            return plan_kmeans(asked.kmeans_study(study, i), question.columns, people=many, opt_in=opt_in)
+        case Table():
+            return _table(study, i, many)
+    raise InvalidInput(f"`{question.name}.kind` must be one that can be planned. Got {question.kind}.")
+
+
+def _number(study: Declaration, i: int, people: Counted, opt_in: float) -> Any:
+    from hybridp.bench.planning import plan_mean
+
+    question, own = study.questions[i], asked.mean_study(study, i)
+    assert isinstance(question, Number)
+    if people.trusted and people.local:
+        return plan_mean(
+            n=people.trusted + people.local, opt_in=opt_in, bounds=own.bounds, guarantee=own.guarantee, sd=question.sd,
+            noise=own.noise, local=own.local, trusted_guarantee=own.trusted_guarantee,
+        )  # fmt: skip
+    worst = own.bounds.half
+    sd = worst if question.sd is None else question.sd
+    if people.trusted:
+        noise = own.sum_noise
+        steps = noise.sensitivity * people.trusted
+        error, group, mechanism = own.bounds.width * math.sqrt(noise.variance) / steps, "trusted", "noise on the sum"
+    else:
+        error = worst * math.sqrt(own.invite.randomiser.worst_variance / people.local)
+        group, mechanism = "local", own.invite.randomiser.name
+    many = people.trusted + people.local
+    return AlonePlan(question.name, group, many, sd, question.sd is None, error, mechanism)
+
+
+def _personal(study: Declaration, i: int, people: Counted) -> Any:
+    from hybridp.bench.personal import plan_personal
+
+    question, own = study.questions[i], asked.personal_study(study, i)
+    assert isinstance(question, Number)
+    if people.epsilons is None:
+        raise InvalidInput("`data` must be given for a plan with everyone's own epsilon, which it counts. Got none.")
+    trusted, local = people.epsilons
+    return plan_personal(
+        trusted[0] * own.share, trusted[1], local_epsilons=local[0], local_counts=local[1], bounds=own.bounds,
+        sd=question.sd,
+    )  # fmt: skip
+
+
+def _table(study: Declaration, i: int, people: int) -> Any:
+    from hybridp.bench.synth import plan_synth
+
+    question, own = study.questions[i], asked.synth_study(study, i)
+    question.must(own.method == "tables", "method", "must be tables for a plan", "rap")
+    return plan_synth(people, own.workload, own.guarantee, most_cells=own.most_cells)

@@ -1,0 +1,302 @@
+"""`hybridp init`: a study file for a table, from its columns' names and types. No value of the table is looked at.
+
+Of a CSV file that is its first line: it states no types. Of a Parquet file, a database or a table it is the schema.
+What people answered can therefore not move a letter of what is written; everything else is asked for, or guessed from
+names and marked as a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hybridp.cli.common import emit, json_option, note, rows_argument, table_option
+from hybridp.errors import InvalidInput, must
+
+__all__ = ["init"]
+
+_YES = ("yes", "Yes", "YES", "y", "Y", "true", "True", "TRUE", "1", "trusted")
+_NO = ("no", "No", "NO", "n", "N", "false", "False", "FALSE", "0", "local")
+_TRUST = re.compile(r"trust|consent|opt[_ -]?in|agree|permission|permit")
+_PERSON = re.compile(
+    r"(person|user|respondent|participant|patient|customer|employee|member|client)([_ -]?(id|key|no|nr))?|id"
+)
+_WORDS = re.compile(
+    r"name|mail|phone|address|street|city|town|country|region|state|zip|postcode|gender|sex|date|time|day|comment|note|"
+    r"department|category|type|kind|job|title|url|id$|code$"
+)
+# Public bounds that a name suggests to anybody. They are written as guesses, for a person to choose.
+_GUESSES: tuple[tuple[str, float, float], ...] = (
+    (r"age", 0, 120),
+    (r"salary|income|wage|pay|earning|revenue", 0, 200_000),
+    (r"percent|pct|score|rating|mark", 0, 100),
+    (r"share|rate|fraction|ratio|prob", 0, 1),
+    (r"hour", 0, 168),
+    (r"minute|commute|duration", 0, 240),
+    (r"height", 0, 250),
+    (r"weight", 0, 300),
+    (r"price|cost|spend|amount|rent", 0, 10_000),
+    (r"temperature|temp", -50, 60),
+    (r"year", 1900, 2100),
+)
+_OTHERWISE = (0.0, 100.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """All that is looked at: the columns' names, and whether their types say that they are numbers (None: unknown)."""
+
+    name: str
+    columns: Mapping[str, bool | None]
+
+
+def _look(file: Any, table: str | None) -> _Seen:
+    from hybridp.curator.sources import open_rows
+
+    with open_rows(file, table=table) as rows:
+        typed = any(not rows.is_text(name) for name in rows.columns)
+        known = {name: rows.is_number(name) if typed else None for name in rows.columns}
+        header = not any(_is_number(name) for name in rows.columns)
+        # Names are not repeated: without a header they are somebody's answers.
+        must(header, "file", "must start with a line of column names, and no name may be a number", "one that is")
+        return _Seen(rows.name, known)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@click.command("init")
+@rows_argument
+@click.option("--out", "out_file", type=click.Path(dir_okay=False, path_type=Path), default=Path("study.toml"),
+              show_default=True, help="The new study file.")  # fmt: skip
+@click.option("--defaults", is_flag=True, help="Ask nothing: what is not given is guessed from names, and marked so.")
+@click.option("--column", "columns", multiple=True, help="A column of numbers to ask about; may be repeated.")
+@click.option("--lower", type=float, multiple=True, help="Its public lower bound: one for all columns, or one each.")
+@click.option("--upper", type=float, multiple=True, help="Its public upper bound: one for all columns, or one each.")
+@click.option("--trust", help="The column that says who trusts the curator.")
+@click.option("--trusted-value", "trusted", multiple=True, help="A word in it that means trusted; may be repeated.")
+@click.option("--local-value", "local", multiple=True, help="A word in it that means local; may be repeated.")
+@click.option("--all-trusted", "everyone", flag_value="trusted", help="Everyone trusts the curator; no column says so.")
+@click.option("--all-local", "everyone", flag_value="local", help="Nobody trusts the curator; no column says so.")
+@click.option("--person", help="The column that identifies a person.")
+@click.option("--epsilon", type=float, help="What every person is promised.  [default: 1]")
+@click.option("--title", help="What the study is called.")
+@click.option("--asked-by", help="Who asks.")
+@table_option
+@json_option
+def init(
+    file: Any,
+    out_file: Path,
+    defaults: bool,
+    columns: tuple[str, ...],
+    lower: tuple[float, ...],
+    upper: tuple[float, ...],
+    trust: str | None,
+    trusted: tuple[str, ...],
+    local: tuple[str, ...],
+    everyone: str | None,
+    person: str | None,
+    epsilon: float | None,
+    title: str | None,
+    asked_by: str | None,
+    table_name: str | None,
+    as_json: bool,
+) -> None:
+    """Write a study file with comments, ready for `hybridp plan`, `randomise`, `release` and `serve`.
+
+    Only the names and types of the columns are looked at, never a value: of a CSV file its first line. The public
+    bounds, who trusts and in which words are asked for, unless they are given here or --defaults leaves them to guesses
+    from the names.
+    """
+    from hybridp.public.study.toml import to_toml, write_new
+    from hybridp.study import Study
+
+    must(not out_file.exists(), "out", "must name a new file", f"{out_file}, which exists")
+    seen = _look(file, table_name)
+    for option, given in (
+        ("column", columns),
+        ("trust", [trust] if trust else []),
+        ("person", [person] if person else []),
+    ):
+        for name in given:
+            must(name in seen.columns, option, f"must be a column of {seen.name}", f"`{name}`")
+    asker = _Asker(quiet=defaults)
+    choice = _trust(seen, asker, trust, trusted, local, everyone)
+    who = person or _person(seen, choice)
+    taken = {choice.get("column"), who}
+    questions, others = _questions(seen, asker, taken, columns, lower, upper)
+    named = title if title is not None else asker.text("What the study is called", f"A study of {seen.name}")
+    by = asked_by if asked_by is not None else asker.text("Who asks", "")
+    level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0)
+    study = Study.of(
+        {
+            "title": named,
+            "asked_by": by,
+            "promise": {"epsilon": level},
+            "trust": choice,
+            "people": {} if who is None else {"column": who},
+            "questions": questions,
+        }
+    )
+    looked = f"Written by `hybridp init`, which looked at the names and types of the {len(seen.columns)} columns of"
+    write_new(out_file, to_toml(study, first=f"{looked}\n{seen.name} and at no value.", last=_left(others)))
+    _say(study, seen, out_file, others, as_json)
+
+
+def _say(study: Any, seen: _Seen, out_file: Path, others: Sequence[str], as_json: bool) -> None:
+    guessed = [q.name for q in study.questions if q.guessed]
+    if as_json:
+        emit(
+            {
+                "schema": 1,
+                "study": str(out_file),
+                "looked_at": "the names and types of the columns, and no value",
+                "columns": list(seen.columns),
+                "questions": [q.name for q in study.questions],
+                "guessed_bounds": guessed,
+                "left_out": list(others),
+            }
+        )
+        return
+    note(f"Looked at the names and types of the {len(seen.columns)} columns of {seen.name}, and at no value.")
+    asked = ", ".join(f"{q.name} ({q.lower:g} to {q.upper:g})" for q in study.questions)
+    rule = study.trust
+    who = f"everyone is {rule.everyone}" if rule.everyone else f"`{rule.column}` says who trusts"
+    click.echo(f"Wrote {out_file}: {asked}; {who}; epsilon {study.promise.epsilon:g}.")
+    if guessed:
+        click.echo(f"GUESSED bounds, from the names alone: {', '.join(guessed)}. Choose them before you release.")
+    click.echo(f"Next: hybridp plan {out_file} {seen.name}")
+
+
+def _left(others: Sequence[str]) -> str:
+    if not others:
+        return ""
+    names = ", ".join(others)
+    return (
+        f"Columns that are not asked about: {names}.\nTo ask about one, copy a [[question]] above and change its name."
+    )
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+class _Asker:
+    """Asks a person, on stderr; quiet, it takes what is suggested."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def text(self, what: str, suggested: str) -> str:
+        if self.quiet:
+            return suggested
+        try:
+            found: str = click.prompt(what, default=suggested, err=True, show_default=bool(suggested))
+        except click.Abort:
+            raise InvalidInput(f"`answers` must be typed, or --defaults given. Got none to: {what}.") from None
+        return found.strip()
+
+    def number(self, what: str, suggested: float) -> float:
+        while True:
+            given = self.text(what, f"{suggested:g}")
+            if _is_number(given):
+                return float(given)
+            note(f"`{given}` is no number.")
+
+
+def _trust(
+    seen: _Seen, asker: _Asker, column: str | None, trusted: Sequence[str], local: Sequence[str], everyone: str | None
+) -> dict[str, Any]:
+    if everyone is not None:
+        must(column is None and not trusted and not local, "trust", "must not go with --all-trusted or --all-local",
+             column or "words")  # fmt: skip
+        return {"everyone": everyone}
+    guess = next((name for name in seen.columns if _TRUST.search(name.lower())), "")
+    if column is None:
+        what = f"The column that says who trusts you (of {', '.join(seen.columns)}; everyone: trusted or local)"
+        column = asker.text(what, guess or "local")
+    if column not in seen.columns:
+        known = column in ("trusted", "local")
+        must(known, "trust", f"must be a column of {seen.name}, or trusted or local for everyone", f"`{column}`")
+        must(not trusted, "trusted-value", "must go with --trust", ", ".join(trusted))
+        if asker.quiet:
+            note("No column's name says who trusts you: everyone counts as local. --trust COLUMN names one.")
+        return {"everyone": column}
+    if trusted:
+        return {"column": column, "trusted": list(trusted), "local": list(local)}
+    yes = asker.text(f"Words in `{column}` that mean trusted, by commas", ", ".join(_YES))
+    no = asker.text(f"Words in `{column}` that mean local, by commas (none: any other word)", ", ".join(_NO))
+    return {"column": column, "trusted": _listed(yes), "local": list(local) or _listed(no)}
+
+
+def _listed(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _person(seen: _Seen, trust: Mapping[str, Any]) -> str | None:
+    rest = (name for name in seen.columns if name != trust.get("column"))
+    return next((name for name in rest if _PERSON.fullmatch(name.lower())), None)
+
+
+def _questions(
+    seen: _Seen, asker: _Asker, taken: set[Any], columns: Sequence[str], lower: Sequence[float], upper: Sequence[float]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """One question of kind number for every column that is asked about, and the columns that are left."""
+    free = [name for name in seen.columns if name not in taken]
+    asked = list(columns) or _suggested(seen, free)
+    must(bool(asked), "column", f"must name a column of numbers in {seen.name}", "none")
+    for option, sides in (("lower", lower), ("upper", upper)):
+        rule = f"must be one number, or one for each of the {len(asked)} columns ({', '.join(asked)})"
+        must(len(sides) in (0, 1, len(asked)), option, rule, len(sides))
+    must(bool(lower) == bool(upper), "upper", "must be given together with --lower", "one of them")
+    found = []
+    for i, name in enumerate(asked):
+        if lower:
+            limits = (lower[i % len(lower)], upper[i % len(upper)])
+            found.append({"name": name, "kind": "number", "lower": limits[0], "upper": limits[1]})
+            continue
+        low, high = _guess(name)
+        if asker.quiet:
+            found.append({"name": name, "kind": "number", "lower": low, "upper": high, "guessed": True})
+            continue
+        given = asker.text(f"Public lower bound of `{name}`, or - to leave the column out", f"{low:g}")
+        if given == "-":
+            continue
+        must(_is_number(given), f"{name}.lower", "must be a number", repr(given))
+        found.append(
+            {"name": name, "kind": "number", "lower": float(given),
+             "upper": asker.number(f"Public upper bound of `{name}`", high)}
+        )  # fmt: skip
+    must(bool(found), "column", "must leave at least one to ask about", "none")
+    names = {question["name"] for question in found}
+    return found, [name for name in free if name not in names]
+
+
+def _suggested(seen: _Seen, free: Sequence[str]) -> list[str]:
+    """Columns whose types say number. Where types are unknown: names that say number; failing that, all but words."""
+    typed = [name for name in free if seen.columns[name]]
+    if any(known is not None for known in seen.columns.values()):
+        return typed
+    said = [name for name in free if _guessed(name) is not None]
+    return said or [name for name in free if not _WORDS.search(name.lower())] or list(free)
+
+
+def _guessed(name: str) -> tuple[float, float] | None:
+    words = re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
+    for pattern, low, high in _GUESSES:
+        if any(re.fullmatch(f"(?:{pattern})s?", word) for word in words):
+            return float(low), float(high)
+    return None
+
+
+def _guess(name: str) -> tuple[float, float]:
+    return _guessed(name) or _OTHERWISE

@@ -1,0 +1,331 @@
+"""`hybridp plan|randomise|release STUDY.toml [DATA]`: all questions of a declared study at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hybridp.cli.common import (
+    answered,
+    assume_option,
+    check_delta,
+    check_plot,
+    collected_options,
+    count,
+    emit,
+    insist_option,
+    json_option,
+    keep_option,
+    kept_columns,
+    note,
+    number,
+    plot_option,
+    progress,
+    randomness,
+    receipt,
+    rows_argument,
+    say_left_out,
+    seed_option,
+    share_type,
+    table,
+    table_option,
+)
+from hybridp.cli.releasing import check_out, finish, ledger_option, out_option, present
+from hybridp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from hybridp.study import Study
+
+__all__ = ["plan", "randomise", "read_study", "release", "run_plan", "run_randomise", "run_release"]
+
+_PATH = click.Path(dir_okay=False, path_type=Path)
+study_argument = click.argument("study_file", metavar="STUDY.toml", type=_PATH)
+_SHOWN = 30
+
+
+def read_study(file: Path) -> Study:
+    """The study of a file; what somebody must still decide is said."""
+    from hybridp.public.study import Number
+    from hybridp.study import Study
+
+    study = Study.read(file)
+    check_delta(study.promise.delta)
+    guessed = [q for q in study.questions if isinstance(q, Number) and q.guessed]
+    for question in guessed:
+        note(
+            f"hybridp: warning: the bounds of `{question.name}`, {question.lower:g} to {question.upper:g}, are a guess "
+            f"from its name: choose them in {file}, and delete `guessed = true`."
+        )
+    return study
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+@click.command("STUDY.toml")
+@study_argument
+@rows_argument
+@click.option("--n", "people", type=count, help="How many people in all, where the study and DATA do not say.")
+@click.option("--opt-in", type=share_type, help="With --n: the share of people who trust the curator.")
+@click.option("--invite", "invite_file", type=_PATH, help="Write the invitation to a question of kind points.")
+@table_option
+@plot_option
+@json_option
+def plan(**given: Any) -> None:
+    """What error every question of a study will have.
+
+    How many people trust is read in the study, counted in DATA (where only that column is read), or given here.
+    """
+    run_plan(given.pop("study_file"), given.pop("file"), **given)
+
+
+next(parameter for parameter in plan.params if parameter.name == "file").required = False
+
+
+def run_plan(
+    study_file: Path,
+    data: Any = None,
+    *,
+    people: int | None = None,
+    opt_in: float | None = None,
+    invite_file: Path | None = None,
+    table_name: str | None = None,
+    plot_file: Path | None = None,
+    as_json: bool = False,
+) -> None:
+    """Plan the study that a file declares."""
+    check_plot(plot_file)
+    check_out(invite_file)
+    study = read_study(study_file)
+    if (people is None) != (opt_in is None):
+        raise InvalidInput("`n` and `opt-in` must be given together. Got one of them.")
+    if data is not None and people is not None:
+        raise InvalidInput("`n` must not go with a table, whose people are counted. Got both.")
+    groups: tuple[int | None, int | None] = (None, None)
+    if people is not None and opt_in is not None:
+        if not 0 <= opt_in <= 1:
+            raise InvalidInput(f"`opt-in` must lie between 0 and 1. Got {opt_in}.")
+        groups = (round(people * opt_in), people - round(people * opt_in))
+    found = study.plan(data, table=table_name, trusted=groups[0], local=groups[1])
+    document = found.to_dict()
+    if invite_file is not None:
+        document["invite"] = study.invite(invite_file, trusted=found.trusted, local=found.local)
+    if answered(document, found.plot, plot_file=plot_file, as_json=as_json, size=(7.2, 4.2)):
+        return
+    table(
+        f"{study.title or 'A study'}: {found.people:,} people, {found.trusted:,} of them trusting",
+        ["question", "statistic", "epsilon", "expected"],
+        [
+            (name, statistic, _epsilon(study, name), _expected(facts["predicted"]))
+            for name, statistics in document["questions"].items()
+            for statistic, facts in statistics.items()
+        ],
+        text=["statistic", "expected"],
+        caption="The promise is split over the questions by their weights.",
+    )
+    if invite_file is not None:
+        click.echo(f"The invitation for the devices is in {invite_file}.")
+
+
+def _epsilon(study: Study, name: str) -> str:
+    (part,) = [part for part in study.parts if part.question.name == name]
+    return "own" if part.everybody is None else f"{part.everybody.epsilon:.6g}"
+
+
+def _expected(predicted: dict[str, Any]) -> str:
+    """The error of the estimator that is used, or what else is known before."""
+    for name in ("adaptive", "unified", "tcm-only", "lm-only"):
+        facts = predicted.get("estimators", {}).get(name)
+        if facts is not None:
+            error = facts.get("rmse_population", facts.get("mse", 0.0) ** 0.5 if "mse" in facts else None)
+            if isinstance(error, list):
+                error = max(error)
+            return f"± {number(error)} ({name}, one standard error)"
+    said = {name: value for name, value in predicted.items() if isinstance(value, (int, float, str))}
+    return ", ".join(f"{name.replace('_', ' ')} {number(v) if isinstance(v, float) else v}" for name, v in said.items())
+
+
+# --- randomise --------------------------------------------------------------------------------------------------------
+
+
+@click.command("STUDY.toml")
+@study_argument
+@rows_argument
+@click.option("--out", type=_PATH, required=True, help="Where to write the reports (.csv or .parquet).")
+@click.option("--invite", type=_PATH, help="The invitation to answer, for a question of kind records or points.")
+@keep_option
+@table_option
+@click.option("--overwrite", is_flag=True, help="Replace an existing output file.")
+@seed_option
+@insist_option
+@json_option
+def randomise(**given: Any) -> None:
+    """What devices do for a study: every local person's answers become reports, private by themselves.
+
+    Trusted rows are copied as they are. Columns that the release does not need are left out unless --keep names them.
+    """
+    run_randomise(given.pop("study_file"), given.pop("file"), **given)
+
+
+def run_randomise(
+    study_file: Path,
+    data: Any,
+    *,
+    out: Path,
+    invite: Path | None = None,
+    keep: tuple[str, ...] = (),
+    table_name: str | None = None,
+    overwrite: bool = False,
+    seed: int | None = None,
+    as_json: bool = False,
+) -> None:
+    """Randomise a table as the study that a file declares asks for."""
+    study = read_study(study_file)
+    with progress() as bar:
+        bar.add_task("randomising", total=None)
+        found = study.randomise(
+            data, out, table=table_name, invite=invite, keep=kept_columns(keep), overwrite=overwrite,
+            rng=randomness(seed),
+        )  # fmt: skip
+    say_left_out(found.left_out)
+    if as_json:
+        emit(found.to_dict())
+        return
+    if found.simulated:
+        note("SIMULATED: a seeded generator was used; these reports protect nobody.")
+    for name, reports in found.reports.items():
+        click.echo(f"{name}: {reports:,} reports by {found.mechanisms[name]}")
+    click.echo(f"Written to {out}.")
+
+
+# --- release ----------------------------------------------------------------------------------------------------------
+
+
+@click.command("STUDY.toml")
+@study_argument
+@rows_argument
+@ledger_option
+@collected_options
+@click.option("--invite-out", type=_PATH, help="Records, phase one: discover, and write the devices' invitation.")
+@click.option("--invite", type=_PATH, help="Records or points: the invitation that --reports answer.")
+@click.option("--reports", type=_PATH, help="Records or points: the reports that answer --invite.")
+@click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
+@assume_option
+@seed_option
+@table_option
+@out_option
+@plot_option
+@insist_option
+@json_option
+def release(**given: Any) -> None:
+    """Publish the answers to all questions of a study, under one promise, charged once.
+
+    DATA holds trusted people's values and the reports that `hybridp randomise STUDY.toml` wrote.
+    """
+    run_release(given.pop("study_file"), given.pop("file"), **given)
+
+
+def run_release(
+    study_file: Path,
+    data: Any,
+    *,
+    ledger_file: Path | None = None,
+    collection: str | None = None,
+    simulate_local: bool = False,
+    invite_out: Path | None = None,
+    invite: Path | None = None,
+    reports: Path | None = None,
+    model: Path | None = None,
+    assume_mechanism: bool = False,
+    seed: int | None = None,
+    table_name: str | None = None,
+    out_file: Path | None = None,
+    plot_file: Path | None = None,
+    as_json: bool = False,
+) -> None:
+    """Release the study that a file declares."""
+    check_plot(plot_file)
+    check_out(out_file)
+    study = read_study(study_file)
+    rng = randomness(seed)
+    if collection is not None and ledger_file is None:
+        raise InvalidInput(f"`collection` must go with --ledger, which charges it once. Got {collection} alone.")
+    new = ledger_file is not None and not ledger_file.exists()
+    if invite_out is not None:
+        _invite(study, data, invite_out, ledger_file, table_name, rng, as_json)
+        return
+    with progress() as bar:
+        bar.add_task("reading and adding up", total=None)
+        found = study.release(
+            data,
+            ledger=ledger_file,
+            table=table_name,
+            simulate_local=simulate_local,
+            collection=collection,
+            assume_mechanism=assume_mechanism,
+            invite=invite,
+            reports=reports,
+            model=model,
+            rng=rng,
+        )
+    if new:
+        trial = "It is for trials only: a release refuses it. " if found.simulated else ""
+        note(f"Created {ledger_file}: each group may spend what this study promises, once. {trial}".rstrip())
+    finish(
+        found,
+        _print,
+        ledger_file=ledger_file,
+        out_file=out_file,
+        plot_file=plot_file,
+        size=(7.2, 2.9 * len(found.answers)),
+        as_json=as_json,
+    )
+
+
+def _invite(
+    study: Study, data: Any, out: Path, ledger: Path | None, table_name: str | None, rng: Any, as_json: bool
+) -> None:
+    made = study.invite(out, data, ledger=ledger, table=table_name, rng=rng)
+    said = f"{made['question']}: the invitation for the devices is in {out}."
+    present(made, lambda: click.echo(said), f"the invitation is in {out}", out_file=None, as_json=as_json)
+
+
+def _print(found: Any) -> None:
+    if found.simulated:
+        note("SIMULATED: this is a trial, not a private release.")
+    rows = [
+        row
+        for name, statistics in found.to_dict()["questions"].items()
+        for statistic, facts in statistics.items()
+        for row in _rows(name, statistic, facts)
+    ]
+    table(
+        f"{found.title or 'Answers'}; {100 * found.level:.6g}% intervals",
+        ["question", "statistic", "estimate", "interval", "trusted alone", "local alone"],
+        rows[:_SHOWN],
+        text=["statistic"],
+        caption=None if len(rows) <= _SHOWN else f"{len(rows) - _SHOWN} more in --json.",
+    )
+    receipt(found)
+
+
+def _rows(name: str, statistic: str, facts: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """One line a number; a list has one for each of its entries, with what they are called."""
+    estimate, interval = facts.get("estimate"), facts.get("interval")
+    if not isinstance(estimate, list):
+        shown = "" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
+        yield name, statistic, number(estimate), shown, number(facts.get("trusted")), number(facts.get("local"))
+        return
+    listed = [facts.get(key) for key in ("columns", "records")]
+    known = [names for names in listed if isinstance(names, list) and len(names) == len(estimate)]
+    names: Any = known[0] if known else range(1, len(estimate) + 1)
+    for i, one in enumerate(estimate):
+        called = " / ".join(map(str, names[i])) if isinstance(names[i], (list, tuple)) else str(names[i])
+        shown = "" if not interval else f"{number(interval[0][i])} to {number(interval[1][i])}"
+        point = ", ".join(map(number, one)) if isinstance(one, list) else number(one)
+        groups = [facts.get(group) for group in ("trusted", "local")]
+        alone = [number(g[i]) if isinstance(g, list) and len(g) == len(estimate) else "" for g in groups]
+        yield f"{name}: {called}", statistic, point, shown, *alone

@@ -1,0 +1,66 @@
+"""One charge for several questions: while they are answered one by one, this stands in for the ledger that pays once.
+
+>>> shared = Shared()
+>>> with shared.spending([Charge("trusted", PureDP(0.25), "Laplace", "salary")]):
+...     pass
+>>> with shared.spending([Charge("trusted", PureDP(0.75), "Laplace", "age")]):
+...     pass
+>>> [(charge.people, charge.budget.epsilon) for charge in together(shared.noted, "pay and age")]
+[('trusted', 1.0)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+
+from hybridp.ledger.file import Ledger, Spending
+from hybridp.ledger.rule import Charge
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.messages import reports_digest
+
+__all__ = ["Shared", "together"]
+
+
+class Shared(Ledger):
+    """Notes what each question would be charged, and pays for nothing: whoever uses it has paid, or pays, for all."""
+
+    def __init__(self) -> None:
+        self.noted: list[Charge] = []
+
+    def charge(self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False) -> list[int]:
+        """Note these charges. `later` ones come again when their reports have been read."""
+        self.noted += charges
+        return []
+
+    @contextmanager
+    def spending(
+        self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False
+    ) -> Iterator[Spending]:
+        yield Spending(self, self.charge(charges), trial=trial)
+
+
+def together(charges: Sequence[Charge], purpose: str, collection: str | None = None) -> list[Charge]:
+    """One charge for each group: the exact sum of what its people spend, in the order in which groups come.
+
+    Reports on several questions have one digest, of all of theirs. A single charge keeps its kind of noise.
+    """
+    found: list[Charge] = []
+    for people in dict.fromkeys(charge.people for charge in charges):
+        own = [charge for charge in charges if charge.people == people]
+        digests = sorted(charge.digest for charge in own if charge.digest is not None)
+        digest = digests[0] if len(own) == 1 and digests else reports_digest("study", *digests) if digests else None
+        mechanism = "; ".join(f"{charge.purpose}: {charge.mechanism}" for charge in own)
+        mechanism = own[0].mechanism if len(own) == 1 else mechanism
+        noise = own[0].noise if len(own) == 1 else None
+        found.append(Charge(people, _sum(own), mechanism, purpose, collection, noise, digest))
+    return found
+
+
+def _sum(charges: Sequence[Charge]) -> PureDP | ApproxDP:
+    """As written, digit by digit: a sum of doubles could be a last digit more than the promise."""
+    epsilon = float(sum(Fraction(repr(float(charge.budget.epsilon))) for charge in charges))
+    delta = float(sum(Fraction(repr(float(charge.budget.delta))) for charge in charges))
+    relation = charges[0].budget.neighbours
+    return ApproxDP(epsilon, delta, relation) if delta else PureDP(epsilon, relation)

@@ -1,0 +1,191 @@
+"""From a declared question, and its part of the promise, to the study of the protocol that answers it.
+
+>>> from hybridp.public.study import Declaration
+>>> pay = {"name": "pay", "kind": "number", "lower": 0, "upper": 10}
+>>> mean_study(Declaration(promise=1.0, trust="trust", questions=[pay]), 0).guarantee.epsilon
+1.0
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from hybridp.blend.mean import Rule
+from hybridp.curator.heavy import RecordColumns
+from hybridp.curator.mean import Columns
+from hybridp.curator.vector import VectorColumns
+from hybridp.protocols.heavy import HeavyStudy
+from hybridp.protocols.kmeans import KMeansStudy
+from hybridp.protocols.kmeans_files import PointColumns
+from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.personal import PersonalStudy
+from hybridp.protocols.synth import SynthStudy
+from hybridp.protocols.vector import VectorStudy
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.kmeans import Box
+from hybridp.public.queries import Feature, Schema
+from hybridp.public.study import Declaration, Number, Points, Records, Table, Vector
+from hybridp.public.trust import TrustRule, rule_of
+from hybridp.public.vector import VectorBounds
+from hybridp.public.workloads import stated_workload
+
+__all__ = [
+    "heavy_study",
+    "kmeans_study",
+    "mean_study",
+    "number_columns",
+    "personal_study",
+    "point_columns",
+    "record_columns",
+    "synth_study",
+    "trust_rule",
+    "vector_columns",
+    "vector_study",
+]
+
+
+def trust_rule(study: Declaration) -> TrustRule | str:
+    """How a table says who trusts: the column's name where it holds `trusted` and `local`, otherwise the rule."""
+    rule = rule_of(study.trust)
+    assert rule is not None
+    return rule.column if rule.column is not None and not rule.trusted else rule
+
+
+def mean_study(study: Declaration, place: int) -> MeanStudy:
+    """The mean of the number that is asked for at this place among the questions."""
+    asked, part = cast(Number, study.questions[place]), study.parts[place]
+    bounds = Bounds(asked.lower, asked.upper)
+
+    def unit(size: float | None) -> float | None:
+        return None if size is None else size / bounds.half
+
+    rule = Rule(
+        name=cast(Any, asked.estimator or "adaptive"),
+        sd=unit(asked.sd),
+        local_sd=unit(asked.local_sd),
+        gap=unit(asked.gap),
+        weight=asked.trusted_weight,
+    )
+    assert part.everybody is not None
+    return MeanStudy(
+        bounds=bounds,
+        guarantee=part.everybody,
+        rule=rule,
+        local=cast(Any, asked.local),
+        noise=cast(Any, asked.noise),
+        trusted_guarantee=part.trusted,
+        level=study.level,
+        publish=cast(Any, asked.publish),
+        clipped_share=asked.clipped_share,
+    )
+
+
+def personal_study(study: Declaration, place: int) -> PersonalStudy:
+    """The same where everyone has their own epsilon."""
+    asked = cast(Number, study.questions[place])
+    bounds = Bounds(asked.lower, asked.upper)
+    estimator = cast(Any, asked.estimator or "unified")
+    return PersonalStudy(bounds, estimator, sd=asked.sd, share=study.promise.share, level=study.level)
+
+
+def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
+    """Where a table holds the number, and the reports on it."""
+    asked, people = cast(Number, study.questions[place]), study.people
+    report = study.report_columns(asked)[0]
+    return Columns(
+        asked.columns_read[0], trust, report, people.column, people.record_key, people.record_id, asked.missing
+    )
+
+
+def vector_study(study: Declaration, place: int) -> VectorStudy:
+    """The mean of the vector that is asked for at this place among the questions."""
+    asked, part = cast(Vector, study.questions[place]), study.parts[place]
+    bounds = VectorBounds.of(asked.lower, asked.upper, norm=cast(Any, asked.norm), radius=asked.radius)
+    name = cast(Any, asked.estimator)
+    sizes: list[float | None] = [None]
+    if asked.sd:
+        sizes = [size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)]
+    assert part.everybody is not None
+    return VectorStudy(
+        bounds,
+        part.everybody,
+        rules=tuple(Rule(name=name, sd=sd, gap=asked.gap, weight=asked.trusted_weight) for sd in sizes),
+        local=cast(Any, asked.local),
+        noise=cast(Any, asked.noise),
+        trusted_guarantee=part.trusted,
+        level=study.level,
+        joint=asked.joint,
+    )
+
+
+def vector_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:
+    """Where a table holds the vector, and the reports on it."""
+    asked = cast(Vector, study.questions[place])
+    mechanism = study.report_columns(asked)[-1]
+    return VectorColumns(asked.columns, trust, study.people.column, asked.missing or None, mechanism)
+
+
+def heavy_study(study: Declaration, place: int) -> HeavyStudy:
+    """The heavy hitters that are asked for at this place among the questions."""
+    asked, part = cast(Records, study.questions[place]), study.parts[place]
+    assert isinstance(part.everybody, ApproxDP)
+    return HeavyStudy(
+        part.everybody,
+        depth=len(asked.columns),
+        head=asked.head,
+        discovery_share=asked.discovery_share,
+        query_share=asked.query_share,
+        local=cast(Any, asked.local),
+        reuse=asked.reuse,
+        level=study.level,
+        blend=cast(Any, asked.blend),
+    )
+
+
+def record_columns(study: Declaration, place: int, trust: Any) -> RecordColumns:
+    """Where a table holds people's records."""
+    asked, people = cast(Records, study.questions[place]), study.people
+    assert people.column is not None
+    return RecordColumns(people.column, asked.columns, trust, people.record_key, people.record_id)
+
+
+def kmeans_study(study: Declaration, place: int) -> KMeansStudy:
+    """The clustering that is asked for at this place among the questions."""
+    asked, part = cast(Points, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    box = Box(asked.lower, asked.upper)
+    return KMeansStudy(box, asked.clusters, part.everybody, asked.iterations, cast(Any, asked.method))
+
+
+def point_columns(study: Declaration, place: int, trust: Any) -> PointColumns:
+    """Where a table holds people's points."""
+    return PointColumns(cast(Points, study.questions[place]).columns, trust)
+
+
+def synth_study(study: Declaration, place: int) -> SynthStudy:
+    """The synthetic table that is asked for at this place among the questions."""
+    asked, part = cast(Table, study.questions[place]), study.parts[place]
+    assert isinstance(part.everybody, ApproxDP)
+    features = tuple(
+        Feature.binned(one.name, one.edges, missing=one.missing)
+        if one.edges
+        else Feature.categorical(one.name, one.values, missing=one.missing)
+        for one in asked.features
+    )
+    workload = stated_workload(
+        Schema(features),
+        asked.thresholds,
+        asked.marginals,
+        law=asked.law,
+        most_queries=asked.most_queries,
+        seed=asked.workload_seed,
+    )
+    given = {"rounds": asked.rounds, "per_round": asked.per_round, "select_share": asked.select_share}
+    stated: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    method = asked.method or ("rap" if stated else "tables")
+    for name, value in stated.items():
+        asked.must(method == "rap", name, "must go with the method rap", value)
+    return SynthStudy(
+        workload, part.everybody, method="queries" if method == "rap" else "tables", rows=asked.rows, **stated
+    )

@@ -1,0 +1,140 @@
+"""What local people's devices do, for a table of many: each value becomes a report that is private by itself."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from hybridp.device.files import write_number_reports
+from hybridp.errors import InvalidInput, must
+from hybridp.protocols import asked, heavy_files, kmeans_files, vector
+from hybridp.public.bounds import Bounds
+from hybridp.public.messages import Invite
+from hybridp.public.study import Declaration, Number, Points, Records, Vector
+from hybridp.public.trust import label_column
+from hybridp.randomness import Randomness, secure
+
+__all__ = ["Randomised", "randomise_study"]
+
+
+@dataclass(frozen=True, slots=True)
+class Randomised:
+    """What was written: how many reports on each question, by which mechanism, and the columns that were left out."""
+
+    out: str
+    reports: Mapping[str, int]
+    mechanisms: Mapping[str, str]
+    left_out: tuple[str, ...]
+    simulated: bool
+    randomness: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        return {
+            "schema": 1,
+            "out": self.out,
+            "questions": {
+                name: {"randomised": count, "mechanism": self.mechanisms[name]} for name, count in self.reports.items()
+            },
+            "left_out": list(self.left_out),
+            "simulated": self.simulated,
+            "randomness": self.randomness,
+        }
+
+
+def randomise_study(
+    study: Declaration,
+    data: Any,
+    out: str | PathLike[str],
+    *,
+    table: str | None = None,
+    trust: Any = None,
+    invite: Path | None = None,
+    overwrite: bool = False,
+    kept: tuple[str, ...] = (),
+    rng: Randomness | None = None,
+) -> Randomised:
+    """Replace every local person's answers by reports, each at its question's part of the promise.
+
+    Questions of kind number and vector become a copy of the table, whose local rows hold reports and no value. With an
+    `invite`, the one question of kind records or points that it belongs to is answered, in a file of its own.
+    """
+    rng = secure() if rng is None else rng
+    rule = asked.trust_rule(study) if trust is None else trust
+    if invite is not None:
+        return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
+    places = [i for i, q in enumerate(study.questions) if isinstance(q, (Number, Vector))]
+    if not places:
+        name = study.questions[0].name
+        raise InvalidInput(
+            f"`invite` must be given for `{name}`, a question of kind {study.questions[0].kind}: its reports answer an "
+            "invitation. Got none."
+        )
+    count: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    read = {name for i in places for name in study.questions[i].columns_read}
+    names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *kept}
+    with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
+        left_out: list[str] = []
+        source, carried = data, [*kept, *sorted(read)]
+        for step, i in enumerate(places):
+            question = study.questions[i]
+            last = i == places[-1]
+            target = out if last else Path(folder, f"{step}.parquet")
+            other = tuple(dict.fromkeys(name for name in carried if name not in question.columns_read))
+            where = {"table": table if step == 0 else None, "overwrite": overwrite or not last, "kept": other}
+            if isinstance(question, Vector):
+                own = asked.vector_study(study, i).invite
+                columns = asked.vector_columns(study, i, rule)
+                written, gone = vector.write_reports(source, own, columns, target, **where, rng=rng)  # type: ignore[arg-type]
+                texts[question.name] = replace(own, question=columns.values).text
+            else:
+                written, texts[question.name], gone = _write_number(study, i, source, rule, target, where, rng)
+            count[question.name] = written
+            if step == 0:
+                left_out = [name for name in gone if name not in names]
+            carried += study.report_columns(question)
+            source = target
+    return Randomised(str(out), count, texts, tuple(left_out), rng.simulated, rng.label)
+
+
+def _write_number(
+    study: Declaration, i: int, source: Any, trust: Any, target: Any, where: Mapping[str, Any], rng: Randomness
+) -> tuple[int, str, list[str]]:
+    columns = asked.number_columns(study, i, trust)
+    personal = study.promise.personal
+    invite: Invite | Bounds = asked.personal_study(study, i).bounds if personal else asked.mean_study(study, i).invite
+    return write_number_reports(
+        source,
+        invite,
+        target,
+        value=columns.value,
+        trust=columns.trust,
+        report=columns.report or "report",
+        person=columns.person,
+        missing=columns.missing,
+        epsilon=study.promise.epsilon_column,
+        **where,
+        rng=rng,
+    )
+
+
+def _answer_invitation(
+    study: Declaration, data: Any, out: Path, invite: Path, trust: Any, table: str | None, rng: Randomness
+) -> Randomised:
+    named = [(i, q) for i, q in enumerate(study.questions) if isinstance(q, (Records, Points))]
+    rule = "must be one of kind records or points, and the only one, to answer an invitation"
+    must(len(named) == 1, "questions", rule, f"{len(named)} of them")
+    ((i, question),) = named
+    if isinstance(question, Records):
+        text = heavy_files.read_invitation(invite)[1]
+        columns = asked.record_columns(study, i, trust)
+        people = heavy_files.write_record_reports(data, invite, columns, out, table=table, rng=rng)
+    else:
+        text = kmeans_files.read_invitation(invite)[3]
+        people = kmeans_files.write_point_reports(data, invite, out, trust=trust, table=table, rng=rng)
+    return Randomised(str(out), {question.name: people}, {question.name: text}, (), rng.simulated, rng.label)

@@ -1,0 +1,312 @@
+"""A declared study, run on a table: every question under its part of one promise, one charge, one release.
+
+1. The promise is split over the questions by their weights, for both groups (`hybridp.public.study`).
+2. The ledger is charged once for the trusted people, by the sum of what the questions spend, before a row is read.
+3. Each question is answered by the protocol of its kind, at its part of the promise.
+4. Local people's reports on all questions are charged once, as one set.
+5. All answers are kept in the ledger, as one document, before anybody can see one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger, Shared, together
+from hybridp.protocols import asked, heavy_files, kmeans_files
+from hybridp.protocols.mean import kept, on_reports, release_mean, spending
+from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
+from hybridp.protocols.synth import fit_file
+from hybridp.protocols.vector import release_vector_mean
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.study import Declaration, Number, Points, Question, Records, Table, Vector
+from hybridp.randomness import Randomness, secure
+from hybridp.release.study import StudyRelease, one_receipt
+
+__all__ = ["Files", "invite_study", "ledger_totals", "release_study"]
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a question needs beside the table, by the question's name.
+
+    `invites` are invitations to answer (records, points), `reports` the files that answer them, and `models` the
+    folders of synthetic tables.
+    """
+
+    invites: Mapping[str, Path]
+    reports: Mapping[str, Path]
+    models: Mapping[str, Path]
+
+
+NO_FILES = Files({}, {}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How one question is answered: what it spends before a row is read, what when reports are, and the protocol."""
+
+    first: list[Charge]
+    later: list[Charge]
+    answer: Callable[[Shared], Any]
+    trial: bool = False
+
+
+def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
+    """The totals of a ledger that pays for the study once."""
+    if study.promise.personal:
+        return {name: PureDP(1.0) for name in ACCOUNTS.values()}
+    return {"trusted": study.trusted_guarantee, "local": study.guarantee}
+
+
+def release_study(
+    study: Declaration,
+    data: Any,
+    *,
+    table: str | None = None,
+    trust: Any = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    files: Files = NO_FILES,
+    rng: Randomness | None = None,
+) -> StudyRelease:
+    """Release the answers to all questions from a table of trusted values and local reports.
+
+    Every person is promised the study's guarantee by all answers together: trusted people against whoever sees them,
+    local people against everyone. With `simulate_local` local rows are raw and randomised here: a trial, and marked as
+    such. `trust` stands in for the study's own rule.
+    """
+    rng = secure() if rng is None else rng
+    rule = asked.trust_rule(study) if trust is None else trust
+    run = {
+        "table": table,
+        "simulate_local": simulate_local,
+        "assume_mechanism": assume_mechanism,
+        "rng": rng,
+    }
+    ways = {q.name: _way(study, i, data, rule, files, run) for i, q in enumerate(study.questions)}
+    first = together([charge for way in ways.values() for charge in way.first], study.purpose)
+    later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection)
+    if simulate_local:
+        must(collection is None, "collection", "must not name the reports of a trial", collection)
+    trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
+    shared, answers = Shared(), {}
+    with spending(ledger, first, later, trial=trial) as entries:
+        for name, way in ways.items():
+            answers[name] = way.answer(shared)
+        told = [charge for charge in shared.noted if charge.digest is not None]
+        _check_paid(shared.noted, first, later)
+        entries.charge(together(told, study.purpose, collection))
+        receipt = one_receipt({name: answer.receipt for name, answer in answers.items()}, _split(study))
+        found = StudyRelease(study.title, answers, study.level, replace(receipt, ledger_entries=tuple(entries)))
+        columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
+        people = max(sum(_people(answer)) for answer in answers.values())
+        return kept(
+            found, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns, people=people
+        )
+
+
+def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge]) -> None:
+    """Nobody's data may be used for more than was charged, or will be in a moment."""
+    paid = {charge.people: charge.budget for charge in [*later, *first]}
+    for spent in together(noted, ""):
+        most = paid.get(spent.people)
+        ok = most is not None and spent.budget.epsilon <= most.epsilon and spent.budget.delta <= most.delta
+        if not ok:
+            raise AssertionError(f"a question spends more than the study charges the {spent.people} group")
+
+
+def _split(study: Declaration) -> str:
+    parts = [f"{part.question.name} {part.everybody}" for part in study.parts if part.everybody is not None]
+    own = [f"{part.question.name} {part.trusted}" for part in study.parts if part.trusted is not None]
+    said = f"the promise is split over the questions by their weights: {', '.join(parts)}"
+    return f"{said}; of the trusted: {', '.join(own)}" if own else said
+
+
+def _people(answer: Any) -> tuple[int, int]:
+    """Trusted and local people of an answer."""
+    if hasattr(answer, "trusted_people"):
+        return answer.trusted_people, answer.local_people
+    if hasattr(answer, "people"):
+        return answer.people, 0
+    return answer.trusted.people, answer.local.people
+
+
+def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
+    question = study.questions[i]
+    match question:
+        case Number() if study.promise.personal:
+            return _personal(study, i, data, trust, run)
+        case Number():
+            return _number(study, i, data, trust, run)
+        case Vector():
+            return _vector(study, i, data, trust, run)
+        case Records():
+            return _records(study, i, data, trust, files, run)
+        case Points():
+            return _points(study, i, data, trust, files, run)
+        case Table():
+            return _table(study, i, data, files, run)
+    raise InvalidInput(f"`{question.name}.kind` must be one that a table can answer. Got {question.kind}.")
+
+
+def _parted(charges: list[Charge], run: Mapping[str, Any]) -> tuple[list[Charge], list[Charge]]:
+    """What is charged before a row is read, and what when reports are; all at once in a trial."""
+    return on_reports(charges, trial=run["simulate_local"])
+
+
+def _number(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
+    own, columns = asked.mean_study(study, i), asked.number_columns(study, i, trust)
+    purpose = study.questions[i].name
+    return _Way(
+        *_parted(own.charges(purpose, None), run),
+        lambda shared: release_mean(data, own, columns, ledger=shared, purpose=purpose, **run),
+    )
+
+
+def _personal(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
+    own, columns = asked.personal_study(study, i), asked.number_columns(study, i, trust)
+    purpose, epsilon = study.questions[i].name, study.promise.epsilon_column
+    if epsilon is None:
+        raise InvalidInput("`promise.epsilon_column` must name the column of everyone's own epsilon. Got nothing.")
+    return _Way(
+        *_parted(own.charges(purpose), run),
+        lambda shared: release_personal_mean(data, own, columns, epsilon, ledger=shared, purpose=purpose, **run),
+    )
+
+
+def _vector(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
+    own, columns = asked.vector_study(study, i), asked.vector_columns(study, i, trust)
+    purpose = study.questions[i].name
+    return _Way(
+        *_parted(own.charges(purpose, None), run),
+        lambda shared: release_vector_mean(data, own, columns, ledger=shared, purpose=purpose, **run),
+    )
+
+
+def _records(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
+    question = study.questions[i]
+    own, invite, reports = asked.heavy_study(study, i), *_answered(question, files)
+    if invite is not None:
+        must(not run["simulate_local"], "simulate_local", "must not join reports that answer an invitation", True)
+        states = {"epsilon": own.guarantee.epsilon, "delta": own.guarantee.delta, "record": own.depth}
+        text = heavy_files.read_invitation(invite)[1]
+        local = heavy_files.heavy_charges(own, trusted=False, local=True, mechanism=text)
+        return _Way(
+            [],
+            local,
+            lambda shared: heavy_files.combine_reports(
+                reports,
+                invite,
+                ledger=shared,
+                level=study.level,
+                asked=states,
+                assume_mechanism=run["assume_mechanism"],
+            ),
+            trial=heavy_files.is_simulated(invite),
+        )
+    columns = asked.record_columns(study, i, trust)
+    simulate = run["simulate_local"]
+    charges = heavy_files.heavy_charges(own, trusted=True, local=simulate)
+    return _Way(
+        charges,
+        [],
+        lambda shared: heavy_files.release_heavy_hitters(
+            data, own, columns, simulate_local=simulate, table=run["table"], ledger=shared, rng=run["rng"]
+        ),
+    )
+
+
+def _points(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
+    question = study.questions[i]
+    own, columns, (invite, reports) = (
+        asked.kmeans_study(study, i),
+        asked.point_columns(study, i, trust),
+        _answered(question, files),
+    )
+    uses_local = own.method != "tcm" and (run["simulate_local"] or invite is not None)
+    charges = own.charges(question.name, groups=("trusted", "local") if uses_local else ("trusted",))
+    return _Way(
+        *_parted(charges, run),
+        lambda shared: kmeans_files.release_kmeans(
+            data, own, columns, reports=reports, invite=invite, ledger=shared, purpose=question.name, **run
+        ),
+    )
+
+
+def _answered(question: Question, files: Files) -> tuple[Path | None, Path | None]:
+    """The invitation and the reports that answer it: both, or neither."""
+    invite, reports = files.invites.get(question.name), files.reports.get(question.name)
+    rule = f"must be given together with the invitation, for {question.name}"
+    must((invite is None) == (reports is None), "reports", rule, reports)
+    return invite, reports
+
+
+def _table(study: Declaration, i: int, data: Any, files: Files, run: Mapping[str, Any]) -> _Way:
+    question, own = study.questions[i], asked.synth_study(study, i)
+    folder = files.models.get(question.name)
+    if folder is not None:
+        must(not folder.exists(), "model", f"must name a new folder for {question.name}", folder)
+    return _Way(
+        own.charges(question.name, question.name),
+        [],
+        lambda shared: fit_file(data, own, folder=folder, table=run["table"], purpose=question.name, rng=run["rng"]),
+    )
+
+
+# --- what goes to the devices first -----------------------------------------------------------------------------------
+
+
+def invite_study(
+    study: Declaration,
+    out: str | PathLike[str],
+    data: Any = None,
+    *,
+    question: str | None = None,
+    people: tuple[int, int] | None = None,
+    table: str | None = None,
+    trust: Any = None,
+    ledger: Ledger | None = None,
+    rng: Randomness | None = None,
+) -> dict[str, Any]:
+    """Write the invitation to a question that local people can only answer when they have been sent one.
+
+    A question of kind records is discovered by the trusted people of `data` first, at its part of the promise, which is
+    charged now; one of kind points is planned from the number of trusted and local `people` alone.
+    """
+    named = [q.name for q in study.questions if isinstance(q, (Records, Points))]
+    name = question or (named[0] if len(named) == 1 else None)
+    rule = f"must be one of {', '.join(named) or 'none in this study'}: questions that need an invitation"
+    must(name in named, "question", rule, name or "none")
+    i = [q.name for q in study.questions].index(str(name))
+    place = Path(out)
+    if isinstance(study.questions[i], Points):
+        if people is None:
+            raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
+        own, columns = asked.kmeans_study(study, i), asked.point_columns(study, i, None)
+        sent = kmeans_files.write_invitation(own, columns.coordinates, trusted=people[0], local=people[1], out=place)
+        return {"question": name, "invitation": str(place), "cells": sent.grid.cells}
+    must(data is not None, "data", "must be given: trusted people discover the records", "none")
+    labels = asked.trust_rule(study) if trust is None else trust
+    invited = heavy_files.write_invitation(
+        data,
+        asked.heavy_study(study, i),
+        asked.record_columns(study, i, labels),
+        place,
+        table=table,
+        ledger=ledger,
+        rng=rng,
+    )
+    return {
+        "question": name,
+        "invitation": str(place),
+        "slots": len(invited.head),
+        "queries": len(invited.head.queries) - 1,
+        "mechanism": invited.mechanism.name,
+    }

@@ -1,0 +1,129 @@
+"""A published study: the answers to its questions under one receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.release.document import release_document
+from hybridp.release.receipt import Promise, Receipt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+__all__ = ["StudyRelease", "one_receipt"]
+
+
+@dataclass(frozen=True)
+class StudyRelease:
+    """The answers of a study by the names of its questions, and the one receipt of all.
+
+    ``release["salary"]`` is the answer to that question, as the question's own kind of release.
+    """
+
+    title: str
+    answers: Mapping[str, Any]
+    level: float
+    receipt: Receipt
+
+    @property
+    def simulated(self) -> bool:
+        return self.receipt.simulated
+
+    def __getitem__(self, name: str) -> Any:
+        return self.answers[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        told = {name: _facts(answer) for name, answer in self.answers.items()}
+        return release_document(told, level=self.level, receipt=self.receipt)
+
+    def to_frame(self) -> DataFrame:
+        """The answers' tables below each other, with the question's name; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        parts = [answer.to_frame().assign(question=name) for name, answer in self.answers.items()]
+        found: DataFrame = pd.concat(parts, ignore_index=True)
+        return found[["question", *(name for name in found.columns if name != "question")]]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Every answer's picture, one below the other; needs matplotlib, the extra "plot"."""
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(figsize=(6.4, 2.9 * len(self.answers)), layout="constrained")
+        place = ax.get_subplotspec()
+        if len(self.answers) == 1 or place is None:
+            next(iter(self.answers.values())).plot(ax)
+            return ax
+        ax.set_axis_off()
+        grid = place.subgridspec(len(self.answers), 1)
+        figure: Any = ax.figure
+        for row, (name, answer) in enumerate(self.answers.items()):
+            below = figure.add_subplot(grid[row])
+            answer.plot(below)
+            below.set_title(name, loc="left")
+        return ax
+
+    def __str__(self) -> str:
+        mark = "  [SIMULATED: not a private release]" if self.simulated else ""
+        return "\n".join(f"{name}: {answer}" for name, answer in self.answers.items()) + mark
+
+
+def _facts(answer: Any) -> dict[str, Any]:
+    """What the answer's own document says of its statistics."""
+    (facts,) = answer.to_dict()["questions"].values()
+    found: dict[str, Any] = facts
+    return found
+
+
+def one_receipt(receipts: Mapping[str, Receipt], split: str = "") -> Receipt:
+    """The receipt of all questions: each group's promises added up, and every assumption once.
+
+    `split` says how the promise was divided; the sums are by basic composition, as the same people answer everything.
+    """
+    if len(receipts) == 1:
+        return next(iter(receipts.values()))
+    promises: dict[tuple[str, str], list[tuple[str, Promise]]] = {}
+    for name, receipt in receipts.items():
+        for promise in receipt.promises:
+            promises.setdefault((promise.people, promise.against), []).append((name, promise))
+    every = list(receipts.values())
+    assumes = [*([split] if split else []), *(line for receipt in every for line in receipt.assumes)]
+    made = [receipt.assumed_mechanism for receipt in every if receipt.assumed_mechanism is not None]
+    return replace(
+        every[0],
+        promises=tuple(_added(who, against, said) for (who, against), said in promises.items()),
+        randomness=max((receipt.randomness for receipt in every), key=len),
+        simulated=any(receipt.simulated for receipt in every),
+        unit=" / ".join(dict.fromkeys(receipt.unit for receipt in every)),
+        assumes=tuple(dict.fromkeys(assumes)),
+        ledger_entries=(),
+        assumed_mechanism="; ".join(dict.fromkeys(made)) or None,
+    )
+
+
+def _added(people: str, against: str, said: Sequence[tuple[str, Promise]]) -> Promise:
+    budgets = [promise.budget for _, promise in said]
+    known = [budget for budget in budgets if isinstance(budget, (PureDP, ApproxDP))]
+    mechanism = "; ".join(f"{name}: {promise.mechanism}{_level(promise)}" for name, promise in said)
+    notes = "; ".join(dict.fromkeys(promise.note for _, promise in said if promise.note))
+    if len(known) < len(budgets):  # trust in place of a guarantee
+        return Promise(people, against, None, "; ".join(dict.fromkeys(p.mechanism for _, p in said)), notes)
+    epsilon = float(sum(Fraction(repr(float(budget.epsilon))) for budget in known))
+    delta = float(sum(Fraction(repr(float(budget.delta))) for budget in known))
+    relation = known[0].neighbours
+    whole = ApproxDP(epsilon, delta, relation) if delta else PureDP(epsilon, relation)
+    return Promise(people, against, whole, mechanism, notes)
+
+
+def _level(promise: Promise) -> str:
+    budget = promise.budget
+    if not isinstance(budget, (PureDP, ApproxDP)):
+        return ""
+    delta = f", delta {budget.delta:g}" if budget.delta else ""
+    return f" (epsilon {budget.epsilon:.12g}{delta})"

@@ -1,0 +1,175 @@
+"""The study as an object: declared once, then planned, randomised and released.
+
+>>> study = Study(
+...     title="Pay in our town",
+...     questions=[{"name": "salary", "kind": "number", "lower": 0, "upper": 200_000}],
+...     promise={"epsilon": 1.0},
+...     trust={"column": "consent", "trusted": ["yes"], "local": ["no"]},
+... )
+>>> study.parts[0].everybody
+PureDP(epsilon=1.0, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.study import Declaration, Points, Question, Records, Table
+
+if TYPE_CHECKING:
+    from hybridp.bench.study import StudyPlan
+    from hybridp.ledger import Ledger
+    from hybridp.protocols.devices import Randomised
+    from hybridp.randomness import Randomness
+    from hybridp.release.study import StudyRelease
+
+__all__ = ["Study"]
+
+Place = str | PathLike[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Declaration):
+    """Everything that is decided, and public, before anybody sends anything; and what can be done with it.
+
+    Give questions, promise and trust as plain data, with the fields of a study file (`Study.read`, `Study.write`). What
+    is wrong is refused here, in one sentence that names the field, the rule and the value.
+    """
+
+    def plan(
+        self, data: Any = None, *, table: str | None = None, trusted: int | None = None, local: int | None = None
+    ) -> StudyPlan:
+        """What error each question will have, from public numbers: nothing is charged.
+
+        How many people trust is taken from here, from the study's `people`, or counted in `data`, where only the column
+        of trust is read (and that of own epsilons): both are public.
+        """
+        from hybridp.bench.study import plan_study
+
+        return plan_study(self, data, table=table, trusted=trusted, local=local)
+
+    def randomise(
+        self,
+        data: Any,
+        out: Place,
+        *,
+        table: str | None = None,
+        invite: Place | None = None,
+        keep: tuple[str, ...] = (),
+        overwrite: bool = False,
+        rng: Randomness | None = None,
+    ) -> Randomised:
+        """What devices do: a copy of the table in which local people's values are replaced by private reports."""
+        from hybridp.protocols.devices import randomise_study
+
+        asked = None if invite is None else Path(invite)
+        return randomise_study(self, data, out, table=table, invite=asked, kept=keep, overwrite=overwrite, rng=rng)
+
+    def release(
+        self,
+        data: Any,
+        *,
+        ledger: Ledger | Place | None = None,
+        table: str | None = None,
+        simulate_local: bool = False,
+        collection: str | None = None,
+        assume_mechanism: bool = False,
+        invite: Place | Mapping[str, Place] | None = None,
+        reports: Place | Mapping[str, Place] | None = None,
+        model: Place | Mapping[str, Place] | None = None,
+        rng: Randomness | None = None,
+    ) -> StudyRelease:
+        """The answers to all questions, under one promise, charged once and kept in the ledger before they are shown.
+
+        `ledger` may be a path: a file that is missing is made, with the study's promise as total. `invite` and
+        `reports` are for questions that need an invitation, `model` is the folder of a synthetic table: one path, or
+        one for each question's name.
+        """
+        from hybridp.protocols.study import Files, release_study
+
+        files = Files(
+            self._named("invite", invite, (Records, Points)),
+            self._named("reports", reports, (Records, Points)),
+            self._named("model", model, (Table,)),
+        )
+        trial = simulate_local or (rng is not None and rng.simulated)
+        with self._paying(ledger, trial=trial) as paying:
+            return release_study(
+                self,
+                data,
+                table=table,
+                simulate_local=simulate_local,
+                ledger=paying,
+                collection=collection,
+                assume_mechanism=assume_mechanism,
+                files=files,
+                rng=rng,
+            )
+
+    def invite(
+        self,
+        out: Place,
+        data: Any = None,
+        *,
+        question: str | None = None,
+        trusted: int | None = None,
+        local: int | None = None,
+        ledger: Ledger | Place | None = None,
+        table: str | None = None,
+        rng: Randomness | None = None,
+    ) -> dict[str, Any]:
+        """Write the invitation to a question that local people can answer only when they have been sent one."""
+        from hybridp.protocols.study import invite_study
+
+        people = (trusted, local)
+        if None in people:
+            people = (self.people.trusted, self.people.local)
+        counted = None if people[0] is None or people[1] is None else (people[0], people[1])
+        with self._paying(ledger, trial=rng is not None and rng.simulated) as paying:
+            return invite_study(self, out, data, question=question, people=counted, table=table, ledger=paying, rng=rng)
+
+    @contextmanager
+    def _paying(self, ledger: Ledger | Place | None, *, trial: bool) -> Iterator[Ledger | None]:
+        """The ledger; a new one goes again if nothing was charged, so that a refusal decides nothing."""
+        from hybridp.ledger import Ledger
+        from hybridp.protocols.study import ledger_totals
+
+        if ledger is None or isinstance(ledger, Ledger):
+            yield ledger
+            return
+        place = Path(ledger)
+        if place.exists():
+            yield Ledger.open(place)
+            return
+        made = Ledger.create(place, ledger_totals(self), trial=trial)
+        try:
+            yield made
+        except BaseException:
+            if all(entry.state == "void" for entry in made.history()):
+                place.unlink(missing_ok=True)
+            raise
+
+    def _named(
+        self, name: str, given: Place | Mapping[str, Place] | None, kinds: tuple[type[Question], ...]
+    ) -> dict[str, Path]:
+        """Paths by the question that they belong to; one alone belongs to the only question of these kinds."""
+        known = [question.name for question in self.questions if isinstance(question, kinds)]
+        if given is None:
+            return {}
+        if isinstance(given, Mapping):
+            for one in given:
+                rule = f"must be for one of {', '.join(known) or 'no question of this study'}"
+                must(one in known, name, rule, repr(one))
+            return {one: Path(path) for one, path in given.items()}
+        if len(known) != 1:
+            raise InvalidInput(
+                f"`{name}` must be given by question's name unless exactly one question needs it. "
+                f"Got one path for {len(known)} questions."
+            )
+        return {known[0]: Path(given)}

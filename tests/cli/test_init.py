@@ -1,0 +1,165 @@
+"""`hybridp init` looks at names and types alone: no value of anybody can move a letter of what it writes."""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridp.cli.app import main
+from hybridp.study import Study
+
+HEADER = "id,city,age,salary,consent"
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as left:
+        main([*map(str, words)])
+    said = capsys.readouterr()
+    return int(left.value.code or 0), said.out, said.err
+
+
+def people(file: Path, seed: int) -> Path:
+    """The same header and the same kinds of values; everything that people answered is another."""
+    draw = random.Random(seed)
+    rows = [
+        f"{draw.randrange(10**9)},town{draw.randrange(10**6)},{draw.randrange(18, 99)},{draw.randrange(10**6)},"
+        f"{draw.choice(['yes', 'no'])}"
+        for _ in range(draw.randrange(1, 300))
+    ]
+    file.write_text("\n".join([HEADER, *rows]) + "\n")
+    return file
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_same_header_with_other_values_is_the_same_file_byte_by_byte(folder: Path, capsys: Any) -> None:
+    written = set()
+    for seed in range(5):
+        people(folder / "people.csv", seed)
+        code, out, err = run(capsys, "init", "people.csv", "--defaults")
+        assert code == 0, err
+        written.add(((folder / "study.toml").read_bytes(), out, err))
+        (folder / "study.toml").unlink()
+    assert len(written) == 1
+    (folder / "people.csv").write_text(HEADER + "\n,,not a number,\x01,maybe\n")  # values that break every rule
+    run(capsys, "init", "people.csv", "--defaults")
+    assert {(folder / "study.toml").read_bytes()} == {content for content, _, _ in written}
+    (folder / "people.csv").write_text(HEADER.replace("salary", "rent") + "\n")  # the check can fail
+    run(capsys, "init", "people.csv", "--defaults", "--out", "other.toml")
+    assert (folder / "other.toml").read_bytes() != (folder / "study.toml").read_bytes()
+
+
+def test_of_a_parquet_file_only_the_schema_counts(folder: Path, capsys: Any) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    written = set()
+    for low, high in ((0, 5), (70, 99)):
+        (folder / "people.parquet").unlink(missing_ok=True)
+        duckdb.sql(
+            f"COPY (SELECT i::INTEGER AS pay, 'a' || i AS note, i::DOUBLE AS size, (i % 2 = 0) AS consent "
+            f"FROM range({low}, {high}) t(i)) TO '{folder / 'people.parquet'}' (FORMAT parquet)"
+        )
+        assert run(capsys, "init", "people.parquet", "--defaults")[0] == 0
+        written.add((folder / "study.toml").read_bytes())
+        (folder / "study.toml").unlink()
+    (content,) = written
+    asked = [question["name"] for question in tomllib.loads(content.decode())["question"]]
+    assert asked == ["pay", "size"]  # a column of texts is no number, and one of truth is no question
+
+
+def test_what_was_looked_at_is_said_and_the_file_is_a_study(folder: Path, capsys: Any) -> None:
+    people(folder / "people.csv", 1)
+    code, out, err = run(capsys, "init", "people.csv", "--defaults")
+    assert code == 0
+    assert "names and types of the 5 columns of people.csv, and at no value" in err
+    assert "GUESSED" in out
+    study = Study.read(folder / "study.toml")
+    assert [(q.name, q.lower, q.upper, q.guessed) for q in study.questions] == [  # type: ignore[attr-defined]
+        ("age", 0, 120, True),
+        ("salary", 0, 200_000, True),
+    ]
+    assert (study.trust.column, "yes" in study.trust.trusted, "no" in study.trust.local) == ("consent", True, True)
+    assert study.people.column == "id"
+    text = (folder / "study.toml").read_text()
+    assert "looked at the names and types of the 5 columns of\n# people.csv and at no value." in text
+    assert "not asked about: city" in text
+
+
+def test_everything_can_be_given_and_nothing_is_then_a_guess(folder: Path, capsys: Any) -> None:
+    people(folder / "people.csv", 1)
+    words = ["--column", "salary", "--column", "age", "--lower", 0, "--upper", 9000, "--upper", 99]
+    words += ["--trust", "consent", "--trusted-value", "yes", "--local-value", "no", "--epsilon", 2, "--title", "Pay"]
+    code, out, err = run(capsys, "init", "people.csv", *words, "--asked-by", "us", "--json", "--out", "s.toml")
+    assert code == 0, err
+    assert err == ""
+    assert json.loads(out)["guessed_bounds"] == []
+    study = Study.read(folder / "s.toml")
+    assert [(q.name, q.upper) for q in study.questions] == [("salary", 9000), ("age", 99)]  # type: ignore[attr-defined]
+    assert (study.trust.trusted, study.trust.local) == (("yes",), ("no",))
+    assert (study.promise.epsilon, study.title, study.asked_by) == (2.0, "Pay", "us")
+
+
+def test_a_person_is_asked_for_what_nobody_may_read(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+    import io
+
+    people(folder / "people.csv", 1)
+    typed = ["", "yes", "no", "-", "10", "90000", "Wages", "the council", "0.5"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(typed) + "\n"))
+    code, _, err = run(capsys, "init", "people.csv")
+    assert code == 0, err
+    study = Study.read(folder / "study.toml")
+    (question,) = study.questions
+    assert (question.name, question.lower, question.upper, question.guessed) == ("salary", 10, 90_000, False)  # type: ignore[attr-defined]
+    assert (study.title, study.asked_by, study.promise.epsilon) == ("Wages", "the council", 0.5)
+    assert study.trust.trusted == ("yes",)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, _, err = run(capsys, "init", "people.csv", "--out", "other.toml")
+    assert code == 2
+    assert "`answers` must be typed, or --defaults given" in err
+    assert not (folder / "other.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing.csv", "--defaults"], "`path` must be a file that exists"),
+        (["people.csv", "--defaults", "--out", "people.csv"], "`out` must name a new file"),
+        (["people.csv", "--defaults", "--column", "salery"], "`column` must be a column of people.csv. Got `salery`"),
+        (["people.csv", "--defaults", "--trust", "nope"], "`trust` must be a column of people.csv"),
+        (["people.csv", "--defaults", "--lower", 0], "`upper` must be given together with --lower"),
+        (["people.csv", "--defaults", "--lower", 5, "--upper", 1], "`age.upper` must be greater than lower (5)"),
+        (["people.csv", "--defaults", "--epsilon", -1], "`promise.epsilon` must be positive and finite"),
+        (["headless.csv", "--defaults"], "`file` must start with a line of column names"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence_and_nothing_is_written(
+    folder: Path, capsys: Any, words: list[object], said: str
+) -> None:
+    people(folder / "people.csv", 1)
+    (folder / "headless.csv").write_text("17,52000,yes\n44,9000,no\n")
+    code, _, err = run(capsys, "init", *words)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1
+    assert "52000" not in err
+    assert sorted(p.name for p in folder.iterdir()) == ["headless.csv", "people.csv"]
+
+
+def test_without_a_column_for_it_everyone_counts_as_local(folder: Path, capsys: Any) -> None:
+    (folder / "people.csv").write_text("pay\n3\n")
+    code, _, err = run(capsys, "init", "people.csv", "--defaults")
+    assert code == 0
+    assert "everyone counts as local" in err
+    assert Study.read(folder / "study.toml").trust.everyone == "local"
+    for flag, group in (("--all-trusted", "trusted"), ("--all-local", "local")):
+        assert run(capsys, "init", "people.csv", "--defaults", flag, "--out", f"{group}.toml")[0] == 0
+        assert Study.read(folder / f"{group}.toml").trust.everyone == group

@@ -1,0 +1,244 @@
+"""A study of several questions: each is answered at its part of one promise, and the promise is charged once, whole.
+
+The system's randomness is on tape (`recording`), and the noise of every answer is what was published less the true sum,
+computed here. Its scale is stated here too: the sensitivity over the question's part of epsilon, by its weight.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp import BudgetExceeded, InvalidInput, Ledger, PureDP, Study, noise
+from hybridp.ledger import Charge, Shared, together
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.randomisers import DitheredBit
+
+from .means import LEVELS, LOWER, UPPER, command, flips, level, read, whole, write
+from .recording import Recording, apart, laplaces, span_of
+
+PAY = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
+AGE = (64.0, 1.5, 2.25, 100.0, 77.0, 31.5, 8.0, 127.75)
+LOCAL = tuple((100.0 - 7 * i, 20.0 + 3 * i) for i in range(12))
+PARTS = {"pay": 0.25, "age": 0.75}  # epsilon 1 by the weights 1 and 3
+SUMS = {"pay": sum(map(level, PAY)), "age": sum(map(level, AGE))}
+
+
+def declared(**changes: Any) -> Study:
+    bounds = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "dithered", "noise": "laplace"}
+    questions = [{"name": "pay", **bounds}, {"name": "age", "weight": 3, **bounds}]
+    return Study(**{"title": "Two", "promise": 1.0, "trust": "trust", "questions": questions, **changes})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The study's file, trusted values, and local people whose values a device has made reports of."""
+    declared().write(tmp_path / "study.toml")
+    people = [{"pay": str(a), "age": str(b), "trust": "trusted"} for a, b in zip(PAY, AGE, strict=True)]
+    people += [{"pay": str(a), "age": str(b), "trust": "local"} for a, b in LOCAL]
+    write(tmp_path / "raw.csv", people)
+    with Recording(5).as_the_systems():
+        command("randomise", tmp_path / "study.toml", tmp_path / "raw.csv", "--out", tmp_path / "rows.csv")
+    return tmp_path
+
+
+def trusted_mean(found: dict[str, Any], name: str) -> float:
+    return float(found["questions"][name]["mean"]["trusted"])
+
+
+def added(found: dict[str, Any], name: str) -> int:
+    share = (trusted_mean(found, name) - LOWER) / (UPPER - LOWER)
+    return whole(share * len(PAY) * LEVELS) - SUMS[name]
+
+
+def test_each_questions_noise_is_one_draw_at_its_part_of_the_promise(folder: Path) -> None:
+    with Recording(1).as_the_systems() as tape:
+        found = command("release", folder / "study.toml", folder / "rows.csv", "--ledger", folder / "l")
+    spans = {name: span_of(tape, added(found, name), laplaces(LEVELS / part)) for name, part in PARTS.items()}
+    apart(*spans.values())
+    assert sum(end - start for start, end in spans.values()) == len(tape.words)  # nothing else was drawn
+    for name in PARTS:
+        with pytest.raises(AssertionError, match="stretches"):  # the whole promise would be less noise
+            span_of(tape, added(found, name), laplaces(LEVELS / 1.0))
+    assert not found["simulated"]
+    assert found["receipt"]["randomness"] == "system randomness"
+
+
+def test_the_whole_promise_is_charged_once_and_the_release_is_kept_as_it_is_shown(folder: Path) -> None:
+    found = command("release", folder / "study.toml", folder / "rows.csv", "--ledger", folder / "l")
+    ledger = Ledger.open(folder / "l")
+    charged = {entry.people: entry for entry in ledger.history()}
+    assert len(ledger.history()) == len(charged) == 2
+    for people in ("trusted", "local"):
+        assert (charged[people].budget.epsilon, charged[people].budget.delta) == (1.0, 0.0)
+        assert ledger.remaining(people).epsilon == 0.0
+        promises = [p for p in found["receipt"]["promises"] if p["group"] == people]
+        assert {p["epsilon"] for p in promises if p["epsilon"] is not None} == {1.0}
+    assert found["receipt"]["ledger_entries"] == [entry.id for entry in ledger.history()]
+    assert "pay 0.25-DP" in found["receipt"]["assumes"][0]
+    assert "age 0.75-DP" in found["receipt"]["assumes"][0]
+    (kept,) = ledger.releases()
+    assert ledger.release(kept.id) == {name: value for name, value in found.items() if name != "ledger"}
+    assert list(found["questions"]) == ["pay", "age"]
+
+
+def test_a_second_release_is_refused_before_a_row_is_read_and_the_same_reports_are_paid_for(folder: Path) -> None:
+    study = Study.read(folder / "study.toml")
+    ledger = Ledger.create(folder / "l", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
+    for _ in range(2):  # trusted people pay for every release, reports once
+        study.release(folder / "rows.csv", ledger=ledger)
+    assert [e.people for e in ledger.history()] == ["trusted", "local", "trusted"]
+    with pytest.raises(BudgetExceeded):
+        study.release(folder / "no such file.csv", ledger=ledger)
+    assert len(ledger.history()) == 3
+    assert len(ledger.releases()) == 2
+
+
+def test_reports_of_other_people_are_charged_anew(folder: Path) -> None:
+    study = Study.read(folder / "study.toml")
+    ledger = Ledger.create(folder / "l", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
+    study.release(folder / "rows.csv", ledger=ledger)
+    study.randomise(folder / "raw.csv", folder / "again.csv")
+    with pytest.raises(BudgetExceeded):
+        study.release(folder / "again.csv", ledger=ledger)
+    assert len(ledger.releases()) == 1
+    assert [e.state for e in ledger.history()] == ["spent", "spent", "void"]
+
+
+def test_each_report_is_made_at_its_part_and_no_raw_value_is_left(folder: Path) -> None:
+    """Reports are the tape's words read by the bit whose flips keep the question's part, and no other."""
+    with Recording(5).as_the_systems() as tape:
+        command("randomise", folder / "study.toml", folder / "raw.csv", "--out", folder / "sent.csv")
+    rows = [row for row in read(folder / "sent.csv") if row["trust"] == "local"]
+    assert len(rows) == len(LOCAL)
+    half, centre = (UPPER - LOWER) / 2, (UPPER + LOWER) / 2
+    spans = []
+    for place, (name, epsilon) in enumerate(PARTS.items()):
+        assert {row[name] for row in rows} == {""}
+        assert {f"epsilon={epsilon!r}" in row[f"{name}_report_mechanism"] for row in rows} == {True}
+        sent = np.array([(float(row[f"{name}_report"]) - centre) / half for row in rows])
+        levels = np.array([level(person[place]) for person in LOCAL])
+
+        def drawn(epsilon: float, sent: Any = sent, levels: Any = levels) -> list[tuple[int, int]]:
+            bit = DitheredBit(PureDP(epsilon), flips(epsilon))
+            found = []
+            for start in tape.starts:
+                told = tape.read_from(start, lambda n, rng: noise.reports(bit, levels, rng=rng), len(sent))
+                if told is not None and np.allclose(told[0], sent, rtol=0, atol=1e-9):
+                    found.append((start, told[1]))
+            return found
+
+        (span,) = drawn(epsilon)
+        assert drawn(1.0) == []  # at the whole promise: the check can fail
+        spans.append(span)
+    apart(*spans)
+    trusted = [row for row in read(folder / "sent.csv") if row["trust"] == "trusted"]
+    assert [float(row["age"]) for row in trusted] == list(AGE)
+    assert {row["pay_report"] for row in trusted} == {""}
+
+
+def test_reports_made_for_another_split_are_refused(folder: Path) -> None:
+    alike = declared(questions=[{**q.to_dict(), "weight": 1} for q in declared().questions])
+    with pytest.raises(InvalidInput, match="must name the mechanism"):
+        alike.release(folder / "rows.csv")
+
+
+def test_trusted_people_with_a_promise_of_their_own_share_that_one(folder: Path) -> None:
+    study = declared(promise={"epsilon": 1.0, "trusted_epsilon": 0.5})
+    with Recording(2).as_the_systems() as tape:
+        found = study.release(folder / "rows.csv", ledger=folder / "l").to_dict()
+    for name, part in PARTS.items():
+        span_of(tape, added(found, name), laplaces(LEVELS / (part * 0.5)))
+    charged = {entry.people: entry.budget.epsilon for entry in Ledger.open(folder / "l").history()}
+    assert charged == {"trusted": 0.5, "local": 1.0}
+
+
+def test_a_study_of_one_question_is_the_shortcuts_release(folder: Path) -> None:
+    """The same noise, charges and receipt as `hybridp release mean` at the whole promise."""
+    one = declared(questions=[declared().questions[0].to_dict()])
+    write(folder / "t.csv", [{"pay": str(v), "trust": "trusted"} for v in PAY])
+    with Recording(3).as_the_systems():
+        found = one.release(folder / "t.csv", ledger=folder / "a").to_dict()
+    with Recording(3).as_the_systems():
+        other = command("release", "mean", folder / "t.csv", "--value", "pay", "--trust", "trust", "--lower", LOWER,
+                        "--upper", UPPER, "--epsilon", 1, "--noise", "laplace", "--ledger", folder / "b")  # fmt: skip
+    assert found["questions"]["pay"]["mean"] == other["questions"]["pay"]["mean"]
+    assert found["receipt"]["promises"] == other["receipt"]["promises"]
+    charges = [[(e.people, e.budget, e.noise) for e in Ledger.open(folder / name).history()] for name in ("a", "b")]
+    assert charges[0] == charges[1]
+
+
+def test_what_raw_values_decide_stays_charged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure inside the second question may tell of raw values: the one charge for all stands, as refused."""
+    from hybridp.errors import UnusableRows
+    from hybridp.protocols import study as protocol
+
+    done: list[str] = []
+
+    def second_fails(*given: Any, **more: Any) -> Any:
+        done.append("asked")
+        if len(done) == 2:
+            raise UnusableRows("Column `age` must obey.")
+        return real(*given, **more)
+
+    real = protocol.release_mean
+    monkeypatch.setattr(protocol, "release_mean", second_fails)
+    with pytest.raises(UnusableRows):
+        declared().release(folder / "rows.csv", ledger=folder / "l")
+    assert [(e.people, e.budget.epsilon, e.state) for e in Ledger.open(folder / "l").history()] == [
+        ("trusted", 1.0, "refused")
+    ]
+    assert Ledger.open(folder / "l").releases() == []
+
+
+def test_a_question_that_would_spend_more_than_was_charged_ends_the_release(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridp.protocols import study as protocol
+
+    real = protocol.release_mean
+
+    def greedy(data: Any, study: Any, columns: Any, **more: Any) -> Any:
+        from dataclasses import replace
+
+        return real(data, replace(study, trusted_guarantee=PureDP(1.0)), columns, **more)
+
+    monkeypatch.setattr(protocol, "release_mean", greedy)
+    with pytest.raises(AssertionError, match="spends more than the study charges"):
+        declared().release(folder / "rows.csv", ledger=folder / "l")
+    assert Ledger.open(folder / "l").releases() == []
+
+
+def test_charges_together_are_their_exact_sum_for_each_group() -> None:
+    third = [0.333333333333, 0.333333333333, 0.333333333334]
+    noted = [Charge("trusted", ApproxDP(e, 1e-18), "Laplace", str(e)) for e in third]
+    noted += [
+        Charge("local", PureDP(0.1), "report", "a", digest="x"),
+        Charge("local", PureDP(0.2), "report", "b", digest="y"),
+    ]
+    shared = Shared()
+    for charge in noted:
+        with shared.spending([charge]):
+            pass
+    trusted, local = together(shared.noted, "all", "name")
+    assert Fraction(repr(trusted.budget.epsilon)) == 1
+    assert trusted.budget.delta == 3e-18
+    assert (local.budget.epsilon, local.collection) == (0.3, "name")
+    (swapped,) = together([noted[4], noted[3]], "all")
+    assert swapped.digest == local.digest  # a set of reports has one name, in any order
+    (other,) = together([noted[3], Charge("local", PureDP(0.2), "report", "b", digest="z")], "all")
+    assert other.digest != local.digest
+
+
+def test_a_trial_is_charged_whole_to_a_trials_ledger_and_says_so(folder: Path) -> None:
+    found = command("release", folder / "study.toml", folder / "raw.csv", "--simulate-local", "--ledger", folder / "l")
+    assert found["simulated"]
+    ledger = Ledger.open(folder / "l")
+    assert ledger.trial
+    assert {(e.people, e.budget.epsilon) for e in ledger.history()} == {("trusted", 1.0), ("local", 1.0)}
+    assert json.dumps(ledger.release(1)).count("SIMULATION") >= 1
