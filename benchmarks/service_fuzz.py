@@ -160,16 +160,18 @@ def _quoted(path: str) -> str:
     return quote(path, safe="/", errors="surrogatepass")
 
 
+UNIT = {"name": "x", "kind": "number", "lower": 0, "upper": 1}
+PAIR = {"name": "x", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 1}
+WORDS = {"name": "x", "kind": "records", "columns": ["query", "url"], "local": "two-stage"}
+MINUTE = {"time_precision": 60}
 PLANS: list[dict[str, Any]] = [
-    {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 100}, "epsilon": 1, "min_batch": 4,
-     "time_precision": 60, "expected": {"trusted": 5, "local": 5}},
-    {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 1}, "epsilon": 4, "local": "piecewise",
-     "time_precision": 60, "by_invitation": True},
-    {"kind": "personal-mean", "title": "t", "bounds": {"lower": 0, "upper": 1}, "allowed_epsilons": [0.5, 1.0, 4.0],
-     "time_precision": 60},
-    {"kind": "vector-mean", "title": "t", "columns": ["a", "b"], "bounds": [{"lower": 0, "upper": 1}] * 2, "epsilon": 2,
-     "time_precision": 60},
-    {"kind": "heavy-hitters", "title": "t", "epsilon": 4, "delta": 1e-5, "time_precision": 60},
+    {"title": "t", "promise": {"epsilon": 1}, "collection": MINUTE | {"min_batch": 4}, "questions": [UNIT],
+     "people": {"trusted": 5, "local": 5}},
+    {"title": "t", "promise": {"epsilon": 4}, "collection": MINUTE | {"by_invitation": True},
+     "questions": [UNIT | {"local": "piecewise"}]},
+    {"title": "t", "promise": {"allowed_epsilons": [0.5, 1.0, 4.0]}, "collection": MINUTE, "questions": [UNIT]},
+    {"title": "t", "promise": {"epsilon": 2}, "collection": MINUTE, "questions": [PAIR]},
+    {"title": "t", "promise": {"epsilon": 4, "delta": 1e-5}, "collection": MINUTE, "questions": [WORDS]},
 ]  # fmt: skip
 
 

@@ -30,14 +30,10 @@ from typing import Any
 __all__ = ["Outcome", "audit", "contend", "main", "torment"]
 
 PLAN: dict[str, Any] = {
-    "kind": "mean",
     "title": "t",
-    "bounds": {"lower": 0, "upper": 100},
-    "epsilon": 0.25,
-    "releases": 8,
-    "delete_raw_after_release": False,
-    "min_batch": 4,
-    "time_precision": 60,
+    "promise": 0.25,
+    "collection": {"releases": 8, "delete_raw_after_release": False, "min_batch": 4, "time_precision": 60},
+    "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 100}],
 }
 
 
@@ -260,7 +256,7 @@ def torment(
     key_file = folder / "kill.key"
     service = Service(Settings.from_environment(database, key_file, limits=Limits(rate=0)))
     open_one = studies.create_study(service, PLAN)["id"]
-    invited = studies.create_study(service, PLAN | {"by_invitation": True})["id"]
+    invited = studies.create_study(service, PLAN | {"collection": PLAN["collection"] | {"by_invitation": True}})["id"]
     keys = service.settings.keys
     service.close()
     engine = connect(database)

@@ -21,8 +21,12 @@ from typing import Any
 
 __all__ = ["main"]
 
-PLAN = {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 100}, "epsilon": 1.0, "time_precision": 3600,
-        "releases": 2, "delete_raw_after_release": False}  # fmt: skip
+PLAN = {
+    "title": "t",
+    "promise": 1.0,
+    "collection": {"releases": 2, "delete_raw_after_release": False},
+    "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 100}],
+}
 TARGET = 0.3
 
 

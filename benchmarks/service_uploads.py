@@ -29,7 +29,7 @@ from typing import Any
 
 __all__ = ["main"]
 
-PLAN = {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 100}, "epsilon": 1.0, "time_precision": 3600}
+PLAN = {"title": "t", "promise": 1.0, "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 100}]}
 TARGET, TAIL = 0.7, 10.0
 
 

@@ -114,11 +114,13 @@ def test_a_share_may_be_written_in_percent(run: Runner, command: str) -> None:
 
 
 def test_a_plan_with_a_field_too_many_is_told_so() -> None:
-    """The service's plans too: pydantic's own words said that the field "must be different"."""
-    pytest.importorskip("pydantic")
+    """The service's plans too, and with what was probably meant."""
+    pytest.importorskip("fastapi")
     from hybridp.errors import InvalidInput
     from hybridp.service.plans import parse_plan
 
-    plan = {"kind": "mean", "title": "Pay", "question": "?", "bounds": {"lower": 0, "upper": 1}, "epsilon": 1.0}
-    with pytest.raises(InvalidInput, match="`colour` must be left out: a plan of this kind has no such field"):
-        parse_plan({**plan, "colour": "red"})
+    question = {"name": "pay", "kind": "number", "lower": 0, "upper": 1}
+    with pytest.raises(InvalidInput, match="`colour` must be left out: a study has no such field"):
+        parse_plan({"title": "Pay", "promise": 1.0, "questions": [question], "colour": "red"})
+    with pytest.raises(InvalidInput, match=r"`pay.step_size` must be left out: .* Did you mean `step`"):
+        parse_plan({"title": "Pay", "promise": 1.0, "questions": [question | {"step_size": 1}]})

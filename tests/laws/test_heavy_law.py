@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.laws.recording import Recording, apart, laplaces, span_of
+from tests.service.declared import study_of
 
 from hybridp.ledger import Ledger
 from hybridp.protocols import heavy_files as files
@@ -283,7 +284,7 @@ def _opened(served: Any, tape: Recording | None, records: list[str], epsilon: fl
     service = served(tape)
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": epsilon, "delta": DELTA, "record": ["query"],
             "min_batch": 2, "time_precision": 60, "head": RECORDS}  # fmt: skip
-    study = studies.create_study(service, plan)["id"]
+    study = studies.create_study(service, study_of(plan))["id"]
     rows = [
         {"id": studies.new_report_id(), "time": studies.rounded_now({"time_precision": 60}), "group": "trusted",
          "payload": {"records": [[record]]}}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.service.declared import study_of
 
 from hybridp import noise
 from hybridp.device.client import local_report
@@ -178,7 +179,7 @@ def task_for(**plan: Any) -> dict[str, Any]:
     from hybridp.service.tasks import task_of
 
     common: dict[str, Any] = {"kind": "mean", "title": "t", "bounds": {"lower": LOWER, "upper": UPPER}}
-    return task_of("x", parse_plan(common | plan), 1, None)
+    return task_of("x", parse_plan(study_of(common | plan)), 1, None)
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("dithered", 1.0), ("piecewise", 4.0), ("laplace", 0.5)])

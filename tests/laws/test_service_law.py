@@ -16,6 +16,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from tests.service.declared import study_of
+
 from hybridp import noise
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.randomness import secure
@@ -41,7 +43,7 @@ def open_study(server: Taped, **plan: Any) -> tuple[str, dict[str, Any]]:
     stated = {"kind": "mean", "title": "Pay", "min_batch": 2, "bounds": SIDE, "epsilon": 1.0}
     if plan.get("kind", "mean") != "mean":
         stated = {"title": "Pay", "min_batch": 2}
-    study = str(server.live.ask("", stated | plan)["id"])
+    study = str(server.live.ask("", study_of(stated | plan))["id"])
     return study, fetch_task(server.live.url, study)
 
 

@@ -29,6 +29,8 @@ from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.throwaway import postgres, server_binary
 
+from .declared import study_of
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
@@ -95,7 +97,7 @@ MEAN: dict[str, Any] = {
 
 @pytest.fixture
 def mean_plan() -> Callable[..., dict[str, Any]]:
-    return lambda **more: MEAN | more
+    return lambda **more: study_of(MEAN | more)
 
 
 @pytest.fixture

@@ -45,11 +45,13 @@ class Live:
             return json.load(answer)
 
     def study(self, **plan: Any) -> str:
+        from .declared import study_of  # this file is also run as a program, the server
+
         stated = {"kind": "mean", "title": "Way to work", "question": "How long?", "min_batch": 2, "epsilon": 1.0}
         stated |= {"bounds": {"lower": 0, "upper": 120}, "unit": "minutes"}
         if plan.get("kind", "mean") != "mean":
             stated = {k: v for k, v in stated.items() if k in ("title", "question", "min_batch")}
-        return str(self.ask("", stated | plan)["id"])
+        return str(self.ask("", study_of(stated | plan))["id"])
 
     def people(self, study: str) -> dict[str, int]:
         found: dict[str, int] = self.ask(f"/{study}", method="GET")["people"]

@@ -25,11 +25,13 @@ from hybridp.service.core import Service
 from hybridp.service.releasing import unit_reports
 from hybridp.service.reports import BIT
 
+from .declared import study_of
+
 Make = Callable[..., dict[str, Any]]
 
 
 def created(client: TestClient, analyst: dict[str, str], plan: dict[str, Any]) -> str:
-    answer = client.post("/api/studies", json=plan, headers=analyst)
+    answer = client.post("/api/studies", json=study_of(plan), headers=analyst)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
 

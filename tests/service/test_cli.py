@@ -24,6 +24,8 @@ from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Settings
 
+from .declared import study_of
+
 PLAN = {"kind": "mean", "title": "Commute", "bounds": {"lower": 0, "upper": 100}, "epsilon": 1.0, "min_batch": 4,
         "time_precision": 60, "by_invitation": True}  # fmt: skip
 
@@ -35,7 +37,7 @@ def run(command: click.Command, *arguments: str, given: str | None = None) -> st
 
 def test_a_study_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
-    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(PLAN)))["id"]
+    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(study_of(PLAN))))["id"]
     links = run(commands.invite, study, "10", *where).split()
     assert len(links) == 10
     assert all(f"/s/{study}?t=" in link for link in links)
@@ -78,7 +80,7 @@ def test_a_release_of_several_numbers_by_commands(tmp_path: Path) -> None:
     where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
     plan = {"kind": "vector-mean", "title": "Sleep", "columns": ["hours", "mood"], "bounds": [PLAN["bounds"]] * 2,
             "epsilon": 1.0, "min_batch": 4}  # fmt: skip
-    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(plan)))["id"]
+    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(study_of(plan))))["id"]
     service = Service(Settings.from_environment(where[1], where[3]))
     task = studies.task_document(service, study)
     rows = [trusted_report(task, [30.0, 60.0]) for _ in range(20)]
@@ -121,7 +123,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_made(
 
 def test_keys_by_commands(tmp_path: Path) -> None:
     where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
-    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(PLAN)))["id"]
+    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(study_of(PLAN))))["id"]
     key = run(commands.analyst, "ada", *where).strip()
     before = (tmp_path / "k").read_text()
     run(commands.rotate_key, *where)

@@ -17,6 +17,9 @@ from hybridp.release.document import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 
+from .conftest import MEAN
+from .declared import study_of
+
 Make = Callable[..., dict[str, Any]]
 
 N = 10
@@ -24,7 +27,7 @@ FAR = [1e9, -1e9, 1.7e308, -1.7e308, 100.00001, -0.00001]
 
 
 def released(service: Service, plan: dict[str, Any], report: Make, payloads: list[Any], **more: Any) -> Any:
-    study = str(studies.create_study(service, plan)["id"])
+    study = str(studies.create_study(service, study_of(plan))["id"])
     rows = [report(payload=payload, **more) for payload in payloads]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     studies.close_study(service, study)
@@ -38,7 +41,7 @@ def test_one_value_moves_a_mean_by_the_range_at_most(
 ) -> None:
     plan, more = mean_plan(estimator="tcm-only"), {}
     if kind == "personal-mean":
-        plan = {k: plan[k] for k in ("title", "bounds", "min_batch", "time_precision")}
+        plan = {k: MEAN[k] for k in ("title", "bounds", "min_batch", "time_precision")}
         plan |= {"kind": kind, "allowed_epsilons": [1.0], "sd": 20}
         more = {"epsilon": 1.0}
 

@@ -19,6 +19,8 @@ from hybridp.service.schema import connect, progress, reports
 from hybridp.service.settings import Settings
 from hybridp.service.store import counts, reading, writing
 
+from .declared import study_of
+
 Make = Callable[..., dict[str, Any]]
 Start = Callable[..., Any]
 
@@ -32,7 +34,7 @@ d.sweep = lambda db, **at: (time.sleep(0.01), step(db, rows=1, **at))[1]
 
 
 def filled(service: Service, plan: dict[str, Any], report: Make, trusted: int, local: int) -> str:
-    study = str(studies.create_study(service, plan)["id"])
+    study = str(studies.create_study(service, study_of(plan))["id"])
     rows = [report() for _ in range(trusted)] + [report(group="local") for _ in range(local)]
     for start in range(0, len(rows), 1000):
         assert asyncio.run(studies.submit(service, study, rows[start : start + 1000])) == []
@@ -124,7 +126,7 @@ def test_a_second_phase_has_a_key_of_its_own(service: Service, report: Make) -> 
     """Heavy hitters: the discovery deletes the key that named and sealed the trusted people's rows, and the second
     phase goes on under another; the last release deletes that one too."""
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "time_precision": 60}
-    study = str(studies.create_study(service, plan)["id"])
+    study = str(studies.create_study(service, study_of(plan))["id"])
     rows = [report(payload={"records": [["q", "u"]]}) for _ in range(50)]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     first = service.view(study).cipher

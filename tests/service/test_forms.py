@@ -25,6 +25,7 @@ from hybridp.service.app import build_app
 from hybridp.service.settings import Limits, Settings
 
 from . import live
+from .declared import study_of
 
 PEOPLE = 12
 
@@ -119,7 +120,7 @@ def test_without_a_store_the_form_still_comes_back(tmp_path: Path, monkeypatch: 
     with TestClient(build_app(where), follow_redirects=False) as web:
         service = web.app.state.service  # type: ignore[attr-defined]
         plan = {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 9}, "epsilon": 1.0}
-        study = studies.create_study(service, plan)["id"]
+        study = studies.create_study(service, study_of(plan))["id"]
         form = fields_of(web.get(f"/s/{study}").text) | {"value": "5"}
 
         def away(*given: Any) -> Any:
@@ -144,8 +145,8 @@ def command(*arguments: str) -> str:
 def test_links_are_those_of_the_server_on_this_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HYBRIDP_BASE_URL", raising=False)
     plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 9}, "epsilon": 1,
-                                "by_invitation": True}))  # fmt: skip
+    plan.write_text(json.dumps(study_of({"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 9}, "epsilon": 1,
+                                         "by_invitation": True})))  # fmt: skip
     where = ["--database", f"sqlite:///{tmp_path / 'live.db'}", "--key-file", str(tmp_path / "live.key")]
     with live.serving(tmp_path) as running:
         link = command("study", "create", str(plan), *where).split()[-1]

@@ -153,7 +153,7 @@ def test_the_description_lists_every_answer(settings: Settings, app: FastAPI, cl
         return answer
 
     client.request = noted  # type: ignore[method-assign]
-    fuzz.fuzz(client, names, fuzz.PLANS, key, 400)
+    fuzz.fuzz(client, names, fuzz.PLANS, key, 600)
     bearer = {"Authorization": f"Bearer {key}"}
     for name in names:
         client.post(f"/api/studies/{name}/close", headers=bearer)

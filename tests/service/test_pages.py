@@ -20,6 +20,8 @@ from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.shown import shown_release
 
+from .declared import study_of
+
 PLAN: dict[str, Any] = {
     "kind": "mean",
     "title": "Way <script>alert(1)</script>",
@@ -52,7 +54,7 @@ def log_in(web: TestClient, name: str = "ana") -> str:
 
 
 def make(web: TestClient, **changes: Any) -> str:
-    return str(studies.create_study(service_of(web), PLAN | changes)["id"])
+    return str(studies.create_study(service_of(web), study_of(PLAN | changes))["id"])
 
 
 def send(web: TestClient, study: str, reports: list[dict[str, Any]]) -> bool:
@@ -201,13 +203,14 @@ def test_a_bad_number_of_invitations_is_refused(web: TestClient, count: str) -> 
 def test_times_of_a_new_study_are_utc(web: TestClient) -> None:
     log_in(web)
     token = hidden(web.get("/studies/new").text, "form_token")
-    form = {"form_token": token, "kind": "mean", "title": "Sleep", "bounds.lower": "0", "bounds.upper": "16"}
-    form |= {"epsilon": "1", "closes": "2100-01-01T12:00"}
+    form = {"form_token": token, "kind": "mean", "title": "Sleep", "question.name": "sleep"}
+    form |= {"question.lower": "0", "question.upper": "16", "promise.epsilon": "1"}
+    form |= {"collection.closes": "2100-01-01T12:00"}
     answer = web.post("/studies/new", data=form)
     assert answer.status_code == 303
     study = answer.headers["location"].rsplit("/", 1)[1]
     assert studies.study_summary(service_of(web), study)["closes"] == 4_102_488_000
-    answer = web.post("/studies/new", data=form | {"closes": "tomorrow"})
+    answer = web.post("/studies/new", data=form | {"collection.closes": "tomorrow"})
     assert answer.status_code == 422
     assert "closes" in answer.text
 
@@ -220,7 +223,7 @@ def local_and_trusted(task: dict[str, Any], answers: list[Any], **more: Any) -> 
 
 def test_a_release_of_personal_epsilons_is_shown(web: TestClient) -> None:
     plan = {"kind": "personal-mean", "title": "Sleep", "bounds": PLAN["bounds"], "allowed_epsilons": [1.0, 4.0]}
-    study = str(studies.create_study(service_of(web), plan)["id"])
+    study = str(studies.create_study(service_of(web), study_of(plan))["id"])
     assert send(web, study, local_and_trusted(studies.task_document(service_of(web), study), [30.0] * 30, epsilon=4.0))
     studies.close_study(service_of(web), study)
     studies.release_study(service_of(web), study)
@@ -234,9 +237,11 @@ def test_a_release_of_personal_epsilons_is_shown(web: TestClient) -> None:
 def test_a_study_of_several_numbers_from_the_form_to_the_release(web: TestClient) -> None:
     log_in(web)
     token = hidden(web.get("/studies/new?kind=vector-mean").text, "form_token")
-    form = {"form_token": token, "kind": "vector-mean", "title": "Sleep", "columns": "hours, <b>mood</b>", "lower": "0"}
-    form |= {"upper": "24, 10", "epsilon": "2", "min_batch": "2", "by_invitation": "false"}
-    assert "one for each of the 2 columns" in web.post("/studies/new", data=form | {"upper": "1, 2, 3"}).text
+    form = {"form_token": token, "kind": "vector-mean", "title": "Sleep", "question.columns": "hours, <b>mood</b>"}
+    form |= {"question.name": "night", "question.lower": "0", "question.upper": "24, 10", "promise.epsilon": "2"}
+    form |= {"collection.min_batch": "2", "collection.by_invitation": "false"}
+    wrong = web.post("/studies/new", data=form | {"question.upper": "1, 2, 3"}).text
+    assert "one for each of the 2 columns" in wrong
     answer = web.post("/studies/new", data=form)
     assert answer.status_code == 303, answer.text
     study = answer.headers["location"].rsplit("/", 1)[1]
@@ -259,7 +264,7 @@ def test_a_study_of_several_numbers_from_the_form_to_the_release(web: TestClient
 
 def test_a_release_of_heavy_hitters_is_shown(web: TestClient) -> None:
     plan = {"kind": "heavy-hitters", "title": "Searches", "epsilon": 4.0, "delta": 1e-3, "min_batch": 2, "head": 5}
-    study = str(studies.create_study(service_of(web), plan)["id"])
+    study = str(studies.create_study(service_of(web), study_of(plan))["id"])
     records = [("news", "a.org")] * 60 + [("<b>maps</b>", "m.org")] * 60
     log_in(web)
     for _ in range(2):
@@ -335,7 +340,7 @@ def test_local_fields_have_no_names(web: TestClient) -> None:
         PLAN,
         {"kind": "personal-mean", "title": "x", "bounds": {"lower": 0, "upper": 1}, "allowed_epsilons": [1, 2]},
     ):
-        study = str(studies.create_study(service_of(web), plan)["id"])
+        study = str(studies.create_study(service_of(web), study_of(plan))["id"])
         page = web.get(f"/s/{study}").text
         form = page[page.index('<form id="local-form"') :]
         form = form[: form.index("</form>")]

@@ -34,6 +34,8 @@ from hybridp.public.randomisers import (
 from hybridp.service.plans import HeavyPlan, parse_plan
 from hybridp.service.tasks import task_of
 
+from .declared import study_of
+
 HERE = Path(__file__).parent
 NODE = shutil.which("node")
 REJECT = 1e-6
@@ -285,7 +287,7 @@ def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
 
     for how in ("sampling", "per-coordinate"):
         for epsilon in (1.0, 20.0):
-            task = task_of("id", parse_plan(vector | {"local": how, "epsilon": epsilon}), 1, None)
+            task = task_of("id", parse_plan(study_of(vector | {"local": how, "epsilon": epsilon})), 1, None)
             ask(task, True)
             each = task["randomiser"]["each"]
             worse = (
@@ -298,7 +300,7 @@ def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
             ask(task, False, dimensions=5)
             ask(task, False, reported=task["randomiser"]["reported"] + 1)
     for more in ({}, {"local": "k-rr"}):
-        plan = parse_plan(heavy | more)
+        plan = parse_plan(study_of(heavy | more))
         assert isinstance(plan, HeavyPlan)
         for known in (records, records[:1], []):
             task = task_of("id", plan, 2, invitation(HeadList.of(known, 2), plan.study))

@@ -32,6 +32,8 @@ from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading
 from hybridp.service.tasks import described, task_of
 
+from .declared import study_of
+
 Make = Callable[..., dict[str, Any]]
 
 
@@ -74,7 +76,7 @@ def test_an_invitation_is_not_for_both_ways(web: TestClient, mean_plan: Make, re
 
 def test_an_invitation_is_not_for_both_phases(web: TestClient, report: Make) -> None:
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "by_invitation": True}
-    study = studies.create_study(service_of(web), plan | {"time_precision": 60})["id"]
+    study = studies.create_study(service_of(web), study_of(plan | {"time_precision": 60}))["id"]
     tokens = studies.invite(service_of(web), study, 60)
     rows = [report(payload={"records": [["q", "u"]]}, token=t) for t in tokens[:50]]
     assert send(web, study, rows) == []
@@ -232,7 +234,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 def forged(name: str) -> tuple[dict[str, Any], Any, float | None]:
     """A task whose mechanism protects less than it promises: that of a larger epsilon."""
-    task = task_of("s", parse_plan({"title": "t", **PLANS[name]}), 1, None)
+    task = task_of("s", parse_plan(study_of({"title": "t", **PLANS[name]})), 1, None)
     match name:
         case "dithered":
             task["randomiser"] = described(dithered_bit(PureDP(2.0)))
@@ -256,7 +258,7 @@ def test_a_device_refuses_a_forged_probability(name: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         local_report(task, answer, epsilon=epsilon, rng=seeded(1))
     assert "5.0" not in str(refused.value).partition("Got")[0]
-    honest = task_of("s", parse_plan({"title": "t", **PLANS[name]}), 1, None)
+    honest = task_of("s", parse_plan(study_of({"title": "t", **PLANS[name]})), 1, None)
     assert local_report(honest, answer, epsilon=epsilon, rng=seeded(1))["group"] == "local"
 
 

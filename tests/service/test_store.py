@@ -29,6 +29,9 @@ from hybridp.service.schema import MIGRATIONS, analysts, connect, invitations, p
 from hybridp.service.settings import Settings
 from hybridp.service.store import counts, reading, rebuilt_counts, take, writing
 
+from .conftest import MEAN
+from .declared import study_of
+
 Make = Callable[..., dict[str, Any]]
 
 
@@ -261,7 +264,7 @@ def test_a_plain_group_and_a_careful_one_store_the_same(service: Service, mean_p
     """Trusted, local and personal epsilons by the short way, then once more by the careful one: nothing is added."""
     plan = {"kind": "personal-mean", "title": "p", "bounds": {"lower": 0, "upper": 100}, "time_precision": 60,
             "allowed_epsilons": [0.5, 1.0]}  # fmt: skip
-    first, second = studies.create_study(service, mean_plan())["id"], studies.create_study(service, plan)["id"]
+    first, second = (studies.create_study(service, one)["id"] for one in (mean_plan(), study_of(plan)))
     rows = [report(), report(group="local"), report(2.5)]
     personal = [report(epsilon=0.5), report(group="local", epsilon=1.0)]
     now = report()["time"]
@@ -412,10 +415,10 @@ def test_closing_and_time(settings: Settings, mean_plan: Make, report: Make) -> 
 
 
 def test_nobody_whom_the_estimator_listens_to_is_said(service: Service, mean_plan: Make, report: Make) -> None:
-    own = {k: mean_plan()[k] for k in ("title", "bounds", "min_batch", "time_precision")}
+    own: dict[str, Any] = {k: MEAN[k] for k in ("title", "bounds", "min_batch", "time_precision")}
     own |= {"kind": "personal-mean", "allowed_epsilons": [0.2], "estimator": "adpm"}
     for plan, epsilon in ((mean_plan(estimator="tcm-only"), None), (own, 0.2)):
-        study = studies.create_study(service, plan)["id"]
+        study = studies.create_study(service, study_of(plan))["id"]
         assert send(service, study, [report(group="local", epsilon=epsilon) for _ in range(5)]) == []
         studies.close_study(service, study)
         with pytest.raises(Refused, match=r"Nobody took part whom the estimator .* listens to"):
@@ -487,15 +490,15 @@ def test_which_record_counts_is_by_chance_and_repeatable() -> None:
     ("change", "name"),
     [
         ({"title": ""}, "title"),
-        ({"bounds": {"lower": 0}}, "bounds.upper"),
-        ({"epsilon": 0}, "epsilon"),
-        ({"epsilon": float("nan")}, "epsilon"),
-        ({"min_batch": 1}, "min_batch"),
-        ({"time_precision": 0}, "time_precision"),
-        ({"opens": 10, "closes": 5}, "closes"),
-        ({"noise": "gaussian"}, "delta"),
-        ({"estimator": "kvh"}, "sd"),
-        ({"unknown": 1}, "unknown"),
+        ({"bounds": {"lower": 0}}, "answer.upper"),
+        ({"epsilon": 0}, "promise.epsilon"),
+        ({"epsilon": float("nan")}, "promise.epsilon"),
+        ({"min_batch": 1}, "collection.min_batch"),
+        ({"time_precision": 0}, "collection.time_precision"),
+        ({"opens": 10, "closes": 5}, "collection.closes"),
+        ({"noise": "gaussian"}, "promise.delta"),
+        ({"estimator": "kvh"}, "answer.sd"),
+        ({"unknown": 1}, "answer.unknown"),
     ],
 )
 def test_a_bad_plan_is_refused_in_one_sentence(mean_plan: Make, change: dict[str, Any], name: str) -> None:

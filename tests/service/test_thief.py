@@ -24,6 +24,8 @@ from hybridp.service.schema import connect, reports, study_keys
 from hybridp.service.settings import Settings
 from hybridp.service.store import reading, rebuilt_counts
 
+from .declared import study_of
+
 Make = Callable[..., dict[str, Any]]
 Start = Callable[..., Any]
 
@@ -128,7 +130,7 @@ def test_a_stored_row_names_neither_its_report_nor_its_neighbour(
 def test_a_sealed_record_has_one_length(service: Service, report: Make) -> None:
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 4, "delta": 1e-5, "time_precision": 60,
             "record": ["illness"], "max_length": 20}  # fmt: skip
-    study = studies.create_study(service, plan)["id"]
+    study = studies.create_study(service, study_of(plan))["id"]
     told = ["flu", "asthma", "schizophrenia", "x" * 20, "ж" * 20, "\U00020000" * 20, '"' * 20]
     rows = [report(payload={"records": [[t]]}) for t in told]
     assert asyncio.run(studies.submit(service, study, rows)) == []

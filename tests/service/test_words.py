@@ -7,6 +7,7 @@ import re
 from fractions import Fraction
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from hybridp.service import charts, html, words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import HeavyPlan, parse_plan
 from hybridp.service.tasks import task_of
+
+from .declared import study_of
 
 EPSILONS = (0.01, 0.5, 1.0, 2.0, 5.0, 12.0)
 
@@ -140,20 +143,22 @@ HEADS = {
 
 
 def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
-    """Plan, task document and sentences."""
-    plan = parse_plan(PLANS[name]).dated(NOW)
+    """What was planned, task document and sentences."""
+    plan = parse_plan(study_of(PLANS[name])).dated(NOW)
     head = None
     if name in HEADS:
         assert isinstance(plan, HeavyPlan)
         head = invitation(HeadList.of(HEADS[name], 2), plan.study)
     task = task_of("id", plan, 2 if head is not None else 1, head)
-    return plan, task, words.said(task)
+    names = ("kind", "title", "question", "by_invitation", "time_precision", "min_batch", "closes", "delete_by")
+    facts = {name: getattr(plan, name) for name in (*names, "delete_raw_after_release", "study")}
+    usual = {"delta": 0.0, "trusted_epsilon": None, "releases": 1, "estimator": ""}
+    return SimpleNamespace(**{**usual, **PLANS[name], **facts}), task, words.said(task)
 
 
 def spent_in_all(plan: Any) -> float:
     """What trusted people's ledger account reads after every planned release, added up one by one."""
-    one = plan.trusted_epsilon or plan.epsilon if hasattr(plan, "trusted_epsilon") else plan.epsilon
-    return float(sum(Fraction(str(one)) for _ in range(getattr(plan, "releases", 1))))
+    return float(sum(Fraction(str(plan.trusted_epsilon or plan.epsilon)) for _ in range(plan.releases)))
 
 
 def date(seconds: int) -> str:
@@ -167,7 +172,7 @@ def levels(text: str) -> list[float]:
 
 
 def rule_ways(plan: Any, task: Any, text: str) -> None:
-    assert ("one after the other" in text) == (plan.phases == 2)
+    assert ("one after the other" in text) == (plan.kind == "heavy-hitters")
 
 
 def rule_once(plan: Any, task: Any, text: str) -> None:
@@ -192,7 +197,7 @@ ALONE = {"tcm-only": TRUSTED, "adpm": TRUSTED, "propdpm": TRUSTED, "uni": TRUSTE
 
 def heard(plan: Any) -> frozenset[str]:
     """Whose answers the estimator reads, by its definition."""
-    return ALONE.get(getattr(plan, "estimator", ""), TRUSTED | LOCAL)
+    return ALONE.get(plan.estimator, TRUSTED | LOCAL)
 
 
 def rule_weight(plan: Any, task: Any, text: str) -> None:
@@ -213,7 +218,7 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
         assert "only totals" not in text.lower()
     else:
         assert "average" in text.lower()
-        many = plan.planned_releases
+        many = plan.releases
         assert text.endswith("once." if many == 1 else f"up to {many} times.")
 
 
@@ -223,12 +228,12 @@ def rule_trusted_promise(plan: Any, task: Any, text: str) -> None:
         return
     assert levels(text)[-1] == pytest.approx(spent_in_all(plan), abs=1e-9)
     assert words.in_words(spent_in_all(plan)) in text
-    assert ("planned releases" in text) == (plan.planned_releases > 1)
-    if plan.planned_releases > 1:
-        assert f"{plan.planned_releases} planned releases" in text
-        assert levels(text)[0] * plan.planned_releases == pytest.approx(levels(text)[-1])
+    assert ("planned releases" in text) == (plan.releases > 1)
+    if plan.releases > 1:
+        assert f"{plan.releases} planned releases" in text
+        assert levels(text)[0] * plan.releases == pytest.approx(levels(text)[-1])
     deltas = [float(d) for d in re.findall(r"δ = ([\d.e-]+)", text)]
-    assert deltas == ([pytest.approx(plan.delta * plan.planned_releases)] if getattr(plan, "delta", 0) else [])
+    assert deltas == ([pytest.approx(plan.delta * plan.releases)] if plan.delta else [])
 
 
 def rule_deleted(plan: Any, task: Any, text: str) -> None:
@@ -236,7 +241,7 @@ def rule_deleted(plan: Any, task: Any, text: str) -> None:
     assert plan.delete_by > NOW
     assert ("after the" in text) == plan.delete_raw_after_release
     if plan.delete_raw_after_release and plan.kind != "heavy-hitters":
-        many = plan.planned_releases
+        many = plan.releases
         assert ("after the release" if many == 1 else f"after the last of the {many} planned releases") in text
         assert "at the latest" in text
 
@@ -419,7 +424,7 @@ def test_guesses_are_counted_over_all_releases(name: str) -> None:
     """(e^E + D)/(e^E + 1) for the totals E and D; 73 of 100 for one release at epsilon 1, over 99 for 500."""
     plan, task, _ = told(name)
     epsilon = spent_in_all(plan)
-    delta = plan.delta * plan.planned_releases
+    delta = plan.delta * plan.releases
     view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
     (row,) = view["trusted"]["rows"]
     right = 100 * (1 - (1 - delta) / (1 + math.exp(min(epsilon, 700))))

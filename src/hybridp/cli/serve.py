@@ -75,17 +75,16 @@ def serve(
     study = None
     if study_file is not None:
         from hybridp.cli.study_file import read_study
-        from hybridp.service.declared import plan_of
         from hybridp.service.plans import parse_plan
 
         study = read_study(study_file)
-        parse_plan(plan_of(study))  # refused before anything is made
+        parse_plan(study)  # refused before anything is made
     import uvicorn
 
     from hybridp.service.app import build_app, listen, settle
     from hybridp.service.core import Service
     from hybridp.service.settings import Limits, Settings, stated_address
-    from hybridp.service.studies import add_analyst, has_analysts, remember_address
+    from hybridp.service.studies import add_analyst, has_analysts, remember_address, the_study
 
     with listen(host, port) as (listening, address):
         known = base_url or stated_address()
@@ -104,9 +103,8 @@ def serve(
             else:  # what is no terminal may be a log, and a key does not belong there
                 note("Nobody can log in yet: make an analyst's key with `hybridp study analyst NAME`.")
         if study is not None:
-            from hybridp.service.declared import collect
-
-            note(f"{study.title or study.questions[0].name}: {collect(service, study)['link']}")
+            made = the_study(service, study)
+            note(f"{made['title']}: {made['link']}")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
             note(f"Serving on {address}; stop with Ctrl-C.")
             if known:

@@ -20,7 +20,19 @@ from hybridp.release.document import sole
 if TYPE_CHECKING:
     from hybridp.service.core import Service
 
-__all__ = ["analyst", "close", "create", "delete", "export", "invite", "listing", "phase_two", "release", "rotate_key"]
+__all__ = [
+    "analyst",
+    "close",
+    "create",
+    "declared_study",
+    "delete",
+    "export",
+    "invite",
+    "listing",
+    "phase_two",
+    "release",
+    "rotate_key",
+]
 
 
 @contextmanager
@@ -43,18 +55,34 @@ def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
         running.close()
 
 
+def declared_study(file: str) -> dict[str, Any]:
+    """What a study file says, TOML or JSON; the service checks it."""
+    from hybridp.public.study.toml import read_toml
+
+    if file.endswith(".toml"):
+        return read_toml(file)
+    try:
+        with click.open_file(file, encoding="utf-8") as text:
+            stated = json.load(text)
+    except OSError as error:
+        raise InvalidInput(f"`study` must be a file that can be read. Got {file} ({error.strerror}).") from None
+    except (ValueError, RecursionError):
+        stated = None
+    if not isinstance(stated, dict):
+        raise InvalidInput("`study` must be a study.toml or a JSON object with its fields. Got something else.")
+    return stated
+
+
 @click.command("create")
-@click.argument("plan", type=click.File("r"))
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @store_options
 @json_option
-def create(plan: Any, database: str | None, key_file: Path | None, as_json: bool) -> None:
-    """A new study from a plan: a JSON file, or - for standard input. It never changes afterwards."""
-    try:
-        stated = json.load(plan)
-    except ValueError:
-        raise InvalidInput("`plan` must be a JSON object. Got something else.") from None
-    if not isinstance(stated, dict):
-        raise InvalidInput("`plan` must be a JSON object. Got something else.")
+def create(file: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
+    """A new study as FILE declares it: study.toml, the same as JSON, or - for JSON on standard input.
+
+    It never changes afterwards.
+    """
+    stated = declared_study(file)
     with _service(database, key_file) as service:
         from hybridp.service.studies import create_study
 

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.plans import AnyPlan
 from hybridp.service.problems import Refused
 
 __all__ = ["router"]
@@ -54,9 +53,9 @@ class Count(BaseModel):
 
 
 @router.post("/api/studies", status_code=201, tags=["analysts"])
-def create(plan: AnyPlan, service: Here, who: Who) -> dict[str, Any]:
-    """A new study from a plan. It never changes afterwards."""
-    return studies.create_study(service, plan.model_dump(), analyst=who)
+def create(study: dict[str, Any], service: Here, who: Who) -> dict[str, Any]:
+    """A new study as it is declared, with the fields of a study file. It never changes afterwards."""
+    return studies.create_study(service, study, analyst=who)
 
 
 @router.get("/api/studies", tags=["analysts"])

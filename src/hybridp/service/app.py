@@ -22,8 +22,7 @@ from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import api
 from hybridp.service.core import Service
 from hybridp.service.openapi import complete
-from hybridp.service.plans import sentence
-from hybridp.service.problems import MEDIA_TYPE, problem, problem_of
+from hybridp.service.problems import MEDIA_TYPE, problem, problem_of, sentence
 from hybridp.service.settings import Settings
 from hybridp.service.uploads import Front, log_internal
 

@@ -19,7 +19,7 @@ from hybridp.service.deletion import Sweeper, end
 from hybridp.service.keys import RowCipher
 from hybridp.service.limits import Gate
 from hybridp.service.metrics import Metrics
-from hybridp.service.plans import HeavyPlan, SomePlan, parse_plan
+from hybridp.service.plans import HeavyPlan, SomePlan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Checker
 from hybridp.service.schema import connect, prepare, progress, releases, studies, study_keys
@@ -219,7 +219,7 @@ class Service:
             kept = db.execute(query).all()
         later = []
         for row in kept:
-            due = json.loads(row.plan).get("delete_by")
+            due = moment(json.loads(row.plan)["collection"].get("delete_by"))
             if due is not None and due <= self.now():
                 self.delete(row.number, row.id, whole=False)
             elif due is not None:

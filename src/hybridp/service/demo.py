@@ -45,22 +45,26 @@ class Demo:
 def demo_plan(people: int, opt_in: float, epsilon: float) -> dict[str, Any]:
     """The plan of the study: minutes on the way to work, open to all.
 
-    >>> demo_plan(10_000, 0.05, 1.0)["expected"]
+    >>> demo_plan(10_000, 0.05, 1.0)["people"]
     {'trusted': 500, 'local': 9500}
     """
     trusted = round(people * opt_in)
-    return {
-        "kind": "mean",
-        "title": "Demo: the way to work (made-up people)",
-        "question": "How many minutes did you need to get to work yesterday, one way?",
+    question = {
+        "name": "way",
+        "kind": "number",
+        "text": "How many minutes did you need to get to work yesterday, one way?",
         "unit": "minutes",
-        "bounds": {"lower": 0, "upper": 120},
+        "lower": 0,
+        "upper": 120,
         "step": 1,
-        "epsilon": epsilon,
-        "min_batch": 20,
-        "time_precision": 1,
-        "expected": {"trusted": trusted, "local": people - trusted},
         "sd": 20,
+    }
+    return {
+        "title": "Demo: the way to work (made-up people)",
+        "promise": {"epsilon": epsilon},
+        "people": {"trusted": trusted, "local": people - trusted},
+        "collection": {"time_precision": 1},
+        "questions": [question],
     }
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
+from hybridp.service.plans import KINDS
 from hybridp.service.problems import MEDIA_TYPE
 from hybridp.service.reports import PAYLOADS, Upload
 
@@ -63,6 +65,9 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     parts = document.setdefault("components", {}).setdefault("schemas", {})
     parts.update(_parts())
     document["paths"][UPLOAD] = {"post": _upload()}
+    parts.update(_study())
+    stated = {"application/json": {"schema": {"$ref": "#/components/schemas/Study"}}}
+    document["paths"]["/api/studies"]["post"]["requestBody"] = {"required": True, "content": stated}
     problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, methods in document["paths"].items():
         for method, route in methods.items():
@@ -119,3 +124,63 @@ def _upload() -> dict[str, Any]:
         "requestBody": {"required": True, "content": content("Upload")},
         "responses": {"200": {"description": fine, "content": content("Failures")}},
     }
+
+
+# --- the declaration of a study ---------------------------------------------------------------------------------------
+
+_JSON: dict[str, dict[str, Any]] = {
+    "text": {"type": "string"},
+    "number": {"type": "number"},
+    "whole": {"type": "integer"},
+    "yes/no": {"type": "boolean"},
+    "texts": {"type": "array", "items": {"type": "string"}},
+    "numbers": {"type": "array", "items": {"type": "number"}},
+    "moment": {"type": "string", "format": "date-time"},
+}
+
+
+def _study() -> dict[str, Any]:
+    """The study and its parts, as they are declared; questions of the kinds that people can answer on a page."""
+    parts: dict[str, Any] = {}
+    kinds = {question.kind: question for question in KINDS.values()}
+    for kind, question in kinds.items():
+        one = _object(question, parts)
+        one["properties"] = {"kind": {"const": kind}, **one["properties"]}
+        parts[question.__name__] = one | {"required": ["kind", *one["required"]]}
+    study = _object(Declaration, parts)
+    one_of = [{"$ref": f"#/components/schemas/{question.__name__}"} for question in kinds.values()]
+    study["properties"] |= {
+        "schema": {"const": SCHEMA, "description": "The version of this form.", "default": SCHEMA},
+        "questions": {"type": "array", "items": {"oneOf": one_of}, "minItems": 1, "maxItems": 1,
+                      "description": "What is asked."},
+    }  # fmt: skip
+    parts.pop("Question", None)
+    # On a page people choose by themselves: there is no column to name.
+    parts["Study"] = study | {"required": [name for name in study["required"] if name != "trust"]}
+    return parts
+
+
+def _object(of: type[Fields], parts: dict[str, Any]) -> dict[str, Any]:
+    about = " ".join((of.__doc__ or "").strip().split("\n\n")[0].split())
+    fields = declared(of)
+    properties = {one.name: _property(one, parts) for one in fields}
+    required = [one.name for one in fields if one.required]
+    return {"type": "object", "description": about, "additionalProperties": False, "properties": properties,
+            "required": required}  # fmt: skip
+
+
+def _property(one: Declared, parts: dict[str, Any]) -> dict[str, Any]:
+    if one.of is not None:
+        if one.of.__name__ not in parts:
+            parts[one.of.__name__] = {}
+            parts[one.of.__name__] = _object(one.of, parts)
+        inner = {"$ref": f"#/components/schemas/{one.of.__name__}"}
+        return inner if one.form == "table" else {"type": "array", "items": inner}
+    rule = f" It {one.rule}." if one.check is not None else ""
+    found: dict[str, Any] = {**_JSON[one.form], "description": f"{one.help}{rule}"}
+    if one.choices:
+        words = {"enum": list(one.choices)}
+        found |= {"items": {"type": "string", **words}} if one.form == "texts" else words
+    if one.default not in (None, ()):
+        found["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
+    return found

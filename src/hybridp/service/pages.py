@@ -9,8 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -19,28 +18,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from hybridp.errors import HybridpError, InvalidInput
+from hybridp.errors import HybridpError
 from hybridp.service import charts, participant, sessions, store, studies
 from hybridp.service.core import Service
+from hybridp.service.forms import NAMES, declared_by, fieldsets
 from hybridp.service.headers import SecurityHeaders
 from hybridp.service.html import HERE, form_fields, page, see, slowly, status_of, trouble, whatever_is_stored
-from hybridp.service.plans import AnyPlan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import analysts, meta
 from hybridp.service.shown import error_rows, error_unit, shown_release
 
 __all__ = ["install", "router"]
-
-_NAMES = {
-    "mean": "Mean of a number",
-    "personal-mean": "Mean, everyone their own ε",
-    "vector-mean": "Mean of several numbers",
-    "heavy-hitters": "Heavy hitters",
-}
-# The plans' own models say which kinds there are.
-_MODELS = get_args(get_args(AnyPlan)[0])
-_OFFERED = {get_args(model.model_fields["kind"].annotation)[0] for model in _MODELS}
-KINDS = tuple((kind, name) for kind, name in _NAMES.items() if kind in _OFFERED)
 
 router = APIRouter(include_in_schema=False)
 
@@ -179,26 +167,14 @@ def study_list(request: Request, session: Asked) -> Response:
 
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
-    chosen = kind if kind in dict(KINDS) else "mean"
-    values = {"kinds": KINDS, "kind": chosen, "given": given, "problem": problem, "here": "new"}
-    return page("new.html", status, **values, form_token=session.form_token)
+    chosen = kind if kind in NAMES else "mean"
+    values = {"kinds": NAMES.items(), "kind": chosen, "sets": fieldsets(chosen), "given": given, "problem": problem}
+    return page("new.html", status, **values, here="new", form_token=session.form_token)
 
 
 @router.get("/studies/new")
 def new_study_page(session: Asked, kind: str = "mean") -> Response:
     return see("/login") if session is None else _new_page(session, kind, {})
-
-
-def _as_plan(form: Mapping[str, str]) -> dict[str, Any]:
-    """The form's fields as a plan: moments of UTC become Unix seconds."""
-    fields = dict(form)
-    for name in ("opens", "closes", "delete_by"):
-        if text := fields.get(name, "").strip():
-            try:
-                fields[name] = str(int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()))
-            except ValueError:
-                raise InvalidInput(f"`{name}` must be a date and a time. Got something else.") from None
-    return studies.plan_from_form(fields)
 
 
 @router.post("/studies/new")
@@ -209,7 +185,7 @@ async def new_study(request: Request) -> Response:
         return trouble(error, "/studies/new")
     service = request.app.state.service
     try:
-        made = await run_in_threadpool(studies.create_study, service, _as_plan(form), analyst=session.analyst)
+        made = await run_in_threadpool(studies.create_study, service, declared_by(form), analyst=session.analyst)
     except HybridpError as error:
         return _new_page(session, form.get("kind", "mean"), form, str(error), status_of(error))
     return see(f"/studies/{made['id']}")
@@ -323,7 +299,7 @@ def _discovering(s: Mapping[str, Any]) -> list[str]:
     return [
         "The trusted people’s part ends: their whole promise is spent on the list of frequent answers.",
         "The list is public from then on, and local people are asked about it.",
-        "Trusted answers are deleted." if s["plan"]["delete_raw_after_release"] else "",
+        "Trusted answers are deleted." if s["plan"]["collection"]["delete_raw_after_release"] else "",
     ]
 
 
@@ -333,7 +309,7 @@ def _releasing(s: Mapping[str, Any]) -> list[str]:
         "The ledger is charged, and what is published cannot be called back.",
         f"The plan pays for {left:,} more of {s['planned_releases']:,}." if s["planned_releases"] > 1 else "",
         "It is the last one: trusted answers are deleted."
-        if left == 1 and s["plan"]["delete_raw_after_release"] and s["kind"] != "heavy-hitters"
+        if left == 1 and s["plan"]["collection"]["delete_raw_after_release"] and s["kind"] != "heavy-hitters"
         else "",
     ]
 

@@ -1,7 +1,8 @@
 """How good will it be? A study's error from group sizes and public numbers alone, for the plan and for a page.
 
 >>> from hybridp.service.plans import parse_plan
->>> plan = parse_plan({"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 100}, "epsilon": 1, "sd": 10})
+>>> asked = {"name": "way", "kind": "number", "lower": 0, "upper": 100, "sd": 10, "local": "dithered"}
+>>> plan = parse_plan({"title": "t", "promise": 1, "questions": [asked]})
 >>> round(predicted(plan, {"trusted": 1000, "local": 9000})["rmse"], 2)
 0.33
 """
@@ -32,7 +33,7 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
         case VectorPlan():
             variances, unit = _coordinate(plan, trusted, local), "half-ranges of a column's bounds"
         case _:
-            variances, half = _mean(plan, trusted, local), plan.bounds.bounds.half
+            variances, half = _mean(plan, trusted, local), plan.bounds.half
     information = sum(1 / v for v in variances if v > 0)
     if information == 0:
         return None
@@ -49,12 +50,12 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
 
 def _mean(plan: MeanPlan | PersonalPlan, trusted: int, local: int) -> list[float]:
     """``V_T = var/k + noise/k^2`` and ``V_L = (var + v)/n`` in the unit coordinate."""
-    half = plan.bounds.bounds.half
-    variance = 1.0 if plan.sd is None else (plan.sd / half) ** 2
+    half = plan.bounds.half
+    variance = 1.0 if plan.asked.sd is None else (plan.asked.sd / half) ** 2
     if isinstance(plan, MeanPlan):
         noise, randomiser = plan.study.sum_noise, plan.study.invite.randomiser
-        if plan.estimator in ("tcm-only", "lm-only"):
-            trusted, local = (trusted, 0) if plan.estimator == "tcm-only" else (0, local)
+        if plan.asked.estimator in ("tcm-only", "lm-only"):
+            trusted, local = (trusted, 0) if plan.asked.estimator == "tcm-only" else (0, local)
     else:
         least = PureDP(min(plan.allowed_epsilons))
         noise, randomiser = sum_noise(least), best_randomiser(least)
@@ -70,9 +71,9 @@ def _coordinate(plan: VectorPlan, trusted: int, local: int) -> list[float]:
     """One column's, in unit coordinates, for data as spread out as the bounds allow."""
     bounds, found = plan.study.bounds, []
     spread = min(1.0, (bounds.ratio * bounds.reach) ** 2 / bounds.dimensions)
-    if trusted and plan.estimator != "lm-only":
+    if trusted and plan.asked.estimator != "lm-only":
         found.append(spread / trusted + plan.study.sum_noise.variance / (HALF * trusted) ** 2)
-    if local and plan.estimator != "tcm-only":
+    if local and plan.asked.estimator != "tcm-only":
         found.append(plan.invite.reports.cost(spread / bounds.reach**2) * bounds.reach**2 / local)
     return found
 
@@ -83,15 +84,16 @@ def _share_variances(plan: HeavyPlan, trusted: int, local: int) -> list[float]:
     if trusted:
         found.append(discovery(plan.study.guarantee).variance / (trusted * plan.study.discovery_share) ** 2)
     if local:
-        epsilon = plan.epsilon * (plan.study.query_share if len(plan.record) == 2 else 1.0)
-        found.append(k_randomised_response(PureDP(epsilon), plan.head + 1).variance(0.0) / local)
+        epsilon = plan.study.guarantee.epsilon * (plan.study.query_share if len(plan.record) == 2 else 1.0)
+        found.append(k_randomised_response(PureDP(epsilon), plan.asked.head + 1).variance(0.0) / local)
     return found
 
 
 def _assumes(plan: SomePlan) -> str:
     if isinstance(plan, HeavyPlan):
-        return f"a rare record and a head list of {plan.head} queries"
+        return f"a rare record and a head list of {plan.asked.head} queries"
     if isinstance(plan, VectorPlan):
         return "the largest spread that the bounds allow"
-    spread = "the largest spread that the bounds allow" if plan.sd is None else f"a standard deviation of {plan.sd:g}"
+    sd = plan.asked.sd
+    spread = "the largest spread that the bounds allow" if sd is None else f"a standard deviation of {sd:g}"
     return spread + (" and that everybody asks for the smallest epsilon" if isinstance(plan, PersonalPlan) else "")

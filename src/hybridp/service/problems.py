@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
 
-__all__ = ["MEDIA_TYPE", "STATUS", "NoSuchStudy", "Refused", "problem", "problem_of"]
+__all__ = ["MEDIA_TYPE", "STATUS", "NoSuchStudy", "Refused", "problem", "problem_of", "sentence"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -63,6 +65,31 @@ def problem(code: str, detail: str, **more: Any) -> bytes:
     return msgspec.json.encode(
         {"type": f"/problems/{code}", "title": title, "status": STATUS[code], "detail": detail, "code": code, **more}
     )
+
+
+_RULES = {
+    "missing": "must be given",
+    "extra_forbidden": "must be left out: there is no such field",
+    "int_parsing_size": "must be a whole number of a moderate size",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+}
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """One of pydantic's findings as one of our sentences, without what was sent.
+
+    >>> sentence({"type": "missing", "loc": ("body", "count"), "msg": "Field required"})
+    '`count` must be given.'
+    """
+    name = ".".join(str(part) for part in found.get("loc", ()) if part != "body")[:80] or "body"
+    kind = str(found.get("type", ""))
+    if kind in _RULES:
+        return f"`{name}` {_RULES[kind]}."
+    rule = re.sub(r"^\w+ should ", "must ", str(found["msg"]).removeprefix("Value error, "))
+    rule = re.sub(r" after validation, not .*$|, unable to .*$|, got a number with .*$", "", rule)
+    return f"`{name}` {rule if rule.startswith('must') else f'must follow its rule ({rule})'}."
 
 
 def problem_of(error: HybridpError) -> tuple[int, bytes, int | None]:

@@ -318,17 +318,17 @@ class Checker:
     def _record(self, row: bytes, payload: msgspec.Raw) -> bytes:
         assert isinstance(self.plan, HeavyPlan)
         given: list[list[str]] = _decoded(Records, payload).records
-        if not 1 <= len(given) <= self.plan.max_records:
-            raise _Bad("bad-payload", f"The records must be at least 1 and at most {self.plan.max_records}.")
+        if not 1 <= len(given) <= self.plan.asked.max_records:
+            raise _Bad("bad-payload", f"The records must be at least 1 and at most {self.plan.asked.max_records}.")
         records = [tuple([normalised(part) for part in record]) for record in given]
         for record in records:
             if len(record) != len(self.plan.record):
                 raise _Bad("bad-payload", f"Each record must have {len(self.plan.record)} parts.")
-            if any(not 1 <= len(part) <= self.plan.max_length for part in record):
-                raise _Bad("bad-payload", f"Each part must have 1 to {self.plan.max_length} characters.")
+            if any(not 1 <= len(part) <= self.plan.asked.max_length for part in record):
+                raise _Bad("bad-payload", f"Each part must have 1 to {self.plan.asked.max_length} characters.")
         assert self._cipher is not None
         chosen = sorted(records)[self._cipher.choice(row, len(records))]
-        return self._seal(packed_record(chosen, self.plan.max_length), row)
+        return self._seal(packed_record(chosen, self.plan.asked.max_length), row)
 
     def _slot(self, row: bytes, payload: msgspec.Raw) -> bytes:
         slot: int = _decoded(Category, payload).category

@@ -18,7 +18,7 @@ def _number(x: float) -> str:
     return f"{x:,.4g}" if abs(x) < 10_000 else f"{x:,.0f}"
 
 
-def _half_width(release: Mapping[str, Any], plan: Mapping[str, Any]) -> float | None:
+def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> float | None:
     """Of several columns the root mean square, in half-ranges of each one's bounds."""
     told = sole(release)
     if told["task"] == "heavy-hitters":
@@ -26,8 +26,8 @@ def _half_width(release: Mapping[str, Any], plan: Mapping[str, Any]) -> float | 
     low, high = told["interval"]
     if told["task"] == "mean":
         return float(high - low) / 2
-    sides = zip(low, high, plan["bounds"], strict=True)
-    wide = [(b - a) / (side["upper"] - side["lower"]) for a, b, side in sides]
+    sides = zip(low, high, question["lower"], question["upper"], strict=True)
+    wide = [(b - a) / (upper - lower) for a, b, lower, upper in sides]
     return math.sqrt(math.fsum(w * w for w in wide) / len(wide))
 
 
@@ -38,7 +38,7 @@ def error_rows(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
         if summary.get(name):
             found.append((label, float(summary[name]["half_width"])))
     release = summary.get("release")
-    actual = _half_width(release, summary["plan"]) if release else None
+    actual = _half_width(release, summary["plan"]["questions"][0]) if release else None
     if actual is not None:
         found.append(("the release", actual))
     return found
@@ -50,7 +50,7 @@ def error_unit(summary: Mapping[str, Any]) -> str:
         return "share of people"
     if summary["kind"] == "vector-mean":
         return "in half-ranges of a column"
-    return str(summary["plan"].get("unit") or "in the unit of the answer")
+    return str(summary["plan"]["questions"][0].get("unit") or "in the unit of the answer")
 
 
 def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[s
 
 
 def _mean(told: Mapping[str, Any], level: str, plan: Mapping[str, Any]) -> dict[str, Any]:
-    (low, high), unit = told["interval"], plan.get("unit") or ""
+    (low, high), unit = told["interval"], plan["questions"][0].get("unit") or ""
     rows = [("everyone", told["projected"], low, high)]
     for group in ("trusted", "local"):
         mean, part = told[group], told["groups"][group]

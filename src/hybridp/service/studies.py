@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
+from hybridp.public.study import Declaration
 from hybridp.service import releasing, store
 from hybridp.service.core import Service, Study, View
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
 from hybridp.service.planned import predicted
-from hybridp.service.plans import HeavyPlan, SomePlan, VectorPlan, parse_plan, plan_from_form
+from hybridp.service.plans import HeavyPlan, SomePlan, VectorPlan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.releasing import unit_reports
 from hybridp.service.reports import SLOT, Failure, Packed, Report, parse_upload, report_id
@@ -48,7 +49,6 @@ __all__ = [
     "new_report_id",
     "newest_release",
     "open_phase_two",
-    "plan_from_form",
     "release_study",
     "remember_address",
     "remembered_address",
@@ -59,6 +59,7 @@ __all__ = [
     "submit",
     "submit_reports",
     "task_document",
+    "the_study",
     "token_state",
 ]
 
@@ -127,12 +128,14 @@ def check_key(service: Service, key: str) -> Analyst | None:
 # --- studies ----------------------------------------------------------------------------------------------------------
 
 
-def create_study(service: Service, plan: Mapping[str, Any], *, analyst: Analyst | None = None) -> dict[str, Any]:
+def create_study(
+    service: Service, plan: Mapping[str, Any] | Declaration, *, analyst: Analyst | None = None
+) -> dict[str, Any]:
     """A new study, immutable from now on, with its ledger and its own key."""
     now = service.now()
     checked = parse_plan(plan)
     if checked.closes is not None:
-        must(checked.closes > now, "closes", "must lie in the future", checked.closes)
+        must(checked.closes > now, "collection.closes", "must lie in the future", str(checked.collection.closes))
     checked = checked.dated(now)
     study_id = secrets.token_hex(9)  # no letter that a command line would take for the start of an option
     _, sealed = service.settings.keys.new_data_key()
@@ -142,7 +145,7 @@ def create_study(service: Service, plan: Mapping[str, Any], *, analyst: Analyst 
             "id": study_id,
             "title": checked.title,
             "kind": checked.kind,
-            "plan": checked.model_dump_json(),
+            "plan": json.dumps(checked.to_dict()),
             "created": now,
             "analyst": None if analyst is None else analyst.id,
         }
@@ -155,6 +158,28 @@ def create_study(service: Service, plan: Mapping[str, Any], *, analyst: Analyst 
 
     service.write(run)
     return study_summary(service, study_id)
+
+
+def the_study(service: Service, stated: Mapping[str, Any] | Declaration) -> dict[str, Any]:
+    """The study that is declared so and was not deleted: the one that is there, or a new one."""
+    wanted = parse_plan(stated)
+    query = select(studies.c.id, studies.c.created, studies.c.plan).join(progress, progress.c.study == studies.c.number)
+    query = query.where(studies.c.title == wanted.title, progress.c.state != "deleted").order_by(studies.c.number)
+    with store.reading(service.engine) as db:
+        rows = db.execute(query).all()
+    for row in rows:
+        if json.loads(row.plan) == _plainly(wanted, row.created):
+            return study_summary(service, row.id)
+    return create_study(service, stated)
+
+
+def _plainly(plan: SomePlan, created: int) -> dict[str, Any] | None:
+    """The plan as it would have been stored at a moment; None where it would have been refused then."""
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(plan.dated(created).to_dict()))
+        return found
+    except InvalidInput:
+        return None
 
 
 def _status(study_opens: int | None, study_closes: int | None, state: str, now: int) -> str:
@@ -179,15 +204,16 @@ def list_studies(service: Service) -> list[dict[str, Any]]:
 
 
 def _line(row: Any, people: dict[str, int], now: int) -> dict[str, Any]:
-    plan = json.loads(row.plan)
+    stated = json.loads(row.plan)["collection"]
+    opens, closes = moment(stated.get("opens")), moment(stated.get("closes"))
     return {
         "id": row.id,
         "title": row.title,
         "kind": row.kind,
-        "status": _status(plan["opens"], plan["closes"], row.state, now),
+        "status": _status(opens, closes, row.state, now),
         "phase": row.phase,
-        "opens": plan["opens"],
-        "closes": plan["closes"],
+        "opens": opens,
+        "closes": closes,
         "created": row.created,
         "people": people,
     }
@@ -211,12 +237,12 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
     return {
         **line,
         "link": f"{service.settings.base_url}/s/{study.id}",
-        "plan": plan.model_dump(mode="json"),
+        "plan": plan.to_dict(),
         "open_to_all": not plan.by_invitation,
         "takes_people": _takes_people(plan, line["status"], row.phase),
         "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
         "participation": {"width": width, "bins": stretches},
-        "planned": None if plan.expected is None else _predicted(plan, plan.expected.model_dump()),
+        "planned": None if plan.expected is None else _predicted(plan, plan.expected),
         "now_predicted": _predicted(plan, people),
         "ledger": ledger,
         "releases": documents,
@@ -338,7 +364,7 @@ def _readable(study: Study, epsilon: float | None, body: bytes) -> dict[str, Any
         numbers = own_units(plan.invite, unpacked(plan.invite, [body]))[0].tolist()
         return {"report": [None if math.isnan(x) else x for x in numbers]}
     randomiser = releasing.randomiser_of(plan, epsilon)
-    return {"report": plan.bounds.bounds.from_unit(float(unit_reports(randomiser, plan.bounds.bounds, [body])[0]))}
+    return {"report": plan.bounds.from_unit(float(unit_reports(randomiser, plan.bounds, [body])[0]))}
 
 
 def reseal(service: Service) -> int:

@@ -118,26 +118,27 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
     match plan:
         case MeanPlan():
             own = {
-                "bounds": plan.bounds.model_dump(),
-                "step": plan.step,
+                "bounds": {"lower": plan.asked.lower, "upper": plan.asked.upper},
+                "step": plan.asked.step,
                 **_promised(plan, plan.study.invite.promise),
                 "randomiser": described(plan.study.invite.randomiser),
             }
         case PersonalPlan():
             mechanisms = {e: described(best_randomiser(PureDP(e))) for e in plan.allowed_epsilons}
             own = {
-                "bounds": plan.bounds.model_dump(),
-                "step": plan.step,
-                "equal_weights": plan.estimator == "uni",
+                "bounds": {"lower": plan.asked.lower, "upper": plan.asked.upper},
+                "step": plan.asked.step,
+                "equal_weights": plan.asked.estimator == "uni",
                 "choices": [{"epsilon": e, "randomiser": r, "browser": r["browser"]} for e, r in mechanisms.items()],
             }
         case VectorPlan():
             own = {
                 "coordinates": [
-                    {"name": name, **side.model_dump()} for name, side in zip(plan.columns, plan.bounds, strict=True)
+                    {"name": name, "lower": lower, "upper": upper}
+                    for name, lower, upper in zip(plan.columns, plan.asked.lower, plan.asked.upper, strict=True)
                 ],
-                "norm": plan.norm,
-                "radius": plan.radius,
+                "norm": plan.asked.norm,
+                "radius": plan.asked.radius,
                 **_promised(plan, plan.invite.promise),
                 "randomiser": described_vector(plan.invite),
             }
@@ -145,8 +146,8 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
             own = {
                 "groups": {1: ["trusted"], 2: ["local"]}.get(phase, []),
                 "record": list(plan.record),
-                "max_records": plan.max_records,
-                "max_length": plan.max_length,
+                "max_records": plan.asked.max_records,
+                "max_length": plan.asked.max_length,
                 "text_rule": TEXT_RULE,
                 **_promised(plan, plan.study.local_guarantee),
             }
@@ -205,9 +206,9 @@ def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], i
             return {"values": [_DIGITS] * d}, [{"report": told}], d * (_FORM_NUMBER + len(f"&value.{d}="))
         case HeavyPlan():
             # A character is 4 bytes of UTF-8 at most, and 9 in a form (%XX for each of 3, or of 4 in two halves).
-            parts = ["x" * (4 * plan.max_length) for _ in plan.record]
+            parts = ["x" * (4 * plan.asked.max_length) for _ in plan.record]
             slots = 0 if head is None else len(head.head)
-            room = len(parts) * (_FORM_CHARACTER * plan.max_length + len("&record.0="))
+            room = len(parts) * (_FORM_CHARACTER * plan.asked.max_length + len("&record.0="))
             return {"records": [parts]}, [{"category": max(slots - 1, 0)}], room
 
 

@@ -4,8 +4,8 @@ Of `reported` coordinates each has its place and either a dithered bit as it was
 unit; a direction is one number for each column. In the store a coordinate takes 7 or 10 bytes, a direction's 8.
 
 >>> from hybridp.service.plans import parse_plan
->>> sides = [{"lower": 0, "upper": 1}] * 3
->>> plan = parse_plan({"kind": "vector-mean", "title": "t", "columns": list("abc"), "bounds": sides, "epsilon": 1})
+>>> asked = {"name": "abc", "kind": "vector", "columns": list("abc"), "lower": 0, "upper": 1}
+>>> plan = parse_plan({"title": "t", "promise": 1, "questions": [asked]})
 >>> body = pack(plan.invite, [2], [(2**31, True)])
 >>> len(body), unpacked(plan.invite, [body]).shape
 (7, (1, 3))

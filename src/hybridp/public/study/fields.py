@@ -77,6 +77,7 @@ class _About:
     option: str | None
     shown: bool
     needed: bool
+    lines: bool = False
 
 
 class _Absent:
@@ -98,14 +99,16 @@ def field(
     metavar: str | None = None,
     option: str | None = None,
     shown: bool = False,
+    lines: bool = False,
 ) -> Any:
     """A field of a `Fields` class. Without a default it must be given.
 
     `check` is asked of every value that is not None, `choices` lists the words that are allowed, `option` is the name
     on the command line where it is not the field's own, and `shown` fields are written to a file also at their default.
+    A text has one line, unless `lines` allows for more.
     """
     needed = default is MISSING
-    about = _About(help, check, tuple(choices), metavar, option, shown or needed, needed)
+    about = _About(help, check, tuple(choices), metavar, option, shown or needed, needed, lines)
     return dataclasses.field(default=ABSENT if needed else default, metadata={_META: about})
 
 
@@ -125,6 +128,7 @@ class Declared:
     option: str
     shown: bool
     of: type[Fields] | None
+    lines: bool = False
 
     @property
     def rule(self) -> str:
@@ -137,6 +141,7 @@ class Declared:
 _FORMS: dict[Any, Form] = {str: "text", float: "number", int: "whole", bool: "yes/no", datetime: "moment"}
 _SAID = {
     "text": "must be text of one line",
+    "lines": "must be text without control characters",
     "number": "must be a finite number",
     "whole": "must be a whole number",
     "yes/no": "must be true or false",
@@ -181,8 +186,9 @@ def _declared(of: Any) -> tuple[Declared, ...]:
         about: _About = one.metadata[_META]
         form, optional, inner = _form(hints[one.name])
         option = about.option or one.name.replace("_", "-")
-        found.append(Declared(one.name, form, optional, None if about.needed else one.default, about.needed, about.help,
-                              about.check, about.choices, about.metavar, option, about.shown, inner))  # fmt: skip
+        default = None if about.needed else one.default
+        found.append(Declared(one.name, form, optional, default, about.needed, about.help, about.check, about.choices,
+                              about.metavar, option, about.shown, inner, about.lines))  # fmt: skip
     return tuple(found)
 
 
@@ -228,7 +234,8 @@ class Fields:
         name = f"{self.label}{one.name}"
         match one.form:
             case "text":
-                must(_is_line(value), name, _SAID["text"], _shown(value))
+                ok = _is_line(value.replace("\n", "") if one.lines and isinstance(value, str) else value)
+                must(ok, name, _SAID["lines" if one.lines else "text"], _shown(value))
                 return value.strip()
             case "number":
                 must(_is_number(value), name, _SAID["number"], _shown(value))
@@ -307,7 +314,7 @@ def plain_fields(given: Fields, *, everything: bool = False) -> dict[str, Any]:
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    return isinstance(value, Integral) or math.isfinite(value)
+    return abs(int(value)) < 10**300 if isinstance(value, Integral) else math.isfinite(value)
 
 
 def _moment(value: Any) -> datetime | None:
@@ -336,7 +343,10 @@ def _said(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return "a number too long to show"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

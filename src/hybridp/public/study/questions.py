@@ -41,7 +41,7 @@ class Question(Fields):
     _what: ClassVar[str] = "a question"
 
     name: str = field(help="The question's name: its results are listed under it.", check=named)
-    text: str = field("", help="The question as people read it.", check=short(2000))
+    text: str = field("", help="The question as people read it.", check=short(2000), lines=True)
     unit: str = field("", help="The unit of the answer, for people and pictures.", check=short(40))
     weight: float = field(
         1.0, help="The question's part of the promise, relative to the weights of the other questions.", check=positive
@@ -67,9 +67,9 @@ class Question(Fields):
             kind = stated.get("kind")
             if kind is None:
                 raise InvalidInput(f"`{where}kind` must be given: one of {', '.join(KINDS)}. Got nothing.")
-            if kind not in KINDS:
+            if not isinstance(kind, str) or kind not in KINDS:
                 hint = did_you_mean(str(kind), KINDS)
-                raise InvalidInput(f"`{where}kind` must be one of {', '.join(KINDS)}. Got {kind!r}.{hint}")
+                raise InvalidInput(f"`{where}kind` must be one of {', '.join(KINDS)}. Got {str(kind)[:60]!r}.{hint}")
             chosen = KINDS[kind]
         known = [one.name for one in declared(chosen)]
         given = {name: value for name, value in stated.items() if name != "kind"}

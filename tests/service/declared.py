@@ -1,0 +1,43 @@
+"""A study as tests write it, in one line, and as it is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["study_of"]
+
+_PROMISE = ("epsilon", "delta", "trusted_epsilon", "allowed_epsilons")
+_COLLECTION = ("opens", "closes", "min_batch", "time_precision", "by_invitation", "delete_raw_after_release",
+               "delete_by", "releases")  # fmt: skip
+_STUDY = ("title", "asked_by", "level")
+_KINDS = {"mean": "number", "personal-mean": "number", "vector-mean": "vector", "heavy-hitters": "records"}
+
+
+def study_of(short: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """The declaration of `{"kind": "mean", "title": ..., "bounds": {"lower": 0, "upper": 1}, "epsilon": 1, ...}`.
+
+    What is declared already stays as it is.
+    """
+    given = {**(short or {}), **more}
+    if "questions" in given:
+        return given
+    kind = given.pop("kind", "mean")
+    question: dict[str, Any] = {"name": "answer", "kind": _KINDS.get(kind, kind)}
+    found: dict[str, Any] = {name: given.pop(name) for name in _STUDY if name in given}
+    for place, names in (("promise", _PROMISE), ("collection", _COLLECTION)):
+        own = {name: given.pop(name) for name in names if name in given}
+        found[place] = given.pop(place, own)
+    if given.get("expected"):
+        found["people"] = given["expected"]
+    given.pop("expected", None)
+    bounds = given.pop("bounds", None)
+    if isinstance(bounds, Mapping):
+        question |= bounds
+    elif bounds:
+        question |= {side: [one[side] for one in bounds] for side in ("lower", "upper")}
+    if kind == "heavy-hitters":
+        question |= {"columns": given.pop("record", ["query", "url"]), "local": given.pop("local", "two-stage")}
+    if "question" in given:
+        question["text"] = given.pop("question")
+    return {**found, "questions": [question | given]}

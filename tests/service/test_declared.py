@@ -1,0 +1,228 @@
+"""The service's plan is the study as it is declared: in a file, as JSON, in a form, in the interface's description."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import urllib.request
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from hybridp.errors import InvalidInput
+from hybridp.public.study import Collection, Declaration, Number, People, Promise, Records, Vector, declared
+from hybridp.public.study.toml import to_toml
+from hybridp.service import studies
+from hybridp.service.forms import declared_by, fieldsets
+from hybridp.service.openapi import complete
+from hybridp.service.plans import KINDS, parse_plan
+
+from . import live
+from .conftest import Start
+from .declared import study_of
+
+TEXT = """
+title = "The way to work"
+asked_by = "the town"
+[promise]
+epsilon = 1.0
+[trust]
+column = "consent"
+trusted = ["yes"]
+[collection]
+min_batch = 4
+[[question]]
+name = "way"
+kind = "number"
+text = "How many minutes, one way?"
+lower = 0
+upper = 120
+"""
+
+
+def run(*arguments: str) -> str:
+    call = [sys.executable, "-c", "from hybridp.cli import main; main()", *arguments]
+    return subprocess.run(call, capture_output=True, text=True, check=True, timeout=live.PATIENCE).stdout
+
+
+def test_a_study_file_and_its_json_make_the_same_study(tmp_path: Path) -> None:
+    file, same = tmp_path / "study.toml", tmp_path / "study.json"
+    file.write_text(TEXT)
+    same.write_text(json.dumps(Declaration.read(file).to_dict()))
+    where = ["--database", f"sqlite:///{tmp_path / 's.db'}", "--key-file", str(tmp_path / "k")]
+    made = [json.loads(run("study", "create", str(one), *where, "--json")) for one in (file, same)]
+    assert made[0]["plan"] == made[1]["plan"]
+    assert made[0]["plan"]["questions"][0]["text"] == "How many minutes, one way?"
+    assert made[0]["plan"]["promise"]["epsilon"] == 1.0
+    # What is stored can be declared again, and says the same.
+    again = Declaration.of(made[0]["plan"])
+    assert parse_plan(again).to_dict() == made[0]["plan"]
+
+
+def test_serving_a_study_file_makes_it_once(start_server: Start, tmp_path: Path, database: str) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT)
+    before = f"import sys; sys.argv.insert(1, {str(file)!r})"
+    links = []
+    for _ in range(2):
+        running = start_server(before)
+        (link,) = re.findall(r"^The way to work: http://\S+(/s/\w+)$", running.log.read_text(), re.M)
+        links.append(link)
+        with urllib.request.urlopen(running.url + link, timeout=live.PATIENCE) as answer:
+            assert "How many minutes, one way?" in answer.read().decode()
+        running.kill()
+    assert links[0] == links[1]
+    file.write_text(TEXT.replace("upper = 120", "upper = 240"))
+    running = start_server(before)
+    assert links[0] not in running.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"trust": {"everyone": "local"}}, "`trust.everyone` must be left out: people choose."),
+        ({"questions": []}, "`questions` must hold at least one."),
+        ({"promise": {"epsilon_column": "own"}}, "`promise.allowed_epsilons` must list the ones"),
+        ({"promise": {"allowed_epsilons": [1.0], "share": 0.5}}, "`promise.share` must be 1"),
+        ({"promise": {"allowed_epsilons": [1.0]}, "collection": {"releases": 2}}, "`collection.releases` must be 1"),
+        ({"schema": 2}, "`schema` must be 1"),
+    ],
+)
+def test_what_only_a_table_can_do_is_refused(change: dict[str, Any], says: str) -> None:
+    question = {"name": "way", "kind": "number", "lower": 0, "upper": 9}
+    with pytest.raises(InvalidInput) as refused:
+        parse_plan({"title": "t", "promise": {"epsilon": 1}, "questions": [question]} | change)
+    assert says in str(refused.value)
+
+
+def test_several_questions_are_not_half_collected() -> None:
+    one = {"name": "a", "kind": "number", "lower": 0, "upper": 1}
+    with pytest.raises(InvalidInput, match=r"`questions` must be one in a study of the service\. Got 2"):
+        parse_plan({"title": "t", "promise": 1, "questions": [one, one | {"name": "b"}]})
+
+
+def test_the_best_report_of_a_vector_is_one_that_a_page_can_draw() -> None:
+    plan = {"kind": "vector-mean", "title": "t", "columns": list("abc"), "epsilon": 8.0}
+    made = parse_plan(study_of(plan, bounds=[{"lower": 0, "upper": 1}] * 3, local="best"))
+    assert made.to_dict()["questions"][0]["local"] == "sampling"
+
+
+# --- the form ---------------------------------------------------------------------------------------------------------
+
+
+class Inputs(HTMLParser):
+    """What a browser would send of a form that nobody touched, and which fields it insists on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fields: dict[str, str] = {}
+        self.required: set[str] = set()
+        self._select = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "input" and found.get("name"):
+            self.fields[str(found["name"])] = found.get("value") or ""
+            if "required" in found:
+                self.required.add(str(found["name"]))
+        elif tag == "select":
+            self._select = str(found["name"])
+        elif tag == "option" and ("selected" in found or self._select not in self.fields):
+            self.fields[self._select] = found.get("value") or ""
+
+
+@pytest.fixture
+def web(app: FastAPI, service: Any) -> Any:
+    from hybridp.service.app import build_app
+
+    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as client:
+        client.post("/login", data={"key": studies.add_analyst(service, "ada")})
+        yield client
+
+
+TYPED = {
+    "mean": {"question.upper": "9"},
+    "personal-mean": {"question.upper": "9"},
+    "vector-mean": {"question.columns": "a, b", "question.upper": "9, 1"},
+    "heavy-hitters": {},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_form_filled_in_where_it_insists_makes_a_study(web: TestClient, kind: str) -> None:
+    page = Inputs()
+    page.feed(web.get(f"/studies/new?kind={kind}").text)
+    empty = {name for name in page.required if not page.fields[name]}
+    assert empty == {"title", *TYPED[kind]}
+    answer = web.post("/studies/new", data=page.fields | {"title": "T"} | TYPED[kind])
+    assert answer.status_code == 303, answer.text
+    study = answer.headers["location"].rsplit("/", 1)[1]
+    made = studies.study_summary(web.app.state.service, study)  # type: ignore[attr-defined]
+    assert made["kind"] == kind
+    assert not made["open_to_all"]
+
+
+def test_every_hint_of_the_form_is_the_help_of_its_field() -> None:
+    classes = {"": Declaration, "promise": Promise, "collection": Collection, "people": People}
+    for kind, question in KINDS.items():
+        for _, fields in fieldsets(kind):
+            for one in fields:
+                place, _, name = one.name.rpartition(".")
+                (field,) = [f for f in declared(classes.get(place, question)) if f.name == name]
+                assert one.hint.startswith(field.help)
+    offered = {one.name.split(".")[1] for _, fields in fieldsets("mean") for one in fields if "." in one.name}
+    assert {"estimator", "noise", "local", "gap", "step", "trusted_epsilon", "releases", "time_precision"} <= offered
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("promise.epsilon", "one", "`promise.epsilon` must be a number."),
+        ("collection.min_batch", "4.5", "`collection.min_batch` must be a whole number."),
+        ("collection.opens", "soon", "`collection.opens` must be a date and a time."),
+        ("promise.secret", "1", "`promise.secret` must be left out"),
+        ("nothing.at.all", "1", "`nothing.at.all` must be left out"),
+    ],
+)
+def test_a_form_s_mistakes_are_named(name: str, text: str, says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        declared_by({"kind": "mean", "title": "t", name: text})
+    assert says in str(refused.value)
+
+
+# --- the description --------------------------------------------------------------------------------------------------
+
+
+def test_the_interface_describes_every_field_with_its_help() -> None:
+    parts = complete({"paths": {"/api/studies": {"post": {"responses": {}}}}})["components"]["schemas"]
+    described = {"Study": Declaration, "Promise": Promise, "Collection": Collection, "People": People}
+    described |= {"Number": Number, "Vector": Vector, "Records": Records}
+    for name, of in described.items():
+        schema = parts[name]
+        assert schema["additionalProperties"] is False
+        for field in declared(of):
+            told = schema["properties"][field.name]
+            assert "$ref" in told or field.help in json.dumps(told, ensure_ascii=False) or field.name == "questions"
+            if field.choices:
+                assert set(field.choices) == set(told.get("enum") or told["items"]["enum"])
+            assert (field.name in schema["required"]) == (field.required and field.name != "trust")
+    kinds = {ref["$ref"].rsplit("/", 1)[1] for ref in parts["Study"]["properties"]["questions"]["items"]["oneOf"]}
+    assert kinds == {"Number", "Vector", "Records"}
+
+
+def test_a_study_survives_its_file() -> None:
+    short = {"kind": "mean", "title": "t", "epsilon": 1.0, "question": "First line.\nSecond line."}
+    plan = parse_plan(study_of(short, bounds={"lower": 0, "upper": 1}))
+    again = Declaration.of(tomllib.loads(to_toml(plan.declared)))
+    assert again.questions[0].text == "First line.\nSecond line."
