@@ -82,6 +82,26 @@ def test_a_form_with_a_mistake_keeps_its_id(losing: Any) -> None:
     assert fields_of(page)["report_id"] == fields["report_id"]
 
 
+SECRETS = {
+    "mean": ({}, {"value": "777777.125"}),
+    "personal-mean": ({"bounds": {"lower": 0, "upper": 9}, "allowed_epsilons": [1.0]},
+                      {"value": "777777.125", "epsilon": "7.5"}),
+    "vector-mean": ({"columns": ["a", "b"], "bounds": [{"lower": 0, "upper": 9}] * 2, "epsilon": 1.0},
+                    {"value.0": "777777.125", "value.1": "x"}),
+    "heavy-hitters": ({"epsilon": 4.0, "delta": 1e-3, "max_length": 5}, {"record.0": "777777.125", "record.1": "y"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SECRETS)
+def test_a_refused_form_does_not_send_the_answer_back(losing: Any, kind: str) -> None:
+    plan, answer = SECRETS[kind]
+    url = f"{losing.url}/s/{losing.study(kind=kind, **plan, by_invitation=kind == 'mean')}"
+    status, told = post(url, {"report_id": "A" * 22, **answer})  # without an invitation, or against a rule
+    assert 400 <= status < 500
+    assert "777777" not in told
+    assert "problem" in told
+
+
 def test_a_programs_report_sent_again_counts_once(losing: Any) -> None:
     study = losing.study()
     report = local_report(fetch_task(losing.url, study), 30.0, rng=secure())

@@ -307,11 +307,35 @@ def test_a_discovery_that_died_is_offered_again(web: TestClient, monkeypatch: py
             studies.open_phase_two(service, study)
     assert studies.study_summary(service, study)["phase"] == 0
     page = web.get(f"/studies/{study}").text
-    assert "interrupted" in page
+    assert "has begun and has not ended" in page
     assert "Discover, then invite local people" in page
     assert "between its two phases" in web.get(f"/s/{study}").text
     studies.open_phase_two(service, study)
     assert studies.study_summary(service, study)["phase"] == 2
+
+
+def test_a_discovery_at_work_is_not_said_to_be_interrupted(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen from the process that makes it, and from another one on the same database, which cannot know."""
+    service = service_of(web)
+    study = discovering(service)
+    told = []
+    real = releasing._discovered
+
+    def looked_at(*given: Any) -> Any:
+        told.append(studies.study_summary(service, study)["why_not"])
+        other = Service(service.settings)
+        told.append(studies.study_summary(other, study)["why_not"])
+        other.close()
+        return real(*given)
+
+    monkeypatch.setattr(releasing, "_discovered", looked_at)
+    studies.open_phase_two(service, study)
+    assert told[0] == "The discovery is under way."
+    assert "has begun and has not ended" in told[1]
+    assert not any("interrupt" in text for text in told)
+    spent = {b["people"]: b["epsilon_spent"] for b in studies.study_summary(service, study)["ledger"]}
+    assert studies.open_phase_two(service, study)  # again, as the sentence says: the same list, charged once
+    assert {b["people"]: b["epsilon_spent"] for b in studies.study_summary(service, study)["ledger"]} == spent
 
 
 def _phase(db: Any, number: int, phase: int) -> None:

@@ -480,3 +480,55 @@ def test_charts_have_no_script_and_no_style() -> None:
     assert "<b" not in svg
     assert "style=" not in svg
     assert "minutes &amp; more" in svg
+
+
+# --- the words of the page's program ----------------------------------------------------------------------------------
+
+STATIC = Path(html.__file__).parent / "static"
+SCRIPT = {
+    # what happened, said where it happens
+    "Nothing was sent", "Please fill in every field.", "Please give a number.", "Please give a number from # to #.",
+    "The report has not arrived", "# You can try again: the same report is sent.", "Send the same report again",
+    "The report was not taken", "The study has answered: this report is not sent again.",
+    "The study’s server did not take it.", "You have answered the other way: one answer is enough.",
+    "Your report has arrived: one is enough.", "Thank you. This is the whole message that was sent:",
+    "With it went what a browser tells every server: your address, the browser’s own name and its languages.",
+    "Drawn#: # and # of 100. Made up on this page; nothing was sent.", " at ε = #", "# of 100",
+    "# of 100 dots are filled", "The study could not be read", "Please load this page again.",
+    "The button needs the study’s task, which could not be read.",
+    # why it does nothing
+    "Reports of this kind cannot be made in a browser.", "this page shows no promise", "no task",
+    "This page will not randomise your answer: #. Please tell the people who run the study.",
+    "the study’s server asks for less noise than this page promises (#)", "# must be a whole number in its range",
+    "# must be a number from 0 on", "value must be a number", "this page cannot draw from this randomiser",
+}  # fmt: skip
+"""Texts of the program that a participant may read. None promises anything: promises are sentences of the page."""
+
+
+def script_texts(code: str) -> set[str]:
+    """Strings and templates with a space in them, every `${...}` as #; selectors, imports and comments left out."""
+    code = re.sub(r"(?m)^\s*//.*$|(?<=[;{},])\s*//.*$", "", code)
+    found = re.findall(r'"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`', code)
+    texts = {re.sub(r"\$\{[^}]*\}", "#", one or other) for one, other in found}
+    return {text for text in texts if " " in text.rstrip() and not re.search(r"^\.|^[\w.#]+, [\w.#]+$|\[data-", text)}
+
+
+@pytest.mark.parametrize("name", ["participant.js", "randomise.js"])
+def test_the_program_of_the_page_says_nothing_else(name: str) -> None:
+    assert script_texts((STATIC / name).read_text(encoding="utf-8")) - SCRIPT == set()
+
+
+def test_every_listed_text_is_said_and_none_promises() -> None:
+    said = {text for name in ("participant.js", "randomise.js")
+            for text in script_texts((STATIC / name).read_text(encoding="utf-8"))}  # fmt: skip
+    assert said == SCRIPT
+    promising = re.compile(r"\b(nobody|never|anonym|secret|safe|secure|protect|private|guarantee)", re.I)
+    assert [text for text in SCRIPT if promising.search(text)] == []
+    assert promising.search("Nobody sees it.")
+
+
+def test_the_search_in_programs_can_fail() -> None:
+    assert script_texts('show("done", "Nobody sees it.", `With ${n} others`); // "not this"') - SCRIPT == {
+        "Nobody sees it.",
+        "With # others",
+    }

@@ -33,6 +33,7 @@ _environment = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
+    auto_reload=False,  # a running server serves the pages that it started with
 )
 _environment.filters["moment"] = words.when
 _environment.filters["number"] = _number

@@ -155,7 +155,10 @@ def _number(text: str) -> float:
 def _participant(
     request: Request, study_id: str, token: str | None, form: Mapping[str, str], problem: str = "", status: int = 200
 ) -> Response:
-    """The page of a study; a form that comes back keeps its report's id, so that it counts once however often sent."""
+    """The page of a study; a form that comes back keeps its report's id, so that it counts once however often sent.
+
+    It does not hold the answer: what was refused is not sent back over the wire for caches and screens to keep.
+    """
     service = request.app.state.service
     task = studies.task_document(service, study_id)
     known = form.get("report_id", "")
@@ -165,7 +168,7 @@ def _participant(
         token_state=studies.token_state(service, study_id, token),
         report_id=known if _ID.fullmatch(known) else studies.new_report_id(),
         problem=problem,
-        given=form,
+        given={name: text for name, text in form.items() if name in ("epsilon", "report_id")},
     )
     return page("participant.html", status, **view)
 

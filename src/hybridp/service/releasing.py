@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,10 @@ from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser,
 from hybridp.public.sums import NOTHING, Groups, column_sums, exact_sums, joined
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
+from hybridp.release.heavy import HeavyRelease
+from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import plain
+from hybridp.release.vector import VectorMeanRelease
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
@@ -251,8 +255,13 @@ def _prepared(db: Connection, service: Service, study: Study) -> Build:
             return _heavy(db, study, plan, service.rng)
 
 
-def _document(study: Study, found: dict[str, Any]) -> dict[str, Any]:
-    return {"study": study.id, "title": study.plan.title, **plain(found)}
+def _document(study: Study, found: MeanRelease | VectorMeanRelease | HeavyRelease) -> dict[str, Any]:
+    """The release as it is stored, under the name of the study's question."""
+    return _headed(study, replace(found, question=study.plan.asked.name).to_dict())
+
+
+def _headed(study: Study, document: dict[str, Any]) -> dict[str, Any]:
+    return {"study": study.id, "title": study.plan.title, **plain(document)}
 
 
 # --- means ------------------------------------------------------------------------------------------------------------
@@ -307,7 +316,7 @@ def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Bui
     def build(entries: tuple[int, ...]) -> dict[str, Any]:
         heard = None if task.rule.name == "tcm-only" else local
         found = publish_mean(task, trusted, heard, trusted_people=people, entries=entries, rng=rng)
-        return _document(study, found.to_dict())
+        return _document(study, found)
 
     return build
 
@@ -343,7 +352,7 @@ def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service
         found = personal_protocol.publish_personal_mean(
             task, trusted, own, people[here], reports, spread, entries, False, rng
         )
-        return _document(study, found.to_dict())
+        return _document(study, found)
 
     return build
 
@@ -375,7 +384,7 @@ def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) ->
     def build(entries: tuple[int, ...]) -> dict[str, Any]:
         heard = None if task.estimator == "tcm-only" else local
         found = publish_vector_mean(task, plan.columns, trusted, heard, trusted_people=people, entries=entries, rng=rng)
-        return _document(study, found.to_dict())
+        return _document(study, found)
 
     return build
 
@@ -423,7 +432,7 @@ def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher
         }
         invited = phase_two(json.dumps(document), plan)
         document["slots"] = [list(slot) for slot in invited.head.slots]
-        return _document(study, document)
+        return _headed(study, document)
 
     return build
 
@@ -450,6 +459,6 @@ def _heavy(db: Connection, study: Study, plan: HeavyPlan, rng: Randomness) -> Bu
         release = heavy_files.publish_heavy(
             plan.study, found, invited, estimates, reports, reports.people, both, seeded, False
         )
-        return _document(study, release.to_dict())
+        return _document(study, release)
 
     return build

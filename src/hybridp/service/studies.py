@@ -233,7 +233,8 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
     documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
     finals = [d["document"] for d in documents if d["kind"] == "final"]
     line = _line(row, people, service.now())
-    why = _why_not(study, line["status"], row.phase, people, row.raw, len(finals))
+    busy = service.releasing(study).locked()
+    why = _why_not(study, line["status"], row.phase, people, row.raw, len(finals), busy=busy)
     return {
         **line,
         "link": f"{service.settings.base_url}/s/{study.id}",
@@ -265,13 +266,21 @@ def _predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
         return None
 
 
-def _why_not(study: Study, status: str, phase: int, people: dict[str, int], raw: str, made: int) -> str | None:
+def _why_not(
+    study: Study, status: str, phase: int, people: dict[str, int], raw: str, made: int, *, busy: bool
+) -> str | None:
     plan = study.plan
     heavy = isinstance(plan, HeavyPlan)
     if status == "deleted":
         return "The study was deleted."
     if heavy and phase == 0:
-        return "The discovery was interrupted. Start it again: nothing was charged for it."
+        if busy:
+            return "The discovery is under way."
+        # Another process may be at work, or have died: the store cannot tell, and beginning anew is right either way.
+        return (
+            "The discovery has begun and has not ended. If its list does not appear soon, start it again: however "
+            "often it is started, it is charged once."
+        )
     if heavy and phase != 2:
         return "The second phase has not been opened."
     if status in ("planned", "open"):
