@@ -446,7 +446,7 @@ def test_a_plan_that_would_break_a_page_is_refused(mean_plan: Make, name: str, c
         ({"kind": "points", "columns": ["a"], "clusters": 2}, "`answer.kind` must be one of number, vector, records"),
         ({"promise": 3, "collection": 3}, "`collection` must be a table of fields. Got 3."),
         ({"bounds": {"lower": 0}}, "`answer.upper` must be given: public upper bound"),
-        ({"title": ""}, "`title` must be given: people read it."),
+        ({"guessed": True}, "`answer.guessed` must be deleted, and the bounds chosen"),
         ({"publish": "estimate-only", "estimator": "pwh", "sd": 1}, "`answer.publish` must be left out"),
     ],
 )

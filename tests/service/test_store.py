@@ -489,7 +489,7 @@ def test_which_record_counts_is_by_chance_and_repeatable() -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"title": ""}, "title"),
+        ({"title": "x" * 201}, "title"),
         ({"bounds": {"lower": 0}}, "answer.upper"),
         ({"epsilon": 0}, "promise.epsilon"),
         ({"epsilon": float("nan")}, "promise.epsilon"),

@@ -42,7 +42,7 @@ _PROMISED = {
 }
 _KEPT = ("min_batch", "releases", "delete_raw_after_release", "delete_by")
 _WHEN = ("by_invitation", "opens", "closes", "time_precision")
-_OF_TABLES = {"column", "report", "missing", "weight", "statistics", "publish", "clipped_share"}
+_OF_TABLES = {"column", "report", "missing", "weight", "statistics", "publish", "clipped_share", "guessed"}
 """Fields of questions that a page has no use for."""
 
 _SUGGESTED: dict[str, dict[str, str]] = {

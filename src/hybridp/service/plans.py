@@ -254,6 +254,8 @@ class Plan(Generic[Asked]):
 class _NumberPlan(Plan[Number]):
     """One number a person."""
 
+    unsupported: ClassVar[dict[str, Any]] = {"publish": "full", "clipped_share": 0.0, "statistics": ("mean",)}
+
     @property
     def bounds(self) -> Bounds:
         return Bounds(self.asked.lower, self.asked.upper)
@@ -261,6 +263,8 @@ class _NumberPlan(Plan[Number]):
     def check_kind(self) -> None:
         """What an analyst states of the values must fit the range and the page."""
         number = self.asked
+        rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
+        number.must(not number.guessed, "guessed", rule, number.guessed)
         self.check_bounds(number.lower, number.upper)
         half = self.bounds.half
         for name, least in (("sd", _NEAR * half), ("local_sd", _NEAR * half), ("step", 2 * _NEAR * half)):
@@ -272,7 +276,6 @@ class MeanPlan(_NumberPlan):
     """The mean of one number."""
 
     kind: ClassVar[str] = "mean"
-    unsupported: ClassVar[dict[str, Any]] = {"publish": "full", "clipped_share": 0.0}
 
     def check_kind(self) -> None:
         super().check_kind()
@@ -335,6 +338,7 @@ class VectorPlan(Plan[Vector]):
     """The mean of several numbers at once: the guarantee is for a person's whole vector."""
 
     kind: ClassVar[str] = "vector-mean"
+    unsupported: ClassVar[dict[str, Any]] = {"statistics": ("mean",)}
 
     def check_kind(self) -> None:
         vector = self.asked
