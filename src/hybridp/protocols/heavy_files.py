@@ -35,7 +35,7 @@ from hybridp.public.messages import OptInCounts, SlotReports, report_text
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import Randomness, secure
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, simulation_notes
+from hybridp.release.receipt import Protection, assuming, build_receipt, choice_unprotected, public_choice
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import SlotTally
@@ -380,14 +380,21 @@ def publish_heavy(
             "local": invite.mechanism.name if told is not None else "none",
         },
         level=level,
-        receipt=Receipt(
-            promises=_promises(study, told is not None and told.people > 0, invite.mechanism.name),
-            randomness=("seeded generator, simulation only" if seeded else "system randomness")
-            + ("; local reports simulated" if simulated_local else ""),
-            simulated=seeded or simulated_local,
-            unit="one person, one record",
-            assumes=_ASSUMES + simulation_notes(seeded=seeded, reports=simulated_local),
-            ledger_entries=entries,
+        receipt=build_receipt(
+            Protection(
+                study.guarantee,
+                "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
+                "no amplification: the head list is shown to local people before the end",
+            ),
+            Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
+            if told is not None and told.people
+            else None,
+            assumes=_ASSUMES,
+            randomness="seeded generator, simulation only" if seeded else "system randomness",
+            seeded=seeded,
+            simulated_local=simulated_local,
+            reads="record",
+            entries=entries,
         ),
     )
 
@@ -426,27 +433,9 @@ def _ranked(found: list[HeavyRecord], best: Ints, worst: Ints) -> tuple[HeavyRec
     )
 
 
-def _promises(study: HeavyStudy, local: bool, mechanism: str) -> tuple[Promise, ...]:
-    found = [
-        Promise("trusted", CURATOR, None, "trust: the curator reads their record"),
-        Promise(
-            "trusted",
-            VIEWER,
-            study.guarantee,
-            "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
-            "no amplification: the head list is shown to local people before the end",
-        ),
-    ]
-    if local:
-        device = f"{mechanism} report on their own device"
-        found.append(Promise("local", CURATOR, study.local_guarantee, device))
-        found.append(Promise("local", VIEWER, study.local_guarantee, device))
-    return tuple(found)
-
-
 _ASSUMES = (
-    "who is in which group, and how many, is public; a person's records are replaced, not their choice",
+    public_choice("records are"),
     "one record of each person is used, chosen from their own records alone; a person without one counts for the rest",
-    "the trust choice itself is not protected: where it goes with the records, it tells something by itself",
+    choice_unprotected("records"),
     "devices report as stated, and answer an invitation once; a dishonest one counts as a report for what it likes",
 )

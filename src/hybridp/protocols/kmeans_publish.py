@@ -16,14 +16,21 @@ from hybridp.public.budgets import ZCDP, PureDP
 from hybridp.public.kmeans_rounds import Plan
 from hybridp.randomness import Randomness
 from hybridp.release.kmeans import Cluster, KMeansRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes, values_rule
+from hybridp.release.receipt import (
+    Protection,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    public_choice,
+    values_rule,
+)
 
 __all__ = ["publish_kmeans", "release_points", "run_kmeans"]
 
 _ASSUMES = (
-    "who is in which group, and how many, is public; a person's point is replaced, not their choice",
-    "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
-    "the bounds and the number of clusters were chosen without looking at the data",
+    public_choice("point is"),
+    choice_unprotected(),
+    chosen_blindly("the bounds and the number of clusters"),
     "the centres are estimates of a local optimum; nobody's label is published, and labels computed from the centres "
     "for a person are as private as that person's point",
     values_rule(),
@@ -112,13 +119,16 @@ def publish_kmeans(
         iterations=(study.iterations or 5) if plan is None else plan.iterations,
         map_cells=plan.per_axis**study.box.dims if plan is not None and plan.per_axis else 0,
         noise=_noise(plan),
-        receipt=Receipt(
-            promises=_promises(study, plan, people),
-            randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
-            simulated=rng.simulated or simulated_local,
+        receipt=build_receipt(
+            _trusted_protection(study, plan) if people[0] else None,
+            _local_protection(study, plan) if people[1] and study.method != "tcm" else None,
+            assumes=_ASSUMES,
+            randomness=rng.label,
+            seeded=rng.simulated,
+            simulated_local=simulated_local,
+            reads="points",
             unit="one person, one point",
-            assumes=_ASSUMES + simulation_notes(seeded=rng.simulated, reports=simulated_local),
-            ledger_entries=entries,
+            entries=entries,
         ),
     )
 
@@ -133,25 +143,20 @@ def _noise(plan: Plan | None) -> str:
     return "none" if plan.spent is None else "laplace" if isinstance(plan.spent, PureDP) else "gaussian"
 
 
-def _promises(study: KMeansStudy, plan: Plan | None, people: tuple[int, int]) -> tuple[Promise, ...]:
-    found: list[Promise] = []
+def _trusted_protection(study: KMeansStudy, plan: Plan | None) -> Protection:
     own = PureDP(study.guarantee.epsilon)
-    times = study.iterations or 5
-    if people[0]:
-        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their points"))
-        if study.method == "lm":
-            found.append(Promise("trusted", VIEWER, own, "reports of a point drawn by the curator"))
-        elif plan is None:
-            text = f"discrete Laplace noise on counts and sums by cluster, {times} times"
-            found.append(Promise("trusted", VIEWER, own, text))
-        else:
-            spent = plan.spent
-            level = f"composed as {spent}" if isinstance(spent, ZCDP) else "composed by adding up"
-            rounds = f"{plan.iterations} answers, {level}"
-            promise = study.guarantee if isinstance(spent, ZCDP) else own
-            kind = f"discrete {_noise(plan)} noise on counts in cells and sums by cluster"
-            found.append(Promise("trusted", VIEWER, promise, kind, rounds))
-    if people[1] and study.method != "tcm":
-        once = f"{times + 1} reports of a point" if plan is None else "one report of a point, with the whole epsilon"
-        found += [Promise("local", against, own, f"{once}, on their own device") for against in (CURATOR, VIEWER)]
-    return tuple(found)
+    if study.method == "lm":
+        return Protection(own, "reports of a point drawn by the curator")
+    if plan is None:
+        return Protection(own, f"discrete Laplace noise on counts and sums by cluster, {study.iterations or 5} times")
+    spent = plan.spent
+    level = f"composed as {spent}" if isinstance(spent, ZCDP) else "composed by adding up"
+    promise = study.guarantee if isinstance(spent, ZCDP) else own
+    kind = f"discrete {_noise(plan)} noise on counts in cells and sums by cluster"
+    return Protection(promise, kind, f"{plan.iterations} answers, {level}")
+
+
+def _local_protection(study: KMeansStudy, plan: Plan | None) -> Protection:
+    times = f"{(study.iterations or 5) + 1} reports of a point"
+    once = times if plan is None else "one report of a point, with the whole epsilon"
+    return Protection(PureDP(study.guarantee.epsilon), f"{once}, on their own device")

@@ -35,14 +35,16 @@ from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import Anchored, ClippedShare, GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
-    CURATOR,
-    VIEWER,
     Asked,
-    Promise,
+    Protection,
     Receipt,
     assuming,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    honest_devices,
     plain,
-    simulation_notes,
+    public_choice,
     values_rule,
 )
 
@@ -326,8 +328,6 @@ def publish_mean(
     gap = found.disagreement if shown else None
     anchor = found.anchor if shown else None
     learned = study.rule.sd is None and local is not None and local.people > 0 and shown
-    promises = _promises(study, trusted, local, sealed)
-    simulated = rng.simulated or simulated_local
     local_people = local.people if local is not None else 0
     if study.rule.name == "full-lm":
         local_people -= trusted_people
@@ -349,15 +349,21 @@ def publish_mean(
         clipped_to=(bounds.lower, bounds.upper),
         clipped=_clipped(study, clipped, trusted_people),
         anchor=None if anchor is None else Anchored(bounds.from_unit(anchor.plain), bounds.half * anchor.most),
-        receipt=Receipt(
-            promises=promises,
-            randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
-            simulated=simulated,
-            unit="one person, one record",
-            assumes=_assumptions(sealed is not None and sealed.local_viewer is not None)
-            + ((rows,) if rows else ())
-            + simulation_notes(seeded=rng.simulated, reports=simulated_local),
-            ledger_entries=entries,
+        receipt=build_receipt(
+            _trusted_protection(study, trusted),
+            _local_protection(study, sealed) if local is not None and local.people else None,
+            assumes=(
+                public_choice(),
+                choice_unprotected(),
+                chosen_blindly(),
+                honest_devices(),
+                _AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "",
+                rows,
+            ),
+            randomness=rng.label,
+            seeded=rng.simulated,
+            simulated_local=simulated_local,
+            entries=entries,
         ),
     )
 
@@ -386,41 +392,32 @@ def _alone(
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _promises(
-    study: MeanStudy, trusted: TrustedSummary | None, local: LocalSummary | None, sealed: SealedBlend | None
-) -> tuple[Promise, ...]:
+def _trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Protection | None:
+    invite = study.invite
+    if study.rule.name == "full-lm":
+        return Protection(invite.promise, f"{invite.randomiser.name} report drawn by the curator")
+    if trusted is None:
+        return None
+    kind, size = noise_level(trusted.noise)
+    text = f"discrete {kind} noise on the sum of {LEVELS:,}-step values, {size:.6g} times its sensitivity"
+    budget: Guarantee = trusted.noise.guarantee
+    named = (("count of clipped people", study.count_noise), ("sum of squares", study.squares_noise))
+    if beside := [(what, noise) for what, noise in named if noise is not None]:
+        budget = study.trusted_guarantee or study.guarantee
+        budget = replace(budget, delta=trusted.noise.guarantee.delta) if isinstance(budget, ApproxDP) else budget
+        text += f" (epsilon {trusted.noise.guarantee.epsilon:g})"
+        for what, noise in beside:
+            text += f", and on the {what}, of scale {noise.scale:.6g} (epsilon {noise.guarantee.epsilon:g})"
+    return Protection(budget, text)
+
+
+def _local_protection(study: MeanStudy, sealed: SealedBlend | None) -> Protection:
     invite = study.invite
     device = f"{invite.randomiser.name} report on their own device"
-    found: list[Promise] = []
-    if study.rule.name == "full-lm":
-        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
-        found.append(
-            Promise("trusted", VIEWER, invite.promise, f"{invite.randomiser.name} report drawn by the curator")
-        )
-    elif trusted is not None:
-        kind, size = noise_level(trusted.noise)
-        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
-        text = f"discrete {kind} noise on the sum of {LEVELS:,}-step values, {size:.6g} times its sensitivity"
-        budget: Guarantee = trusted.noise.guarantee
-        named = (("count of clipped people", study.count_noise), ("sum of squares", study.squares_noise))
-        if beside := [(what, noise) for what, noise in named if noise is not None]:
-            budget = study.trusted_guarantee or study.guarantee
-            budget = replace(budget, delta=trusted.noise.guarantee.delta) if isinstance(budget, ApproxDP) else budget
-            text += f" (epsilon {trusted.noise.guarantee.epsilon:g})"
-            for what, noise in beside:
-                text += f", and on the {what}, of scale {noise.scale:.6g} (epsilon {noise.guarantee.epsilon:g})"
-        found.append(Promise("trusted", VIEWER, budget, text))
-    if local is not None and local.people:
-        found.append(Promise("local", CURATOR, invite.promise, device))
-        note = f"no amplification is claimed: {_why_not(study)}"
-        amplified: Guarantee = invite.promise
-        if sealed is not None and sealed.local_viewer is not None:
-            amplified, note = (
-                sealed.local_viewer,
-                "amplified by the noise of the trusted sum, the only figure published",
-            )
-        found.append(Promise("local", VIEWER, amplified, device, note))
-    return tuple(found)
+    if sealed is not None and sealed.local_viewer is not None:
+        note = "amplified by the noise of the trusted sum, the only figure published"
+        return Protection(sealed.local_viewer, device, note, on_device=invite.promise)
+    return Protection(invite.promise, device, f"no amplification is claimed: {_why_not(study)}")
 
 
 def _why_not(study: MeanStudy) -> str:
@@ -433,15 +430,4 @@ def _why_not(study: MeanStudy) -> str:
     )
 
 
-def _assumptions(amplified: bool) -> tuple[str, ...]:
-    found = [
-        "who is in which group, and how many, is public; a person's data is replaced, not their choice",
-        "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
-        "the bounds were chosen without looking at the data",
-        "devices randomise as stated; a dishonest one shifts the local mean by one report's reach over their number",
-    ]
-    if amplified:
-        found.append(
-            "nothing else about these reports is ever published: another release of them ends the amplification"
-        )
-    return tuple(found)
+_AMPLIFIED = "nothing else about these reports is ever published: another release of them ends the amplification"

@@ -38,7 +38,16 @@ from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, plain, simulation_notes, values_rule
+from hybridp.release.receipt import (
+    Protection,
+    assuming,
+    build_receipt,
+    chosen_blindly,
+    honest_devices,
+    plain,
+    public_choice,
+    values_rule,
+)
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import PersonalTally
@@ -246,13 +255,21 @@ def publish_personal_mean(
         sd_estimate=bounds.half * math.sqrt(spread.used) if spread.learned else None,
         noise="none" if trusted is None or trusted.laplace_scale == 0 else "laplace",
         randomiser=OWN_EPSILON if local_people else "none",
-        receipt=Receipt(
-            promises=_promises(trusted, epsilons, people, used),
-            randomness=rng.label + ("; local reports simulated" if simulated else ""),
-            simulated=rng.simulated or simulated,
-            unit="one person, one record",
-            assumes=_ASSUMES + ((rows,) if rows else ()) + simulation_notes(seeded=rng.simulated, reports=simulated),
-            ledger_entries=entries,
+        receipt=build_receipt(
+            _trusted_protection(trusted, epsilons, people),
+            _local_protection(used) if local_people else None,
+            assumes=(
+                public_choice(choice="which epsilon they chose"),
+                "WARNING: where people's data and their choices go together, the choices tell something by themselves, "
+                "and the weights then bias the mean towards those who ask for less privacy",
+                chosen_blindly(),
+                honest_devices(),
+                rows,
+            ),
+            randomness=rng.label,
+            seeded=rng.simulated,
+            simulated_local=simulated,
+            entries=entries,
         ),
         by_epsilon=_by_epsilon(trusted, epsilons, people, study.share),
         clipped_to=(bounds.lower, bounds.upper),
@@ -283,28 +300,16 @@ def _by_epsilon(
     )
 
 
-def _promises(
-    trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64], reports: ReportsByEpsilon
-) -> tuple[Promise, ...]:
-    found: list[Promise] = []
-    if trusted is not None:
-        asked = PersonalDP.of(epsilons, people)
-        free = int(people[trusted.spent < epsilons * (1 - 1e-9)].sum())
-        note = f"{free:,} of {asked.people:,} people got more privacy than they asked for, for free" if free else ""
-        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
-        found.append(Promise("trusted", VIEWER, asked, "discrete Laplace noise on a weighted sum", note))
-    if reports.count:
-        own = PersonalDP.of(reports.epsilons, reports.people)
-        device = "the best report for their own epsilon, on their own device"
-        found.append(Promise("local", CURATOR, own, device))
-        found.append(Promise("local", VIEWER, own, device, "no amplification is claimed: the weights are learned"))
-    return tuple(found)
+def _trusted_protection(trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64]) -> Protection | None:
+    if trusted is None:
+        return None
+    asked = PersonalDP.of(epsilons, people)
+    free = int(people[trusted.spent < epsilons * (1 - 1e-9)].sum())
+    note = f"{free:,} of {asked.people:,} people got more privacy than they asked for, for free" if free else ""
+    return Protection(asked, "discrete Laplace noise on a weighted sum", note)
 
 
-_ASSUMES = (
-    "who is in which group, and which epsilon they chose, is public; a person's data is replaced, not their choices",
-    "WARNING: where people's data and their choices go together, the choices tell something by themselves, and the "
-    "weights then bias the mean towards those who ask for less privacy",
-    "the bounds were chosen without looking at the data",
-    "devices randomise as stated; a dishonest one shifts the local mean by one report's reach over their number",
-)
+def _local_protection(reports: ReportsByEpsilon) -> Protection:
+    own = PersonalDP.of(reports.epsilons, reports.people)
+    device = "the best report for their own epsilon, on their own device"
+    return Protection(own, device, "no amplification is claimed: the weights are learned")

@@ -34,7 +34,15 @@ from hybridp.public.shares import (
     share_oracle,
 )
 from hybridp.randomness import Randomness, secure
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, simulation_notes
+from hybridp.release.receipt import (
+    Protection,
+    assuming,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    honest_devices,
+    public_choice,
+)
 from hybridp.release.shares import ShareGroup, SharesRelease
 
 __all__ = ["ShareStudy", "choice", "publish_shares", "release_shares"]
@@ -185,25 +193,25 @@ def publish_shares(
         p_values=found.p_values(),
         noise=noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
         reports=study.invite.oracle.name,
-        receipt=Receipt(
-            promises=_promises(study, trusted, local),
-            randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
-            simulated=rng.simulated or simulated_local,
-            unit="one person, one record",
-            assumes=(*_ASSUMES, _rule(question), *simulation_notes(seeded=rng.simulated, reports=simulated_local)),
-            ledger_entries=entries,
+        receipt=build_receipt(
+            _trusted_protection(trusted),
+            _local_protection(study) if local is not None and local.people else None,
+            assumes=(
+                public_choice(),
+                choice_unprotected(),
+                chosen_blindly("the options, or the edges of bins,"),
+                honest_devices("a local share"),
+                _rule(question),
+            ),
+            randomness=rng.label,
+            seeded=rng.simulated,
+            simulated_local=simulated_local,
+            entries=entries,
         ),
     )
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------
-
-_ASSUMES = (
-    "who is in which group, and how many, is public; a person's data is replaced, not their choice",
-    "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
-    "the options, or the edges of bins, were chosen without looking at the data",
-    "devices randomise as stated; a dishonest one shifts a local share by one report's reach over their number",
-)
 
 
 def _rule(question: Feature) -> str:
@@ -214,18 +222,16 @@ def _rule(question: Feature) -> str:
     return f"a field that is missing or not among the options {last}"
 
 
-def _promises(study: ShareStudy, trusted: NoisyCounts | None, local: ShareReports | None) -> tuple[Promise, ...]:
-    found: list[Promise] = []
-    if trusted is not None:
-        kind, size = noise_level(trusted.noise.mechanism)
-        on = "the count of the first option" if trusted.noise.draws == 1 else f"each of {trusted.noise.size} counts"
-        ball = "L2" if kind == "gaussian" else "L1"
-        text = f"discrete {kind} noise on {on}, {size:.6g} times their {ball} sensitivity"
-        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
-        found.append(Promise("trusted", VIEWER, trusted.noise.mechanism.guarantee, text))
-    if local is not None and local.people:
-        invite = study.invite
-        device = f"{invite.oracle.name} report on their own device"
-        found.append(Promise("local", CURATOR, invite.promise, device))
-        found.append(Promise("local", VIEWER, invite.promise, device, "no amplification is claimed"))
-    return tuple(found)
+def _trusted_protection(trusted: NoisyCounts | None) -> Protection | None:
+    if trusted is None:
+        return None
+    kind, size = noise_level(trusted.noise.mechanism)
+    on = "the count of the first option" if trusted.noise.draws == 1 else f"each of {trusted.noise.size} counts"
+    ball = "L2" if kind == "gaussian" else "L1"
+    text = f"discrete {kind} noise on {on}, {size:.6g} times their {ball} sensitivity"
+    return Protection(trusted.noise.mechanism.guarantee, text)
+
+
+def _local_protection(study: ShareStudy) -> Protection:
+    device = f"{study.invite.oracle.name} report on their own device"
+    return Protection(study.invite.promise, device, "no amplification is claimed")

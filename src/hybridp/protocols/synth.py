@@ -40,7 +40,7 @@ from hybridp.public.synth import (
     total_rho,
 )
 from hybridp.randomness import Randomness, secure
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, simulation_notes
+from hybridp.release.receipt import Protection, build_receipt
 from hybridp.release.synth import SyntheticModel
 
 if TYPE_CHECKING:
@@ -346,23 +346,20 @@ def _model(
     domain = "the schema, its bins and the workload were chosen without looking at the rows"
     if read:
         domain = f"NOT PROTECTED: which values occur in {read} was read from the rows"
-    receipt = Receipt(
-        promises=(
-            Promise("trusted", CURATOR, None, "trust: the curator reads their rows"),
-            Promise("trusted", VIEWER, study.guarantee, steps, f"{rho:.6g}-zCDP over {len(plan)} rounds"),
-        ),
-        randomness=place.randomness,
-        simulated=place.simulated,
-        unit="one person, one record",
+    receipt = build_receipt(
+        Protection(study.guarantee, steps, f"{rho:.6g}-zCDP over {len(plan)} rounds"),
+        None,
         assumes=(
             domain,
             "a number outside the edges counts in the nearest bin; what is missing or not listed, as the column's last "
             "value",
             "the number of people is public; a person's record is replaced",
             *notes,
-            *simulation_notes(seeded=place.simulated, reports=False),
         ),
-        ledger_entries=place.entries,
+        randomness=place.randomness,
+        seeded=place.simulated,
+        reads="rows",
+        entries=place.entries,
     )
     tables = tuple(m for m in measured if isinstance(m, MeasuredTable))
     asked = tuple(m for m in measured if isinstance(m, MeasuredQueries))

@@ -33,7 +33,16 @@ from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReport
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
 from hybridp.randomness import Randomness, secure
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, simulation_notes, values_rule
+from hybridp.release.receipt import (
+    Protection,
+    assuming,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    honest_devices,
+    public_choice,
+    values_rule,
+)
 from hybridp.release.vector import VectorGroup, VectorMeanRelease
 from hybridp.tables.vector_reports import write_vector_reports
 
@@ -248,15 +257,21 @@ def publish_vector_mean(
         p_values=found.p_values(),
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         reports=study.invite.reports.name,
-        receipt=Receipt(
-            promises=_promises(study, trusted, local),
-            randomness=rng.label + ("; local reports simulated" if simulated_local else ""),
-            simulated=rng.simulated or simulated_local,
+        receipt=build_receipt(
+            _trusted_protection(trusted),
+            None if local is None or not local.people else _local_protection(study),
+            assumes=(
+                public_choice(),
+                choice_unprotected(),
+                chosen_blindly("the bounds, and the norm and radius,"),
+                honest_devices(),
+                rows,
+            ),
+            randomness=rng.label,
+            seeded=rng.simulated,
+            simulated_local=simulated_local,
             unit="one person, one record, all of its columns",
-            assumes=_ASSUMES
-            + ((rows,) if rows else ())
-            + simulation_notes(seeded=rng.simulated, reports=simulated_local),
-            ledger_entries=entries,
+            entries=entries,
         ),
     )
 
@@ -300,32 +315,16 @@ def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> Vector
 
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
-_ASSUMES = (
-    "who is in which group, and how many, is public; a person's data is replaced, not their choice",
-    "the trust choice itself is not protected: where it goes with the data, it tells something by itself",
-    "the bounds, and the norm and radius, were chosen without looking at the data",
-    "devices randomise as stated; a dishonest one shifts the local mean by one report's reach over their number",
-)
+
+def _trusted_protection(trusted: VectorSum | None) -> Protection | None:
+    if trusted is None:
+        return None
+    kind, size = noise_level(trusted.noise)
+    ball = "L2" if kind == "gaussian" else "L1"
+    steps = f"{2 * HALF:,}-step values, {size:.6g} times their {ball} sensitivity"
+    return Protection(trusted.noise.guarantee, f"discrete {kind} noise on each column's sum of {steps}")
 
 
-def _promises(study: VectorStudy, trusted: VectorSum | None, local: VectorReportSums | None) -> tuple[Promise, ...]:
-    invite = study.invite
-    found: list[Promise] = []
-    if trusted is not None:
-        kind, size = noise_level(trusted.noise)
-        ball = "L2" if kind == "gaussian" else "L1"
-        found.append(Promise("trusted", CURATOR, None, "trust: the curator reads their values"))
-        found.append(
-            Promise(
-                "trusted",
-                VIEWER,
-                trusted.noise.guarantee,
-                f"discrete {kind} noise on each column's sum of {2 * HALF:,}-step values, {size:.6g} times their "
-                f"{ball} sensitivity",
-            )
-        )
-    if local is not None and local.people:
-        device = f"{invite.reports.name} report on their own device, for all columns together"
-        found.append(Promise("local", CURATOR, invite.promise, device))
-        found.append(Promise("local", VIEWER, invite.promise, device, "no amplification is claimed"))
-    return tuple(found)
+def _local_protection(study: VectorStudy) -> Protection:
+    device = f"{study.invite.reports.name} report on their own device, for all columns together"
+    return Protection(study.invite.promise, device, "no amplification is claimed")

@@ -8,16 +8,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 
-__all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Receipt", "assuming", "plain", "simulation_notes"]
-__all__ += ["values_rule"]
+__all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
+__all__ += ["choice_unprotected", "chosen_blindly", "honest_devices", "public_choice", "values_rule"]
 
 CURATOR = "the curator"
 VIEWER = "whoever sees the release"
@@ -70,18 +70,6 @@ def values_rule(missing: str = "the middle of the bounds") -> str:
     """
     outside = "a value outside the bounds counts as the nearest bound"
     return f"{outside}; one that is missing or no number counts as {missing}"
-
-
-def simulation_notes(*, seeded: bool, reports: bool) -> tuple[str, ...]:
-    """What a trial must say beside its promises: which of them nobody was given."""
-    found: list[str] = []
-    if seeded:
-        found.append("SIMULATION: the noise came from a seeded generator; whoever knows the seed can take it off again")
-    if reports:
-        found.append(
-            "SIMULATION: local reports were drawn for a trial, from raw values or from a seed; nobody was protected"
-        )
-    return tuple(found)
 
 
 def plain(value: Any) -> Any:
@@ -164,6 +152,89 @@ class Receipt:
             lines.append(f"kept in the ledger as release {self.asked.number}")
         return "\n".join(lines)
 
+
+# --- building one -----------------------------------------------------------------------------------------------------
+
+Budget = PureDP | ApproxDP | PersonalDP
+
+
+class Protection(NamedTuple):
+    """How a group is protected against whoever sees the release: the guarantee, the mechanism, and a remark on it.
+
+    `on_device` is what a local person's report guarantees against the curator, where the release adds to it.
+    """
+
+    budget: Budget
+    mechanism: str
+    note: str = ""
+    on_device: Budget | None = None
+
+
+def build_receipt(
+    trusted: Protection | None,
+    local: Protection | None,
+    *,
+    assumes: Iterable[str],
+    randomness: str,
+    seeded: bool,
+    simulated_local: bool = False,
+    reads: str = "values",
+    unit: str = "one person, one record",
+    entries: tuple[int, ...] = (),
+) -> Receipt:
+    """The receipt of a release in which these groups took part (None: nobody, or nothing of theirs was used).
+
+    `reads` is what the curator sees of trusted people. A trial says so, and which of the promises nobody was given:
+    `seeded` noise, or `simulated_local` reports.
+
+    >>> own = Protection(PureDP(1.0), "a report on their own device")
+    >>> found = build_receipt(None, own, assumes=[], randomness="a seed", seeded=True)
+    >>> [promise.against for promise in found.promises], found.simulated
+    (['the curator', 'whoever sees the release'], True)
+    """
+    promises: list[Promise] = []
+    if trusted is not None:
+        promises.append(Promise("trusted", CURATOR, None, f"trust: the curator reads their {reads}"))
+        promises.append(Promise("trusted", VIEWER, trusted.budget, trusted.mechanism, trusted.note))
+    if local is not None:
+        on_device = local.budget if local.on_device is None else local.on_device
+        promises.append(Promise("local", CURATOR, on_device, local.mechanism))
+        promises.append(Promise("local", VIEWER, local.budget, local.mechanism, local.note))
+    said = [line for line in assumes if line]
+    if seeded:
+        said.append("SIMULATION: the noise came from a seeded generator; whoever knows the seed can take it off again")
+    if simulated_local:
+        said.append(
+            "SIMULATION: local reports were drawn for a trial, from raw values or from a seed; nobody was protected"
+        )
+    return Receipt(
+        promises=tuple(promises),
+        randomness=randomness + ("; local reports simulated" if simulated_local else ""),
+        simulated=seeded or simulated_local,
+        unit=unit,
+        assumes=tuple(said),
+        ledger_entries=entries,
+    )
+
+
+def public_choice(data: str = "data is", choice: str = "how many") -> str:
+    plural = "choices" if choice != "how many" else "choice"
+    return f"who is in which group, and {choice}, is public; a person's {data} replaced, not their {plural}"
+
+
+def choice_unprotected(data: str = "data") -> str:
+    return f"the trust choice itself is not protected: where it goes with the {data}, it tells something by itself"
+
+
+def chosen_blindly(what: str = "the bounds") -> str:
+    return f"{what} were chosen without looking at the data"
+
+
+def honest_devices(moves: str = "the local mean") -> str:
+    return f"devices randomise as stated; a dishonest one shifts {moves} by one report's reach over their number"
+
+
+# --- a release with it ------------------------------------------------------------------------------------------------
 
 R = TypeVar("R", bound=Any)
 
