@@ -134,11 +134,10 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
 
 def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) -> Path:
     """Write the people's file, with who trusts drawn anew, then let local people's devices replace their value."""
-    from hybridp.device.mean import randomise_levels
+    from hybridp.device.files import write_number_reports
     from hybridp.public.messages import Invite
-    from hybridp.public.randomisers import LEVELS, randomiser
+    from hybridp.public.randomisers import randomiser
     from hybridp.randomness import secure, seeded, synthetic_data_generator
-    from hybridp.tables import open_rows, write_reports
 
     people, collected = out / "people.csv", out / "collected.parquet"
     rng = secure()
@@ -149,20 +148,8 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) 
             f"{i},{x:.2f},{'trusted' if place < trusted else 'local'}\n"
             for i, (x, place) in enumerate(zip(pay.tolist(), order, strict=True))
         )
-    invite = Invite(plan.bounds, randomiser("best", plan.guarantee), ("salary",))
-    with open_rows(people) as rows:
-        write_reports(
-            rows,
-            value="salary",
-            trust="trust",
-            mechanism_text=invite.text,
-            lower=plan.bounds.lower,
-            upper=plan.bounds.upper,
-            levels=LEVELS,
-            randomise=lambda levels: randomise_levels(levels, invite, rng=rng),
-            out=collected,
-            overwrite=True,
-        )
+    invite = Invite(plan.bounds, randomiser("best", plan.guarantee))
+    write_number_reports(people, invite, collected, value="salary", trust="trust", overwrite=True, rng=rng)
     people.unlink()
     return collected
 

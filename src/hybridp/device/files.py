@@ -22,8 +22,9 @@ from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import ShareInvite
 from hybridp.public.trust import TrustRule, label_column
 from hybridp.randomness import Randomness
+from hybridp.tables.vector_reports import write_vector_reports
 
-__all__ = ["write_number_reports", "write_share_reports", "write_slots"]
+__all__ = ["write_number_reports", "write_share_reports", "write_slots", "write_vector_reports"]
 
 
 def write_number_reports(

@@ -22,6 +22,7 @@ from hybridp import curator
 from hybridp.blend.mean import Rule
 from hybridp.blend.vector import VectorBlend, blend_vectors
 from hybridp.curator import vector as curating
+from hybridp.device.files import write_vector_reports
 from hybridp.device.vector import randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
@@ -44,7 +45,6 @@ from hybridp.release.receipt import (
     values_rule,
 )
 from hybridp.release.vector import VectorGroup, VectorMeanRelease
-from hybridp.tables.vector_reports import write_vector_reports
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import VectorTally
