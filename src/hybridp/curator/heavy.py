@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
 
 __all__ = [
@@ -32,7 +33,7 @@ class RecordColumns:
 
     person: str
     record: tuple[str, ...]
-    trust: str
+    trust: Trusts
     record_key: str | None = None
     record_id: str | None = None
 
@@ -44,7 +45,7 @@ def sample(
     query = tables.HeavyQuery(
         person=columns.person,
         record=columns.record,
-        trust=columns.trust,
+        trust=label_column(columns.trust),
         record_key=columns.record_key,
         record_id=columns.record_id,
     )

@@ -8,7 +8,6 @@ what leaves the room is noised elsewhere.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from hybridp.errors import must
 from hybridp.public.formulas import Formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Selection, Workload, at_least, pieces, subsets
 from hybridp.tables import marginals
+from hybridp.tables.source import TableLike
 
 __all__ = [
     "Codes",
@@ -77,13 +77,13 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
     return Codes(schema, values)
 
 
-def read_codes(path: str | os.PathLike[str], schema: Schema, *, table: str | None = None) -> Codes:
+def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
     """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema))
 
 
-def read_domain(path: str | os.PathLike[str], names: Iterable[str], *, table: str | None = None) -> dict[str, Feature]:
+def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = None) -> dict[str, Feature]:
     """NOT PRIVATE: the distinct values of columns, for data whose domain is public or for a rehearsal."""
     found = {}
     with tables.open_rows(path, table=table) as rows:

@@ -29,6 +29,7 @@ from hybridp.public.messages import (
 )
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.sums import NOTHING, exact_sums
+from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
 
 __all__ = [
@@ -55,7 +56,7 @@ class Columns:
     """Which columns of the table hold what. Without `person`, every row is a person of their own."""
 
     value: str
-    trust: str
+    trust: Trusts
     report: str | None = "report"
     person: str | None = None
     record_key: str | None = None
@@ -110,7 +111,7 @@ def mean_query(
     reach *= 1 + 1e-9
     return tables.MeanQuery(
         value=columns.value,
-        trust=columns.trust,
+        trust=label_column(columns.trust),
         report=None if local_raw else columns.report,
         person=columns.person,
         record_key=columns.record_key,
@@ -172,7 +173,7 @@ def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: s
     rows.need("value", columns.value)  # before the reports, which name it too: a misspelt column is heard of as one
     if columns.report is None:
         return None
-    return tables.check_mechanism(rows, columns.trust, f"{columns.report}_mechanism", real, simulated)
+    return tables.check_mechanism(rows, label_column(columns.trust), f"{columns.report}_mechanism", real, simulated)
 
 
 def release_sum(

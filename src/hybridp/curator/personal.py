@@ -26,6 +26,7 @@ from hybridp.errors import must
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import WeightedSum, own_epsilon_text, reports_digest
 from hybridp.public.randomisers import LEVELS
+from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 
 __all__ = ["ReportsFound", "read", "release_weighted_sum", "simulate_reports"]
@@ -81,7 +82,7 @@ def simulate_reports(
     tables.write_reports(
         rows,
         value=columns.value,
-        trust=columns.trust,
+        trust=label_column(columns.trust),
         report=columns.report or "report",
         mechanism_column=f"{columns.report or 'report'}_mechanism",
         mechanism_text=f"{own_epsilon_text(bounds, (columns.value,))} SIMULATED",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +12,11 @@ from numpy.typing import NDArray
 from hybridp import tables
 from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.public.messages import BATCH, MECHANISM, reports_digest
+from hybridp.public.trust import Trusts, label_column
 from hybridp.tables.columns import only_texts, slot_counts, some_texts
 from hybridp.tables.engine import answers, arrays, stream
 from hybridp.tables.labels import check_trust, unlabelled
-from hybridp.tables.source import Rows
+from hybridp.tables.source import Rows, TableLike
 
 __all__ = ["ReportColumns", "SlotsTold", "read_mechanism", "read_slots", "report_parts", "slot_counts"]
 
@@ -34,7 +34,7 @@ class SlotsTold(NamedTuple):
 
 
 def read_slots(
-    path: str | PathLike[str], mechanism: str, slots: int, *, table: str | None = None, assume: bool = False
+    path: TableLike, mechanism: str, slots: int, *, table: str | None = None, assume: bool = False
 ) -> SlotsTold:
     """The reports of a file by the mechanism with this text, which they must name unless it is assumed.
 
@@ -58,7 +58,7 @@ class ReportColumns:
     """Where a file has its reports. With `trust` only rows labelled `local` are read; without it, every row is."""
 
     report: str = "report"
-    trust: str | None = None
+    trust: Trusts | None = None
     epsilon: str | None = None
     table: str | None = None
 
@@ -78,7 +78,7 @@ def report_parts(rows: Rows, names: tuple[str, ...], where: ReportColumns, chunk
         rows.need("report", name)
         if not (rows.is_number(name) or rows.is_text(name)):
             raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
-    for part in stream(rows, queries.reports(rows, names, where.trust), chunk):
+    for part in stream(rows, queries.reports(rows, names, label_column(where.trust)), chunk):
         for i, name in enumerate(names):
             if bool(np.any(part[f"text{i}"])):
                 raise UnusableRows(f"Column `{name}` must hold numbers.")
@@ -100,7 +100,9 @@ def _texts(rows: Rows, name: str, where: ReportColumns) -> set[Any]:
     from hybridp.tables import tally_queries as queries
 
     rows.need("report", name)
-    return {*np.ma.asarray(arrays(rows, queries.texts(name, where.trust, 3))["text"], dtype=object).tolist()}
+    return {
+        *np.ma.asarray(arrays(rows, queries.texts(name, label_column(where.trust), 3))["text"], dtype=object).tolist()
+    }
 
 
 def _check_labels(rows: Rows, where: ReportColumns) -> None:
@@ -108,7 +110,8 @@ def _check_labels(rows: Rows, where: ReportColumns) -> None:
 
     if where.trust is None:
         return
-    check_trust(rows, where.trust)
-    (found,) = answers(rows, queries.labels(where.trust))
+    label = label_column(where.trust)
+    check_trust(rows, label)
+    (found,) = answers(rows, queries.labels(label))
     if found["every"] and found["known"] != found["every"]:
-        raise unlabelled(rows, where.trust)
+        raise unlabelled(rows, label)

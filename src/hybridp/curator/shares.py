@@ -18,6 +18,7 @@ from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import BATCH, reports_digest
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, read_reports
+from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import some_texts
 from hybridp.tables.mean import CHUNK, MeanQuery
@@ -45,7 +46,7 @@ def share_query(columns: Columns, invite: ShareInvite, *, local_raw: bool) -> Me
     """The query for these columns."""
     return MeanQuery(
         value=columns.value,
-        trust=columns.trust,
+        trust=label_column(columns.trust),
         report=None if local_raw else columns.report,
         person=columns.person,
         record_key=columns.record_key,

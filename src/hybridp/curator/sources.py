@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hybridp.public.trust import TrustRule, label_column
+from hybridp.public.trust import Trusts, label_column
 from hybridp.tables.columns import number_column
 from hybridp.tables.people import Counted
 from hybridp.tables.people import count_people as count_rows
 from hybridp.tables.personal import epsilon_counts
-from hybridp.tables.source import ENGINES, Rows, Source, open_rows, shown
+from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows, shown
 
 __all__ = [
     "ENGINES",
     "Counted",
     "Rows",
     "Source",
+    "TableLike",
     "count_people",
     "epsilon_counts",
     "number_column",
@@ -25,8 +24,8 @@ __all__ = [
 
 
 def count_people(
-    data: Any, trust: TrustRule | str, person: str | None, epsilon: str | None, *, table: str | None = None
+    data: TableLike, trust: Trusts, person: str | None, epsilon: str | None, *, table: str | None = None
 ) -> Counted:
     """How many people are in each group, by their choices alone."""
     with open_rows(data, table=table, trust=trust, person=person) as rows:
-        return count_rows(rows, label_column(trust) or "", person, epsilon)
+        return count_rows(rows, label_column(trust), person, epsilon)

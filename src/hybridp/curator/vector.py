@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, reports_digest
+from hybridp.public.trust import Trusts, label_column
 from hybridp.public.vector import HALF, SHRINK, VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
@@ -29,7 +30,7 @@ class VectorColumns:
     """Which columns of the table hold what; the report on column `NAME` is in `NAME_report`."""
 
     values: tuple[str, ...]
-    trust: str | None
+    trust: Trusts | None
     person: str | None = None
     missing: tuple[float, ...] | None = None
     mechanism: str = MECHANISM
@@ -55,7 +56,7 @@ def vector_query(columns: VectorColumns, bounds: VectorBounds, *, reads: str = "
     """The query for these columns, without reports."""
     return VectorQuery(
         values=columns.values,
-        trust=columns.trust,
+        trust=label_column(columns.trust),
         lower=tuple(b.lower for b in bounds.bounds),
         upper=tuple(b.upper for b in bounds.bounds),
         half=HALF,
@@ -104,7 +105,8 @@ def read(
             rows.need("columns", name)
         query, says = _with_reports(rows, columns, invite), None
         if columns.trust is not None and query.reports is not None:
-            says = tables.check_mechanism(rows, columns.trust, columns.mechanism, invite.text, invite.simulated_text)
+            label = label_column(columns.trust)
+            says = tables.check_mechanism(rows, label, columns.mechanism, invite.text, invite.simulated_text)
     found = vector_totals(rows, query)
     local = VectorReportSums(
         found.local_people,

@@ -9,17 +9,16 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridp import curator
 from hybridp.blend import heavy as blending
 from hybridp.curator import heavy as curating
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.reports import SlotsTold, read_slots
+from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.files import write_slots
 from hybridp.device.heavy import report_slots
 from hybridp.errors import InvalidInput, NotShown, must
@@ -33,9 +32,10 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotReports, report_text
 from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
-from hybridp.release.receipt import Protection, assuming, build_receipt, choice_unprotected, public_choice
+from hybridp.release.receipt import Protection, assuming, build_receipt, choice_unprotected, noted, public_choice
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import SlotTally
@@ -71,11 +71,14 @@ def heavy_charges(
     return found
 
 
-def _discover(path: str | PathLike[str], study: HeavyStudy, columns: RecordColumns, table: str | None, rng: Randomness,
-              local: Any, *, raw_local: bool) -> tuple[OptInCounts, int, Any]:  # fmt: skip
-    """Steps 1 to 3 on a file; `local(sample, opt_in)` then does what is to be done with local rows."""
+def _discover(path: TableLike, study: HeavyStudy, columns: RecordColumns, table: str | None, rng: Randomness,
+              local: Any, *, raw_local: bool) -> tuple[OptInCounts, int, Any, tuple[str, ...]]:  # fmt: skip
+    """Steps 1 to 3 on a table; `local(sample, opt_in)` then does what is to be done with local rows.
+
+    The last of what it gives is to be said of the rows.
+    """
     with (
-        curator.open_rows(path, table=table) as rows,
+        open_rows(path, table=table, trust=columns.trust, person=columns.person, rng=rng) as rows,
         curating.sample(rows, columns, study.discovery_share, rng=rng) as people,
     ):
         if people.trusted_people == 0:
@@ -92,7 +95,7 @@ def _discover(path: str | PathLike[str], study: HeavyStudy, columns: RecordColum
         found = blender.opt_in_counts(
             records, noisy, people.discovery_people, counted, head, people.estimation_people, study
         )
-        return found, people.local_people, local(people, found)
+        return found, people.local_people, local(people, found), rows.notes
 
 
 def _report_all(chunks: Iterator[Any], invite: Invitation, rng: Randomness) -> SlotReports | None:
@@ -104,7 +107,7 @@ def _report_all(chunks: Iterator[Any], invite: Invitation, rng: Randomness) -> S
 
 
 def release_heavy_hitters(
-    path: str | PathLike[str],
+    path: TableLike,
     study: HeavyStudy,
     columns: RecordColumns,
     *,
@@ -113,11 +116,12 @@ def release_heavy_hitters(
     ledger: Ledger | None = None,
     rng: Randomness | None = None,
 ) -> HeavyRelease:
-    """Release the heavy hitters of a file in one go: local rows are raw and report here, which is a trial.
+    """Release the heavy hitters of a table in one go: local rows are raw and report here, which is a trial.
 
-    Without `simulate_local` a file with local rows is refused: their reports need the invitation first.
+    Without `simulate_local` a table with local rows is refused: their reports need the invitation first.
     """
     rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
 
     def report_here(people: Any, found: OptInCounts) -> tuple[Any, Any, SlotReports | None]:
         head, estimates = blender.trim(found, study)
@@ -128,18 +132,19 @@ def release_heavy_hitters(
     # No digest: every trial draws new reports, so each is charged.
     charges = heavy_charges(study, trusted=True, local=simulate_local)
     with spending(ledger, charges, trial=rng.simulated or simulate_local) as entries:
-        found, local_people, (invite, estimates, told) = _discover(
+        found, local_people, (invite, estimates, told), notes = _discover(
             path, study, columns, table, rng, report_here, raw_local=simulate_local
         )
         shown = publish_heavy(
             study, found, invite, estimates, told, local_people, tuple(entries), rng.simulated, simulate_local
         )
         everybody = shown.trusted_people + shown.local_people
+        shown = noted(shown, notes)
         return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=columns, people=everybody)
 
 
 def write_invitation(
-    path: str | PathLike[str],
+    path: TableLike,
     study: HeavyStudy,
     columns: RecordColumns,
     out: Path,
@@ -154,12 +159,14 @@ def write_invitation(
         raise InvalidInput(
             f"`local` must be two-stage or k-rr for reports in files, where one is one number. Got {study.local}."
         )
+    drawn = drawn_trust(columns.trust)
+    must(not drawn, "trial-opt-in", "must be for a release in one go: devices do not draw who trusts", "two phases")
     if out.exists():
         raise InvalidInput(f"`invite-out` must name a new file. Got {out}, which exists.")
     if not out.parent.is_dir():
         raise InvalidInput(f"`invite-out` must lie in an existing folder. Got {out}.")
     with spending(ledger, heavy_charges(study, trusted=True, local=False), trial=rng.simulated) as entries:
-        found, _, _ = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
+        found, _, _, notes = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
         head, _ = blender.trim(found, study)
         content = {
             "study": {**asdict(study), "guarantee": {"epsilon": study.guarantee.epsilon,
@@ -174,6 +181,7 @@ def write_invitation(
             },
             "columns": list(columns.record),
             "ledger_entries": list(entries),
+            "notes": list(notes),
         }  # fmt: skip
         document = envelope.sealed(_INVITATION, content, simulated=rng.simulated)
         again = "it was kept nowhere: give a ledger for that"
@@ -198,6 +206,7 @@ class _Record:
     entries: tuple[int, ...]
     simulated: bool
     text: str
+    notes: tuple[str, ...]
 
 
 def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _Record]:
@@ -211,7 +220,8 @@ def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _
         found = _opt_in(document["opt_in"], study)
         columns, entries, simulated = document["columns"], document["ledger_entries"], document["simulated"]
         ok = blender.trim(found, study)[0] == head and all(isinstance(e, int) for e in entries)
-        ok = ok and len(columns) == study.depth and all(isinstance(c, str) for c in columns)
+        notes = tuple(document["notes"])
+        ok = ok and len(columns) == study.depth and all(isinstance(c, str) for c in (*columns, *notes))
         if not ok:
             raise ValueError
         invite = blender.invitation(head, study)
@@ -221,7 +231,7 @@ def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _
     g = study.local_guarantee
     made = f"{study.local}(slots={len(head)},epsilon={g.epsilon!r},delta={g.delta!r},invite={digest})"
     text = report_text(made, tuple(columns))
-    return study, invite, found, _Record(tuple(columns), tuple(entries), simulated, text)
+    return study, invite, found, _Record(tuple(columns), tuple(entries), simulated, text, notes)
 
 
 def invited_study(file: Path) -> HeavyStudy:
@@ -253,7 +263,7 @@ def _opt_in(stated: dict[str, Any], study: HeavyStudy) -> OptInCounts:
 
 
 def write_record_reports(
-    path: str | PathLike[str],
+    path: TableLike,
     invite_file: Path,
     columns: RecordColumns,
     out: Path,
@@ -270,12 +280,14 @@ def write_record_reports(
     rng = secure() if rng is None else rng
     _, invite, _, about = _read_invitation(invite_file)
     _same_depth(len(columns.record), invite.head.depth)
+    drawn = drawn_trust(columns.trust)
+    must(not drawn, "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
     answers = f"{about.text}{_SIMULATED if rng.simulated else ''}"
     if out.suffix.lower() != ".csv" or not out.parent.is_dir() or out.exists():
         raise InvalidInput(f"`out` must name a new .csv file in an existing folder. Got {out}.")
     counts = np.zeros(len(invite.head), dtype=np.int64)
     with (
-        curator.open_rows(path, table=table) as rows,
+        open_rows(path, table=table, trust=columns.trust) as rows,
         curating.sample(rows, columns, 0.5, rng=rng) as sampled,
     ):
         for chunk in curating.local_slots(sampled, invite.head):
@@ -297,7 +309,7 @@ def _scalar_reports(slots: Any, invite: Invitation, rng: Randomness) -> Any:
 
 
 def combine_reports(
-    path: str | PathLike[str] | None,
+    path: TableLike | None,
     invite_file: Path,
     *,
     table: str | None = None,
@@ -327,7 +339,8 @@ def combine_reports(
     if tally is not None:
         told = SlotsTold(np.array(tally.counts), tally.origin.simulated, False, tally.origin.digest(tally.to_dict()))
     else:
-        told = read_slots(path or "", about.text, len(invite.head), table=table, assume=assume_mechanism)
+        assert path is not None
+        told = read_slots(path, about.text, len(invite.head), table=table, assume=assume_mechanism)
     charges = heavy_charges(study, trusted=False, local=True, mechanism=about.text, digest=told.digest)
     with spending(ledger, charges, trial=about.simulated) as entries:
         _, estimates = blender.trim(found, study)
@@ -336,7 +349,7 @@ def combine_reports(
         released = publish_heavy(
             study, found, invite, estimates, sums, sums.people, both, about.simulated, told.simulated, level
         )
-        shown = assuming(released, about.text if told.assumed else None)
+        shown = noted(assuming(released, about.text if told.assumed else None), about.notes)
         everybody, read = shown.trusted_people + shown.local_people, {"record": about.columns}
         return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read, people=everybody)
 

@@ -7,17 +7,16 @@ reports with the trusted rows. A conversation of several rounds needs devices th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import curator
 from hybridp.blend.tally import SlotTally
 from hybridp.curator.kmeans import PointQuery, check_points, store_points
 from hybridp.curator.reports import read_slots
+from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.files import write_slots
 from hybridp.device.kmeans import answer_map
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
@@ -30,9 +29,10 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_rounds, plan_with_map
 from hybridp.public.messages import report_text
+from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 from hybridp.release.kmeans import KMeansRelease
-from hybridp.release.receipt import assuming
+from hybridp.release.receipt import assuming, noted
 
 __all__ = ["PointColumns", "read_invitation", "release_kmeans", "write_invitation", "write_point_reports"]
 
@@ -45,7 +45,7 @@ class PointColumns:
     """The coordinates' columns, in the order of the bounds, and the one that says `trusted` or `local`."""
 
     coordinates: tuple[str, ...]
-    trust: str
+    trust: Trusts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class _Told:
 
 
 def release_kmeans(
-    path: str | PathLike[str],
+    path: TableLike,
     study: KMeansStudy,
     columns: PointColumns,
     *,
@@ -98,6 +98,8 @@ def release_kmeans(
     `study.guarantee` says for trusted people, epsilon-DP for each local report.
     """
     rng = secure() if rng is None else rng
+    drawn = drawn_trust(columns.trust)
+    simulate_local = simulate_local or drawn
     must(reports is None or tally is None, "reports", "must not go with a tally of them", reports)
     told = reports if tally is None else "a tally"
     must((told is None) == (invite is None), "reports", "must be given together with the invitation", told)
@@ -123,13 +125,15 @@ def release_kmeans(
         local, said = _Told(sent.counts), _Said(sent.simulated, sent.assumed, sent.digest)
     charges = study.charges(purpose, collection, groups=groups, **which)
     charges, _ = on_reports(charges, trial=simulate_local, digest=said.digest)
-    query = PointQuery(columns.coordinates, columns.trust, study.box, simulate_local)
+    label = label_column(columns.trust)
+    query = PointQuery(columns.coordinates, label, study.box, simulate_local)
     trial = rng.simulated or simulate_local
-    with spending(ledger, charges, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "rng": rng}
+    with spending(ledger, charges, trial=trial) as entries, open_rows(path, **opened) as rows:
         people = check_points(rows, query)
         if people[1] and not uses_local and study.method != "tcm":
             raise UnusablePublicRows(
-                f"Column `{columns.trust}` labels rows `local`: give their --reports with the --invite that they "
+                f"Column `{label}` labels rows `local`: give their --reports with the --invite that they "
                 "answer (`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
             )
         trusted = store_points(rows, query, "trusted") if people[0] else None
@@ -155,10 +159,11 @@ def release_kmeans(
             columns=columns.coordinates,
             people=people,
             entries=tuple(entries),
-            simulated_local=said.simulated or (simulate_local and people[1] > 0 and uses_local),
+            simulated_local=said.simulated or drawn or (simulate_local and people[1] > 0 and uses_local),
             rng=rng,
         )
         released = assuming(released, asked[1] if asked is not None and said.assumed else None)
+        released = noted(released, rows.notes)
         return kept(released, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(people))
 
 
@@ -217,11 +222,11 @@ def read_invitation(file: Path) -> tuple[KMeansStudy, MapInvite, tuple[str, ...]
 
 
 def write_point_reports(
-    path: str | PathLike[str],
+    path: TableLike,
     invite_file: Path,
     out: Path,
     *,
-    trust: str | None = None,
+    trust: Trusts | None = None,
     table: str | None = None,
     rng: Randomness | None = None,
 ) -> int:
@@ -233,9 +238,10 @@ def write_point_reports(
     study, invite, columns, text = read_invitation(invite_file)
     must(out.name.lower().endswith(".csv"), "out", "must end in .csv", out)
     must(out.parent.is_dir() and not out.exists(), "out", "must be a new file in an existing folder", out)
-    query = PointQuery(columns, trust, study.box, local_raw=True)
+    must(not drawn_trust(trust), "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
+    query = PointQuery(columns, label_column(trust), study.box, local_raw=True)
     told = np.zeros(invite.grid.cells, dtype=np.int64)
-    with curator.open_rows(path, table=table) as rows:
+    with open_rows(path, table=table, trust=trust) as rows:
         check_points(rows, query)
         for part in store_points(rows, query, "local").parts():
             told += np.bincount(answer_map(part, invite, rng=rng), minlength=len(told))

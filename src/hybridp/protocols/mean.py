@@ -17,13 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from hybridp import curator
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.sealed import SealedBlend, seal
 from hybridp.curator import mean as curating
+from hybridp.curator.sources import TableLike, open_rows
 from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.public.bounds import Bounds
@@ -32,6 +31,7 @@ from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
+from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import Anchored, ClippedShare, GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
@@ -43,6 +43,7 @@ from hybridp.release.receipt import (
     choice_unprotected,
     chosen_blindly,
     honest_devices,
+    noted,
     plain,
     public_choice,
     values_rule,
@@ -228,7 +229,7 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
 
 
 def release_mean(
-    path: str | PathLike[str],
+    path: TableLike,
     study: MeanStudy,
     columns: curating.Columns,
     *,
@@ -243,6 +244,9 @@ def release_mean(
 ) -> MeanRelease:
     """Release the mean of a table of trusted values and local reports.
 
+    `path` is a file, a URL, a `Source` or a table that Python holds (`hybridp.Source` lists the kinds), and
+    `columns.trust` a column that holds `trusted` or `local`, or a `TrustRule` on other words.
+
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
     one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
     local rows are raw and are randomised here: a trial, and marked as such. The local reports are
@@ -251,6 +255,7 @@ def release_mean(
     column, which must be this study's; `assume_mechanism` takes those that name none, and says so on the receipt.
     """
     rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
     invite, noise = replace(study.invite, question=(columns.value,)), study.sum_noise
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
@@ -258,7 +263,8 @@ def release_mean(
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
     trial = rng.simulated or simulate_local
-    with spending(ledger, first, own, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         count = study.count_noise
         totals = curating.read(
             rows,
@@ -299,6 +305,7 @@ def release_mean(
         )
         found = assuming(replace(found, question=columns.value), invite.text if totals.assumed else None)
         people = found.trusted.people + found.local.people
+        found = noted(found, rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
 
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import curator
 from hybridp.blend import personal as blending
 from hybridp.blend.mean import Blend
 from hybridp.curator import mean as columns_of
 from hybridp.curator import personal as curating
+from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.personal import randomise_own
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import SHARES, Charge, Ledger
@@ -36,6 +36,7 @@ from hybridp.public.heterogeneous import PersonalDP
 from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
+from hybridp.public.trust import drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
@@ -44,6 +45,7 @@ from hybridp.release.receipt import (
     build_receipt,
     chosen_blindly,
     honest_devices,
+    noted,
     plain,
     public_choice,
     values_rule,
@@ -102,7 +104,7 @@ class PersonalStudy:
 
 
 def release_personal_mean(
-    path: str | PathLike[str],
+    path: TableLike,
     study: PersonalStudy,
     columns: columns_of.Columns,
     epsilon_column: str,
@@ -125,21 +127,29 @@ def release_personal_mean(
     `release_mean`.
     """
     rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
     text = own_epsilon_text(study.bounds, (columns.value,))
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         collection = tally.origin.stands_in(text, collection)
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+    trust = columns.trust
+    notes: tuple[str, ...] = ()
     with ExitStack() as stack:
         entries = stack.enter_context(spending(ledger, first, own, trial=rng.simulated or simulate_local))
         if simulate_local:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
             path, raw = Path(folder, "trial.parquet"), path
-            simulate_reports(raw, columns, epsilon_column, study.bounds, path, table=table, rng=rng)
+            notes = simulate_reports(raw, columns, epsilon_column, study.bounds, path, table=table, rng=rng)
             table = None
-        rows = stack.enter_context(curator.open_rows(path, table=table))
-        totals, sent = curating.read(rows, columns, epsilon_column, study.bounds, assume=assume_mechanism)
+            if drawn_trust(columns.trust):  # the copy holds who was drawn
+                trust = label_column(columns.trust)
+        rows = stack.enter_context(open_rows(path, table=table, trust=trust))
+        notes = notes or rows.notes
+        totals, sent = curating.read(
+            rows, replace(columns, trust=trust), epsilon_column, study.bounds, assume=assume_mechanism
+        )
         if totals.local_people.any():
             entries.charge([replace(charge, digest=sent.digest) for charge in own])
         simulated = sent.simulated
@@ -165,11 +175,12 @@ def release_personal_mean(
         found = assuming(replace(found, question=columns.value), text if sent.assumed else None)
         read = {**plain(columns), "epsilon": epsilon_column}
         everybody = found.trusted.people + found.local.people
+        found = noted(found, notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=read, people=everybody)
 
 
 def simulate_reports(
-    path: str | PathLike[str],
+    path: TableLike,
     columns: columns_of.Columns,
     epsilon_column: str,
     bounds: Bounds,
@@ -177,12 +188,16 @@ def simulate_reports(
     *,
     table: str | None = None,
     rng: Randomness,
-) -> None:
-    """For a trial only: write the reports that local people's devices would send, from raw rows, marked SIMULATED."""
-    with curator.open_rows(path, table=table) as rows:
+) -> tuple[str, ...]:
+    """For a trial only: write the reports that local people's devices would send, from raw rows, marked SIMULATED.
+
+    Gives what is to be said of the rows.
+    """
+    with open_rows(path, table=table, trust=columns.trust, person=columns.person, rng=rng) as rows:
         curating.simulate_reports(
             rows, columns, epsilon_column, bounds, lambda x, e: randomise_own(x, e, bounds, rng=rng), out
         )
+        return rows.notes
 
 
 def learned_spread(study: PersonalStudy, reports: ReportsByEpsilon) -> blending.Spread:

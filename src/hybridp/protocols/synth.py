@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hybridp.curator import synth as curating
+from hybridp.curator.sources import TableLike
 from hybridp.curator.synth import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
@@ -138,7 +139,7 @@ def _words(use: Round) -> str:
 
 
 def fit_file(
-    path: str | PathLike[str],
+    path: TableLike,
     study: SynthStudy,
     *,
     folder: str | PathLike[str] | None = None,

@@ -74,7 +74,7 @@ def number_tally(
 ) -> MeanTally | PersonalTally:
     """An empty tally for the mechanism that a file of reports on one number names beside them."""
     where = columns or ReportColumns()
-    with open_rows(path, table=where.table) as rows:
+    with open_rows(path, table=where.table, trust=where.trust) as rows:
         text, _ = read_mechanism(rows, where)
     if text is None:
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
@@ -107,7 +107,7 @@ def add_file(tally: Tally, path: str | PathLike[str], columns: ReportColumns | N
     """The tally with the reports of a file, whose mechanism must be the tally's and whose content must be new to it."""
     where = columns or ReportColumns()
     batch = _fingerprint(path, where)
-    with open_rows(path, table=where.table) as rows:
+    with open_rows(path, table=where.table, trust=where.trust) as rows:
         text, simulated = read_mechanism(rows, where)
         if text not in (None, tally.origin.mechanism):
             raise UnusableRows(f"Column `{where.mechanism}` must name the mechanism of the tally in every row.")
@@ -124,6 +124,8 @@ def add_file(tally: Tally, path: str | PathLike[str], columns: ReportColumns | N
 
 
 def _fingerprint(path: str | PathLike[str], where: ReportColumns) -> str:
+    if not isinstance(path, str | PathLike):
+        raise InvalidInput("`file` must be a file: its content is what keeps it from being added twice. Got a table.")
     try:
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]

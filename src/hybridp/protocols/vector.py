@@ -14,15 +14,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridp import curator
 from hybridp.blend.mean import Rule
 from hybridp.blend.vector import VectorBlend, blend_vectors
 from hybridp.curator import vector as curating
 from hybridp.device.files import write_vector_reports
+from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.vector import randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
@@ -30,6 +30,7 @@ from hybridp.protocols.mean import kept, noise_level, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.sums import NOTHING, column_sums
+from hybridp.public.trust import drawn_trust, label_column
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
@@ -41,6 +42,7 @@ from hybridp.release.receipt import (
     choice_unprotected,
     chosen_blindly,
     honest_devices,
+    noted,
     public_choice,
     values_rule,
 )
@@ -116,7 +118,7 @@ class VectorStudy:
 
 
 def release_vector_mean(
-    path: str | PathLike[str],
+    path: TableLike,
     study: VectorStudy,
     columns: curating.VectorColumns,
     *,
@@ -137,6 +139,7 @@ def release_vector_mean(
     local rows: the table then holds trusted people only. Reports and their charge: as in `release_mean`.
     """
     rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
     d = study.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
     invite, noise = replace(study.invite, question=columns.values), study.sum_noise
@@ -147,7 +150,8 @@ def release_vector_mean(
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
     trial = rng.simulated or simulate_local
-    with spending(ledger, first, own, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         if totals.local.people:
             entries.charge([replace(charge, digest=totals.digest) for charge in own])
@@ -177,11 +181,12 @@ def release_vector_mean(
         )
         found = assuming(found, invite.text if totals.assumed else None)
         everybody = found.trusted.people + found.local.people
+        found = noted(found, rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=everybody)
 
 
 def write_reports(
-    path: str | PathLike[str],
+    path: TableLike,
     invite: VectorInvite,
     columns: curating.VectorColumns,
     out: str | PathLike[str],
@@ -199,15 +204,16 @@ def write_reports(
     d = invite.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
     invite = replace(invite, question=columns.values)
-    with curator.open_rows(path, table=table) as rows:
-        needed = {*columns.values, columns.trust, columns.person, *kept}
+    simulated = rng.simulated or drawn_trust(columns.trust)
+    with open_rows(path, table=table, trust=columns.trust, person=columns.person, rng=rng) as rows:
+        needed = {*columns.values, label_column(columns.trust), columns.person, *kept}
         left_out = [name for name in rows.columns if name not in needed]
         written = write_vector_reports(
             rows,
             curating.vector_query(columns, invite.bounds, reads="local"),
             columns.reports,
             mechanism_column=columns.mechanism,
-            mechanism_text=invite.simulated_text if rng.simulated else invite.text,
+            mechanism_text=invite.simulated_text if simulated else invite.text,
             randomise=lambda steps: randomise_steps(steps, invite, rng=rng),
             out=out,
             overwrite=overwrite,

@@ -15,11 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias, overload
 
 from hybridp.errors import must
 
-__all__ = ["LABEL", "LOCAL", "TRUSTED", "TrustRule", "Trusting", "label_column", "rule_of", "suggestion"]
+__all__ = [
+    "LABEL",
+    "LOCAL",
+    "TRUSTED",
+    "TrustRule",
+    "Trusting",
+    "Trusts",
+    "drawn_trust",
+    "label_column",
+    "rule_of",
+    "suggestion",
+]
 
 TRUSTED, LOCAL = "trusted", "local"
 LABEL = "trusted_or_local"  # the column of labels where the table has none of its own
@@ -73,10 +84,6 @@ class TrustRule:
         must(share is None or 0 < share < 1, "trial-opt-in", "must be strictly between 0 and 1", share)
 
     @property
-    def is_trial(self) -> bool:
-        return self.trial_opt_in is not None
-
-    @property
     def label(self) -> str:
         """The column that holds `trusted` or `local` once the table is open."""
         return LABEL if self.column is None else self.column
@@ -106,7 +113,11 @@ class Trusting(Protocol):
     def everyone(self) -> str | None: ...
 
 
-def rule_of(given: TrustRule | Trusting | str | None) -> TrustRule | None:
+Trusts: TypeAlias = TrustRule | Trusting | str
+"""A rule, a study's own words on trust, or the name of a column that holds `trusted` or `local`."""
+
+
+def rule_of(given: Trusts | None) -> TrustRule | None:
     """The rule that a column's name, or a study, stands for.
 
     >>> rule_of("trust") == TrustRule("trust", trusted=("trusted",), local=("local",)) == TrustRule("trust")
@@ -121,7 +132,16 @@ def rule_of(given: TrustRule | Trusting | str | None) -> TrustRule | None:
     return TrustRule(given.column, *words, everyone=everyone)
 
 
-def label_column(given: TrustRule | Trusting | str | None) -> str | None:
+def drawn_trust(given: Trusts | None) -> bool:
+    """Whether this is a trial in which the groups are drawn."""
+    return isinstance(given, TrustRule) and given.trial_opt_in is not None
+
+
+@overload
+def label_column(given: Trusts) -> str: ...
+@overload
+def label_column(given: None) -> None: ...
+def label_column(given: Trusts | None) -> str | None:
     """The column that holds `trusted` or `local` once the table is open.
 
     >>> label_column("trust"), label_column(TrustRule(everyone="local"))

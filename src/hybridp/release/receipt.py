@@ -17,7 +17,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 
 __all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
-__all__ += ["choice_unprotected", "chosen_blindly", "honest_devices", "public_choice", "values_rule"]
+__all__ += ["choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice", "values_rule"]
 
 CURATOR = "the curator"
 VIEWER = "whoever sees the release"
@@ -237,6 +237,14 @@ def honest_devices(moves: str = "the local mean") -> str:
 # --- a release with it ------------------------------------------------------------------------------------------------
 
 R = TypeVar("R", bound=Any)
+
+
+def noted(release: R, notes: tuple[str, ...]) -> R:
+    """The release with what it assumes of its rows (a query that made them, words of trust) on its receipt."""
+    if not notes:
+        return release
+    stated: R = replace(release, receipt=replace(release.receipt, assumes=release.receipt.assumes + notes))
+    return stated
 
 
 def assuming(release: R, mechanism: str | None) -> R:

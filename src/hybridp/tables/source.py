@@ -11,14 +11,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, did_you_mean, must
-from hybridp.public.trust import LABEL, Trusting, TrustRule, rule_of
+from hybridp.public.trust import LABEL, TrustRule, Trusts, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import Engine, attempt
 
-__all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "open_rows", "shown"]
+__all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "TableLike", "open_rows", "shown"]
 
 VIEW = "rows"
 AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
@@ -203,11 +205,21 @@ class Rows:
         self.close()
 
 
+class ArrowStream(Protocol):
+    """A table of pandas, Polars, Arrow, DuckDB, or whatever else offers its rows as an Arrow stream."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+TableLike: TypeAlias = str | os.PathLike[str] | Source | ArrowStream | Mapping[str, Any] | NDArray[Any]
+"""What can be opened: a path or a URL, a `Source`, or a table that Python holds."""
+
+
 def open_rows(
-    path: Any,
+    path: TableLike,
     *,
     table: str | None = None,
-    trust: TrustRule | Trusting | str | None = None,
+    trust: Trusts | None = None,
     person: str | None = None,
     rng: Randomness | None = None,
     threads: int | None = None,
