@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from hybridp.public.kmeans import Box as Box
     from hybridp.public.messages import Invite as Invite
     from hybridp.public.queries import Feature as Feature
+    from hybridp.public.trust import TrustRule as TrustRule
     from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
@@ -83,6 +84,7 @@ _PLACES = {
     "Source": "curator.sources",
     "Study": "study",
     "SynthStudy": "protocols.synth",
+    "TrustRule": "public.trust",
     "VectorBounds": "public.vector",
     "VectorStudy": "protocols.vector",
     "ZCDP": "public.budgets",
