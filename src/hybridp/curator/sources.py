@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from hybridp.errors import must
 from hybridp.public.trust import Trusts, label_column
 from hybridp.tables.columns import number_column
+from hybridp.tables.frames import read_once
 from hybridp.tables.people import Counted
 from hybridp.tables.people import count_people as count_rows
 from hybridp.tables.personal import epsilon_counts
@@ -17,10 +19,16 @@ __all__ = [
     "TableLike",
     "count_people",
     "epsilon_counts",
+    "must_read_again",
     "number_column",
     "open_rows",
     "shown",
 ]
+
+
+def must_read_again(data: TableLike | None, times: int) -> None:
+    """Refuse a stream, which can be read but once, where a table is read for several questions."""
+    must(times == 1 or not read_once(data), "data", "must be a table for several questions", "a stream: read it whole")
 
 
 def count_people(

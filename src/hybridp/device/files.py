@@ -20,7 +20,7 @@ from hybridp.public.envelope import appearing
 from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import ShareInvite
-from hybridp.public.trust import TrustRule, label_column
+from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness
 from hybridp.tables.vector_reports import write_vector_reports
 
@@ -28,12 +28,12 @@ __all__ = ["write_number_reports", "write_share_reports", "write_slots", "write_
 
 
 def write_number_reports(
-    path: Any,
+    path: tables.TableLike,
     invite: Invite | Bounds,
     out: str | PathLike[str],
     *,
     value: str,
-    trust: TrustRule | str | None,
+    trust: Trusts | None,
     report: str = "report",
     person: str | None = None,
     missing: float | None = None,
@@ -58,7 +58,8 @@ def write_number_reports(
         text = own_epsilon_text(bounds, (value,))
         draw = lambda levels, own: randomise_own(levels, own, bounds, rng=rng)  # noqa: E731
     labels = label_column(trust)
-    with tables.open_rows(path, table=table, trust=trust, person=person) as rows:
+    simulated = rng.simulated or drawn_trust(trust)
+    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
         copied = {value, labels, person, epsilon, *kept}
         left_out = [name for name in rows.written if name not in copied]
         people = tables.write_reports(
@@ -67,7 +68,7 @@ def write_number_reports(
             trust=labels,
             report=report,
             mechanism_column=f"{report}_mechanism",
-            mechanism_text=f"{text} SIMULATED" if rng.simulated else text,
+            mechanism_text=f"{text} SIMULATED" if simulated else text,
             lower=bounds.lower,
             upper=bounds.upper,
             levels=LEVELS,
@@ -96,11 +97,11 @@ def write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: 
 
 
 def write_share_reports(
-    path: str | PathLike[str],
+    path: tables.TableLike,
     invite: ShareInvite,
     out: str | PathLike[str],
     *,
-    trust: str | None = None,
+    trust: Trusts | None = None,
     person: str | None = None,
     table: str | None = None,
     overwrite: bool = False,
@@ -112,16 +113,18 @@ def write_share_reports(
     Gives the number of reports, and the columns that were left out: those that neither the release needs nor `keep`
     names.
     """
-    with tables.open_rows(path, table=table) as rows:
-        needed = {invite.question.name, trust, person, *keep}
-        left_out = [column for column in rows.columns if column not in needed]
+    labels = label_column(trust)
+    simulated = rng.simulated or drawn_trust(trust)
+    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
+        needed = {invite.question.name, labels, person, *keep}
+        left_out = [column for column in rows.written if column not in needed]
         people = tables.write_reports(
             rows,
             value=invite.question.name,
-            trust=trust,
+            trust=labels,
             report="report",
             mechanism_column=MECHANISM,
-            mechanism_text=invite.simulated_text if rng.simulated else invite.text,
+            mechanism_text=invite.simulated_text if simulated else invite.text,
             lower=0.0,
             upper=1.0,
             person=person,

@@ -15,7 +15,7 @@ from hybridp.protocols import asked, heavy_files, kmeans_files, vector
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.study import Declaration, Number, Points, Records, Vector
-from hybridp.public.trust import label_column
+from hybridp.public.trust import drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 
 __all__ = ["Randomised", "randomise_study"]
@@ -74,6 +74,7 @@ def randomise_study(
             f"`invite` must be given for `{name}`, a question of kind {study.questions[0].kind}: its reports answer an "
             "invitation. Got none."
         )
+    simulated = rng.simulated
     count: dict[str, int] = {}
     texts: dict[str, str] = {}
     read = {name for i in places for name in study.questions[i].columns_read}
@@ -99,7 +100,9 @@ def randomise_study(
                 left_out = [name for name in gone if name not in names]
             carried += study.report_columns(question)
             source = target
-    return Randomised(str(out), count, texts, tuple(left_out), rng.simulated, rng.label)
+            if drawn_trust(rule):  # the copy holds who was drawn
+                simulated, rule = True, label_column(rule)
+    return Randomised(str(out), count, texts, tuple(left_out), simulated, rng.label)
 
 
 def _write_number(

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
+from typing import Any
 
-from hybridp import curator
 from hybridp.blend.shares import SHARE_ESTIMATORS, ShareEstimator, blend_shares, to_simplex
 from hybridp.curator import shares as curating
 from hybridp.curator.mean import Columns
+from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.shares import simulated_reports
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
@@ -33,6 +33,7 @@ from hybridp.public.shares import (
     count_noise,
     share_oracle,
 )
+from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import (
     Protection,
@@ -41,6 +42,7 @@ from hybridp.release.receipt import (
     choice_unprotected,
     chosen_blindly,
     honest_devices,
+    noted,
     public_choice,
 )
 from hybridp.release.shares import ShareGroup, SharesRelease
@@ -109,7 +111,7 @@ class ShareStudy:
 
 
 def release_shares(
-    path: str | PathLike[str],
+    path: TableLike,
     study: ShareStudy,
     columns: Columns,
     *,
@@ -128,12 +130,14 @@ def release_shares(
     are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`.
     """
     rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
     same = study.question.name == columns.value
     must(same, "value", f"must be the question's column `{study.question.name}`", columns.value)
     invite = study.invite
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
     trial = rng.simulated or simulate_local
-    with spending(ledger, first, own, trial=trial) as entries, curator.open_rows(path, table=table) as rows:
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         if raw.local.people:
             entries.charge([replace(charge, digest=raw.digest) for charge in own])
@@ -152,7 +156,7 @@ def release_shares(
             simulated_local=raw.simulated_reports,
             rng=rng,
         )
-        found = assuming(found, invite.text if raw.assumed else None)
+        found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
         people = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
 

@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from hybridp.curator.sources import must_read_again
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files
@@ -24,6 +25,7 @@ from hybridp.protocols.synth import fit_file
 from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import Declaration, Number, Points, Question, Records, Table, Vector
+from hybridp.public.trust import drawn_trust, keyed
 from hybridp.randomness import Randomness, secure
 from hybridp.release.study import StudyRelease, one_receipt
 
@@ -84,13 +86,16 @@ def release_study(
     """
     rng = secure() if rng is None else rng
     rule = asked.trust_rule(study) if trust is None else trust
+    simulate_local = simulate_local or drawn_trust(rule)
+    must_read_again(data, len(study.questions))
     run = {
         "table": table,
         "simulate_local": simulate_local,
         "assume_mechanism": assume_mechanism,
         "rng": rng,
     }
-    ways = {q.name: _way(study, i, data, rule, files, run) for i, q in enumerate(study.questions)}
+    labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
+    ways = {q.name: _way(study, i, data, labels, files, run) for i, q in enumerate(study.questions)}
     first = together([charge for way in ways.values() for charge in way.first], study.purpose)
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection)
     if simulate_local:

@@ -13,9 +13,9 @@ did not say so with one of the words that mean it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, overload
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, overload
 
 from hybridp.errors import must
 
@@ -27,6 +27,7 @@ __all__ = [
     "Trusting",
     "Trusts",
     "drawn_trust",
+    "keyed",
     "label_column",
     "rule_of",
     "suggestion",
@@ -51,7 +52,8 @@ class TrustRule:
     - ``TrustRule("consent", trusted=("yes",), local=("no",))``: any other word is refused.
     - ``TrustRule(everyone="trusted")`` and ``TrustRule(everyone="local")``: no column is needed.
     - ``TrustRule(trial_opt_in=0.05)``: a trial on raw rows, in which every person trusts with this probability,
-      whatever their data. It draws everybody's part itself and protects nobody.
+      whatever their data. It draws everybody's part itself and protects nobody. Every reading draws anew, unless it
+      has a `key`.
 
     Words are compared letter by letter. A column of truth holds the words `true` and `false`, one of whole numbers
     their digits.
@@ -62,6 +64,7 @@ class TrustRule:
     local: tuple[str, ...] = ()
     everyone: Literal["trusted", "local"] | None = None
     trial_opt_in: float | None = None
+    key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         given = [name for name in ("column", "everyone", "trial_opt_in") if getattr(self, name) is not None]
@@ -132,9 +135,14 @@ def rule_of(given: Trusts | None) -> TrustRule | None:
     return TrustRule(given.column, *words, everyone=everyone)
 
 
-def drawn_trust(given: Trusts | None) -> bool:
+def drawn_trust(given: Trusts | None) -> TypeGuard[TrustRule]:
     """Whether this is a trial in which the groups are drawn."""
     return isinstance(given, TrustRule) and given.trial_opt_in is not None
+
+
+def keyed(given: TrustRule, words: Sequence[int]) -> TrustRule:
+    """The rule with a key of random words: whoever reads the table by it draws the same people."""
+    return replace(given, key="".join(f"{word:016x}" for word in words))
 
 
 @overload

@@ -25,7 +25,7 @@ from hybridp.tables.mean import (
 )
 from hybridp.tables.personal import PersonalTotals, epsilon_counts, personal_totals
 from hybridp.tables.reports import write_reports
-from hybridp.tables.source import ENGINES, Rows, Source, open_rows
+from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
 
 __all__ = [
     "ENGINES",
@@ -37,6 +37,7 @@ __all__ = [
     "RecordSample",
     "Rows",
     "Source",
+    "TableLike",
     "check_mechanism",
     "named_mechanism",
     "discovery_counts",

@@ -20,7 +20,7 @@ import numpy as np
 from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.tables.engine import fresh, quoted, unreadable
 
-__all__ = ["held", "names_of", "put"]
+__all__ = ["held", "names_of", "put", "read_once"]
 
 _READ_AGAIN = ("DataFrame", "Table", "RecordBatch", "Dataset")
 _BATCH = 1 << 16
@@ -57,6 +57,11 @@ def names_of(data: Any) -> list[str]:
     distinct = len({name.lower() for name in found}) == len(found) >= 1
     must(distinct, "path", "must have columns whose names differ", f"{len(found)} columns")
     return found
+
+
+def read_once(data: object) -> bool:
+    """Whether a second reading would find nothing: of a stream that is handed over as such."""
+    return held(data) is not None and type(data).__name__ == "RecordBatchReader"
 
 
 def put(connection: Any, data: Any) -> str:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.public.trust import LOCAL, TRUSTED, TrustRule, suggestion
+from hybridp.public.trust import LOCAL, TRUSTED, TrustRule, keyed, suggestion
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import some_texts
 from hybridp.tables.source import Rows
@@ -45,15 +45,17 @@ def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, di
 
     if trust.trial_opt_in is None:
         return exp.Literal.string(trust.everyone or LOCAL)
-    if rng is None:
-        raise InvalidInput("`rng` must be given to draw who trusts. Got None.")
-    first, second = rng.words(2).tolist()
+    key = trust.key
+    if key is None:
+        if rng is None:
+            raise InvalidInput("`rng` must be given to draw who trusts. Got None.")
+        key = keyed(trust, rng.words(2).tolist()).key
     who: Sql = exp.Window(this=exp.RowNumber())
     if person is not None:
         who = column(person)
     else:  # only there the rows have an order that every query sees
         must(dialect == "duckdb", "trial-opt-in", "must go with --person on this engine", dialect)
-    text = exp.DPipe(this=exp.Literal.string(f"{first:016x}{second:016x} "), expression=exp.cast(who, "text"))
+    text = exp.DPipe(this=exp.Literal.string(f"{key} "), expression=exp.cast(who, "text"))
     drawn = exp.Substring(this=exp.MD5(this=text), start=exp.Literal.number(1), length=exp.Literal.number(_DIGITS))
     below = f"{min(math.ceil(trust.trial_opt_in * 16**_DIGITS), 16**_DIGITS - 1):0{_DIGITS}x}"
     trusted = exp.LT(this=drawn, expression=exp.Literal.string(below))
