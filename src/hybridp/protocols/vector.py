@@ -21,8 +21,8 @@ import numpy as np
 from hybridp.blend.mean import Rule
 from hybridp.blend.vector import VectorBlend, blend_vectors
 from hybridp.curator import vector as curating
-from hybridp.device.files import write_vector_reports
 from hybridp.curator.sources import TableLike, open_rows
+from hybridp.device.files import write_vector_reports
 from hybridp.device.vector import randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
