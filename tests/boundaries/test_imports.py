@@ -134,15 +134,3 @@ def test_the_public_names_of_the_mean_are_there_to_stay() -> None:
     assert set(PUBLIC) <= set(names)
     for name in names:
         assert getattr(hybridp, name) is not None
-
-
-def test_the_choices_of_the_command_line_are_the_library_s() -> None:
-    """They are written out there so that `--help` need not import the library."""
-    from hybridp.blend.mean import ESTIMATORS
-    from hybridp.cli import heavy, release
-    from hybridp.protocols.heavy import LOCAL_HEAVY
-    from hybridp.protocols.personal import PERSONAL_ESTIMATORS
-
-    assert tuple(release.ESTIMATORS) == ESTIMATORS
-    assert tuple(release.PERSONAL) == PERSONAL_ESTIMATORS
-    assert tuple(heavy.LOCAL) == LOCAL_HEAVY

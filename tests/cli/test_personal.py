@@ -250,7 +250,7 @@ def test_nobody_positive(run: Any, tmp_path: Path) -> None:
         (["--noise", "gaussian"], "noise"),
         (["--local", "laplace"], "local"),
         (["--gap", "1"], "gap"),
-        (["--estimator", "kvh"], "estimator"),
+        (["--estimator", "naive"], "estimator"),
         (["--share", "0"], "share"),
         (["--sd", "-1"], "sd"),
         (["--level", "2"], "level"),

@@ -105,10 +105,10 @@ def test_the_dissertations_method(run: Runner, people: list[dict[str, str]]) -> 
 
 
 def test_the_help_knows_the_studys_defaults() -> None:
-    helps = {param.name: getattr(param, "help", None) for param in fit.params}
+    helps = {param.opts[0]: getattr(param, "help", None) for param in fit.params}
     kept = {field.name: field.default for field in fields(SynthStudy)}
     for name in ("rounds", "per_round", "select_share"):
-        assert f"[default: {kept[name]}]" in (helps[name] or "")
+        assert f"Default: {kept[name]}." in (helps[f"--{name.replace('_', '-')}"] or "")
 
 
 def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:

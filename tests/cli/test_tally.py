@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hybridp.cli import heavy, kmeans, randomise, release, tally, vector
+from hybridp.cli import plan, randomise, release, tally
 from hybridp.errors import InvalidInput, UnusableRows
 
 SECRET = "987654.321"
@@ -172,7 +172,8 @@ def test_what_cannot_stand_in(reports: str) -> None:
     refused(release.mean, f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
     refused(release.mean, f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
     refused(release.mean, f"trusted.csv {MEAN} --tally nowhere.json", "nowhere.json")
-    refused(vector.release, f"trusted.csv {SHAPE} --trust trust --tally one.json", "must be of the kind vector-mean")
+    vectors = f"trusted.csv {SHAPE} --trust trust --tally one.json"
+    refused(release.vector_mean, vectors, "must be of the kind vector-mean")
     Path("one.json").write_text(Path("one.json").read_text().replace('"people": 100', '"people": 99', 1))
     refused(release.mean, f"trusted.csv {MEAN} --tally one.json", "must")
 
@@ -236,16 +237,18 @@ def test_vectors(how: str) -> None:
     values = DRAW.beta(2, 4, size=(600, 3)) * [10, 20, 30]
     rows = [f"{a:.4f},{b:.4f},{c:.4f},{'trusted' if i % 3 == 0 else 'local'}" for i, (a, b, c) in enumerate(values)]
     Path("people.csv").write_text("\n".join(["a,b,c,trust", *rows]) + "\n")
-    done(vector.randomise, f"people.csv {SHAPE} --trust trust --out sent.csv {how}")
+    done(randomise.vector_mean, f"people.csv {SHAPE} --trust trust --out sent.csv {how}")
     split("sent.csv", 3, (0, 150), (150, 400))
     done(tally.add, f"part0.csv --state one.json {SHAPE} {how}")
     done(tally.add, "part1.csv --state one.json")  # the state knows its geometry
-    whole = done(vector.release, f"sent.csv {SHAPE} --trust trust --seed 5 {how}")
-    found = done(vector.release, f"trusted.csv {SHAPE} --trust trust --seed 5 --tally one.json {how}")
+    whole = done(release.vector_mean, f"sent.csv {SHAPE} --trust trust --seed 5 {how}")
+    found = done(release.vector_mean, f"trusted.csv {SHAPE} --trust trust --seed 5 --tally one.json {how}")
     same(found, whole)
-    refused(vector.release, f"sent.csv {SHAPE} --trust trust --tally one.json {how}", "must hold trusted rows only")
+    line = f"sent.csv {SHAPE} --trust trust --tally one.json {how}"
+    refused(release.vector_mean, line, "must hold trusted rows only")
     turned = SHAPE.replace("a b c", "b a c").replace("10 20", "20 10")
-    refused(vector.release, f"trusted.csv {turned} --trust trust --tally one.json {how}", "must hold reports on these")
+    line = f"trusted.csv {turned} --trust trust --tally one.json {how}"
+    refused(release.vector_mean, line, "must hold reports on these")
     refused(tally.add, f"part0.csv --state two.json {SHAPE.split(' --epsilon')[0]}", "`epsilon` must be given")
     Path("part0.csv").write_text(Path("part0.csv").read_text().replace(",local,", ",local,nan,", 1))
     assert run(tally.add, f"part0.csv --state two.json {SHAPE} {how}").exit_code != 0
@@ -258,23 +261,23 @@ def test_heavy_hitters() -> None:
     query = np.minimum(DRAW.geometric(0.33, 3000) - 1, 40)
     rows = [f"{i},q{q},u{i % 2},{'trusted' if i < 800 else 'local'}" for i, q in enumerate(query.tolist())]
     Path("log.csv").write_text("\n".join(["id,query,url,trust", *rows]) + "\n")
-    done(heavy.release, f"log.csv {HEAVY} --invite-out invite.json")
+    done(release.heavy_hitters, f"log.csv {HEAVY} --invite-out invite.json")
     answer = "--person id --record query url --trust trust --invite invite.json"
-    done(heavy.respond, f"log.csv {answer} --out sent.csv")
+    done(randomise.heavy_hitters, f"log.csv {answer} --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::3], lines[1::3], lines[2::3])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
     done(tally.add, "part0.csv --state one.json --invite invite.json")
     done(tally.add, "part2.csv part1.csv --state two.json --invite invite.json")
     assert done(tally.merge, "one.json two.json --out both.json")["people"] == 2200
-    whole = done(heavy.release, "sent.csv --invite invite.json")
-    found = done(heavy.release, "--invite invite.json --tally both.json")
+    whole = done(release.heavy_hitters, "sent.csv --invite invite.json")
+    found = done(release.heavy_hitters, "--invite invite.json --tally both.json")
     assert found == whole
-    refused(heavy.release, "sent.csv --invite invite.json --tally both.json", "`file` must be given, or")
-    refused(heavy.release, HEAVY, "`file` must be given, or")
-    refused(heavy.release, f"--tally both.json {HEAVY}", "`file` must be given, or")
-    done(heavy.release, f"log.csv {HEAVY} --invite-out other.json")
-    refused(heavy.release, "--invite other.json --tally both.json", "must hold reports by")
+    refused(release.heavy_hitters, "sent.csv --invite invite.json --tally both.json", "`file` must be given, or")
+    refused(release.heavy_hitters, HEAVY, "`file` must be given, or")
+    refused(release.heavy_hitters, f"--tally both.json {HEAVY}", "`file` must be given, or")
+    done(release.heavy_hitters, f"log.csv {HEAVY} --invite-out other.json")
+    refused(release.heavy_hitters, "--invite other.json --tally both.json", "must hold reports by")
     refused(tally.add, "part0.csv --state other.tally --invite other.json", "must name the mechanism of the tally")
     refused(tally.add, "part0.csv --state x.json --invite part0.csv", "`invite`")
 
@@ -282,9 +285,9 @@ def test_heavy_hitters() -> None:
 def test_points() -> None:
     points = np.clip(np.repeat([[0.2, 0.3], [0.7, 0.8]], 2000, axis=0) + 0.05 * DRAW.standard_normal((4000, 2)), 0, 1)
     Path("points.csv").write_text("a,b\n" + "".join(f"{a:.5f},{b:.5f}\n" for a, b in points))
-    plan = "--columns a b --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite invite.json"
-    done(kmeans.plan, plan)
-    done(kmeans.respond, "points.csv --invite invite.json --out sent.csv")
+    line = "--columns a b --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite invite.json"
+    done(plan.kmeans, line)
+    done(randomise.kmeans, "points.csv --invite invite.json --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::2], lines[1::2])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
@@ -296,7 +299,7 @@ def test_points() -> None:
     refused(tally.add, "part0.csv --trust a --state other.json --invite invite.json", "`trust`")
     Path("trusted.csv").write_text("a,b,trust\n" + "".join(f"{a:.3f},{b:.3f},trusted\n" for a, b in points[::8]))
     line = "trusted.csv --columns a b --trust trust --lower 0 --upper 1 --clusters 2 --epsilon 4 --invite invite.json"
-    whole = done(kmeans.release, f"{line} --reports sent.csv --seed 5")
-    assert done(kmeans.release, f"{line} --tally map.json --seed 5") == whole
-    refused(kmeans.release, f"{line} --tally map.json --reports sent.csv", "must not go with a tally")
-    refused(kmeans.release, line.removesuffix(" --invite invite.json") + " --tally map.json", "with the invitation")
+    whole = done(release.kmeans, f"{line} --reports sent.csv --seed 5")
+    assert done(release.kmeans, f"{line} --tally map.json --seed 5") == whole
+    refused(release.kmeans, f"{line} --tally map.json --reports sent.csv", "must not go with a tally")
+    refused(release.kmeans, line.removesuffix(" --invite invite.json") + " --tally map.json", "with the invitation")

@@ -1,4 +1,4 @@
-"""`hybridp amplify`: what an output-viewing adversary can learn at most."""
+"""`hybridp amplify` and `hybridp plan shuffle`: what those can learn who see only the output, or a mixed batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, share_type, table
+from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, number, share_type, table
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["mean"]
+__all__ = ["mean", "shuffle"]
 
 
 @click.command("mean")
@@ -126,3 +126,38 @@ def mean(
         caption="; ".join(found.assumes),
     )
     click.echo(NO_AMPLIFICATION_WITH_INTERACTION)
+
+
+@click.command("shuffle")
+@click.option("--n", type=count, required=True, help="How many people's reports are mixed in one batch.")
+@click.option("--epsilon", type=float, required=True, help="What they are promised against whoever sees the batch.")
+@click.option("--delta", type=float, required=True, help="And its delta.")
+@click.option("--randomiser", default="any", show_default=True, help="any, or k-rr:K for K-ary randomised response.")
+@click.option("--cap", type=float, help="A public limit of the local epsilon, whatever the mixer allows.")
+@json_option
+def shuffle(n: int, epsilon: float, delta: float, randomiser: str, cap: float | None, as_json: bool) -> None:
+    """The local epsilon that a batch of N reports allows when a mixer hands it on in random order.
+
+    The mixer must not collude with the collector. Never too large: what is rounded is rounded towards privacy. The
+    errors are of the noise alone, for a number's mean or a category's share: everybody local, mixed, or trusting.
+    """
+    from hybridp.bench.shuffling import parse_randomiser, plan_shuffle
+    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.shuffling import MOST_LOCAL
+
+    k = parse_randomiser(randomiser)
+    plan = plan_shuffle(n, ApproxDP(epsilon, delta), k=k, cap=MOST_LOCAL if cap is None else cap)
+    if as_json:
+        emit(plan.to_dict())
+        return
+    click.echo(
+        f"Local epsilon {plan.local_epsilon:.6g} keeps ({epsilon:g}, {delta:g}) in a mixed batch of {n:,} people "
+        f"({plan.method})."
+    )
+    table(
+        f"Standard error of {plan.measured}, from noise",
+        ["everybody is", "error", "times trusted"],
+        [(name, number(e), f"{e / plan.errors['trusted']:.3g}") for name, e in plan.errors.items()],
+    )
+    for line in plan.assumes:
+        click.echo(f"It assumes: {line}.")

@@ -110,12 +110,12 @@ plan = _group(
     {
         "mean": ("hybridp.cli.plan:mean", "Predicted errors of every estimator of a mean."),
         "vector-mean": ("hybridp.cli.plan:vector_mean", "The same for many columns at once."),
-        "heavy-hitters": ("hybridp.cli.heavy:plan", "Expected head list and its errors."),
-        "kmeans": ("hybridp.cli.kmeans:plan", "Questions, groups and noise of a clustering; writes its invitation."),
+        "heavy-hitters": ("hybridp.cli.plan:heavy_hitters", "Expected head list and its errors."),
+        "kmeans": ("hybridp.cli.plan:kmeans", "Questions, groups and noise of a clustering; writes its invitation."),
         "synth": ("hybridp.cli.plan:synth", "How well a synthetic table's marginals would be measured."),
         "shares": ("hybridp.cli.shares:plan_shares", "Predicted errors of the shares of several options."),
         "histogram": ("hybridp.cli.shares:plan_histogram", "Predicted errors of the shares of a number's bins."),
-        "shuffle": ("hybridp.cli.plan:shuffle", "The local epsilon that a mixed batch of reports allows."),
+        "shuffle": ("hybridp.cli.amplify:shuffle", "The local epsilon that a mixed batch of reports allows."),
     },
     on_file="hybridp.cli.study_file:plan",
 )
@@ -124,11 +124,11 @@ randomise = _group(
     "What a device does: values in, reports out that are private by themselves.",
     {
         "mean": ("hybridp.cli.randomise:mean", "A report for each local person's value."),
-        "vector-mean": ("hybridp.cli.vector:randomise", "One report for all columns of a local person."),
-        "heavy-hitters": ("hybridp.cli.heavy:respond", "A report on each local person's record, as invited."),
+        "vector-mean": ("hybridp.cli.randomise:vector_mean", "One report for all columns of a local person."),
+        "heavy-hitters": ("hybridp.cli.randomise:heavy_hitters", "A report on each local person's record, as invited."),
         "shares": ("hybridp.cli.shares:randomise_shares", "A report on each local person's option."),
         "histogram": ("hybridp.cli.shares:randomise_histogram", "A report on the bin of each local person's number."),
-        "kmeans": ("hybridp.cli.kmeans:respond", "A report on each local person's point, as invited."),
+        "kmeans": ("hybridp.cli.randomise:kmeans", "A report on each local person's point, as invited."),
     },
     on_file="hybridp.cli.study_file:randomise",
 )
@@ -137,11 +137,11 @@ release = _group(
     "Publish an estimate from a table of trusted values and local reports.",
     {
         "mean": ("hybridp.cli.release:mean", "The mean of a column, with interval and receipt."),
-        "vector-mean": ("hybridp.cli.vector:release", "The means of many columns at once, with intervals."),
-        "heavy-hitters": ("hybridp.cli.heavy:release", "The most frequent records, with intervals and receipt."),
+        "vector-mean": ("hybridp.cli.release:vector_mean", "The means of many columns at once, with intervals."),
+        "heavy-hitters": ("hybridp.cli.release:heavy_hitters", "The most frequent records, with intervals."),
         "shares": ("hybridp.cli.shares:release_shares", "The shares of people by option, with intervals."),
         "histogram": ("hybridp.cli.shares:release_histogram", "The shares of people by bin of a number."),
-        "kmeans": ("hybridp.cli.kmeans:release", "The centres of K clusters, with a picture and receipt."),
+        "kmeans": ("hybridp.cli.release:kmeans", "The centres of K clusters, with a picture and receipt."),
     },
     on_file="hybridp.cli.study_file:release",
 )

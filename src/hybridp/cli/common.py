@@ -7,12 +7,12 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hybridp.cli.options import count, share_type
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
 
@@ -55,40 +55,10 @@ __all__ = [
     "save_plot",
     "sd_range",
     "share_type",
-    "spread",
     "table",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _Count(click.ParamType):  # type: ignore[type-arg]
-    """A whole number, also written 250_000 or 2.5e5."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            exact = float(str(value).replace(",", "").replace("_", ""))
-            if not math.isfinite(exact) or exact != int(exact):
-                raise ValueError
-            return int(exact)
-        except ValueError:
-            self.fail(f"must be a whole number. Got {value}.", param, ctx)
-
-
-class _Share(click.ParamType):  # type: ignore[type-arg]
-    """A share, as a number or in percent."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        try:
-            # Divided as written: 0.05 and 5% are the same number.
-            return float(Fraction(text[:-1].strip()) / 100) if text.endswith("%") else float(text)
-        except (ValueError, ZeroDivisionError):
-            self.fail(f"must be a share such as 0.05 or 5%. Got {value}.", param, ctx)
 
 
 class _SdRange(click.ParamType):  # type: ignore[type-arg]
@@ -123,35 +93,7 @@ def _remember_engine(ctx: click.Context, param: click.Parameter, value: str | No
     ctx.meta["hybridp.engine"] = value
 
 
-count = _Count()
 sd_range = _SdRange()
-share_type = _Share()
-
-
-def spread(*names: str) -> type[click.Command]:
-    """A command whose options of these names take several values in a row: `--record query url`.
-
-    The file, if the command reads one, comes first or last; whatever follows such an option, up to the next option,
-    belongs to it.
-    """
-
-    class Spread(click.Command):
-        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-            reads = any(isinstance(one, click.Argument) for one in self.params)
-            file_last = reads and bool(args) and args[0].startswith("-")
-            out: list[str] = []
-            current: str | None = None
-            for i, token in enumerate(args):
-                if token.startswith("--") or (token.startswith("-") and current is None):
-                    current = token if token in names else None
-                    out.append(token)
-                elif current is not None and out[-1] != current and not (file_last and i == len(args) - 1):
-                    out += [current, token]
-                else:
-                    out.append(token)
-            return super().parse_args(ctx, out)
-
-    return Spread
 
 
 def _stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import (
-    answered,
-    bounds,
-    check_delta,
-    check_plot,
-    count,
-    emit,
-    guarantee,
-    json_option,
-    local_option,
-    needed,
-    noise_option,
-    number,
-    plot_option,
-    promise_options,
-    sd_range,
-    share_type,
-    spread,
-    table,
-)
+from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_range, table
+from hybridp.cli.options import Later, command, count, given, one_question, options_of, some
 from hybridp.errors import InvalidInput
+from hybridp.public.study import Number, Points, Promise, Records, Table, Vector
+from hybridp.public.study.fields import Fields, between_0_and_1, field
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,90 +21,100 @@ if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
 
 PLAN_NAMES: tuple[PlanName, ...] = ("tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive")
-VECTOR_LOCAL = ["best", "per-coordinate", "sampling", "unit-vector"]
 
-__all__ = ["mean", "shuffle", "synth", "vector_mean"]
+__all__ = ["draw_plan", "heavy_hitters", "kmeans", "mean", "synth", "vector_mean"]
 
 
-@click.command("mean")
-@click.option("--n", type=count, help="How many people in all.")
-@click.option("--opt-in", type=share_type, help="The share of people who trust the curator.")
-@click.option("--lower", type=float, help="Public lower bound of the value.")
-@click.option("--upper", type=float, help="Public upper bound of the value.")
+@dataclass(frozen=True, kw_only=True)
+class Crowd(Fields):
+    """How many people are expected."""
+
+    n: int = field(help="How many people in all.")
+    opt_in: float = field(help="The share of people who trust the curator.", check=between_0_and_1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showing(Fields):
+    """Where a plan goes."""
+
+    plot: Path | None = field(None, help="Save a picture (.png, .svg, .pdf).")
+    as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
+
+    def check(self) -> None:
+        check_plot(self.plot)
+
+
+@command("mean")
+@options_of(
+    crowd=some(Crowd, later=True),
+    question=some(Number, "lower", "upper", "noise", "local", later=True),
+    promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True),
+)
 @click.option(
     "--sd", type=sd_range, help="The data's standard deviation, or a range LOW:HIGH; without it the worst case."
 )
-@promise_options
-@click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
 @click.option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).')
 @click.option("--local-groups", help="The same for local people.")
 @click.option("--epsilons", type=click.Path(path_type=Path), help="A file with one person's epsilon a row.")
 @click.option("--epsilon-column", default="epsilon", show_default=True, help="Its column.")
-@noise_option
-@local_option
 @click.option("--mean", "mean_value", type=float, help="A guess of the mean, where the local noise depends on it.")
 @click.option("--target", type=float, help="How many opt-ins are needed to reach this root mean squared error?")
 @click.option(
     "--elasticity", type=float, help="Percent more opt-ins for each percent less trusted epsilon: does lowering it pay?"
 )
-@plot_option
-@json_option
+@options_of(show=Showing)
 def mean(
-    n: int | None,
-    opt_in: float | None,
-    lower: float | None,
-    upper: float | None,
+    crowd: Later,
+    question: Later,
+    promise: Later,
     sd: Any,
-    epsilon: float | None,
-    delta: float,
-    trusted_epsilon: float | None,
     groups: str | None,
     local_groups: str | None,
     epsilons: Path | None,
     epsilon_column: str,
-    noise: Any,
-    local: Any,
     mean_value: float | None,
     target: float | None,
     elasticity: float | None,
-    plot_file: Path | None,
-    as_json: bool,
+    show: Showing,
 ) -> None:
     """Predicted error of every estimator of a mean, and when which baseline wins.
 
     `mse` is against the mean of these n people (as in the papers); `rmse` is against the population they come from. R
-    compares with the better of the two baselines (only the trusting; everybody local), r with the worse.
+    compares with the better of the two baselines (tcm-only: only the people who trust; full-lm: everybody reports as if
+    local), r with the worse. The other estimators weigh the two groups: `hybridp release mean --help` explains them.
 
     With --groups, --local-groups or --epsilons everyone has their own epsilon: ADPM, its baselines and the unified
     estimator, with errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there.
     """
-    check_plot(plot_file)
+    n, opt_in, asked = crowd.values["n"], crowd.values["opt_in"], question.values
     if groups is not None or local_groups is not None or epsilons is not None:
-        uniform: dict[str, Any] = {"n": n, "opt-in": opt_in, "epsilon": epsilon, "delta": delta or None}
-        uniform |= {"trusted-epsilon": trusted_epsilon, "mean": mean_value, "target": target, "elasticity": elasticity}
-        uniform |= {"noise": "gaussian" if noise == "gaussian" else None, "local": None if local == "best" else local}
-        for name, given in uniform.items():
-            if given is not None:
-                raise InvalidInput(f"`{name}` must not go with personal epsilons. Got {given}.")
-        _personal(groups, local_groups, epsilons, epsilon_column, lower, upper, sd, plot_file, as_json)
+        for name in ("n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "target", "elasticity", "noise",
+                     "local"):  # fmt: skip
+            if given(name):
+                raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
+        _personal(groups, local_groups, epsilons, epsilon_column, asked["lower"], asked["upper"], sd, show)
         return
     from hybridp.bench.planning import opt_ins_needed, plan_mean, trust_offer
+    from hybridp.public.bounds import Bounds
     from hybridp.release.document import sole
 
-    n, opt_in = needed("n", n, "--groups"), needed("opt-in", opt_in, "--groups")
-    limits = bounds(needed("lower", lower, "--groups"), needed("upper", upper, "--groups"))
+    for name, value in (("n", n), ("opt-in", opt_in), ("lower", asked["lower"]), ("upper", asked["upper"]),
+                        ("epsilon", promise.values["epsilon"])):  # fmt: skip
+        needed(name, value, "--groups")
     assert n is not None
     assert opt_in is not None
+    made = promise()
+    own = made.trusted_epsilon
     plan = plan_mean(
         n=n,
         opt_in=opt_in,
-        bounds=limits,
-        guarantee=guarantee(needed("epsilon", epsilon, "--groups"), delta),
+        bounds=Bounds(asked["lower"], asked["upper"]),
+        guarantee=made.budget(made.epsilon),
         sd=sd,
-        noise=noise,
-        local=local,
+        noise=asked["noise"],
+        local=asked["local"],
         mean=mean_value,
-        trusted_guarantee=None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
+        trusted_guarantee=None if own is None else made.budget(own),
     )
     document = plan.to_dict()
     names = ("pwh", "kvh", "adaptive")
@@ -135,7 +130,7 @@ def mean(
         predicted["opt_ins"]["target_rmse"] = target
     if elasticity is not None:
         predicted["trust_offer"] = trust_offer(plan, elasticity).to_dict()
-    if answered(document, lambda ax: draw_plan(ax, plan), plot_file=plot_file, as_json=as_json):
+    if answered(document, lambda ax: draw_plan(ax, plan), plot_file=show.plot, as_json=show.as_json):
         return
     table(
         f"Mean of {n:,} people, {opt_in:.3g} of them trusting; {plan.noise} noise, {plan.local} reports",
@@ -171,10 +166,10 @@ def _personal(
     lower: float | None,
     upper: float | None,
     sd: Any,
-    plot_file: Path | None,
-    as_json: bool,
+    show: Showing,
 ) -> None:
     from hybridp.bench.personal import parse_groups, plan_personal
+    from hybridp.public.bounds import Bounds
 
     if groups is not None and epsilons is not None:
         raise InvalidInput("`groups` must not go with --epsilons. Got both.")
@@ -192,10 +187,10 @@ def _personal(
         *trusted,
         local_epsilons=local[0],
         local_counts=local[1],
-        bounds=None if lower is None or upper is None else bounds(lower, upper),
+        bounds=None if lower is None or upper is None else Bounds(lower, upper),
         sd=sd,
     )
-    if answered(plan.to_dict(), lambda ax: _draw_personal(ax, plan), plot_file=plot_file, as_json=as_json):
+    if answered(plan.to_dict(), lambda ax: _draw_personal(ax, plan), plot_file=show.plot, as_json=show.as_json):
         return
     trusting, others = plan.people
     table(
@@ -248,67 +243,51 @@ def draw_plan(ax: Axes, plan: Any) -> None:
     ax.legend()
 
 
-@click.command("vector-mean", cls=spread("--columns", "--lower", "--upper", "--sd"))
-@click.option("--n", type=count, required=True, help="How many people in all.")
-@click.option("--opt-in", type=share_type, required=True, help="The share of people who trust the curator.")
-@click.option("--columns", multiple=True, help="The columns of the vector.")
-@click.option("--dimensions", type=count, help="Or only how many there are.")
-@click.option("--lower", type=float, multiple=True, required=True, help="Lower bounds: one for all, or each.")
-@click.option("--upper", type=float, multiple=True, required=True, help="Upper bounds: one for all, or each.")
-@click.option("--norm", type=click.Choice(["l1", "l2"]), help="Clip further, to a ball around the centre.")
-@click.option("--radius", type=float, help="With --norm: its radius, in half-ranges of the bounds.")
-@click.option("--sd", type=float, multiple=True, help="Standard deviations: one for all, or each; or the worst case.")
-@click.option("--epsilon", type=float, required=True, help="What every person is promised, for all columns.")
-@click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees.")
-@click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
-@noise_option
-@click.option("--local", type=click.Choice(VECTOR_LOCAL), default="best", show_default=True, help="Local reports.")
-@json_option
-def vector_mean(
-    n: int,
-    opt_in: float,
-    columns: tuple[str, ...],
-    dimensions: int | None,
-    lower: tuple[float, ...],
-    upper: tuple[float, ...],
-    norm: Any,
-    radius: float | None,
-    sd: tuple[float, ...],
-    epsilon: float,
-    delta: float,
-    trusted_epsilon: float | None,
-    noise: Any,
-    local: Any,
-    as_json: bool,
-) -> None:
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+@command("vector-mean")
+@options_of(
+    crowd=Crowd,
+    question=some(Vector, "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True),
+    promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",)),
+    show=some(Showing, "as_json"),
+)
+@click.option("--dimensions", type=count, help="In place of --columns: how many there are.")
+def vector_mean(crowd: Crowd, question: Later, promise: Promise, show: Showing, dimensions: int | None) -> None:
     """Predicted error of every estimator of a vector mean, column by column.
 
     The promise covers a person's whole vector. Errors overall are in half-ranges of the bounds, so that columns of
-    different units can be averaged; those of a column are in its own unit.
+    different units can be averaged; those of a column are in its own unit. Without --sd: the largest spread that all
+    columns can have at once. tcm-only: only the people who trust; full-lm: everybody reports as if local; the other
+    estimators weigh the two groups: `hybridp release vector-mean --help` explains them.
     """
     from hybridp.bench.vector import plan_vector_mean
-    from hybridp.cli.vector import vector_bounds
+    from hybridp.protocols.asked import vector_study
 
-    if (dimensions is None) == (not columns):
+    if (dimensions is None) == (not question.values["columns"]):
         raise InvalidInput("`columns` must be given, or --dimensions in their place. Got neither or both.")
-    d = len(columns) or dimensions or 0
+    if dimensions is not None:
+        question.values["columns"] = tuple(f"column {j + 1}" for j in range(dimensions))
+    asked = question()
+    study = vector_study(one_question(asked, promise, trust="trust"), 0)
     plan = plan_vector_mean(
-        n=n,
-        opt_in=opt_in,
-        bounds=vector_bounds(d, lower, upper, norm, radius),
-        guarantee=guarantee(epsilon, delta),
-        names=columns,
-        sd=sd or None,
-        noise=noise,
-        local=local,
-        trusted_guarantee=None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
+        n=crowd.n,
+        opt_in=crowd.opt_in,
+        bounds=study.bounds,
+        guarantee=study.guarantee,
+        names=asked.columns,
+        sd=asked.sd or None,
+        noise=study.noise,
+        local=study.local,
+        trusted_guarantee=study.trusted_guarantee,
     )
-    if as_json:
+    if show.as_json:
         emit(plan.to_dict())
         return
-    best = min(plan.overall("tcm-only"), plan.overall("full-lm"))
+    d, best = len(plan.names), min(plan.overall("tcm-only"), plan.overall("full-lm"))
     table(
-        f"Mean of {d:,} columns of {n:,} people, {opt_in:.3g} of them trusting; {plan.noise} noise, "
+        f"Mean of {d:,} columns of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting; {plan.noise} noise, "
         f"{plan.reports.name} reports",
         ["estimator", "overall error (half-ranges)", "times better"],
         [(name, number(plan.overall(name)), f"{best / plan.overall(name):.3g}") for name in PLAN_NAMES],
@@ -326,7 +305,152 @@ def vector_mean(
     )
 
 
-@click.command("synth", cls=spread("--columns", "--bins", "--sizes", "--marginals"))
+# --- records and points -----------------------------------------------------------------------------------------------
+
+
+@command("heavy-hitters")
+@options_of(
+    crowd=Crowd,
+    question=some(Records, "head", "discovery_share", later=True),
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
+    show=Showing,
+)
+@click.option("--zipf", type=float, default=1.0, show_default=True, help="Popularity falls as rank to this power.")
+@click.option(
+    "--distinct", type=count, default=1_000_000, show_default=True, help="How many distinct records there are."
+)
+@click.option("--popularity", type=click.Path(path_type=Path), help="Or a file with a column of counts or shares.")
+@click.option("--count-column", default="count", show_default=True, help="Its column.")
+def heavy_hitters(
+    crowd: Crowd,
+    question: Later,
+    promise: Promise,
+    show: Showing,
+    zipf: float,
+    distinct: int,
+    popularity: Path | None,
+    count_column: str,
+) -> None:
+    """Expected size of the head list and error of its estimates, for a popularity curve."""
+    from hybridp.bench import heavy_plan as planning
+
+    if popularity is not None:
+        shares = _popularity(popularity, count_column)
+    else:
+        if distinct > 50_000_000:
+            raise InvalidInput(f"`distinct` must be at most 50,000,000. Got {distinct:,}.")
+        shares = planning.zipf(distinct, zipf)
+    head = question.values["head"]
+    found = planning.plan_heavy(
+        people=crowd.n,
+        opt_in=crowd.opt_in,
+        guarantee=_with_delta(promise),
+        shares=shares,
+        head=head,
+        discovery_share=question.values["discovery_share"],
+    )
+    if answered(found.to_dict(), lambda ax: _draw_records(ax, found), plot_file=show.plot, as_json=show.as_json):
+        return
+    table(
+        f"Heavy hitters of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting; a record is shown from a noisy "
+        f"count of {found.threshold}",
+        ["expected", "value"],
+        [
+            ("records discovered", number(found.expected_records)),
+            (f"of the true top {head}, discovered", f"{found.expected_recall:.1%}"),
+            ("l1 error over the head", number(found.expected_l1)),
+            ("standard error of the most frequent", number(float(found.errors[0]))),
+            ("reports of local people", found.oracle),
+        ],
+        caption="; ".join(found.assumes),
+    )
+
+
+def _with_delta(promise: Promise) -> Any:
+    from hybridp.public.budgets import ApproxDP
+
+    assert promise.epsilon is not None
+    return ApproxDP(promise.epsilon, promise.delta)
+
+
+def _popularity(file: Path, column: str) -> Any:
+    from hybridp.curator.sources import number_column, open_rows
+
+    with open_rows(file) as rows:
+        values = number_column(rows, column)
+    total = float(values.sum())
+    if not (len(values) and total > 0 and bool((values >= 0).all())):
+        raise InvalidInput(f"`popularity` must hold counts or shares of 0 or more in the column {column}. Got others.")
+    return values / total if total > 1 + 1e-9 else values
+
+
+def _draw_records(ax: Any, found: Any) -> None:
+    import numpy as np
+
+    rank = np.arange(1, len(found.shares) + 1)
+    ax.fill_between(rank, found.shares - 1.96 * found.errors, found.shares + 1.96 * found.errors, alpha=0.25)
+    ax.loglog(rank, found.shares, lw=2)
+    ax.axvline(found.expected_records, color="C3", lw=1, label="expected to be discovered")
+    ax.set_ylim(bottom=found.shares[-1] / 5)
+    ax.set_xlabel("rank")
+    ax.set_ylabel("share of people, with the 95 % interval expected")
+    ax.grid(alpha=0.3, which="both")
+    ax.legend()
+
+
+@command("kmeans")
+@options_of(
+    crowd=Crowd,
+    question=some(Points, "columns", "lower", "upper", "clusters", "iterations"),
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
+    show=some(Showing, "as_json"),
+)
+@click.option(
+    "--invite", "invite_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the devices' invitation."
+)
+def kmeans(crowd: Crowd, question: Points, promise: Promise, show: Showing, invite_file: Path | None) -> None:
+    """Map, rounds and noise that these numbers afford; with --invite, the invitation for the devices.
+
+    Nothing is read and nothing is spent.
+    """
+    from hybridp.bench.kmeans_plan import plan_kmeans
+    from hybridp.protocols import kmeans_files as protocol
+    from hybridp.protocols.asked import kmeans_study
+
+    study = kmeans_study(one_question(question, promise, trust="trust"), 0)
+    found = plan_kmeans(study, question.columns, people=crowd.n, opt_in=crowd.opt_in)
+    document = found.to_dict()
+    if invite_file is not None:
+        sent = protocol.write_invitation(
+            study, question.columns, trusted=found.trusted_people, local=found.local_people, out=invite_file
+        )
+        document |= {"invite": str(invite_file), "invite_cells": sent.grid.cells}
+    if show.as_json:
+        emit(document)
+        return
+    table(
+        f"{question.clusters} clusters of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting",
+        ["planned", "value"],
+        [
+            ("cells of the map", f"{found.map_cells:,}" if found.map_cells else "no map"),
+            ("rounds after it", str(found.rounds)),
+            ("trusted people spend", found.trusted_spends or "nothing"),
+            ("local people report", "once each, with the whole epsilon"),
+        ],
+    )
+    if invite_file is not None:
+        click.echo(f"The invitation for the devices is in {invite_file}.")
+
+
+# --- synthetic tables -------------------------------------------------------------------------------------------------
+
+
+@command("synth")
+@options_of(
+    question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
+    show=some(Showing, "as_json"),
+)
 @click.option("--n", type=count, required=True, help="How many people the table has.")
 @click.option("--columns", multiple=True, help="The columns of the data set; all of the schema's unless given.")
 @click.option(
@@ -335,38 +459,26 @@ def vector_mean(
 )  # fmt: skip
 @click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".')
 @click.option("--sizes", multiple=True, help='Or how many values a column has: "sex=2".')
-@click.option("--thresholds", help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
-@click.option("--marginals", multiple=True, help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
-@click.option("--workload-seed", type=int, default=0, show_default=True, help="Decides what --thresholds picks.")
-@click.option("--epsilon", type=float, required=True, help="What every person is promised.")
-@click.option("--delta", type=float, required=True, help="Must be positive.")
-@json_option
 def synth(
+    question: Later,
+    promise: Promise,
+    show: Showing,
     n: int,
     columns: tuple[str, ...],
     schema_file: Path | None,
     bins: tuple[str, ...],
     sizes: tuple[str, ...],
-    thresholds: str | None,
-    marginals: tuple[str, ...],
-    workload_seed: int,
-    epsilon: float,
-    delta: float,
-    as_json: bool,
 ) -> None:
     """Predicted errors of the marginals that `synth fit` would measure, as shares of people.
 
     Visible: a cell with a smaller share than this is hardly told from noise.
     """
     from hybridp.bench.synth import plan_synth
-    from hybridp.cli.synth_study import public_schema
-    from hybridp.public.budgets import ApproxDP
-    from hybridp.public.workloads import stated_workload
+    from hybridp.cli.synth_study import public_schema, workload_of
 
-    check_delta(delta)
     schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, sizes=sizes)
-    plan = plan_synth(n, stated_workload(schema, thresholds, marginals, seed=workload_seed), ApproxDP(epsilon, delta))
-    if as_json:
+    plan = plan_synth(n, workload_of(schema, question.values), _with_delta(promise))
+    if show.as_json:
         emit(plan.to_dict())
         return
     told = [one.to_dict(n) for one in plan.tables]
@@ -377,38 +489,3 @@ def synth(
         [(", ".join(one["columns"]), f"{one['cells']:,}", *(f"{one[k]:.2g}" for k in names)) for one in told[:40]],
         caption="; ".join(plan.assumes) + ("" if len(told) <= 40 else f"; {len(told) - 40} more tables in --json"),
     )
-
-
-@click.command("shuffle")
-@click.option("--n", type=count, required=True, help="How many people's reports are mixed in one batch.")
-@click.option("--epsilon", type=float, required=True, help="What they are promised against whoever sees the batch.")
-@click.option("--delta", type=float, required=True, help="And its delta.")
-@click.option("--randomiser", default="any", show_default=True, help="any, or k-rr:K for K-ary randomised response.")
-@click.option("--cap", type=float, help="A public limit of the local epsilon, whatever the mixer allows.")
-@json_option
-def shuffle(n: int, epsilon: float, delta: float, randomiser: str, cap: float | None, as_json: bool) -> None:
-    """The local epsilon that a batch of N reports allows when a mixer hands it on in random order.
-
-    The mixer must not collude with the collector. Never too large: what is rounded is rounded towards privacy. The
-    errors are of the noise alone, for a number's mean or a category's share: everybody local, mixed, or trusting.
-    """
-    from hybridp.bench.shuffling import parse_randomiser, plan_shuffle
-    from hybridp.public.budgets import ApproxDP
-    from hybridp.public.shuffling import MOST_LOCAL
-
-    k = parse_randomiser(randomiser)
-    plan = plan_shuffle(n, ApproxDP(epsilon, delta), k=k, cap=MOST_LOCAL if cap is None else cap)
-    if as_json:
-        emit(plan.to_dict())
-        return
-    click.echo(
-        f"Local epsilon {plan.local_epsilon:.6g} keeps ({epsilon:g}, {delta:g}) in a mixed batch of {n:,} people "
-        f"({plan.method})."
-    )
-    table(
-        f"Standard error of {plan.measured}, from noise",
-        ["everybody is", "error", "times trusted"],
-        [(name, number(e), f"{e / plan.errors['trusted']:.3g}") for name, e in plan.errors.items()],
-    )
-    for line in plan.assumes:
-        click.echo(f"It assumes: {line}.")

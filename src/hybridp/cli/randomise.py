@@ -1,124 +1,197 @@
-"""`hybridp randomise mean`: what a device does, for a file of one or many people."""
+"""`hybridp randomise`: what a device does, for a file of one or many people."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import (
-    bounds,
-    bounds_options,
-    emit,
-    guarantee,
-    insist_option,
-    json_option,
-    keep_option,
-    kept_columns,
-    local_option,
-    missing_option,
-    needed,
-    note,
-    progress,
-    promise_options,
-    randomness,
-    say_left_out,
-    seed_option,
-    table_option,
-)
-from hybridp.errors import InvalidInput
+from hybridp.cli.common import emit, insist_option, note, progress, randomness
+from hybridp.cli.options import command, one_question, options_of, some, value_of
+from hybridp.public.budgets import PureDP
+from hybridp.public.study import Number, People, Promise, Records, Trust, Vector
+from hybridp.public.study.fields import Fields, field
 
-__all__ = ["mean"]
+if TYPE_CHECKING:
+    from hybridp.randomness import Randomness
+
+__all__ = ["Writing", "heavy_hitters", "kmeans", "mean", "vector_mean"]
+
+_PATH = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("mean")
+@dataclass(frozen=True, kw_only=True)
+class Writing(Fields):
+    """Where reports go, and what is copied beside them."""
+
+    out: Path = field(help="Where to write (.csv or .parquet; reports that answer an invitation: .csv).")
+    keep: tuple[str, ...] = field(
+        (), help="Other columns to copy as they are, for everybody (a,b); without it they are left out."
+    )
+    overwrite: bool = field(False, help="Replace an existing output file.")
+    seed: int | None = field(None, help="SIMULATION ONLY: a seeded generator protects nobody.")
+    table: str | None = field(None, help="The table, in a DuckDB file or a database.")
+    as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
+
+    @cached_property
+    def rng(self) -> Randomness:
+        return randomness(self.seed)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of --keep a,b --keep c."""
+        return tuple(name for part in self.keep for name in part.split(",") if name)
+
+    def finish(
+        self, document: dict[str, Any], people: int, promise: Any, *, left_out: Sequence[str] = (), by: str = ""
+    ) -> None:
+        """Say what was written and left out, and warn of a promise that protects hardly anybody, as a release does."""
+        from hybridp.protocols.mean import warned
+
+        if promise is not None:
+            warned([promise], max(people, 1))
+        if left_out:
+            few = ", ".join(left_out[:8]) + (f" and {len(left_out) - 8} more" if len(left_out) > 8 else "")
+            note(f"Left out, because the release does not need them: {few}. --keep copies columns as they are, raw.")
+        if self.as_json:
+            emit({"out": str(self.out), **document, "simulated": self.rng.simulated})
+            return
+        if self.rng.simulated:
+            note("SIMULATED: a seeded generator was used; these reports protect nobody.")
+        click.echo(f"{people:,} reports{by} written to {self.out}.")
+
+
+@command("mean")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--value", required=True, help="The column with the value.")
-@click.option("--trust", help="The column with trusted/local; only local rows are randomised. Without it, all rows.")
-@click.option("--person", help="The column that identifies a person: a local person with two rows is refused.")
-@bounds_options
-@promise_options
-@click.option("--epsilon-column", help="The column with each person's own epsilon, in place of --epsilon.")
-@local_option
-@missing_option
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where to write (.csv or .parquet)."
+@options_of(
+    question=some(Number, "column", "lower", "upper", "missing", "local"),
+    trust=value_of(Trust, "column"),
+    people=some(People, "column"),
+    promise=some(Promise, "epsilon", "delta", "epsilon_column"),
+    asked=Writing,
 )
-@keep_option
-@table_option
-@click.option("--overwrite", is_flag=True, help="Replace an existing output file.")
-@seed_option
 @insist_option
-@json_option
-def mean(
-    file: Path,
-    value: str,
-    trust: str | None,
-    person: str | None,
-    lower: float,
-    upper: float,
-    epsilon: float | None,
-    delta: float,
-    epsilon_column: str | None,
-    local: Any,
-    missing: float | None,
-    out: Path,
-    keep: tuple[str, ...],
-    table_name: str | None,
-    overwrite: bool,
-    seed: int | None,
-    as_json: bool,
-) -> None:
+def mean(file: Path, question: Number, trust: str | None, people: People, promise: Promise, asked: Writing) -> None:
     """Replace each local person's value by a report that is private by itself.
 
-    Writes the same rows with two more columns, `report` and `report_mechanism`, which says how the report was made and
-    about which column; the value of a randomised row is left empty. Columns that the release does not need are left
-    out unless --keep names them: beside a report they would stand there raw. A report is a number in the
-    value's unit whose mean is the (clipped) value.
+    Without --trust all rows are randomised. Writes the same rows with two more columns, `report` and
+    `report_mechanism`, which says how the report was made and about which column; the value of a randomised row is left
+    empty. Columns that the release does not need are left out unless --keep names them: beside a report they would
+    stand there raw. A report is a number in the value's unit whose mean is the (clipped) value.
     """
     from hybridp.device.files import write_number_reports
-    from hybridp.public.messages import Invite
-    from hybridp.public.randomisers import randomiser
+    from hybridp.protocols.asked import mean_study, personal_study
 
-    rng = randomness(seed)
-    asked: Any = bounds(lower, upper)
-    if epsilon_column is not None:
-        if epsilon is not None or delta or local != "best":
-            raise InvalidInput("`epsilon`, `delta` and `local` must not go with --epsilon-column. Got one of them.")
-    else:
-        promise = guarantee(needed("epsilon", epsilon, "--epsilon-column"), delta)
-        asked = Invite(asked, randomiser(local, promise))
+    study = one_question(question, promise, trust=trust, people=people)
+    invite: Any = personal_study(study, 0).bounds if promise.personal else mean_study(study, 0).invite
     with progress() as bar:
         bar.add_task("randomising", total=None)
-        people, text, left_out = write_number_reports(
+        written, text, left_out = write_number_reports(
             file,
-            asked,
-            out,
-            value=value,
+            invite,
+            asked.out,
+            value=question.columns_read[0],
             trust=trust,
-            person=person,
-            missing=missing,
-            epsilon=epsilon_column,
-            kept=kept_columns(keep),
-            table=table_name,
-            overwrite=overwrite,
-            rng=rng,
+            person=people.column,
+            missing=question.missing,
+            epsilon=promise.epsilon_column,
+            kept=asked.kept,
+            table=asked.table,
+            overwrite=asked.overwrite,
+            rng=asked.rng,
         )
     document = {
-        "out": str(out),
-        "randomised": people,
+        "randomised": written,
         "mechanism": text,
         "left_out": left_out,
-        "epsilon": "personal" if epsilon_column is not None else epsilon,
-        "delta": delta,
-        "simulated": rng.simulated,
-        "randomness": rng.label,
+        "epsilon": "personal" if promise.personal else promise.epsilon,
+        "delta": promise.delta,
+        "randomness": asked.rng.label,
     }
-    say_left_out(left_out)
-    if as_json:
-        emit(document)
-        return
-    if rng.simulated:
-        note("SIMULATED: a seeded generator was used; these reports protect nobody.")
-    click.echo(f"{people:,} reports by {text} written to {out}.")
+    told = None if promise.personal else invite.promise
+    asked.finish(document, written, told, left_out=left_out, by=f" by {text}")
+
+
+@command("vector-mean")
+@click.argument("file", type=click.Path(path_type=Path))
+@options_of(
+    question=some(Vector, "columns", "lower", "upper", "missing", "norm", "radius", "local"),
+    trust=value_of(Trust, "column"),
+    people=some(People, "column"),
+    promise=some(Promise, "epsilon", needed=("epsilon",)),
+    asked=Writing,
+)
+def vector_mean(
+    file: Path, question: Vector, trust: str | None, people: People, promise: Promise, asked: Writing
+) -> None:
+    """Replace each local person's values by one report about all of them that is private by itself.
+
+    Without --trust all rows are randomised. Writes the same rows with a column NAME_report for each column (empty where
+    it was not reported) and one more, `report_mechanism`; the values of a randomised row are left empty. Columns that
+    the release does not need are left out unless --keep names them.
+    """
+    from hybridp.protocols.asked import vector_columns, vector_study
+    from hybridp.protocols.vector import write_reports
+
+    study = one_question(question, promise, trust=trust, people=people)
+    invite = replace(vector_study(study, 0).invite, question=question.columns)
+    with progress() as bar:
+        bar.add_task("randomising", total=None)
+        written, left_out = write_reports(
+            file,
+            invite,
+            vector_columns(study, 0, trust),
+            asked.out,
+            table=asked.table,
+            overwrite=asked.overwrite,
+            kept=asked.kept,
+            rng=asked.rng,
+        )
+    document = {
+        "randomised": written,
+        "mechanism": invite.text,
+        "left_out": left_out,
+        "local": invite.reports.name,
+        "epsilon": promise.epsilon,
+        "randomness": asked.rng.label,
+    }
+    asked.finish(document, written, invite.promise, left_out=left_out, by=f" by {invite.text}")
+
+
+@command("heavy-hitters")
+@click.argument("file", type=click.Path(path_type=Path))
+@options_of(
+    question=some(Records, "columns"),
+    trust=value_of(Trust, "column", needed=True),
+    people=some(People, "column", "record_key", "record_id", needed=("column",)),
+    asked=some(Writing, "out", "table", "seed", "as_json"),
+)
+@click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
+def heavy_hitters(file: Path, question: Records, trust: str, people: People, asked: Writing, invite: Path) -> None:
+    """What a device does with an invitation: one private report for each local person, and nothing else."""
+    from hybridp.protocols import heavy_files as protocol
+
+    assert people.column is not None
+    columns = protocol.RecordColumns(people.column, question.columns, trust, people.record_key, people.record_id)
+    written = protocol.write_record_reports(file, invite, columns, asked.out, table=asked.table, rng=asked.rng)
+    promise = PureDP(protocol.invited_study(invite).guarantee.epsilon)
+    asked.finish({"reports": written}, written, promise)
+
+
+@command("kmeans")
+@click.argument("file", type=click.Path(path_type=Path))
+@options_of(trust=value_of(Trust, "column"), asked=some(Writing, "out", "table", "seed", "as_json"))
+@click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
+def kmeans(file: Path, trust: str | None, asked: Writing, invite: Path) -> None:
+    """What a device does with an invitation: one private report for each local person, and nothing else.
+
+    Without --trust all rows report.
+    """
+    from hybridp.protocols import kmeans_files as protocol
+
+    written = protocol.write_point_reports(file, invite, asked.out, trust=trust, table=asked.table, rng=asked.rng)
+    asked.finish({"reports": written}, written, PureDP(protocol.read_invitation(invite)[0].guarantee.epsilon))

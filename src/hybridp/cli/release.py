@@ -1,4 +1,4 @@
-"""`hybridp release`: publish an estimate."""
+"""`hybridp release`: publish an estimate from a table of trusted values and local reports."""
 
 from __future__ import annotations
 
@@ -7,259 +7,248 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import (
-    assume_option,
-    bounds,
-    bounds_options,
-    check_plot,
-    collected_options,
-    guarantee,
-    insist_option,
-    json_option,
-    local_option,
-    missing_option,
-    needed,
-    noise_option,
-    note,
-    number,
-    plot_option,
-    progress,
-    promise_options,
-    randomness,
-    receipt,
-    rows_argument,
-    seed_option,
-    share_type,
-    table,
-    table_option,
-)
-from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger, out_option
-from hybridp.cli.tally import standing_in, tally_option
+from hybridp.cli.common import insist_option, needed, note, number, receipt, rows_argument, table
+from hybridp.cli.options import Later, command, given, must_not_join, one_question, options_of, some, value_of
+from hybridp.cli.releasing import Releasing, present
 from hybridp.errors import InvalidInput
+from hybridp.public.study import Declaration, Number, People, Points, Promise, Records, Trust, Vector
 
-__all__ = ["mean"]
+__all__ = ["heavy_hitters", "kmeans", "mean", "vector_mean"]
 
-ESTIMATORS = ["adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm"]
-PERSONAL = ["unified", "adpm", "propdpm", "uni"]
+_PATH = click.Path(dir_okay=False, path_type=Path)
+_SHOWN = 40
+# What phase one of the heavy hitters decides for phase two.
+_SETTLED = ("person", "trust", "record-key", "record-id", "head", "discovery-share", "query-share", "local", "reuse",
+            "blend", "simulate-local", "seed")  # fmt: skip
+trust_column = some(Trust, "column", needed=("column",))
 
 
-@click.command("mean")
+@command("mean")
 @rows_argument
-@click.option("--value", required=True, help="The column with trusted people's values.")
-@click.option("--trust", required=True, help="The column that says trusted or local.")
-@click.option("--report", default="report", show_default=True, help="The column with local people's reports.")
-@click.option("--person", help="The column that identifies a person; without it every row is a person.")
-@click.option("--record-key", help="With --person: a random key stored per record, which chooses one record a person.")
-@click.option("--record-id", help="With --person: a stable record id, whose hash chooses one record a person.")
-@bounds_options
-@promise_options
-@click.option("--epsilon-column", help="The column with each person's own epsilon, in place of --epsilon.")
-@click.option(
-    "--share", type=share_type, default=1.0, show_default=True, help="With --epsilon-column: spend this share."
+@options_of(
+    question=Number,
+    trust=trust_column,
+    people=People,
+    promise=Promise,
+    level=value_of(Declaration, "level"),
+    asked=Releasing,
 )
-@click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
-@click.option(
-    "--estimator",
-    type=click.Choice([*ESTIMATORS, *PERSONAL]),
-    help="Default: adaptive; with --epsilon-column: unified.",
-)
-@click.option("--sd", type=float, help="A known standard deviation (kvh needs it).")
-@click.option("--local-sd", type=float, help="With --sd: another one for local people.")
-@click.option("--gap", type=float, help="A bound on the difference of the two groups' means.")
-@click.option("--weight", type=share_type, help="The weight of the trusted mean, for --estimator fixed.")
-@noise_option
-@local_option
-@missing_option
-@click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the interval.")
-@click.option(
-    "--publish",
-    type=click.Choice(["full", "estimate-only"]),
-    default="full",
-    show_default=True,
-    help="estimate-only seals the group figures and amplifies local people's privacy.",
-)
-@ledger_option
-@click.option(
-    "--clipped-share",
-    type=share_type,
-    default=0.0,
-    help="Spend this share of the trusted group's epsilon to say how many of them the bounds clip.",
-)
-@collected_options
-@tally_option
-@assume_option
-@seed_option
-@table_option
-@out_option
-@plot_option
 @insist_option
-@json_option
 def mean(
-    file: Path,
-    value: str,
-    trust: str,
-    report: str,
-    person: str | None,
-    record_key: str | None,
-    record_id: str | None,
-    lower: float,
-    upper: float,
-    epsilon: float | None,
-    delta: float,
-    epsilon_column: str | None,
-    share: float,
-    trusted_epsilon: float | None,
-    estimator: Any,
-    sd: float | None,
-    local_sd: float | None,
-    gap: float | None,
-    weight: float | None,
-    noise: Any,
-    local: Any,
-    missing: float | None,
-    level: float,
-    publish: Any,
-    clipped_share: float,
-    ledger_file: Path | None,
-    collection: str | None,
-    simulate_local: bool,
-    tally_file: Path | None,
-    assume_mechanism: bool,
-    seed: int | None,
-    table_name: str | None,
-    out_file: Path | None,
-    plot_file: Path | None,
-    as_json: bool,
+    file: Path, question: Number, trust: Trust, people: People, promise: Promise, level: float, asked: Releasing
 ) -> None:
     """The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
     FILE are trusted.
     """
-    from hybridp.curator.mean import Columns
-
-    check_plot(plot_file)
-    check_out(out_file)
-    limits = bounds(lower, upper)
-    columns = Columns(value, trust, report, person, record_key, record_id, missing)
-    rng = randomness(seed)
-    if tally_file is not None:
-        _not_with("--tally", {"simulate-local": simulate_local or None})
-    tally = standing_in(tally_file, "mean" if epsilon_column is None else "personal-mean")
-    common: dict[str, Any] = {"table": table_name, "purpose": f"mean of {value}", "collection": collection, "rng": rng}
-    common["assume_mechanism"] = assume_mechanism
-    with progress() as bar:
-        bar.add_task("reading and adding up", total=None)
-        if epsilon_column is not None:
-            _not_with(
-                "--epsilon-column",
-                {"epsilon": epsilon, "trusted-epsilon": trusted_epsilon, "delta": delta or None, "weight": weight,
-                 "local-sd": local_sd, "gap": gap, "noise": "gaussian" if noise == "gaussian" else None,
-                 "local": None if local == "best" else local, "publish": None if publish == "full" else publish,
-                 "clipped-share": clipped_share or None},
-            )  # fmt: skip
-            found = _personal(
-                file, columns, epsilon_column, limits, estimator or "unified", sd, share, level, ledger_file,
-                simulate_local, tally, common,
-            )  # fmt: skip
-        else:
-            _not_with("--epsilon", {"share": None if share == 1 else share})
-            found = _uniform(
-                file,
-                columns,
-                limits,
-                guarantee(needed("epsilon", epsilon, "--epsilon-column"), delta),
-                None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
-                estimator or "adaptive",
-                {"sd": sd, "local-sd": local_sd, "gap": gap, "weight": weight},
-                {"noise": noise, "local": local, "level": level, "publish": publish, "clipped_share": clipped_share},
-                ledger_file,
-                simulate_local,
-                {**common, "tally": tally},
-            )
-    finish(
-        found, _print, ledger_file=ledger_file, out_file=out_file, plot_file=plot_file, size=(7.2, 2.8),
-        as_json=as_json,
-    )  # fmt: skip
-
-
-def _not_with(option: str, given: dict[str, Any]) -> None:
-    """Refuse what would have no effect: nobody may believe that it had one."""
-    for name, value in given.items():
-        if value is not None:
-            raise InvalidInput(f"`{name}` must not go with {option}. Got {value}.")
-
-
-def _uniform(
-    file: Path,
-    columns: Any,
-    limits: Any,
-    promise: Any,
-    trusted_promise: Any,
-    estimator: Any,
-    knowledge: dict[str, float | None],
-    options: dict[str, Any],
-    ledger_file: Path | None,
-    simulate_local: bool,
-    common: dict[str, Any],
-) -> Any:
-    """One promise for everybody."""
-    from hybridp.blend.mean import Rule
-    from hybridp.protocols.mean import MeanStudy, release_mean
-
-    if estimator in PERSONAL:
-        raise InvalidInput(f"`estimator` must go with --epsilon-column. Got {estimator}.")
-    rule = Rule(
-        name=estimator,
-        sd=_unit("sd", knowledge["sd"], limits.half),
-        local_sd=_unit("local-sd", knowledge["local-sd"], limits.half),
-        gap=_unit("gap", knowledge["gap"], limits.half, most=2.0),
-        weight=knowledge["weight"],
-    )
-    study = MeanStudy(bounds=limits, guarantee=promise, trusted_guarantee=trusted_promise, rule=rule, **options)
-    totals = {"trusted": trusted_promise or promise, "local": promise}
-    trial = simulate_local or common["rng"].simulated
-    with open_ledger(ledger_file, totals, trial=trial, collection=common["collection"]) as ledger:
-        return release_mean(file, study, columns, simulate_local=simulate_local, ledger=ledger, **common)
-
-
-def _personal(
-    file: Path,
-    columns: Any,
-    epsilon_column: str,
-    limits: Any,
-    estimator: Any,
-    sd: float | None,
-    share: float,
-    level: float,
-    ledger_file: Path | None,
-    simulate_local: bool,
-    tally: Any,
-    common: dict[str, Any],
-) -> Any:
-    """Everyone's own promise."""
-    from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean
+    from hybridp.protocols.asked import mean_study, number_columns, personal_study
+    from hybridp.protocols.mean import release_mean
+    from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
     from hybridp.public.budgets import PureDP
 
-    study = PersonalStudy(limits, estimator, sd=sd, share=share, level=level)
-    totals = {name: PureDP(1.0) for name in ACCOUNTS.values()}
-    trial = simulate_local or common["rng"].simulated
-    with open_ledger(ledger_file, totals, trial=trial, collection=common["collection"]) as ledger:
-        return release_personal_mean(
-            file, study, columns, epsilon_column, simulate_local=simulate_local, tally=tally, ledger=ledger, **common
+    study = one_question(question, promise, trust=trust.column, people=people, level=level)
+    columns = number_columns(study, 0, trust.column)
+    run = {**asked.run, "purpose": f"mean of {question.column}"}
+    if promise.epsilon_column is not None:
+        own, tally = personal_study(study, 0), asked.tallied("personal-mean")
+        with asked.paying({name: PureDP(1.0) for name in ACCOUNTS.values()}) as ledger:
+            found = release_personal_mean(file, own, columns, promise.epsilon_column, tally=tally, ledger=ledger, **run)
+    else:
+        usual, tally = mean_study(study, 0), asked.tallied("mean")
+        with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}) as ledger:
+            found = release_mean(file, usual, columns, tally=tally, ledger=ledger, **run)
+    asked.finish(found, _print_mean, size=(7.2, 2.8))
+
+
+@command("vector-mean")
+@rows_argument
+@options_of(
+    question=Vector,
+    trust=trust_column,
+    people=some(People, "column"),
+    promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",)),
+    level=value_of(Declaration, "level"),
+    asked=Releasing,
+)
+@insist_option
+def vector_mean(
+    file: Path, question: Vector, trust: Trust, people: People, promise: Promise, level: float, asked: Releasing
+) -> None:
+    """The mean of several columns at once: estimates, intervals, where the groups disagree, and a privacy receipt.
+
+    Trusted rows hold the values, local rows the reports that `hybridp randomise vector-mean` wrote (NAME_report). With
+    --tally all rows of FILE are trusted. The promise covers a person's whole row.
+    """
+    from hybridp.protocols.asked import vector_columns, vector_study
+    from hybridp.protocols.vector import release_vector_mean
+
+    study = one_question(question, promise, trust=trust.column, people=people, level=level)
+    own, columns, tally = vector_study(study, 0), vector_columns(study, 0, trust.column), asked.tallied("vector-mean")
+    d = len(question.columns)
+    with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}) as ledger:
+        found = release_vector_mean(
+            file, own, columns, tally=tally, ledger=ledger, purpose=f"mean of {d} columns", **asked.run
         )
+    asked.finish(found, _print_vector, size=(7.2, 4.8 if d > 60 else 1.2 + 0.28 * d))
 
 
-def _unit(name: str, value: float | None, half: float, most: float = 1.0) -> float | None:
-    """Into the unit coordinate, with its largest possible size checked."""
-    if value is None:
-        return None
-    if not 0 <= value <= most * half * (1 + 1e-12):
-        raise InvalidInput(f"`{name}` must lie between 0 and {most * half:g} for these bounds. Got {value}.")
-    return value / half
+# --- heavy hitters ----------------------------------------------------------------------------------------------------
 
 
-def _print(found: Any) -> None:
+@command("heavy-hitters")
+@rows_argument
+@options_of(
+    question=some(Records, later=True),
+    trust=value_of(Trust, "column"),
+    people=some(People, later=True),
+    promise=some(Promise, "epsilon", "delta", later=True),
+    level=value_of(Declaration, "level"),
+    asked=some(Releasing, "ledger", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out", "plot",
+               "as_json"),
+)  # fmt: skip
+@click.option("--invite-out", type=_PATH, help="Phase one: discover, and write the invitation for the devices.")
+@click.option("--invite", type=_PATH, help="Phase two: the invitation that the reports in FILE answer.")
+@insist_option
+def heavy_hitters(
+    file: Path | None,
+    question: Later,
+    trust: str | None,
+    people: Later,
+    promise: Later,
+    level: float,
+    asked: Releasing,
+    invite_out: Path | None,
+    invite: Path | None,
+) -> None:
+    """Heavy hitters: discovered by those who trust, counted by everyone.
+
+    One record a person counts. In one go (--simulate-local, or nobody local); or in two phases: --invite-out discovers
+    with the trusted people and writes the invitation, `hybridp randomise heavy-hitters` makes the reports on the
+    devices, and --invite combines them: those in FILE, or without FILE those of a --tally. The invitation then says
+    the rest.
+    """
+    from hybridp.protocols import heavy_files as protocol
+    from hybridp.protocols.asked import heavy_study, record_columns
+
+    record, epsilon = question.values["columns"], promise.values["epsilon"]
+    delta = promise.values["delta"] if given("delta") else None
+    if len(record) > 2:
+        raise InvalidInput(f"`record` must name one or two columns. Got {len(record)}.")
+    if invite is not None and invite_out is not None:
+        raise InvalidInput("`invite` must not join `invite-out`: they are two phases. Got both.")
+    if (asked.tally is None) == (file is None) or (asked.tally is not None and invite is None):
+        raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
+    if invite is not None:
+        must_not_join("invite", *_SETTLED)
+        _combine(file, invite, {"epsilon": epsilon, "delta": delta, "record": len(record) or None}, level, asked)
+        return
+    assert file is not None
+    for name, value in (("person", people.values["column"]), ("record", record or None), ("trust", trust),
+                        ("epsilon", epsilon), ("delta", delta)):  # fmt: skip
+        needed(name, value, "--invite, whose invitation states it")
+    study = one_question(question(), promise(), trust=trust, people=people(), level=level)
+    own, columns = heavy_study(study, 0), record_columns(study, 0, trust)
+    must_not_join("a first phase or a trial", "assume-mechanism")
+    if invite_out is not None:
+        must_not_join("invite-out", "simulate-local", "plot", "out")
+    with asked.paying({"trusted": own.guarantee, "local": own.guarantee}) as ledger:
+        shared: dict[str, Any] = {"table": asked.table, "ledger": ledger, "rng": asked.rng}
+        if invite_out is not None:
+            _say_invited(protocol.write_invitation(file, own, columns, invite_out, **shared), invite_out, asked.as_json)
+            return
+        found = protocol.release_heavy_hitters(file, own, columns, simulate_local=asked.simulate_local, **shared)
+    asked.finish(found, _print_records, size=(7, 6))
+
+
+# Phase two may read a tally in place of a file.
+next(parameter for parameter in heavy_hitters.params if parameter.name == "file").required = False
+
+
+def _combine(file: Path | None, invite: Path, stated: dict[str, Any], level: float, asked: Releasing) -> None:
+    """Phase two: reports that answer an invitation."""
+    from hybridp.protocols import heavy_files as protocol
+
+    promise = protocol.invited_study(invite).guarantee
+    tally = asked.tallied("slots")
+    totals = {"trusted": promise, "local": promise}
+    with asked.paying(totals, trial=protocol.is_simulated(invite)) as ledger:
+        found = protocol.combine_reports(
+            file,
+            invite,
+            table=asked.table,
+            tally=tally,
+            ledger=ledger,
+            level=level if given("level") else None,
+            asked={name: value for name, value in stated.items() if value is not None},
+            assume_mechanism=asked.assume_mechanism,
+        )
+    asked.finish(found, _print_records, size=(7, 6))
+
+
+def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
+    document = {
+        "invitation": str(file),
+        "slots": len(sent.head),
+        "queries": len(sent.head.queries) - 1,
+        "mechanism": sent.mechanism.name,
+    }
+    said = f"{document['queries']} queries discovered; the invitation for the devices is in {file}."
+    present(document, lambda: click.echo(said), f"the invitation is in {file}", out_file=None, as_json=as_json)
+
+
+# --- K-means ----------------------------------------------------------------------------------------------------------
+
+
+@command("kmeans")
+@rows_argument
+@options_of(
+    question=Points,
+    trust=trust_column,
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
+    asked=Releasing,
+)
+@click.option("--reports", type=_PATH, help="Reports that answer --invite.")
+@click.option("--invite", type=_PATH, help="The invitation that they answer.")
+@insist_option
+def kmeans(
+    file: Path,
+    question: Points,
+    trust: Trust,
+    promise: Promise,
+    asked: Releasing,
+    reports: Path | None,
+    invite: Path | None,
+) -> None:
+    """Centres of K clusters with noisy sizes and a privacy receipt; nobody's label.
+
+    Trusted rows hold points. Local people's reports come in a file of their own (`hybridp randomise kmeans`), or their
+    raw points are randomised here for a trial. Points outside the bounds are clipped.
+    """
+    from hybridp.protocols.asked import kmeans_study, point_columns
+    from hybridp.protocols.kmeans_files import release_kmeans
+
+    study = one_question(question, promise, trust=trust.column)
+    own, columns, tally = kmeans_study(study, 0), point_columns(study, 0, trust.column), asked.tallied("slots")
+    with asked.paying({"trusted": own.guarantee, "local": own.guarantee}) as ledger:
+        found = release_kmeans(
+            file,
+            own,
+            columns,
+            reports=reports,
+            invite=invite,
+            tally=tally,
+            ledger=ledger,
+            purpose=f"kmeans of {', '.join(question.columns)}",
+            **asked.run,
+        )
+    asked.finish(found, _print_clusters, size=(5.6, 5.0))
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _print_mean(found: Any) -> None:
     if found.simulated:
         note("SIMULATED: this is a trial, not a private release.")
     rows = [
@@ -308,3 +297,69 @@ def _print_by_epsilon(groups: Any) -> None:
         caption="may spend: what this release may use of what they asked for (--share); spent below it: more privacy, "
         "for free.",
     )
+
+
+def _print_vector(found: Any) -> None:
+    if found.simulated:
+        note("SIMULATED: this is a trial, not a private release.")
+    shown = list(zip(found.names, found.projected, found.low, found.high, found.weights, found.p_values, strict=True))
+    table(
+        f"Mean of {len(found.names)} columns ({found.estimator}), {'joint ' if found.joint else ''}"
+        f"{found.level:.0%} intervals; {found.trusted.people:,} trusted, {found.local.people:,} local",
+        ["column", "mean", "interval", "weight of trusted", "p"],
+        [
+            (name, number(x), f"{number(low)} to {number(high)}", f"{w:.4g}", "" if p is None else f"{p:.3g}")
+            for name, x, low, high, w, p in shown[:_SHOWN]
+        ],
+        caption="Means of values clipped to the bounds. p: do the groups disagree, adjusted for the number of columns."
+        + ("" if len(shown) <= _SHOWN else f" {len(shown) - _SHOWN} more columns in --json."),
+    )
+    if found.disagreeing:
+        few = ", ".join(found.disagreeing[:5]) + (" and others" if len(found.disagreeing) > 5 else "")
+        level = f"{100 * found.test_level:.6g}%"
+        click.echo(f"The groups DISAGREE in {few} (at the {level} level): read a mean over both with care.")
+    receipt(found)
+
+
+def _print_records(found: Any) -> None:
+    if found.simulated:
+        note("SIMULATED: this is a trial, not a private release.")
+    rows = [
+        (
+            " / ".join(str(x) for x in r.record),
+            f"{r.estimate:.5f}",
+            f"{r.low:.5f} to {r.high:.5f}",
+            f"{r.best_rank}-{r.worst_rank}" if r.best_rank != r.worst_rank else f"{r.best_rank}",
+        )
+        for r in found.records[:30]
+    ]
+    table(
+        f"{len(found.queries)} queries, {len(found.records)} records; share of people, {found.level:.0%} interval",
+        ["record", "share", "interval", "rank"],
+        rows,
+        caption="a range of ranks: those records cannot be told apart."
+        + ("" if len(found.records) <= 30 else f" {len(found.records) - 30} more in --json."),
+    )
+    receipt(found)
+
+
+def _print_clusters(found: Any) -> None:
+    if found.simulated:
+        note("SIMULATED: this is a trial, not a private release.")
+    rows = [
+        (
+            str(i),
+            *(number(v) for v in c.centre),
+            f"{c.size:,.0f}",
+            "" if c.size_error is None else f"± {1.96 * c.size_error:,.0f}",
+        )
+        for i, c in enumerate(found.clusters, start=1)
+    ]
+    asked = f"{found.iterations} question{'s' if found.iterations > 1 else ''}"
+    table(
+        f"{len(rows)} centres ({found.method}, {asked}) of {found.trusted_people:,} trusted and "
+        f"{found.local_people:,} local people; points are clipped to the bounds",
+        ["cluster", *found.columns, "people", "noise"],
+        rows,
+    )
+    receipt(found)

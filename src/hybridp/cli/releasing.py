@@ -7,17 +7,23 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from hybridp.cli.common import emit, note, save_plot
+from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot
+from hybridp.cli.options import option_of
 from hybridp.errors import InvalidInput, NotShown
 from hybridp.public.envelope import write
+from hybridp.public.study.fields import Fields, field
 from hybridp.release.receipt import plain
 
+if TYPE_CHECKING:
+    from hybridp.randomness import Randomness
+
 __all__ = [
+    "Releasing",
     "check_out",
     "finish",
     "ledger_option",
@@ -27,18 +33,87 @@ __all__ = [
     "silence",
 ]
 
-ledger_option = click.option(
-    "--ledger",
-    "ledger_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Charge this ledger, which keeps the release; a missing file is made with this release's promise as total.",
-)
-out_option = click.option(
-    "--out",
-    "out_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the release, as --json has it, to this new file before it is shown.",
-)
+
+@dataclass(frozen=True, kw_only=True)
+class Releasing(Fields):
+    """How a release is paid for, what it reads beside the rows, and where it goes."""
+
+    ledger: Path | None = field(
+        None,
+        help="Charge this ledger, which keeps the release; a missing one is made with this release's promise as total.",
+    )
+    collection: str | None = field(
+        None, help="A name for these local reports, charged once; others under it are refused."
+    )
+    simulate_local: bool = field(False, help="A trial: local rows are raw and are randomised here.")
+    tally: Path | None = field(None, help="A tally of local reports (`hybridp tally add`) in place of the local rows.")
+    assume_mechanism: bool = field(
+        False, help="Take reports that do not say how they were made at your word; the receipt says so."
+    )
+    seed: int | None = field(None, help="SIMULATION ONLY: a seeded generator protects nobody.")
+    table: str | None = field(None, help="The table, in a DuckDB file or a database.")
+    out: Path | None = field(None, help="Write the release, as --json has it, to this new file before it is shown.")
+    plot: Path | None = field(None, help="Save a picture (.png, .svg, .pdf).")
+    as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
+
+    def check(self) -> None:
+        check_plot(self.plot)
+        check_out(self.out)
+        if self.tally is not None and self.simulate_local:
+            raise InvalidInput("`simulate-local` must not go with --tally. Got both.")
+
+    @cached_property
+    def rng(self) -> Randomness:
+        return randomness(self.seed)
+
+    @property
+    def trial(self) -> bool:
+        return self.simulate_local or self.rng.simulated
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What every protocol of a release is told."""
+        return {
+            "table": self.table,
+            "simulate_local": self.simulate_local,
+            "collection": self.collection,
+            "assume_mechanism": self.assume_mechanism,
+            "rng": self.rng,
+        }
+
+    def tallied(self, kind: str) -> Any:
+        """The tally, of the kind that this release needs; None without one."""
+        from hybridp.protocols.tally import load_tally
+
+        if self.tally is None:
+            return None
+        found = load_tally(self.tally)
+        if found.kind != kind:
+            raise InvalidInput(f"`tally` must be of the kind {kind} for this release. Got {found.kind}.")
+        return found
+
+    @contextmanager
+    def paying(self, totals: dict[str, Any], *, trial: bool | None = None) -> Iterator[Any]:
+        """A bar while it works, and the ledger that pays, if any."""
+        with (
+            progress() as bar,
+            open_ledger(
+                self.ledger, totals, trial=self.trial if trial is None else trial, collection=self.collection
+            ) as ledger,
+        ):
+            bar.add_task("reading and adding up", total=None)
+            yield ledger
+
+    def finish(self, found: Any, show: Callable[[Any], None], *, size: tuple[float, float]) -> None:
+        """The end of a release: kept first, then written, drawn and shown."""
+        finish(
+            found, show, ledger_file=self.ledger, out_file=self.out, plot_file=self.plot, size=size,
+            as_json=self.as_json,
+        )  # fmt: skip
+
+
+ledger_option = option_of(Releasing, "ledger", "ledger_file")
+out_option = option_of(Releasing, "out", "out_file")
 
 
 def check_out(path: Path | None) -> None:

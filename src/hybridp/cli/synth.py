@@ -22,17 +22,16 @@ from hybridp.cli.common import (
     number,
     plot_option,
     progress,
-    randomness,
     receipt,
     rows_argument,
-    seed_option,
     share_type,
-    spread,
     table,
     table_option,
 )
-from hybridp.cli.releasing import open_ledger, present
+from hybridp.cli.options import Later, command, options_of, some
+from hybridp.cli.releasing import Releasing, open_ledger, present
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
+from hybridp.public.study import Promise, Table
 from hybridp.release.document import release_document, sole
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
@@ -57,7 +56,7 @@ def _torch() -> None:
 # --- fit --------------------------------------------------------------------------------------------------------------
 
 
-@click.command("fit", cls=spread("--columns", "--bins", "--marginals"))
+@command("fit")
 @rows_argument
 @click.option("--columns", multiple=True, help="The columns of the data set; all of the schema's unless given.")
 @click.option(
@@ -73,39 +72,18 @@ def _torch() -> None:
     "--other", type=click.Choice(["last", "missing"]), default="last", show_default=True,
     help="What is missing or not listed counts as a column's last value, or as a category of its own.",
 )  # fmt: skip
-@click.option("--thresholds", help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
-@click.option("--marginals", multiple=True, help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
-@click.option(
-    "--law", default="uniform", show_default=True,
-    help="How --thresholds picks columns: uniform, or zipf[:s] or geometric[:p], the first column the most often.",
-)  # fmt: skip
-@click.option("--most-queries", type=count, help="Leave out sets of columns with more consistent queries than this.")
-@click.option(
-    "--workload-seed", type=int, default=0, show_default=True, help="Public: decides what --thresholds picks."
+@options_of(
+    question=some(Table, later=True),
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
+    asked=some(Releasing, "ledger", "seed", "table", "as_json"),
 )
-@click.option("--epsilon", type=float, required=True, help="What every person is promised.")
-@click.option(
-    "--delta", type=float, required=True, help="Must be positive, and well below one in the number of people."
-)
-@click.option(
-    "--method", type=click.Choice(list(_METHODS)),
-    help="tables: whole marginals, the default; rap: the dissertation's, the default with an option of its own.",
-)  # fmt: skip
-@click.option("--rounds", type=count, help="rap: how often the worst queries are looked for (T).  [default: 16]")
-@click.option("--per-round", type=count, help="rap: how many queries are answered each time (K).  [default: 2]")
-@click.option("--select-share", type=share_type, help="rap: of each round's budget, to find queries.  [default: 0.75]")
-@click.option("--rows", type=count, default=1000, show_default=True, help="Rows of the relaxed data set (n').")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
-@click.option("--ledger", "ledger_file", type=click.Path(dir_okay=False, path_type=Path), help="Charge this ledger.")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), required=True,
     help="The model's folder; one with an interrupted fit of the same settings is gone on with.",
 )  # fmt: skip
 @insist_option
-@seed_option
-@table_option
-@json_option
 def fit(
     file: Path,
     columns: tuple[str, ...],
@@ -113,25 +91,12 @@ def fit(
     bins: tuple[str, ...],
     domain_from_file: bool,
     other: str,
-    thresholds: str | None,
-    marginals: tuple[str, ...],
-    law: str,
-    most_queries: int | None,
-    workload_seed: int,
-    epsilon: float,
-    delta: float,
-    method: str | None,
-    rounds: int | None,
-    per_round: int | None,
-    select_share: float | None,
-    rows: int,
+    question: Later,
+    promise: Promise,
+    asked: Releasing,
     device: str,
     memory: str | None,
-    ledger_file: Path | None,
     out: Path,
-    seed: int | None,
-    table_name: str | None,
-    as_json: bool,
 ) -> None:
     """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
 
@@ -140,26 +105,23 @@ def fit(
     """
     _torch()
     from hybridp.blend.relaxed.data import usable
-    from hybridp.cli.synth_study import public_schema
+    from hybridp.cli.synth_study import public_schema, workload_of
     from hybridp.curator.marginals import read_codes
     from hybridp.protocols.synth import fit_synth
-    from hybridp.public.workloads import stated_workload
 
     usable(device)
     schema, read = public_schema(
         file, columns, schema_file=schema_file, bins=bins, domain_from_file=domain_from_file, other=other,
-        table=table_name,
+        table=asked.table,
     )  # fmt: skip
-    workload = stated_workload(schema, thresholds, marginals, law=law, most_queries=most_queries, seed=workload_seed)
-    study = _study(workload, epsilon, delta, method, rounds, per_round, select_share, rows, memory)
+    study = _study(workload_of(schema, question.values), promise, question.values, memory)
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
-    rng = randomness(seed)
     with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
         task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
-        codes = read_codes(file, schema, table=table_name)
+        codes = read_codes(file, schema, table=asked.table)
         purpose = f"synthetic data of {', '.join(schema.names)}"
-        with _ledger(ledger_file, study, out, trial=rng.simulated) as ledger:
+        with _ledger(asked.ledger, study, out, trial=asked.rng.simulated) as ledger:
             found = fit_synth(
                 codes,
                 study,
@@ -168,12 +130,12 @@ def fit(
                 purpose=purpose,
                 device=device,
                 progress=lambda done, _: bar.update(task, completed=done),
-                rng=rng,
+                rng=asked.rng,
             )
     found = _load(out) if read else found  # its receipt then says where the domain came from
     document = _document(found, out) | {"warnings": told}
-    if ledger_file is not None:
-        document["ledger"] = str(ledger_file)
+    if asked.ledger is not None:
+        document["ledger"] = str(asked.ledger)
 
     def show() -> None:
         _simulated(found)
@@ -181,38 +143,32 @@ def fit(
         _classes(sole(document)["utility"]["classes"])
         receipt(found)
 
-    present(document, show, f"`hybridp synth report {out}` shows it again, for free", out_file=None, as_json=as_json)
+    present(
+        document, show, f"`hybridp synth report {out}` shows it again, for free", out_file=None, as_json=asked.as_json
+    )
 
 
-def _study(
-    workload: Any,
-    epsilon: float,
-    delta: float,
-    method: str | None,
-    rounds: int | None,
-    per_round: int | None,
-    select_share: float | None,
-    rows: int,
-    memory: str | None,
-) -> Any:
-    from hybridp.cli.common import guarantee
+def _study(workload: Any, promise: Promise, question: dict[str, Any], memory: str | None) -> Any:
+    from hybridp.cli.common import check_delta
     from hybridp.protocols.synth import SynthStudy
     from hybridp.public.synth import cells_within
 
-    given = {"rounds": rounds, "per_round": per_round, "select_share": select_share}
+    given = {name: question[name] for name in ("rounds", "per_round", "select_share")}
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    chosen = method or ("rap" if asked else "tables")
+    chosen = question["method"] or ("rap" if asked else "tables")
     if chosen == "tables" and asked:
         name, value = next(iter(asked.items()))
         raise InvalidInput(f"`{name.replace('_', '-')}` must go with --method rap. Got {value} with tables.")
-    promise = guarantee(epsilon, delta)
+    check_delta(promise.delta)
     if not promise.delta > 0:
-        raise InvalidInput(f"`delta` must be positive. Got {delta}.")
+        raise InvalidInput(f"`delta` must be positive. Got {promise.delta:g}.")
+    assert promise.epsilon is not None
     if memory is not None:
         if chosen == "rap":
             raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with rap.")
         asked["most_cells"] = cells_within(workload, memory)
-    return SynthStudy(workload, promise, method=_METHODS[chosen], rows=rows, **asked)  # type: ignore[arg-type]
+    kept = promise.budget(promise.epsilon)
+    return SynthStudy(workload, kept, method=_METHODS[chosen], rows=question["rows"], **asked)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -379,32 +335,25 @@ def sample(model: Path, rows: int, out: Path, seed: int, as_json: bool) -> None:
     click.echo(f"{rows:,} synthetic records written to {out}.")
 
 
-@click.command("evaluate", cls=spread("--marginals"))
+@command("evaluate")
 @model_argument
 @rows_argument
-@click.option("--thresholds", help="Other questions than the model's own, as in fit.")
-@click.option("--marginals", multiple=True, help="Other questions than the model's own, as in fit.")
-@click.option("--workload-seed", type=int, default=0, show_default=True, help="Decides what --thresholds picks.")
+@options_of(question=some(Table, "thresholds", "marginals", "workload_seed", later=True))
 @table_option
 @json_option
-def evaluate(
-    model: Path,
-    file: Path,
-    thresholds: str | None,
-    marginals: tuple[str, ...],
-    workload_seed: int,
-    table_name: str | None,
-    as_json: bool,
-) -> None:
-    """The true errors of a model against the real FILE. NOT PRIVATE: for data that is public or made up."""
+def evaluate(model: Path, file: Path, question: Later, table_name: str | None, as_json: bool) -> None:
+    """The true errors of a model against the real FILE. NOT PRIVATE: for data that is public or made up.
+
+    Other questions than the model's own may be given, as in fit.
+    """
     found = _load(model)
     from hybridp.bench import synth as bench
+    from hybridp.cli.synth_study import workload_of
     from hybridp.curator.marginals import read_codes
-    from hybridp.public.workloads import stated_workload
 
     asked = found.workload
-    if thresholds or marginals:
-        asked = stated_workload(found.schema, thresholds, marginals, seed=workload_seed)
+    if question.values["thresholds"] or question.values["marginals"]:
+        asked = workload_of(found.schema, question.values)
     with progress() as bar:
         bar.add_task("counting and comparing", total=None)
         codes = read_codes(file, found.schema, table=table_name)

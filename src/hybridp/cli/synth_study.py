@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hybridp.errors import InvalidInput, must
 
 if TYPE_CHECKING:
-    from hybridp.public.queries import Feature, Schema
+    from hybridp.public.queries import Feature, Schema, Workload
 
-__all__ = ["features_of", "public_schema"]
+__all__ = ["features_of", "public_schema", "workload_of"]
 
 
 def public_schema(
@@ -129,3 +129,17 @@ def _with_missing(feature: Feature) -> Feature:
     from hybridp.public.queries import MISSING
 
     return feature if feature.missing else replace(feature, values=(*feature.values, MISSING), missing=True)
+
+
+def workload_of(schema: Schema, asked: Mapping[str, Any]) -> Workload:
+    """The workload that options state, by the names of the fields of a table's question."""
+    from hybridp.public.workloads import stated_workload
+
+    return stated_workload(
+        schema,
+        asked["thresholds"],
+        asked["marginals"],
+        law=asked.get("law", "uniform"),
+        most_queries=asked.get("most_queries"),
+        seed=asked["workload_seed"],
+    )

@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import emit, json_option, note, progress, spread, table_option
+from hybridp.cli.common import emit, json_option, note, progress, table_option
+from hybridp.cli.options import Later, command, one_question, options_of, some, value_of
 from hybridp.errors import InvalidInput
+from hybridp.public.study import Promise, Trust, Vector
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import Tally
 
-__all__ = ["add", "merge", "show", "standing_in", "tally_option"]
+__all__ = ["add", "merge", "show"]
 
-tally_option = click.option(
-    "--tally",
-    "tally_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A tally of local reports (`hybridp tally add`) in place of the local rows.",
-)
 _STATE = click.Path(dir_okay=False, path_type=Path)
-_LOCAL = ["best", "per-coordinate", "sampling", "unit-vector"]
 
 
-@click.command("add", cls=spread("--columns", "--lower", "--upper"))
+@command("add")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--state", type=_STATE, required=True, help="The tally; a missing one is created.")
 @click.option("--report", default="report", show_default=True, help="The column with the reports.")
-@click.option("--trust", help="The column with trusted/local; only local rows are read. Without it, all rows.")
-@click.option("--epsilon-column", help="The column with each person's own epsilon, where reports were made with it.")
+@options_of(trust=value_of(Trust, "column"), epsilon_column=value_of(Promise, "epsilon_column"))
 @click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once.")
 @click.option("--invite", type=_STATE, help="A new tally of records or points: the invitation that reports answer.")
-@click.option("--columns", multiple=True, help="A new tally of vectors: their columns, one after another.")
-@click.option("--lower", type=float, multiple=True, help="With --columns: lower bounds, one for all or each.")
-@click.option("--upper", type=float, multiple=True, help="With --columns: upper bounds, one for all or each.")
-@click.option("--norm", type=click.Choice(["l1", "l2"]), help="With --columns: as for the devices.")
-@click.option("--radius", type=float, help="With --norm: its radius, in half-ranges of the bounds.")
-@click.option("--epsilon", type=float, help="With --columns: what every person is promised.")
-@click.option(
-    "--local", type=click.Choice(_LOCAL), default="best", show_default=True, help="With --columns: the report."
+@options_of(
+    question=some(Vector, "columns", "lower", "upper", "norm", "radius", "local", later=True),
+    promise=some(Promise, "epsilon", later=True),
 )
 @table_option
 @json_option
@@ -52,34 +42,34 @@ def add(
     epsilon_column: str | None,
     collection: str | None,
     invite: Path | None,
-    columns: tuple[str, ...],
-    lower: tuple[float, ...],
-    upper: tuple[float, ...],
-    norm: Any,
-    radius: float | None,
-    epsilon: float | None,
-    local: Any,
+    question: Later,
+    promise: Later,
     table_name: str | None,
     as_json: bool,
 ) -> None:
     """Add files of reports to a tally: all of them, or none.
 
-    FILE is what `hybridp randomise` wrote. The state holds counts and exact sums, whatever the number of reports; a
-    file that it has already is refused.
+    FILE is what `hybridp randomise` wrote; with --trust only local rows are read. A new tally of vectors needs their
+    --columns, bounds and promise, as the devices had them. The state holds counts and exact sums, whatever the number
+    of reports; a file that it has already is refused.
     """
     from hybridp.protocols import tally as protocol
 
     where = protocol.ReportColumns(report, trust, epsilon_column, table_name)
     before = protocol.load_tally(state) if state.exists() else None
     wanted: Tally | None = None
-    if columns:
-        from hybridp.cli.vector import vector_invite
+    epsilon = promise.values["epsilon"]
+    if question.values["columns"]:
+        from hybridp.protocols.asked import vector_study
 
         if epsilon is None:
             raise InvalidInput("`epsilon` must be given with --columns. Got none.")
-        asked = vector_invite(columns, lower, upper, norm, radius, epsilon, local)
-        wanted = protocol.vector_tally(asked, columns, collection=collection)
-    elif lower or upper or norm or radius is not None or epsilon is not None:
+        asked = question()
+        own = vector_study(one_question(asked, promise(), trust=trust), 0)
+        wanted = protocol.vector_tally(
+            replace(own.invite, question=asked.columns), asked.columns, collection=collection
+        )
+    elif epsilon is not None or any(question.values[name] for name in ("lower", "upper", "norm", "radius")):
         raise InvalidInput("`columns` must be given with bounds and a promise: other reports name theirs. Got none.")
     elif invite is not None:
         wanted = protocol.invitation_tally(invite, collection=collection)
@@ -174,15 +164,3 @@ def _about(found: Tally) -> dict[str, Any]:
 def _warn(found: Tally) -> None:
     if found.origin.simulated:
         note("SIMULATED: reports in this tally come from a seeded generator and protect nobody.")
-
-
-def standing_in(file: Path | None, kind: str) -> Any:
-    """The tally that a release names, of the kind that it needs; None without a file."""
-    from hybridp.protocols.tally import load_tally
-
-    if file is None:
-        return None
-    found = load_tally(file)
-    if found.kind != kind:
-        raise InvalidInput(f"`tally` must be of the kind {kind} for this release. Got {found.kind}.")
-    return found

@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from datetime import UTC, date, datetime
 from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from hybridp.errors import InvalidInput, did_you_mean, must
@@ -45,7 +47,7 @@ __all__ = [
     "share",
 ]
 
-Form = Literal["text", "number", "whole", "yes/no", "texts", "numbers", "moment", "table", "tables"]
+Form = Literal["text", "number", "whole", "yes/no", "texts", "numbers", "path", "moment", "table", "tables"]
 _META = "hybridp"
 
 
@@ -72,7 +74,7 @@ def at_least(least: float, most: float = math.inf) -> Check:
 class _About:
     help: str
     check: Check | None
-    choices: tuple[str, ...]
+    choices: Mapping[str, str]
     metavar: str | None
     option: str | None
     shown: bool
@@ -95,7 +97,7 @@ def field(
     *,
     help: str,
     check: Check | None = None,
-    choices: Iterable[str] = (),
+    choices: Iterable[str] | Mapping[str, str] = (),
     metavar: str | None = None,
     option: str | None = None,
     shown: bool = False,
@@ -103,13 +105,20 @@ def field(
 ) -> Any:
     """A field of a `Fields` class. Without a default it must be given.
 
-    `check` is asked of every value that is not None, `choices` lists the words that are allowed, `option` is the name
-    on the command line where it is not the field's own, and `shown` fields are written to a file also at their default.
-    A text has one line, unless `lines` allows for more.
+    `check` is asked of every value that is not None, `choices` lists the words that are allowed, perhaps with what each
+    means, `option` is the name on the command line where it is not the field's own ("" where it has none there), and
+    `shown` fields are written to a file also at their default. A text has one line, unless `lines` allows for more.
     """
     needed = default is MISSING
-    about = _About(help, check, tuple(choices), metavar, option, shown or needed, needed, lines)
+    words = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
+    about = _About(_explained(help, words), check, words, metavar, option, shown or needed, needed, lines)
     return dataclasses.field(default=ABSENT if needed else default, metadata={_META: about})
+
+
+def _explained(help: str, words: Mapping[str, str]) -> str:
+    """The help, with what each word means that needs to be told."""
+    told = "; ".join(f"{word}: {meaning}" for word, meaning in words.items() if meaning)
+    return f"{help} {told}." if told else help
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +147,9 @@ class Declared:
         return "" if self.check is None else self.check.rule
 
 
-_FORMS: dict[Any, Form] = {str: "text", float: "number", int: "whole", bool: "yes/no", datetime: "moment"}
+_FORMS: dict[Any, Form] = {
+    str: "text", float: "number", int: "whole", bool: "yes/no", datetime: "moment", Path: "path",
+}  # fmt: skip
 _SAID = {
     "text": "must be text of one line",
     "lines": "must be text without control characters",
@@ -147,6 +158,7 @@ _SAID = {
     "yes/no": "must be true or false",
     "texts": "must be a list of texts",
     "numbers": "must be a list of numbers",
+    "path": "must be the path of a file",
     "moment": "must be a moment with its time zone, such as 2030-12-31T18:00:00Z",
     "table": "must be a table of fields",
     "tables": "must be a list of tables",
@@ -185,9 +197,9 @@ def _declared(of: Any) -> tuple[Declared, ...]:
             continue
         about: _About = one.metadata[_META]
         form, optional, inner = _form(hints[one.name])
-        option = about.option or one.name.replace("_", "-")
-        default = None if about.needed else one.default
-        found.append(Declared(one.name, form, optional, default, about.needed, about.help, about.check, about.choices,
+        option = one.name.replace("_", "-") if about.option is None else about.option
+        default, choices = None if about.needed else one.default, tuple(about.choices)
+        found.append(Declared(one.name, form, optional, default, about.needed, about.help, about.check, choices,
                               about.metavar, option, about.shown, inner, about.lines))  # fmt: skip
     return tuple(found)
 
@@ -257,6 +269,9 @@ class Fields:
                 ok = not isinstance(listed, str) and isinstance(listed, Sequence) and all(map(_is_number, listed))
                 must(ok, name, _SAID["numbers"], _shown(value))
                 return tuple(float(v) for v in listed)
+            case "path":
+                must(isinstance(value, (str, PathLike)), name, _SAID["path"], _shown(value))
+                return Path(value)
             case "moment":
                 found = _moment(value)
                 if found is None:

@@ -19,9 +19,35 @@ from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1
 
 __all__ = ["KINDS", "Feature", "Number", "Points", "Question", "Records", "Table", "Vector"]
 
-ESTIMATORS = ("adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm")
-PERSONAL_ESTIMATORS = ("unified", "adpm", "propdpm", "uni")
-NOISES = ("best", "laplace", "gaussian")
+ESTIMATORS = {
+    "adaptive": "by the groups' errors, with the spread of the values learned from the reports",
+    "anchored": "the same, and dishonest reports move the trusted mean by little",
+    "skew-aware": "the same, and the groups may have different means",
+    "kvh": "by the groups' errors for a known spread (sd)",
+    "pwh": "by the noise of the groups alone",
+    "naive": "by the number of people",
+    "fixed": "by your own weight",
+    "tcm-only": "only the people who trust",
+    "lm-only": "only the local people",
+    "full-lm": "everybody reports as if local",
+}
+PERSONAL_ESTIMATORS = {
+    "unified": "both groups, each person by their own epsilon",
+    "adpm": "trusted people, by the best weights for their epsilons",
+    "propdpm": "trusted people, weighed in proportion to their epsilon",
+    "uni": "trusted people, all at the smallest epsilon",
+}
+NOISES = {
+    "best": "the smaller of the two",
+    "laplace": "pure, without a delta",
+    "gaussian": "needs a delta",
+}
+METHODS = {
+    "improved": "a noisy map of everybody, then rounds with the trusted people",
+    "paper": "both groups in every round, by their noise",
+    "tcm": "only the people who trust",
+    "lm": "everybody reports as if local",
+}
 MOST_COLUMNS = 10_000
 
 
@@ -40,11 +66,14 @@ class Question(Fields):
     kind: ClassVar[str] = ""
     _what: ClassVar[str] = "a question"
 
-    name: str = field(help="The question's name: its results are listed under it.", check=named)
-    text: str = field("", help="The question as people read it.", check=short(2000), lines=True)
-    unit: str = field("", help="The unit of the answer, for people and pictures.", check=short(40))
+    name: str = field(help="The question's name: its results are listed under it.", check=named, option="")
+    text: str = field("", help="The question as people read it.", check=short(2000), lines=True, option="")
+    unit: str = field("", help="The unit of the answer, for people and pictures.", check=short(40), option="")
     weight: float = field(
-        1.0, help="The question's part of the promise, relative to the weights of the other questions.", check=positive
+        1.0,
+        help="The question's part of the promise, relative to the weights of the other questions.",
+        check=positive,
+        option="",
     )
 
     @property
@@ -92,17 +121,21 @@ class Number(Question):
     kind: ClassVar[str] = "number"
     _what: ClassVar[str] = "a question of kind number"
 
-    column: str | None = field(None, help="The column with the value. Default: the question's name.", shown=True)
+    column: str | None = field(
+        None, help="The column with the value. Default: the question's name.", shown=True, option="value"
+    )
     lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
     upper: float = field(help="Public upper bound of the value, chosen without looking at the data.")
     missing: float | None = field(
         None, help="Public: what a value that is missing or no number counts as. Default: the middle of the bounds."
     )
-    statistics: tuple[str, ...] = field(("mean",), help="What is wanted of the number.", choices=("mean",), shown=True)
+    statistics: tuple[str, ...] = field(
+        ("mean",), help="What is wanted of the number.", choices=("mean",), shown=True, option=""
+    )
     estimator: str | None = field(
         None,
         help="How the groups are weighed. Default: adaptive; where everyone has their own epsilon: unified.",
-        choices=(*ESTIMATORS, *PERSONAL_ESTIMATORS),
+        choices={**ESTIMATORS, **PERSONAL_ESTIMATORS},
     )
     sd: float | None = field(None, help="A known standard deviation (kvh needs it).", check=positive)
     local_sd: float | None = field(None, help="With sd: another one for local people.", check=positive)
@@ -117,7 +150,13 @@ class Number(Question):
     local: str = field(
         "best",
         help="The randomiser on local people's devices.",
-        choices=("best", "dithered", "piecewise", "laplace", "gaussian"),
+        choices={
+            "best": "the smallest noise for this epsilon",
+            "dithered": "one bit, whether the value is above a drawn threshold, told truly with a stated chance",
+            "piecewise": "a number that is near the value more often than elsewhere",
+            "laplace": "the value with Laplace noise",
+            "gaussian": "the value with Gaussian noise, needs a delta",
+        },
     )
     publish: str = field(
         "full",
@@ -132,9 +171,11 @@ class Number(Question):
     report: str | None = field(
         None, help="The column with local people's reports. Default: report; with several questions NAME_report."
     )
-    step: float | None = field(None, help="The step of the answer in a form.", check=positive)
+    step: float | None = field(None, help="The step of the answer in a form.", check=positive, option="")
     guessed: bool = field(
-        False, help="`hybridp init` guessed these bounds from the column's name. Choose them, and delete this line."
+        False,
+        help="`hybridp init` guessed these bounds from the column's name. Choose them, and delete this line.",
+        option="",
     )
 
     def check(self) -> None:
@@ -206,7 +247,9 @@ class Vector(Question):
     missing: tuple[float, ...] = field(
         (), help="Public values where one is missing or no number. Default: the middles of the bounds."
     )
-    statistics: tuple[str, ...] = field(("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True)
+    statistics: tuple[str, ...] = field(
+        ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
+    )
     norm: str | None = field(None, help="Clip further, to a ball around the centre.", choices=("l1", "l2"))
     radius: float | None = field(
         None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
@@ -214,7 +257,7 @@ class Vector(Question):
     estimator: str = field(
         "adaptive",
         help="How the groups are weighed.",
-        choices=tuple(e for e in ESTIMATORS if e not in ("anchored", "full-lm")),
+        choices={name: text for name, text in ESTIMATORS.items() if name not in ("anchored", "full-lm")},
     )
     sd: tuple[float, ...] = field(
         (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
@@ -229,7 +272,12 @@ class Vector(Question):
     local: str = field(
         "best",
         help="The report of local people; best is chosen from public numbers.",
-        choices=("best", "per-coordinate", "sampling", "unit-vector"),
+        choices={
+            "best": "",
+            "per-coordinate": "every column, with a part of epsilon each",
+            "sampling": "some drawn columns",
+            "unit-vector": "one of several drawn directions, near the person's more often than others",
+        },
     )
     joint: bool = field(False, help="Intervals that hold for all columns together.")
 
@@ -243,8 +291,9 @@ class Vector(Question):
         for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
             most = (high - low) / 2
             self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
-        both = (self.norm is None) == (self.radius is None)
-        self.must(both, "radius", "must go with norm, and norm with it", "one of them")
+        ball = self.norm is not None
+        self.must(not ball or self.radius is not None, "radius", f"must be given with the norm {self.norm}", "nothing")
+        self.must(ball or self.radius is None, "norm", "must be given with a radius: l1 or l2", "nothing")
         _check_estimator(self)
 
     @property
@@ -266,7 +315,14 @@ class Records(Question):
     local: str = field(
         "k-rr",
         help="The report of local people; all but k-rr and two-stage are for trials.",
-        choices=("k-rr", "two-stage", "oue", "subset", "hashing", "best"),
+        choices={
+            "k-rr": "their record with a stated chance, else another one of the list",
+            "two-stage": "first the query, then the url",
+            "oue": "a noisy bit for each record of the list",
+            "subset": "a drawn set of records that likely holds theirs",
+            "hashing": "the hash of their record, randomised",
+            "best": "the one of least error",
+        },
     )
     reuse: bool = field(True, help="Blend the discovery group's noisy counts too.")
     blend: str | None = field(
@@ -274,10 +330,12 @@ class Records(Question):
         help="All slots by their variance; queries first; or all slots alike. Default: what suits the report.",
         choices=("weighted", "query-first", "slots"),
     )
-    max_records: int = field(100, help="The most records that one person may send to the service.",
-                             check=at_least(1, 1000))  # fmt: skip
-    max_length: int = field(200, help="The most characters of a record that is sent to the service.",
-                            check=at_least(1, 1000))  # fmt: skip
+    max_records: int = field(
+        100, help="The most records that one person may send to the service.", check=at_least(1, 1000), option=""
+    )
+    max_length: int = field(
+        200, help="The most characters of a record that is sent to the service.", check=at_least(1, 1000), option=""
+    )
 
     def check(self) -> None:
         self.must(len(self.columns) in (1, 2), "columns", "must be one column, or two: query and url",
@@ -303,7 +361,7 @@ class Points(Question):
     iterations: int | None = field(
         None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1)
     )
-    method: str = field("improved", help="Ours, or a paper's.", choices=("improved", "paper", "tcm", "lm"))
+    method: str = field("improved", help="How centres are found.", choices=METHODS)
 
     def check(self) -> None:
         _check_box(self)
@@ -345,7 +403,7 @@ class Table(Question):
     kind: ClassVar[str] = "table"
     _what: ClassVar[str] = "a question of kind table"
 
-    features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.")
+    features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.", option="")
     marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
     thresholds: str | None = field(None, help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
     law: str = field("uniform", help="How thresholds picks columns: uniform, or zipf[:s] or geometric[:p].")
@@ -356,10 +414,14 @@ class Table(Question):
     method: str | None = field(
         None, help="tables: whole marginals, the default; rap: the dissertation's.", choices=("tables", "rap")
     )
-    rounds: int | None = field(None, help="rap: how often the worst queries are looked for (T).", check=at_least(1))
-    per_round: int | None = field(None, help="rap: how many queries are answered each time (K).", check=at_least(1))
+    rounds: int | None = field(
+        None, help="rap: how often the worst queries are looked for (T). Default: 16.", check=at_least(1)
+    )
+    per_round: int | None = field(
+        None, help="rap: how many queries are answered each time (K). Default: 2.", check=at_least(1)
+    )
     select_share: float | None = field(
-        None, help="rap: of each round's budget, to find queries.", check=between_0_and_1
+        None, help="rap: of each round's budget, to find queries. Default: 0.75.", check=between_0_and_1
     )
     rows: int = field(1000, help="Rows of the relaxed data set (n').", check=at_least(1))
 

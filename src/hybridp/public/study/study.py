@@ -60,7 +60,7 @@ class Promise(Fields):
     )
     share: float = field(1.0, help="With own epsilons: the study spends this share of everybody's own.", check=share)
     allowed_epsilons: tuple[float, ...] = field(
-        (), help="With own epsilons: the ones that the service offers people to choose from.", check=positive
+        (), help="With own epsilons: the ones that the service offers people to choose from.", check=positive, option=""
     )
 
     @property
@@ -95,7 +95,9 @@ class Trust(Fields):
 
     _what: ClassVar[str] = "trust"
 
-    column: str | None = field(None, help="The column that says whether a person trusts the curator.", check=named)
+    column: str | None = field(
+        None, help="The column that says whether a person trusts the curator.", check=named, option="trust"
+    )
     trusted: tuple[str, ...] = field((), help="The words in it for people who do. Default: trusted.", check=named)
     local: tuple[str, ...] = field(
         (),
@@ -149,8 +151,12 @@ class People(Fields):
         None, help="A random key stored per record, which chooses one record a person.", check=named
     )
     record_id: str | None = field(None, help="A stable record id, whose hash chooses one record a person.", check=named)
-    trusted: int | None = field(None, help="For plans: how many trusted people are expected.", check=at_least(0, 1e10))
-    local: int | None = field(None, help="For plans: how many local people are expected.", check=at_least(0, 1e10))
+    trusted: int | None = field(
+        None, help="For plans: how many trusted people are expected.", check=at_least(0, 1e10), option=""
+    )
+    local: int | None = field(
+        None, help="For plans: how many local people are expected.", check=at_least(0, 1e10), option=""
+    )
 
     @property
     def label(self) -> str:

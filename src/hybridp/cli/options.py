@@ -1,0 +1,281 @@
+"""Options of commands, derived from declared fields: an option is declared once, with its help, default and check.
+
+A command names the declarations that it needs, and gets them as objects:
+
+    @command("mean")
+    @options_of(question=Number, promise=Promise)
+    def mean(question: Number, promise: Promise) -> None: ...
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hybridp.errors import InvalidInput
+from hybridp.public.study import Declaration, Number, People, Promise, Question, Trust
+from hybridp.public.study.fields import Declared, Fields, declared
+
+__all__ = [
+    "Later",
+    "command",
+    "count",
+    "given",
+    "must_not_join",
+    "one_question",
+    "option_of",
+    "options_of",
+    "share_type",
+    "some",
+    "value_of",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# --- types of values --------------------------------------------------------------------------------------------------
+
+
+class _Count(click.ParamType):  # type: ignore[type-arg]
+    """A whole number, also written 250_000 or 2.5e5."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            exact = float(str(value).replace(",", "").replace("_", ""))
+            if not math.isfinite(exact) or exact != int(exact):
+                raise ValueError
+            return int(exact)
+        except ValueError:
+            self.fail(f"must be a whole number. Got {value}.", param, ctx)
+
+
+class _Share(click.ParamType):  # type: ignore[type-arg]
+    """A share, as a number or in percent."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            # Divided as written: 0.05 and 5% are the same number.
+            return float(Fraction(text[:-1].strip()) / 100) if text.endswith("%") else float(text)
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"must be a share such as 0.05 or 5%. Got {value}.", param, ctx)
+
+
+count = _Count()
+share_type = _Share()
+
+
+def _type(one: Declared) -> Any:
+    if one.choices:
+        return click.Choice(one.choices)
+    match one.form:
+        case "number" | "numbers":
+            # What must be below 1 may be written in percent.
+            return share_type if one.check is not None and one.check.ok(0.5) and not one.check.ok(1.5) else float
+        case "whole":
+            return int if one.name == "seed" else count
+        case "path":
+            return click.Path(dir_okay=False, path_type=Path)
+    return str
+
+
+# --- groups of options ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Some:
+    """A declaration, of which a command takes these fields as options; `needed` ones must be given there."""
+
+    of: type[Fields]
+    names: tuple[str, ...]
+    needed: frozenset[str]
+    later: bool
+    alone: bool = False
+
+    @property
+    def fields(self) -> list[Declared]:
+        known = {one.name: one for one in declared(self.of) if one.option}
+        return [known[name] for name in self.names] if self.names else list(known.values())
+
+    def option(self, parameter: str, one: Declared) -> Any:
+        flag, many = f"--{one.option}", one.form in ("texts", "numbers")
+        if one.form == "yes/no":
+            return click.option(f"{flag}/--no-{one.option}" if one.default else flag, parameter, is_flag=True,
+                                default=one.default, show_default=bool(one.default), help=one.help)  # fmt: skip
+        return click.option(
+            flag,
+            parameter,
+            type=_type(one),
+            multiple=many,
+            default=None if many else one.default,
+            required=one.name in self.needed or (one.required and not self.later),
+            show_default=one.default is not None and not many,
+            metavar=one.metavar,
+            help=re.sub(r" Default: [^.]*\.", "", one.help) if one.name in self.needed else one.help,
+        )
+
+    def make(self, values: dict[str, Any]) -> Any:
+        """The declaration itself, or the only value; a question is named after what it asks for."""
+        if self.alone:
+            return next(iter(values.values()))
+        stated = {name: value for name, value in values.items() if value is not None and value != ()}
+        if issubclass(self.of, Question):
+            stated["name"] = stated.get("column", self.of.kind)
+        with said_as_options(self.of):
+            return self.of(**stated)
+
+
+@dataclass(frozen=True)
+class Later:
+    """What was given, before anything is required or checked; called, it makes the declaration."""
+
+    group: Some
+    values: dict[str, Any]
+
+    def __call__(self) -> Any:
+        return self.group.make(self.values)
+
+
+def some(of: type[Fields], *names: str, needed: tuple[str, ...] = (), later: bool = False) -> Some:
+    """Some fields of a declaration (all that are options unless named).
+
+    With `later` the command makes it by itself: nothing is required, or checked, before that.
+    """
+    if of is Number and not later:
+        needed = (*needed, "column")
+    return Some(of, names, frozenset(needed), later)
+
+
+def value_of(of: type[Fields], name: str, *, needed: bool = False) -> Some:
+    """One field of a declaration, of which the command gets the value."""
+    return Some(of, (name,), frozenset((name,) if needed else ()), later=False, alone=True)
+
+
+def options_of(**groups: type[Fields] | Some) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of some declarations, which the command gets as objects, under these names."""
+    chosen = {name: group if isinstance(group, Some) else some(group) for name, group in groups.items()}
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            for name, group in chosen.items():
+                values = {one.name: given.pop(f"{name}_{one.name}") for one in group.fields}
+                given[name] = Later(group, values) if group.later else group.make(values)
+            function(**given)
+
+        wrapped: Callable[..., None] = run
+        for name, group in reversed(chosen.items()):
+            for one in reversed(group.fields):
+                wrapped = group.option(f"{name}_{one.name}", one)(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def option_of(of: type[Fields], name: str, parameter: str) -> Callable[[F], F]:
+    """One option alone, for a command with parameters of its own."""
+    (one,) = value_of(of, name).fields
+    option: Callable[[F], F] = value_of(of, name).option(parameter, one)
+    return option
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+class _Spread(click.Command):
+    """A command whose repeated options take several values in a row: `--columns age pay`.
+
+    The file, if the command reads one, comes first or last; whatever follows such an option, up to the next option,
+    belongs to it.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names = {name for one in self.params if isinstance(one, click.Option) and one.multiple for name in one.opts}
+        reads = any(isinstance(one, click.Argument) for one in self.params)
+        file_last = reads and bool(args) and args[0].startswith("-")
+        out: list[str] = []
+        current: str | None = None
+        for i, token in enumerate(args):
+            if token.startswith("--") or (token.startswith("-") and current is None):
+                current = token if token in names else None
+                out.append(token)
+            elif current is not None and out[-1] != current and not (file_last and i == len(args) - 1):
+                out += [current, token]
+            else:
+                out.append(token)
+        return super().parse_args(ctx, out)
+
+
+def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command of the groups."""
+    return click.command(name, cls=_Spread)
+
+
+def given(option: str) -> bool:
+    """Whether an option stands on the command line."""
+    context = click.get_current_context()
+    (parameter,) = (one for one in context.command.params if f"--{option}" in one.opts)
+    return context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+
+
+def must_not_join(phase: str, *options: str) -> None:
+    """Refuse options that this phase would pass over in silence: nobody may believe that they had an effect."""
+    for option in filter(given, options):
+        raise InvalidInput(f"`{option}` must not join `{phase}`, which has no use for it. Got both.")
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+_LABELS: dict[str, type[Fields]] = {"promise": Promise, "trust": Trust, "people": People}
+
+
+@contextmanager
+def said_as_options(*classes: type[Fields]) -> Iterator[None]:
+    """Refusals of declarations name their fields; on the command line people know them as options."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(_as_options(str(error), classes)) from None
+
+
+def _as_options(text: str, classes: tuple[type[Fields], ...]) -> str:
+    named = re.match(r"`(?:(.*)\.)?(\w+)`", text)
+    if named is None:
+        return text
+    own = _LABELS.get(named[1] or "")
+    known = {one.name: one.option for of in ((own,) if own else classes) for one in declared(of)}
+    rest = text[named.end() :]
+    for one in (one for of in (*classes, *_LABELS.values()) for one in declared(of)):
+        if "_" in one.name and one.option:
+            rest = re.sub(rf"(?:promise\.)?\b{one.name}\b", f"--{one.option}", rest)
+    return f"`{known.get(named[2]) or named[2]}`{rest}"
+
+
+def one_question(
+    question: Question, promise: Promise, *, trust: str | None, people: People | None = None, level: float = 0.95
+) -> Declaration:
+    """The study of one question that a command on one task declares."""
+    from hybridp.cli.common import check_delta
+
+    check_delta(promise.delta)
+    with said_as_options(type(question)):
+        return Declaration(
+            questions=(question,),
+            promise=promise,
+            trust=Trust(everyone="local") if trust is None else Trust(column=trust),
+            people=People() if people is None else people,
+            level=level,
+        )
