@@ -45,7 +45,7 @@ class Live:
             return json.load(answer)
 
     def study(self, **plan: Any) -> str:
-        from .declared import study_of  # this file is also run as a program, the server
+        from tests.service.declared import study_of  # here: this file is also run as a program, the server
 
         stated = {"kind": "mean", "title": "Way to work", "question": "How long?", "min_batch": 2, "epsilon": 1.0}
         stated |= {"bounds": {"lower": 0, "upper": 120}, "unit": "minutes"}
