@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import finite, must
-from hybridp.public.randomisers import LEVELS
+from hybridp.public.lattice import LEVELS, Lattice
 
 __all__ = ["Bounds"]
 
 Floats = NDArray[np.float64]
-_CHUNK = 1 << 15  # values at a time: the work stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +49,7 @@ class Bounds:
 
     def levels(self, values: Sequence[float] | Floats) -> NDArray[np.int64]:
         """Clip and round to the lattice. A value that is not a number has no level and is refused."""
-        x = np.asarray(values, dtype=np.float64)
-        out = np.empty(x.shape, dtype=np.int64)
-        source, flat = x.reshape(-1), out.reshape(-1)
-        step = LEVELS / self.width
-        for start in range(0, len(source), _CHUNK):
-            share = np.clip(source[start : start + _CHUNK], self.lower, self.upper)
-            share -= self.lower
-            share *= step
-            # Clipped values are finite, so the sum is not a number exactly when one of them is not.
-            must(not bool(np.isnan(share.sum())), "value", "must be a number", "a missing value")
-            share += 0.5
-            # x <= upper gives x - lower <= width (rounding is monotone), so no level exceeds LEVELS.
-            np.floor(share, out=share)
-            flat[start : start + _CHUNK] = share
-        return out
+        return Lattice(self.lower, self.upper, LEVELS).round(np.asarray(values, dtype=np.float64))
 
     def from_unit(self, y: float) -> float:
         """From the unit coordinate [-1, 1] to the value's own."""

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.errors import must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ZCDP, PureDP
+from hybridp.public.lattice import Lattice
 from hybridp.public.mechanisms import discrete_laplace
 
 __all__ = [
@@ -95,15 +96,10 @@ class Box:
         x = _numbers(points)
         must(x.ndim == 2 and x.shape[1] == self.dims, "points", f"must have {self.dims} columns", x.shape[1:])
         out = np.empty((self.dims, len(x)))
-        scales = [t / (h - w) for t, w, h in zip(self.tops, self.lower, self.upper, strict=True)]
-        for start in range(0, len(x), _CHUNK):
-            for j, (low, high) in enumerate(zip(self.lower, self.upper, strict=True)):
-                part = np.clip(x[start : start + _CHUNK, j], low, high, out=out[j, start : start + _CHUNK])
-                part[np.isnan(part)] = low + (high - low) / 2
-                part -= low
-                part *= scales[j]
-                part += 0.5
-                np.floor(part, out=part)
+        sides = zip(self.lower, self.upper, self.tops, strict=True)
+        for j, (low, high, top) in enumerate(sides):
+            lattice = Lattice(low, high, top)
+            out[j] = lattice.round(x[:, j], lattice.middle)
         return out
 
     def values(self, levels: ArrayLike) -> Floats:

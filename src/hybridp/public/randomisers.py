@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import LEVELS
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
 
 __all__ = [
@@ -47,9 +48,6 @@ __all__ = [
     "randomised_response",
     "randomiser",
 ]
-
-LEVELS = 2**32
-"""Steps of the public lattice over [lower, upper]: finer than any data that 32 bits can tell apart."""
 
 WORD = 2**64
 """Probabilities are multiples of 1/WORD."""

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import HALF, Lattice
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import report_text
 from hybridp.public.sums import Sums
@@ -44,10 +45,6 @@ __all__ = [
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NormName = Literal["l1", "l2"]
-
-HALF = 2**24
-"""Lattice steps from the centre to a bound. With at most 1,024 dimensions a squared norm stays below 2^59, so that
-64-bit integers hold it exactly."""
 
 SHRINK = 1 - 2.0**-45
 """A clipped vector is made this much shorter than its radius: more than six roundings of a double can add to it."""
@@ -149,13 +146,9 @@ class VectorBounds:
         x = np.asarray(values, dtype=np.float64)
         must(x.ndim == 2 and x.shape[1] == self.dimensions, "values",
              f"must be rows of {self.dimensions} numbers", f"shape {x.shape}")  # fmt: skip
-        must(not bool(np.isnan(x).any()), "value", "must be a number", "a missing value")
         out = np.empty(x.shape, dtype=np.int64)
         for j, b in enumerate(self.bounds):
-            share = np.clip(x[:, j], b.lower, b.upper)
-            share -= b.lower
-            share *= 2 * HALF / b.width
-            out[:, j] = np.minimum(np.floor(share + 0.5), 2 * HALF) - HALF
+            out[:, j] = Lattice(b.lower, b.upper, 2 * HALF).round(x[:, j]) - HALF
         return self.clip(out)
 
     def clip(self, steps: Ints) -> Ints:

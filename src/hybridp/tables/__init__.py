@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hybridp.public.lattice import Lattice
 from hybridp.tables.columns import number_column, slot_counts
 from hybridp.tables.heavy import (
     HeavyQuery,
@@ -13,7 +14,6 @@ from hybridp.tables.heavy import (
     records_at,
     sample_records,
 )
-from hybridp.tables.lattice import Lattice
 from hybridp.tables.mean import (
     MeanQuery,
     MeanTotals,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hybridp.public.kmeans import Grid
+from hybridp.public.lattice import Lattice
 from hybridp.tables.dialects import exact_sum
-from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import cast, column, count_if, double, labelled, level, named, number, whole
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, finite, must
+from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.labels import check_trust, unlabelled
-from hybridp.tables.lattice import Lattice
 from hybridp.tables.source import Rows
 
 __all__ = ["CHUNK", "MeanQuery", "MeanTotals", "check_mechanism", "local_levels", "mean_totals"]

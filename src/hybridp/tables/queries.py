@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from hybridp.public.lattice import Lattice
 from hybridp.public.messages import SQUARE_STEPS
 from hybridp.tables.dialects import exact_sum
-from hybridp.tables.lattice import Lattice
 from hybridp.tables.marginals import feature_code
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
+from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature
 from hybridp.tables.duck import Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.labels import check_trust, unlabelled
-from hybridp.tables.lattice import Lattice
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from hybridp.public.lattice import Lattice
 from hybridp.tables.dialects import whole_number
-from hybridp.tables.lattice import Lattice
 
 __all__ = ["both", "cast", "column", "count_if", "double", "fingerprint", "is_missing", "labelled", "level", "named"]
 __all__ += ["not_a_number", "number", "steps", "whole"]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
+from hybridp.public.lattice import Lattice
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.labels import check_trust, unlabelled
-from hybridp.tables.lattice import Lattice
 from hybridp.tables.mean import ends
 from hybridp.tables.source import Rows
 
