@@ -102,6 +102,16 @@ def test_only_the_trusted_or_only_the_local(rows: Path) -> None:
     assert (everybody.noise, everybody.trusted.mean, everybody.trusted.people) == ("none", None, TRUSTED)
 
 
+def test_nobody_local_needs_a_column_of_reports(tmp_path: Path) -> None:
+    """Also where the trusted people's values are randomised on their behalf."""
+    file = tmp_path / "trusted.csv"
+    file.write_text("pay,trust\n" + "50000,trusted\n" * 400)
+    for name in ("adaptive", "full-lm"):
+        found = release_mean(file, replace(STUDY, rule=Rule(name)), COLUMNS)  # type: ignore[arg-type]
+        assert found.trusted.people == 400
+        assert abs(found.estimate - 50_000) < 6 * standard_error(found)
+
+
 def test_the_trusted_noise_has_the_stated_scale(rows: Path) -> None:
     """|estimate - sum| over its scale is exponential, so a sum of 150 of them is Gamma(150)."""
     study = replace(STUDY, rule=Rule("tcm-only"), trusted_guarantee=PureDP(0.5))

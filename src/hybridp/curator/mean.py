@@ -133,6 +133,11 @@ def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQ
     return mean_query(columns, invite.bounds, invite.randomiser.bound, local_raw=local_raw)
 
 
+def _reported(rows: tables.Rows, columns: Columns) -> Columns:
+    """A table needs no column of reports while nobody is local; its rules refuse somebody who is."""
+    return columns if columns.report in rows.columns else replace(columns, report=None)
+
+
 def read(
     rows: tables.Rows,
     columns: Columns,
@@ -147,8 +152,7 @@ def read(
 
     Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
     """
-    if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
-        columns = replace(columns, report=None)
+    columns = _reported(rows, columns)
     rows.need("value", columns.value)
     says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
     query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped, sum_squares=sum_squares)
@@ -215,6 +219,7 @@ def randomise_trusted(
     rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False, rng: Randomness
 ) -> LocalSummary:
     """Full-LM: the trusted people's values go through the local randomiser too, here, on their behalf."""
+    columns = _reported(rows, columns)
     return _randomised(tables.trusted_levels(rows, _query(columns, invite, local_raw=local_raw)), invite, rng)
 
 

@@ -1,0 +1,128 @@
+"""Options are what was declared: their names, words, help and defaults come from one place, and refusals name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import hybridp.cli
+from hybridp.cli.app import LazyGroup, cli
+from hybridp.public.study import Number, People, Points, Promise, Records, Table, Vector
+from hybridp.public.study.fields import Fields, declared
+
+Runner = Callable[..., Any]
+TASKS: dict[str, tuple[type[Fields], ...]] = {
+    "release mean": (Number, Promise, People),
+    "release vector-mean": (Vector,),
+    "release heavy-hitters": (Records, People),
+    "release kmeans": (Points,),
+    "synth fit": (Table,),
+}
+MEAN = "mean people.csv --value pay --trust trust --lower 0 --upper 9"
+
+
+def commands(group: LazyGroup = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.lazy:
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, LazyGroup):
+            yield from commands(found, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", found
+
+
+COMMANDS = dict(commands())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_declared_field_is_an_option_with_its_help_words_and_default(task: str) -> None:
+    options = {flag: one for one in COMMANDS[task].params if isinstance(one, click.Option) for flag in one.opts}
+    for one in (one for of in TASKS[task] for one in declared(of) if one.option):
+        option = options[f"--{one.option}"]
+        assert option.help is not None
+        assert one.help.startswith(option.help.partition(" Default:")[0])
+        if one.choices:
+            assert isinstance(option.type, click.Choice)
+            assert tuple(option.type.choices) == one.choices
+        if one.form not in ("texts", "numbers") and not one.required and option.default is not None:
+            assert option.default == one.default
+
+
+def test_no_word_of_an_estimator_or_a_report_is_left_unexplained() -> None:
+    """Whoever reads `--help` learns what tcm-only or dithered means without another page."""
+    said = re.sub(r"\s+", " ", COMMANDS["release mean"].get_help(click.Context(COMMANDS["release mean"])))
+    for name in ("estimator", "local"):
+        (one,) = (one for one in declared(Number) if one.name == name)
+        assert all(f"{word}: " in said for word in one.choices)
+
+
+def test_every_command_prints_json_when_asked() -> None:
+    without = {"serve", "study export", "study rotate-key"}  # never ends; prints nothing else; prints nothing
+    for name, command in COMMANDS.items():
+        flags = {flag for one in command.params for flag in one.opts}
+        assert ("--json" in flags) is (name not in without), name
+
+
+def test_one_grammar() -> None:
+    """What can be released can be planned and randomised under the same name."""
+    verbs = ("plan", "randomise", "release")
+    tasks = {verb: {name.split()[1] for name in COMMANDS if name.startswith(f"{verb} ")} for verb in verbs}
+    assert tasks["release"] <= tasks["randomise"] & tasks["plan"]
+    assert tasks["randomise"] <= tasks["release"]
+    assert not any(re.match(r"(randomise|release|plan)-", name) for name in cli.lazy)
+
+
+@pytest.mark.parametrize(
+    ("line", "start"),
+    [
+        (f"release {MEAN} --epsilon 1 --upper 0", "`upper` must be greater than lower (0)."),
+        (f"release {MEAN}", "`epsilon` must be given, or --epsilon-column"),
+        (f"release {MEAN} --epsilon 1 --epsilon-column e", "`epsilon` must not go with everyone's own epsilon"),
+        (f"release {MEAN} --epsilon-column e --local-sd 1", "`local-sd` must be left out where everyone"),
+        (f"release {MEAN} --epsilon 1 --estimator fixed", "`weight` must be given for the estimator fixed"),
+        (f"release {MEAN} --epsilon 1 --estimator uni", "`estimator` must go with everyone's own epsilon (--"),
+        (f"release {MEAN} --epsilon 1 --record-key k", "`person` must go with --record-key or --record-id"),
+        (f"randomise {MEAN} --epsilon 0 --out o.csv", "`epsilon` must be positive and finite"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_option(run: Runner, line: str, start: str) -> None:
+    found = run(f"{line} --json")
+    assert found.code == 2
+    assert found.document["error"]["message"].startswith(start)
+
+
+@pytest.mark.parametrize("folder", [Path(hybridp.cli.__file__).parent])
+def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
+    """The commands on one task hold no option of a study by hand; a plan's own sd may be a range."""
+    kinds = (Number, Vector, Records, Points, Promise, People)
+    fields = {one.option for of in kinds for one in declared(of)} - {"", "sd"}
+    for name in ("release", "randomise", "plan", "tally"):
+        by_hand = set(re.findall(r'click\.option\(\s*"--([a-z-]+)"', (folder / f"{name}.py").read_text("utf-8")))
+        # A plan reads a file of epsilons, and a schema's columns; a tally reads any reports.
+        own = {"plan": {"epsilon-column", "columns"}, "tally": {"report"}}.get(name, set())
+        assert by_hand & fields <= own
+
+
+def test_a_share_may_be_written_in_percent(run: Runner) -> None:
+    """A field that cannot be above 1 is a share; others are not."""
+    said = COMMANDS["release mean"].params
+    types = {flag: type(one.type).__name__ for one in said for flag in one.opts}
+    assert {types[f"--{name}"] for name in ("level", "weight", "share", "clipped-share")} == {"_Share"}
+    assert types["--epsilon"] == types["--lower"] == "FloatParamType"
+    assert run(f"release {MEAN} --epsilon 50% --json").code == 2
+
+
+def test_values_in_a_row_belong_to_their_option(run: Runner, tmp_path: Path) -> None:
+    """The file comes first or last; a plan reads none, and its last value is a value."""
+    (tmp_path / "p.csv").write_text("a,b,trust\n" + "1,2,trusted\n" * 5)
+    line = "--trust trust --lower 0 --epsilon 1 --upper 5 9 --columns a b"
+    for words in (f"p.csv {line} --json", f"--json {line} p.csv"):
+        found = run(f"release vector-mean {words}")
+        assert found.code == 0, found.err
+    assert run("plan vector-mean --n 50 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1 --json --columns a b c").code == 0
