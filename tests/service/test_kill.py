@@ -36,8 +36,8 @@ def test_killed_at_any_moment_nothing_is_lost_or_spent_twice(kill: ModuleType, d
     for damage in (
         "DELETE FROM reports WHERE study = 1",
         "UPDATE accounts SET epsilon_spent = epsilon_spent + 1 WHERE study = 1",
-        "INSERT INTO charges (study, people, epsilon, delta, mechanism, purpose, noise, at) "
-        "VALUES (2, 'trusted', 1, 0, 'm', 'p', 'null', 0)",
+        "INSERT INTO charges (study, people, epsilon, delta, mechanism, purpose, noise, at, state) "
+        "VALUES (2, 'trusted', 1, 0, 'm', 'p', 'null', 0, 'spent')",
     ):
         before = kill.audit(engine, keys, acks, told).broken
         with engine.begin() as db:
