@@ -212,6 +212,6 @@ def test_everyone_alike_needs_no_column(people: Path, tmp_path: Path, group: str
     found = study.release(file, ledger=tmp_path / "l")
     low, high = found.to_dict()["questions"]["pay"]["mean"]["interval"]
     assert low < 40 < high
-    assert charged(tmp_path / "l") == {"trusted": float(group == "trusted"), "local": float(group == "local")}
+    assert charged(tmp_path / "l")[group] == 1.0
     planned = study.plan(people)["pay"]
     assert planned.rmse < (high - low)

@@ -418,9 +418,7 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
     declared = stated if isinstance(stated, Declaration) else _declaration(stated)
     must(len(declared.questions) == 1, "questions", "must be one in a study of the service", len(declared.questions))
     question = declared.questions[0]
-    declared = replace(
-        declared, title=declared.title or question.name, collection=declared.collection or Collection()
-    )
+    declared = replace(declared, title=declared.title or question.name, collection=declared.collection or Collection())
     plan: SomePlan
     match question:
         case Number() if declared.promise.personal:
