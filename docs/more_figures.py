@@ -27,8 +27,9 @@ from hybridp.curator.mean import sum_noise
 from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.shares import simulated_reports
+from hybridp.protocols.mean import release_mean
 from hybridp.protocols.shares import ShareStudy, choice, publish_shares
-from hybridp.protocols.vector import VectorStudy, release_vector_mean
+from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import discrete_laplace
@@ -176,7 +177,7 @@ def vector() -> None:
                 out.writerow([*row, "trusted" if i % 10 == 0 else "local"])
         study = VectorStudy(VectorBounds.of([0, 0, 0], [14, 20_000, 12]), PureDP(1.0))
         columns = VectorColumns(names, "trust")
-        release_vector_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
+        release_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
     _save("vector.png")
 
 
