@@ -6,6 +6,7 @@ was cut off is no line. Rows hold errors against true answers, of public or made
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import time
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from hybridp import __version__
 
 __all__ = ["Kept", "Point", "Row", "Shelf", "Task", "work"]
 
@@ -39,27 +42,34 @@ class Task:
 
 @dataclass(frozen=True)
 class Kept:
-    """The rows of a finished point, the CPU seconds that it took, and when it ended."""
+    """The rows of a finished point, the CPU seconds that it took, when it ended, and the version that computed it."""
 
     rows: list[Row]
     seconds: float
     at: str
+    version: str = __version__
 
 
 @dataclass
 class Shelf:
-    """The finished points of a folder's files, each file read once."""
+    """The finished points of a folder's files, each file read once.
+
+    To go on computing, only points of this version count; to judge what was computed, those of any version do.
+    """
 
     files: dict[Path, dict[str, Kept]] = field(default_factory=dict)
+    any_version: bool = False
 
     def get(self, task: Task) -> Kept | None:
         if task.path not in self.files:
             self.files[task.path] = _read(task.path)
-        return self.files[task.path].get(task.key)
+        found = self.files[task.path].get(task.key)
+        return found if found is None or self.any_version or found.version == __version__ else None
 
     def keep(self, task: Task, found: Kept) -> None:
         """Write a finished point at once. Rows must be JSON: no NaN and no infinity."""
-        known = {"key": task.key, "seconds": found.seconds, "at": found.at, "rows": found.rows}
+        known = {"key": task.key, "version": found.version, "seconds": found.seconds, "at": found.at}
+        known |= {"rows": found.rows}
         line = json.dumps(known, allow_nan=False) + "\n"
         cut = task.path.exists() and task.path.stat().st_size and not _ends_whole(task.path)
         with task.path.open("a", encoding="utf-8") as file:
@@ -74,12 +84,20 @@ def _ends_whole(path: Path) -> bool:
 
 
 def _read(path: Path) -> dict[str, Kept]:
+    """The lines of a file, or of its packed form `.jsonl.gz` (the committed results are packed)."""
     found: dict[str, Kept] = {}
+    packed = path.with_suffix(".jsonl.gz")
+    text = ""
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        text = path.read_text(encoding="utf-8", errors="replace")
+    elif packed.exists():
+        text = gzip.decompress(packed.read_bytes()).decode("utf-8")
+    if text:
+        for line in text.splitlines():
             try:
                 known = json.loads(line)
-                found[known["key"]] = Kept(known["rows"], float(known.get("seconds", 0.0)), known.get("at", ""))
+                seconds, version = float(known.get("seconds", 0.0)), str(known["version"])
+                found[known["key"]] = Kept(known["rows"], seconds, known.get("at", ""), version)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
     return found
