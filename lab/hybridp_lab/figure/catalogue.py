@@ -193,6 +193,8 @@ class _Job:
     def outcome(self, shelf: Shelf) -> Outcome:
         """Judge what the shelf holds; raises what the judge raises."""
         kept = [found for task in self.tasks if (found := shelf.get(task)) is not None]
+        if shelf.as_computed and kept:
+            self.inputs = tuple(dict.fromkeys(found.inputs for found in kept))
         rows = tuple(row for found in kept for row in found.rows)
         missing = len(self.tasks) - len(kept)
         verdict = Verdict(())
@@ -279,9 +281,10 @@ def run_figures(
 def read_figures(figures: Sequence[Figure], *, folder: str | os.PathLike[str] = RESULTS) -> list[Outcome]:
     """Judge what the folder holds and compute nothing: the full form of a figure if it is all there, else the quick.
 
-    Of either form the one with the most trials is taken. Points of any version count, and the outcome says which.
+    Of either form the one with the most trials is taken. Points of any version and data count, and the outcome says
+    which.
     """
-    shelf = Shelf(any_version=True)
+    shelf = Shelf(as_computed=True)
     return [_read_one(figure, Path(folder), shelf) for figure in figures]
 
 

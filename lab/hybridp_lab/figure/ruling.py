@@ -68,16 +68,16 @@ def unjudged(claim: str, reason: str, *, place: str, printed: str, found: str = 
 
 
 def student(sample: Sequence[float], level: float = 0.95) -> tuple[float | None, float | None]:
-    """Student's interval of the mean; of a share of yes (1) and no (0), Clopper and Pearson's. None for one value.
+    """Student's interval of the mean; of truth values, Clopper and Pearson's of their share. None for one value.
 
-    >>> [round(end, 3) for end in student([1.0, 2.0, 3.0])], [round(end, 3) for end in student([1.0, 1.0, 1.0, 1.0])]
+    >>> [round(end, 3) for end in student([1.0, 2.0, 3.0])], [round(end, 3) for end in student([True] * 4)]
     ([-0.484, 4.484], [0.398, 1.0])
     """
     from scipy.stats import binomtest, t
 
     if len(sample) < 2:
         return None, None
-    if set(sample) <= {0.0, 1.0}:
+    if all(isinstance(value, bool) for value in sample):
         ends = binomtest(int(sum(sample)), len(sample)).proportion_ci(level)
         return float(ends.low), float(ends.high)
     mean, spread = float(np.mean(sample)), float(np.std(sample, ddof=1)) / math.sqrt(len(sample))
@@ -236,6 +236,7 @@ def everywhere(
     >>> everywhere("rises", {"a": [1.0, 1.1, 1.2], "b": [-2.0, 2.2, 0.1]}, "above", 0.0, **told).status
     'undecided'
     """
+    cases = {told: sample for told, sample in cases.items() if len(sample)}
     if not cases:
         why = "no setting of the grid has this."
         return Check(claim, "undecided", "no setting to judge", place, printed, rule=_told(side, limit), reason=why)

@@ -48,23 +48,38 @@ class Kept:
     seconds: float
     at: str
     version: str = __version__
+    inputs: str = ""
 
 
 @dataclass
 class Shelf:
     """The finished points of a folder's files, each file read once.
 
-    To go on computing, only points of this version count; to judge what was computed, those of any version do.
+    To go on computing, only points of this version and of the data at hand count. To judge what was computed, those of
+    any version and data do: the data at hand first, and real ones before made-up ones.
     """
 
     files: dict[Path, dict[str, Kept]] = field(default_factory=dict)
-    any_version: bool = False
+    as_computed: bool = False
+    points: dict[Path, dict[str, Kept]] = field(default_factory=dict)
 
     def get(self, task: Task) -> Kept | None:
         if task.path not in self.files:
             self.files[task.path] = _read(task.path)
         found = self.files[task.path].get(task.key)
-        return found if found is None or self.any_version or found.version == __version__ else None
+        if not self.as_computed:
+            return found if found is None or found.version == __version__ else None
+        return found or self._by_point(task.path).get(json.dumps(task.point, sort_keys=True))
+
+    def _by_point(self, path: Path) -> dict[str, Kept]:
+        if path not in self.points:
+            by_point: dict[str, Kept] = {}
+            for key, kept in self.files[path].items():
+                point = json.dumps(json.loads(key).get("point"), sort_keys=True)
+                if point not in by_point or by_point[point].inputs.startswith("made-up"):
+                    by_point[point] = kept
+            self.points[path] = by_point
+        return self.points[path]
 
     def keep(self, task: Task, found: Kept) -> None:
         """Write a finished point at once. Rows must be JSON: no NaN and no infinity."""
@@ -97,7 +112,8 @@ def _read(path: Path) -> dict[str, Kept]:
             try:
                 known = json.loads(line)
                 seconds, version = float(known.get("seconds", 0.0)), str(known["version"])
-                found[known["key"]] = Kept(known["rows"], seconds, known.get("at", ""), version)
+                inputs = str(json.loads(known["key"]).get("inputs", ""))
+                found[known["key"]] = Kept(known["rows"], seconds, known.get("at", ""), version, inputs)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
     return found

@@ -87,7 +87,7 @@ def table(rows: Sequence[Row]) -> Verdict:
         )
 
     def one(own: list[Row]) -> Check:
-        few = [float(_rises(log) <= 1) for log in _by_log(own, "blended")]
+        few = [_rises(log) <= 1 for log in _by_log(own, "blended")]
         claim = "At most one query out of order, as printed, is no rare outcome (more than one log in twenty)."
         return measured(claim, few, "above", 0.05, place=where, printed="only one regression")
 
@@ -229,9 +229,9 @@ def _largest(rows: Sequence[Row], data: str) -> float:
     return max(levels_of(rows, "head", data=data))
 
 
-def _found(rows: Sequence[Row], **at: object) -> list[float]:
-    """1 for every log in which the list was found in full, else 0."""
-    return [float(x) for x in values(rows, "reached", voice="blended", **at)]
+def _found(rows: Sequence[Row], **at: object) -> list[bool]:
+    """For every log, whether the list was found in full."""
+    return [bool(x) for x in values(rows, "reached", voice="blended", **at)]
 
 
 def l1_by_opt_in(rows: Sequence[Row]) -> Verdict:

@@ -131,6 +131,8 @@ def judge_kmeans(rows: Sequence[Row]) -> Verdict:
         )
     for share in (0.001, 0.01):
         for taus, words in ((range(1, 6), "1 to 5"), (range(6, 11), "6 to 10")):
+            if not any(r["tau"] in taus for r in rows):
+                continue
             tau, value, low, high = _beside(rows, "corrected", share, taus)
             printed = _beside(rows, "as_printed", share, taus)
             checks.append(

@@ -9,7 +9,7 @@ import numpy as np
 
 from hybridp_lab.figure.declared import Row
 
-__all__ = ["Key", "Settings", "averaged", "best", "by_trial", "ratio", "tried"]
+__all__ = ["Key", "Settings", "averaged", "best", "by_trial", "chosen_without", "least", "ratio", "tried"]
 
 Key = tuple[Any, ...]
 Pair = tuple[int, int]
@@ -41,6 +41,31 @@ def tried(rows: Sequence[Row], keys: Sequence[str], value: str = "error") -> dic
 def best(settings: Settings) -> tuple[Pair, float]:
     """The (T, K) with the least error, and that error."""
     return min(settings.items(), key=lambda item: item[1])
+
+
+def chosen_without(settings: Mapping[Pair, Mapping[int, float]]) -> dict[int, Pair]:
+    """For every trial, the (T, K) with the least mean error in the *other* trials (in its own, if there is no other).
+
+    Whoever picks the best of several noisy numbers and then looks at the same numbers is flattered by them.
+
+    >>> chosen_without({(1, 4): {0: 0.1, 1: 0.5}, (4, 4): {0: 0.2, 1: 0.2}})
+    {0: (4, 4), 1: (1, 4)}
+    """
+    trials = sorted(set.intersection(*({*values} for values in settings.values())))
+    out = {}
+    for trial in trials:
+        others = [t for t in trials if t != trial] or [trial]
+        out[trial] = min(settings, key=lambda pair: float(np.mean([settings[pair][t] for t in others])))
+    return out
+
+
+def least(settings: Mapping[Pair, Mapping[int, float]]) -> dict[int, float]:
+    """The error in every trial of the (T, K) that the other trials choose.
+
+    >>> least({(1, 4): {0: 0.1, 1: 0.5}, (4, 4): {0: 0.2, 1: 0.2}})
+    {0: 0.2, 1: 0.5}
+    """
+    return {trial: settings[pair][trial] for trial, pair in chosen_without(settings).items()}
 
 
 def ratio(above: Mapping[int, float], below: Mapping[int, float]) -> list[float]:
