@@ -36,8 +36,9 @@ from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.study import Study
 
-__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "shares", "synth", "trust", "vector"]
+__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "shares", "study", "synth", "trust", "vector"]
 
 IMAGES = Path(__file__).resolve().parent / "images"
 
@@ -45,6 +46,31 @@ IMAGES = Path(__file__).resolve().parent / "images"
 def _save(name: str) -> None:
     plt.savefig(IMAGES / name, dpi=100, metadata={"Software": None})
     plt.close()
+
+
+def study() -> None:
+    """The answers of a study of two questions."""
+    people = synthetic_data_generator(seeded(7))
+    rows = zip(
+        people.normal(52_000, 9_000, 5_000), people.integers(18, 80, 5_000), people.random(5_000) < 0.2, strict=True
+    )
+    declared = Study(
+        title="Pay and age",
+        promise=1.0,
+        trust="trust",
+        questions=[
+            {"name": "salary", "kind": "number", "lower": 0, "upper": 200_000, "weight": 3},
+            {"name": "age", "kind": "number", "lower": 0, "upper": 120},
+        ],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "people.csv"
+        with file.open("w", newline="") as opened:
+            table = csv.writer(opened)
+            table.writerow(["salary", "age", "trust"])
+            table.writerows((f"{a:.0f}", b, "trusted" if c else "local") for a, b, c in rows)
+        declared.release(file, simulate_local=True, rng=seeded(2)).plot()
+    _save("study.png")
 
 
 def trust() -> None:
@@ -230,7 +256,7 @@ def synth() -> None:
     _save("synth.png")
 
 
-FIGURES: tuple[Callable[[], None], ...] = (trust, epsilon, poison, own_steps, shares, vector, synth)
+FIGURES: tuple[Callable[[], None], ...] = (study, trust, epsilon, poison, own_steps, shares, vector, synth)
 
 
 def main(names: list[str]) -> None:

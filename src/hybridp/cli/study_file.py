@@ -124,10 +124,19 @@ def run_plan(
             for statistic, facts in statistics.items()
         ],
         text=["statistic", "expected"],
-        caption="The promise is split over the questions by their weights.",
+        caption="The promise is split over the questions by their weights."
+        + (
+            " Where sd is not stated, the largest spread within the bounds is assumed."
+            if _unknown_spread(study)
+            else ""
+        ),
     )
     if invite_file is not None:
         click.echo(f"The invitation for the devices is in {invite_file}.")
+
+
+def _unknown_spread(study: Study) -> bool:
+    return any(not getattr(question, "sd", True) for question in study.questions)
 
 
 def _epsilon(study: Study, name: str) -> str:
