@@ -23,22 +23,21 @@ import numpy as np
 from hybridp.bench.planning import error_curves, plan_mean
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule, blend
-from hybridp.curator.mean import sum_noise
+from hybridp.curator.mean import Columns, sum_noise
 from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.shares import simulated_reports
-from hybridp.protocols.mean import release_mean
+from hybridp.protocols.distribution import DistributionStudy, release_distribution
 from hybridp.protocols.shares import ShareStudy, choice, publish_shares
-from hybridp.protocols.vector import VectorStudy
+from hybridp.protocols.vector import VectorStudy, release_vector_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp.study import Study
 
-__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "shares", "study", "synth", "trust", "vector"]
+__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "quantiles", "shares", "synth", "trust", "vector"]
 
 IMAGES = Path(__file__).resolve().parent / "images"
 
@@ -46,31 +45,6 @@ IMAGES = Path(__file__).resolve().parent / "images"
 def _save(name: str) -> None:
     plt.savefig(IMAGES / name, dpi=100, metadata={"Software": None})
     plt.close()
-
-
-def study() -> None:
-    """The answers of a study of two questions."""
-    people = synthetic_data_generator(seeded(7))
-    rows = zip(
-        people.normal(52_000, 9_000, 5_000), people.integers(18, 80, 5_000), people.random(5_000) < 0.2, strict=True
-    )
-    declared = Study(
-        title="Pay and age",
-        promise=1.0,
-        trust="trust",
-        questions=[
-            {"name": "salary", "kind": "number", "lower": 0, "upper": 200_000, "weight": 3},
-            {"name": "age", "kind": "number", "lower": 0, "upper": 120},
-        ],
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "people.csv"
-        with file.open("w", newline="") as opened:
-            table = csv.writer(opened)
-            table.writerow(["salary", "age", "trust"])
-            table.writerows((f"{a:.0f}", b, "trusted" if c else "local") for a, b, c in rows)
-        declared.release(file, simulate_local=True, rng=seeded(2)).plot()
-    _save("study.png")
 
 
 def trust() -> None:
@@ -189,6 +163,21 @@ def shares() -> None:
     _save("shares.png")
 
 
+def quantiles() -> None:
+    """The distribution function of docs/quantiles.md, with its band and three quantiles."""
+    draw = synthetic_data_generator(seeded(1))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pay.csv"
+        with path.open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(["pay", "trust"])
+            for i, pay in enumerate(np.round(draw.lognormal(10.6, 0.5, 20_000), 2).tolist()):
+                out.writerow([pay, "trusted" if i % 20 == 0 else "local"])
+        study = DistributionStudy(Bounds(0, 200_000), PureDP(1.0), at=(0.1, 0.5, 0.9))
+        release_distribution(path, study, Columns("pay", "trust"), simulate_local=True, rng=seeded(2)).plot()
+    _save("quantiles.png")
+
+
 def vector() -> None:
     """`VectorRelease.plot()` of the made-up people of docs/vector-mean.md."""
     draw = synthetic_data_generator(seeded(1))
@@ -203,7 +192,7 @@ def vector() -> None:
                 out.writerow([*row, "trusted" if i % 10 == 0 else "local"])
         study = VectorStudy(VectorBounds.of([0, 0, 0], [14, 20_000, 12]), PureDP(1.0))
         columns = VectorColumns(names, "trust")
-        release_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
+        release_vector_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
     _save("vector.png")
 
 
@@ -256,7 +245,7 @@ def synth() -> None:
     _save("synth.png")
 
 
-FIGURES: tuple[Callable[[], None], ...] = (study, trust, epsilon, poison, own_steps, shares, vector, synth)
+FIGURES: tuple[Callable[[], None], ...] = (trust, epsilon, poison, own_steps, shares, quantiles, vector, synth)
 
 
 def main(names: list[str]) -> None:

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from hybridp.blend.mean import Rule as Rule
     from hybridp.curator.mean import Columns as Columns
     from hybridp.curator.sources import Source as Source
-    from hybridp.curator.vector import VectorColumns as VectorColumns
     from hybridp.device.mean import randomise as randomise
     from hybridp.errors import BudgetExceeded as BudgetExceeded
     from hybridp.errors import HybridpError as HybridpError
     from hybridp.errors import InvalidInput as InvalidInput
     from hybridp.ledger import Ledger as Ledger
     from hybridp.pareto.run import dpareto as dpareto
+    from hybridp.protocols.distribution import DistributionStudy as DistributionStudy
+    from hybridp.protocols.distribution import release_distribution as release_distribution
     from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
     from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
     from hybridp.protocols.kmeans import KMeansStudy as KMeansStudy
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
     from hybridp.protocols.mean import MeanStudy as MeanStudy
     from hybridp.protocols.mean import release_mean as release_mean
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
+    from hybridp.protocols.personal import release_personal_mean as release_personal_mean
     from hybridp.protocols.shares import ShareStudy as ShareStudy
     from hybridp.protocols.shares import choice as choice
     from hybridp.protocols.shares import release_shares as release_shares
     from hybridp.protocols.synth import SynthStudy as SynthStudy
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.protocols.vector import VectorStudy as VectorStudy
+    from hybridp.protocols.vector import release_vector_mean as release_vector_mean
     from hybridp.public.amplification import amplify_mean as amplify_mean
     from hybridp.public.bounds import Bounds as Bounds
     from hybridp.public.budgets import ZCDP as ZCDP
@@ -65,6 +68,7 @@ _PLACES = {
     "Bounds": "public.bounds",
     "BudgetExceeded": "errors",
     "Columns": "curator.mean",
+    "DistributionStudy": "protocols.distribution",
     "Feature": "public.queries",
     "HeavyStudy": "protocols.heavy",
     "HybridKMeans": "protocols.kmeans_estimator",
@@ -85,7 +89,6 @@ _PLACES = {
     "SynthStudy": "protocols.synth",
     "TrustRule": "public.trust",
     "VectorBounds": "public.vector",
-    "VectorColumns": "curator.vector",
     "VectorStudy": "protocols.vector",
     "ZCDP": "public.budgets",
     "amplify_mean": "public.amplification",
@@ -97,10 +100,13 @@ _PLACES = {
     "plan_personal": "bench.personal",
     "plan_shares": "bench.shares",
     "randomise": "device.mean",
+    "release_distribution": "protocols.distribution",
     "release_heavy_hitters": "protocols.heavy_files",
     "release_kmeans": "protocols.kmeans_files",
     "release_mean": "protocols.mean",
+    "release_personal_mean": "protocols.personal",
     "release_shares": "protocols.shares",
+    "release_vector_mean": "protocols.vector",
     "secure": "randomness",
     "seeded": "randomness",
 }

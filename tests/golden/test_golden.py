@@ -85,6 +85,12 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan shares --options yes,no,maybe --n 250_000 --opt-in 0.01 --epsilon 1",
         "plan histogram --edges 0,10,20,50 --shares 0.2,0.3,0.5 --n 1000 --opt-in 0.1 --epsilon 0.5 --delta 1e-6",
     ),
+    "quantiles": (
+        f"release quantiles people.csv {MEAN} --at .5,.9 --below 30000 --spread --simulate-local --seed 5",
+        f"release quantiles people.csv {MEAN} --simulate-local --seed 5 --estimator tcm-only --delta 1e-6",
+        f"randomise quantiles people.csv {MEAN} --out quantiles.csv --seed 4",
+        f"release quantiles quantiles.csv {MEAN} --estimator lm-only --seed 4",
+    ),
     "synth": (
         "synth fit table.csv --schema schema.json --marginals age,sex sex,works --epsilon 2 --delta 1e-6 --rows 60 "
         "--seed 2 --out model",

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hybridp.public.queries import Feature
 
 __all__ = ["plan_histogram", "plan_shares", "randomise_histogram", "randomise_shares"]
-__all__ += ["release_histogram", "release_shares"]
+__all__ += ["listed", "numbers", "release_histogram", "release_shares", "released"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 ESTIMATORS = ["hybrid", "tcm-only", "lm-only"]
@@ -81,7 +81,8 @@ _people = _stacked(
     click.option("--record-key", help="With --person: a random key a record, which chooses one record a person."),
     click.option("--record-id", help="With --person: a stable record id, whose hash chooses one record a person."),
 )
-_released = _stacked(
+_joint = click.option("--joint", is_flag=True, help="Intervals that cover all options together.")
+released = _stacked(
     rows_argument,
     click.option("--trust", required=True, help="The column that says trusted or local."),
     click.option("--report", default="report", show_default=True, help="The column with local people's reports."),
@@ -93,7 +94,6 @@ _released = _stacked(
     ),
     noise_option,
     click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the intervals."),
-    click.option("--joint", is_flag=True, help="Intervals that cover all options together."),
     ledger_option,
     collected_options,
     assume_option,
@@ -182,7 +182,8 @@ def _bins_of(
 
 @click.command("shares")
 @_choice
-@_released
+@released
+@_joint
 def release_shares(column: str, options: str, other: str | None, **given: Any) -> None:
     """The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.
 
@@ -193,7 +194,8 @@ def release_shares(column: str, options: str, other: str | None, **given: Any) -
 
 @click.command("histogram")
 @_bins
-@_released
+@released
+@_joint
 def release_histogram(
     column: str,
     edges: str | None,

@@ -35,7 +35,7 @@ class RawCounts:
 
     trusted_people: int
     trusted: NDArray[np.int64]
-    local: ShareReports
+    local: ShareReports | None = None
     local_raw: NDArray[np.int64] | None = None
     simulated_reports: bool = False
     assumed: bool = False

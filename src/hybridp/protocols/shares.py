@@ -139,9 +139,9 @@ def release_shares(
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        if raw.local.people:
-            entries.charge([replace(charge, digest=raw.digest) for charge in own])
         local = raw.local
+        if local is not None and local.people:
+            entries.charge([replace(charge, digest=raw.digest) for charge in own])
         if raw.local_raw is not None and study.estimator != "tcm-only":
             local = simulated_reports(raw.local_raw, invite, rng=rng)
         trusted: NoisyCounts | None = None

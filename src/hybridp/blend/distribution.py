@@ -1,0 +1,246 @@
+"""One distribution function from everything that was told about it: post-processing, so it costs nothing.
+
+F is told at the ends of `CELLS` cells. What the groups sent is linear in F with normal errors: shares of reports in
+public bins (`hybridp.public.distribution`), and noisy counts of trusted people below public cuts. F itself is taken as
+a walk whose steps, or whose changes of step, are independent and of one size (Whittaker 1923; Kimeldorf and Wahba
+1970); the size is not chosen but averaged over, weighted by how well it explains what was seen. So a smooth
+distribution is told precisely and a lumpy one honestly, and the error of F has a law at every point, in which both
+groups' sampling and noise are counted (Nychka 1988: such intervals cover on average along F).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, cholesky, cholesky_banded
+
+from hybridp.errors import must
+from hybridp.public.distribution import BinnedReports, report_bins
+from hybridp.public.shares import NoisyCounts
+
+__all__ = ["Seen", "Shape", "counts_seen", "fit", "reports_seen"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Seen:
+    """Numbers whose mean is ``matrix @ F``, and the inverse of their covariance."""
+
+    matrix: Floats
+    values: Floats
+    precision: Floats
+
+
+def reports_seen(told: BinnedReports, cells: int) -> Seen:
+    """Shares of reports by bin. They are close to independent: there are many bins."""
+    bins, n = report_bins(told.randomiser, cells), told.people
+    must(len(told.counts) == bins.size, "reports", f"must be counted in {bins.size} bins", len(told.counts))
+    step = bins.matrix  # a column for each increment of F
+    matrix = np.zeros((bins.size, cells + 1))
+    matrix[:, 1:] += step
+    matrix[:, :-1] -= step
+    matrix[:, 0] += step[:, 0]  # people at the lower bound itself lie in the first cell,
+    matrix[:, -1] -= step[:, -1]  # and whoever is not below the last cell's lower end lies in it
+    seen = told.counts / n
+    spread = np.maximum(seen, np.maximum(step.mean(axis=1), 1e-9) / 3)  # a bin with no report is not known exactly
+    return Seen(matrix, seen - step[:, -1], np.diag(n / spread))
+
+
+def counts_seen(told: NoisyCounts, places: Sequence[float], pilot: Shape) -> Seen:
+    """The shares of trusted people at or below places of the range, from noisy counts between them.
+
+    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F. Noise: that of the counts added up.
+    """
+    k, m = told.people, told.noise.size
+    matrix = np.array([pilot.row(place) for place in places])
+    at = np.clip(np.interp(places, np.linspace(0, 1, pilot.cells + 1), pilot.monotone), 0.5 / k, 1 - 0.5 / k)
+    sampling = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
+    one = told.noise.mechanism.variance / told.noise.steps**2 / k**2
+    add = np.tril(np.ones((m - 1, m)))
+    drawn = np.array([[one]]) if m == 2 else one * (add @ (np.eye(m) - 1 / m) @ add.T)
+    return Seen(matrix, np.cumsum(told.shares)[:-1], np.linalg.inv(sampling + drawn))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shape:
+    """F at the ends of the cells, from the lower bound (0) to the upper (1), and the covariance of its error."""
+
+    mean: Floats
+    covariance: Floats
+
+    @property
+    def cells(self) -> int:
+        return len(self.mean) - 1
+
+    @property
+    def sd(self) -> Floats:
+        return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0)))
+
+    @property
+    def monotone(self) -> Floats:
+        """F as a distribution function: never falling, between 0 and 1, and 1 at the upper bound."""
+        found = _isotonic(np.clip(self.mean, 0.0, 1.0))
+        found[-1] = 1.0
+        return found
+
+    def below(self, place: float) -> tuple[float, float]:
+        """The share of people at or below a place between 0 and 1 of the range, and its standard error."""
+        row = self.row(place)
+        value = float(np.interp(place, np.linspace(0, 1, self.cells + 1), self.monotone))
+        return value, math.sqrt(max(float(row @ self.covariance @ row), 0.0))
+
+    def row(self, place: float) -> Floats:
+        """F at a place, linear within cells, as a row of a matrix."""
+        at = min(max(place, 0.0), 1.0) * self.cells
+        low = min(int(at), self.cells - 1)
+        row = np.zeros(self.cells + 1)
+        row[low], row[low + 1] = low + 1 - at, at - low
+        return row
+
+    def quantile(self, share: float) -> float:
+        """The place, between 0 and 1 of the range, below which this share of people lies."""
+        return _inverse(self.monotone, share)
+
+    def quantile_interval(self, share: float, reach: float) -> tuple[float, float]:
+        """All cells in which F may be `share`, F being known to `reach` standard errors."""
+        low = np.clip(self.mean - reach * self.sd, 0, 1)
+        high = np.clip(self.mean + reach * self.sd, 0, 1)
+        low, high = _isotonic(low), _isotonic(high)
+        low[-1] = high[-1] = 1.0
+        ends = _inverse(high, share) * self.cells, _inverse(low, share, last=True) * self.cells
+        # Within a cell people may all be at one place: whole cells.
+        return math.floor(ends[0] + 1e-9) / self.cells, math.ceil(ends[1] - 1e-9) / self.cells
+
+    def moments(self) -> dict[str, tuple[float, float]]:
+        """Mean and variance of where people lie (0 to 1 of the range), each with its standard error.
+
+        ``E[p] = 1 - int F`` and ``E[p^2] = 1 - 2 int p F``; the error of the variance is that of its differential.
+        """
+        ends, weights = np.linspace(0, 1, self.cells + 1), _trapezoid(self.cells)
+        f = self.monotone
+        mean, square = 1 - float(weights @ f), 1 - 2 * float((weights * ends) @ f)
+        slope = 2 * weights * (mean - ends)
+        return {
+            "mean": (mean, self._error(weights)),
+            "variance": (max(square - mean**2, 0.0), self._error(slope)),
+        }
+
+    def gini(self, origin: float) -> tuple[float, float]:
+        """``int F (1 - F) / mean``, the mean counted from `origin` (in ranges below the lower bound), and its error."""
+        weights, f = _trapezoid(self.cells), self.monotone
+        mean = origin + 1 - float(weights @ f)
+        found = float(weights @ (f * (1 - f))) / mean
+        return found, self._error(weights * ((1 - 2 * f) + found) / mean)
+
+    def _error(self, weights: Floats) -> float:
+        return math.sqrt(max(float(weights @ self.covariance @ weights), 0.0))
+
+
+def _trapezoid(cells: int) -> Floats:
+    weights = np.full(cells + 1, 1 / cells)
+    weights[[0, -1]] /= 2
+    return weights
+
+
+def _inverse(f: Floats, share: float, *, last: bool = False) -> float:
+    """Where a function that does not fall, linear within cells, reaches a value: first, or last."""
+    cells = len(f) - 1
+    if not last:
+        after = int(np.searchsorted(f, share, side="left"))
+        if after == 0:
+            return 0.0
+        before = after - 1
+    else:
+        before = int(np.searchsorted(f, share, side="right")) - 1
+        if before >= cells:
+            return 1.0
+        if before < 0:
+            return 0.0
+        after = before + 1
+    step = f[after] - f[before]
+    return float((before + (0.0 if step <= 0 else (share - f[before]) / step)) / cells)
+
+
+def _isotonic(y: Floats) -> Floats:
+    """The nearest values that never fall (pool adjacent violators)."""
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in y.tolist():
+        means.append(value)
+        sizes.append(1)
+        while len(means) > 1 and means[-2] > means[-1]:
+            size = sizes[-2] + sizes[-1]
+            means[-2:] = [(means[-2] * sizes[-2] + means[-1] * sizes[-1]) / size]
+            sizes[-2:] = [size]
+    return np.repeat(np.array(means), sizes)
+
+
+_WALKS = ((1, np.geomspace(1e-4, 0.5, 12)), (2, np.geomspace(1e-6, 0.3, 14)))
+
+
+def fit(seen: Sequence[Seen], cells: int) -> Shape:
+    """The distribution function that everything seen speaks for, with the covariance of its error.
+
+    The estimate is averaged over both walks. Its error is that of the first, which minds lumps, beside the distance of
+    the two: where F is smooth, as it often is, that is more than the error.
+    """
+    info = np.zeros((cells + 1, cells + 1))
+    score = np.zeros(cells + 1)
+    start = np.linspace(0.0, 1.0, cells + 1)
+    for one in seen:
+        half = one.matrix.T @ one.precision
+        info += half @ one.matrix
+        score += half @ (one.values - one.matrix @ start)
+    lumpy, smooth = (_walked(order, sizes, info, score) for order, sizes in _WALKS)
+    rough, both = _average(lumpy), _average([*lumpy, *smooth])
+    apart = both[0] - rough[0]
+    return Shape(start + both[0], rough[1] + np.outer(apart, apart))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Walk:
+    """What is believed of F, less a straight line, under one size of steps, and how well it explains what was seen."""
+
+    evidence: float
+    mean: Floats
+    root: Floats
+
+
+def _walked(order: int, sizes: Floats, info: Floats, score: Floats) -> list[_Walk]:
+    ends = len(score)
+    steps = np.diff(np.eye(ends), order, axis=0)
+    rough, loose = steps.T @ steps, np.zeros((ends, ends))
+    loose[0, 0] = 1.0  # F at the lower bound: anywhere
+    loose[-1, -1] = 1e6  # F at the upper bound: 1
+    if order == 2:
+        first = np.diff(np.eye(ends), axis=0)[0]
+        loose += np.outer(first, first) * ((ends - 1) / 10) ** 2
+    found = []
+    for size in sizes.tolist():
+        prior = rough / size**2 + loose
+        root = cholesky(prior + info, lower=True, check_finite=False)
+        mean = cho_solve((root, True), score, check_finite=False)
+        band = np.array([np.pad(np.diag(prior, -i), (0, i)) for i in range(order + 1)])
+        before = float(np.log(cholesky_banded(band, lower=True, check_finite=False)[0]).sum())
+        evidence = before - float(np.log(np.diag(root)).sum()) + float(score @ mean) / 2
+        found.append(_Walk(evidence, mean, root))
+    return found
+
+
+def _average(found: Sequence[_Walk]) -> tuple[Floats, Floats]:
+    """Mean and covariance over all sizes of steps, weighted by their evidence."""
+    best = max(one.evidence for one in found)
+    told = [one for one in found if one.evidence > best - 12]
+    weights = np.array([math.exp(one.evidence - best) for one in told])
+    weights /= weights.sum()
+    mean = np.sum([weight * one.mean for weight, one in zip(weights, told, strict=True)], axis=0)
+    covariance = np.zeros((len(mean), len(mean)))
+    for weight, one in zip(weights, told, strict=True):
+        own = cho_solve((one.root, True), np.eye(len(mean)), check_finite=False)
+        covariance += weight * (own + np.outer(one.mean - mean, one.mean - mean))
+    return mean, covariance

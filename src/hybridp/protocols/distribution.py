@@ -1,0 +1,387 @@
+"""Quantiles and whatever else a distribution function tells, from a collection of rows to a published release.
+
+1. Local people's devices send the reports of a mean (`hybridp.device.mean`). Those of an old mean will do: reading more
+   from them is post-processing, at no further epsilon.
+2. The ledger is charged for the trusted people, before any row is read, and for reports that were not charged before.
+3. What the local reports say of the distribution (`hybridp.blend.distribution`) is public, and tells where to look: the
+   curator counts the trusted people between places around the quantiles that are asked for, with noise on the counts.
+   Where too few are local, half of the trusted people's epsilon goes into a coarse histogram that tells the same.
+4. Both are blended into one distribution function, from which everything else is read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen
+from hybridp.blend.shares import SHARE_ESTIMATORS, ShareEstimator
+from hybridp.curator import distribution as curating
+from hybridp.curator.mean import Columns, read
+from hybridp.curator.sources import TableLike, open_rows
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.public.adjusting import holm
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.distribution import CELLS, BinnedReports
+from hybridp.public.messages import Invite
+from hybridp.public.randomisers import LocalName, randomiser
+from hybridp.public.shares import CountNoise, NoiseName, NoisyCounts, count_noise
+from hybridp.public.trust import drawn_trust
+from hybridp.randomness import Randomness, secure
+from hybridp.release.distribution import Counted, Curve, DistributionRelease, Told
+from hybridp.release.receipt import (
+    Protection,
+    assuming,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    honest_devices,
+    noted,
+    public_choice,
+    values_rule,
+)
+
+__all__ = ["DistributionStudy", "release_distribution"]
+
+Guarantee = PureDP | ApproxDP
+_PILOT_CELLS = 16
+_MOST = 50
+_BROAD = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class DistributionStudy:
+    """Everything that is decided, and public, before anybody sends anything.
+
+    `at` are shares of people whose quantiles are asked for, `below` values at or below which a share of people is asked
+    for; `spread` asks for variance, standard deviation and, where the lower bound is not negative, Gini's coefficient.
+    """
+
+    bounds: Bounds
+    guarantee: Guarantee
+    at: tuple[float, ...] = (0.5,)
+    below: tuple[float, ...] = ()
+    spread: bool = False
+    estimator: ShareEstimator = "hybrid"
+    local: LocalName = "best"
+    noise: NoiseName = "best"
+    trusted_guarantee: Guarantee | None = None
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        must(all(0 < q < 1 for q in self.at), "at", "must be shares strictly between 0 and 1", self.at)
+        for name, values in (("at", self.at), ("below", self.below)):
+            must(
+                len(set(values)) == len(values) <= _MOST,
+                name,
+                f"must be at most {_MOST} different numbers",
+                len(values),
+            )
+        low, high = self.bounds.lower, self.bounds.upper
+        must(all(low < x < high for x in self.below), "below", f"must lie between {low:g} and {high:g}", self.below)
+        must(bool(self.at or self.below or self.spread), "at", "must be given, or another statistic", "nothing")
+        known = ", ".join(SHARE_ESTIMATORS)
+        must(self.estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {known}", self.estimator)
+        if self.estimator != "lm-only":
+            self.count_noise(2)
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @property
+    def invite(self) -> Invite:
+        """What goes to every device: the invitation to a mean."""
+        return Invite(self.bounds, randomiser(self.local, self.guarantee))
+
+    def count_noise(self, cuts: int, part: Guarantee | None = None) -> CountNoise:
+        """The noise of the counts between so many places."""
+        if part is not None and part.delta == 0:  # a first look spends no delta
+            return count_noise(part, cuts + 1, "laplace")
+        return count_noise(part or self.promised, cuts + 1, self.noise)
+
+    @property
+    def promised(self) -> Guarantee:
+        """What the trusted people are promised; a stated delta may be spent unless the noise is to be Laplace's."""
+        whole = self.trusted_guarantee or self.guarantee
+        return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for: all of the trusted people's epsilon, in one count or in two."""
+        invite = self.invite
+        own = Charge("local", invite.promise, f"{invite.randomiser.name} report", purpose, collection=collection)
+        if self.estimator == "lm-only":
+            return [own]
+        trusted = Charge("trusted", self.promised, "noise on the counts between places", purpose)
+        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+
+
+def release_distribution(
+    path: TableLike,
+    study: DistributionStudy,
+    columns: Columns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str = "distribution",
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    rng: Randomness | None = None,
+) -> DistributionRelease:
+    """Release quantiles, shares below values and the spread of a number.
+
+    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
+    record a person. Local people: the guarantee of the report that they sent, for a mean or for this; the very same
+    reports are charged once. With `simulate_local` local rows are raw and randomised here: a trial, and marked as such.
+    """
+    rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
+    invite = replace(study.invite, question=(columns.value,))
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
+    trial = rng.simulated or simulate_local
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
+        totals = read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
+        people = totals.trusted_people
+        local: BinnedReports | None = None
+        if study.estimator != "tcm-only":
+            if simulate_local:
+                local = curating.simulate_bins(rows, columns, invite, rng=rng)
+            elif totals.local.people:
+                entries.charge([replace(charge, digest=totals.digest) for charge in own])
+                local = curating.read_bins(rows, columns, invite, totals.local.people)
+        local = None if local is None or not local.people else local
+        told = None if local is None else reports_seen(local, CELLS)
+        alone = None if told is None else fit([told], CELLS)
+        counted: list[tuple[NoisyCounts, tuple[float, ...]]] = []
+        if people and study.estimator != "lm-only":
+
+            def count(places: tuple[float, ...], part: Guarantee | None) -> NoisyCounts:
+                stated = study.count_noise(len(places), part)
+                found = curating.count_between(
+                    rows, columns, invite, places, stated, people, local_raw=simulate_local, rng=rng
+                )
+                counted.append((found, places))
+                return found
+
+            _count(study, count, alone if _enough(local) else None)
+        found = _publish(
+            study,
+            columns.value,
+            counted,
+            told,
+            alone,
+            people=(people, 0 if local is None else local.people),
+            entries=tuple(entries),
+            simulated_local=totals.simulated_reports,
+            rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
+            rng=rng,
+        )
+        found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+
+
+def _enough(local: BinnedReports | None) -> bool:
+    """Whether local reports tell where to look: a rank to within 11 % in a tenth of the range."""
+    return local is not None and local.people >= 400 * (local.randomiser.worst_variance + 1)
+
+
+def _count(study: DistributionStudy, count: Any, shape: Shape | None) -> None:
+    """Count trusted people around what is asked for; where local people do not tell where that is, look first."""
+    if shape is not None:
+        count(_places(study, shape), None)
+        return
+    rest, part = split_off(study.promised, 0.5)
+    coarse = tuple(i / _PILOT_CELLS for i in range(1, _PILOT_CELLS))
+    look = count(coarse, part)
+    flat = Shape(np.linspace(0, 1, CELLS + 1), np.zeros((CELLS + 1, CELLS + 1)))
+    rough = counts_seen(look, coarse, flat)
+    count(_places(study, fit([rough], CELLS)), rest)
+
+
+def _places(study: DistributionStudy, shape: Shape) -> tuple[float, ...]:
+    """Around each quantile, at each value that is asked for, and, for the spread, broadly; in rising order."""
+    found = {(x - study.bounds.lower) / study.bounds.width for x in study.below}
+    for q in (*study.at, *(_BROAD if study.spread else ())):
+        error = max(shape.below(shape.quantile(q))[1], 0.005)
+        around = (-1.5, 0.0, 1.5) if q in study.at else (0.0,)
+        found |= {shape.quantile(min(max(q + d * error, 0.002), 0.998)) for d in around}
+    apart = 1 / 2**20  # places that are as good as one
+    out: list[float] = []
+    for place in sorted(found):
+        if apart < place < 1 - apart and (not out or place > out[-1] + apart):
+            out.append(place)
+    return tuple(out) or (0.5,)
+
+
+def _publish(
+    study: DistributionStudy,
+    question: str,
+    counted: list[tuple[NoisyCounts, tuple[float, ...]]],
+    told: Seen | None,
+    alone: Shape | None,
+    *,
+    people: tuple[int, int],
+    entries: tuple[int, ...],
+    simulated_local: bool,
+    rows: str,
+    rng: Randomness,
+) -> DistributionRelease:
+    """Blend and state. Post-processing: no rows, no noise."""
+    if told is None and not counted:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    pilot = alone
+    if pilot is None:
+        flat = Shape(np.linspace(0, 1, CELLS + 1), np.zeros((CELLS + 1, CELLS + 1)))
+        pilot = fit([counts_seen(noisy, places, flat) for noisy, places in counted], CELLS)
+    seen = [counts_seen(noisy, places, pilot) for noisy, places in counted]
+    own = fit(seen, CELLS) if seen else None
+    shape = fit([*seen, *([] if told is None else [told])], CELLS)
+    reach = _normal_reach(study.level)
+    ends = np.linspace(0, 1, CELLS + 1)
+    band = reach * shape.sd
+    values = [study.bounds.lower + study.bounds.width * float(x) for x in ends]
+    return DistributionRelease(
+        question=question,
+        bounds=(study.bounds.lower, study.bounds.upper),
+        estimator=study.estimator,
+        told=_statistics(study, shape, own, alone, reach),
+        curve=Curve(
+            tuple(values),
+            tuple(shape.monotone.tolist()),
+            tuple(np.clip(shape.mean - band, 0, 1).tolist()),
+            tuple(np.clip(shape.mean + band, 0, 1).tolist()),
+        ),
+        counted=tuple(
+            Counted(
+                tuple(study.bounds.lower + study.bounds.width * place for place in places),
+                noisy.noisy,
+                noisy.noise.steps,
+            )
+            for noisy, places in counted
+        ),
+        level=study.level,
+        people=people,
+        p_value=_disagreement(counted, seen, alone),
+        noise=noise_level(counted[-1][0].noise.mechanism)[0] if counted else "none",
+        reports=study.invite.randomiser.name if told is not None else "none",
+        receipt=build_receipt(
+            trusted=_trusted_protection(study, counted),
+            local=_local_protection(study) if told is not None else None,
+            assumes=(
+                public_choice(),
+                choice_unprotected(),
+                chosen_blindly(),
+                honest_devices("a local share"),
+                rows,
+            ),
+            randomness=rng.label,
+            seeded=rng.simulated,
+            simulated_local=simulated_local,
+            entries=entries,
+        ),
+    )
+
+
+def _normal_reach(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def _statistics(
+    study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, reach: float
+) -> dict[str, Told]:
+    low, width = study.bounds.lower, study.bounds.width
+    found: dict[str, Told] = {}
+    if study.at:
+        spans = [shape.quantile_interval(q, reach) for q in study.at]
+        found["quantiles"] = Told(
+            study.at,
+            tuple(low + width * shape.quantile(q) for q in study.at),
+            tuple(low + width * a for a, _ in spans),
+            tuple(low + width * b for _, b in spans),
+            None if own is None else tuple(low + width * own.quantile(q) for q in study.at),
+            None if alone is None else tuple(low + width * alone.quantile(q) for q in study.at),
+        )
+    if study.below:
+        places = [(x - low) / width for x in study.below]
+        told = [shape.below(place) for place in places]
+        found["shares-below"] = Told(
+            study.below,
+            tuple(x for x, _ in told),
+            tuple(max(x - reach * error, 0.0) for x, error in told),
+            tuple(min(x + reach * error, 1.0) for x, error in told),
+            None if own is None else tuple(own.below(place)[0] for place in places),
+            None if alone is None else tuple(alone.below(place)[0] for place in places),
+        )
+    if study.spread:
+        groups = (shape, own, alone)
+        variances = [None if one is None else one.moments()["variance"] for one in groups]
+        found["variance"] = _one([None if v is None else (v[0] * width**2, v[1] * width**2) for v in variances], reach)
+        plain = found["variance"]
+        found["sd"] = Told(
+            (), *(tuple(math.sqrt(x) for x in part) for part in (plain.estimate, plain.low, plain.high)),
+            *(None if part is None else tuple(math.sqrt(x) for x in part) for part in (plain.trusted, plain.local)),
+        )  # fmt: skip
+        if low >= 0:
+            found["gini"] = _one([None if one is None else one.gini(low / width) for one in groups], reach, most=1.0)
+    return found
+
+
+def _one(told: list[tuple[float, float] | None], reach: float, most: float = math.inf) -> Told:
+    """A statistic of one number: for all, the trusted, the local."""
+    (x, error), own, alone = told[0] or (0.0, 0.0), told[1], told[2]
+    ends = max(x - reach * error, 0.0), min(x + reach * error, most)
+    return Told(
+        (), (x,), ends[:1], ends[1:], None if own is None else (own[0],), None if alone is None else (alone[0],)
+    )
+
+
+def _disagreement(
+    counted: list[tuple[NoisyCounts, tuple[float, ...]]], seen: list[Seen], alone: Shape | None
+) -> float | None:
+    """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm)."""
+    if alone is None or not counted:
+        return None
+    from scipy.special import ndtr
+
+    found: list[float] = []
+    for (_, places), one in zip(counted, seen, strict=True):
+        spread = np.diag(np.linalg.inv(one.precision))
+        for i, place in enumerate(places):
+            share, error = alone.below(place)
+            away = abs(float(one.values[i]) - share) / math.sqrt(float(spread[i]) + error**2)
+            found.append(2 * float(ndtr(-away)))
+    return min(holm(found))
+
+
+# --- the receipt ------------------------------------------------------------------------------------------------------
+
+
+def _trusted_protection(
+    study: DistributionStudy, counted: list[tuple[NoisyCounts, tuple[float, ...]]]
+) -> Protection | None:
+    if not counted:
+        return None
+    parts = []
+    for noisy, places in counted:
+        kind, size = noise_level(noisy.noise.mechanism)
+        epsilon = noisy.noise.mechanism.guarantee.epsilon
+        where = "place" if len(places) == 1 else "places"
+        parts.append(
+            f"discrete {kind} noise on counts between {len(places)} {where}, {size:.6g} times their sensitivity "
+            f"(epsilon {epsilon:g})"
+        )
+    return Protection(study.promised, ", then ".join(parts))
+
+
+def _local_protection(study: DistributionStudy) -> Protection:
+    device = f"{study.invite.randomiser.name} report on their own device"
+    note = "the report of a mean: whatever else is read from it costs no further epsilon"
+    return Protection(study.invite.promise, device, note)

@@ -1,0 +1,141 @@
+"""What reports on a number say of its whole distribution: any randomiser is a public matrix.
+
+Reports that were collected for a mean are noisy probes of the distribution function. The share of people whose report
+falls into a bin is linear in the distribution function F: with ``P(bin | x)``, which everybody knows,
+
+    share(bin) = sum over cells of P(bin | x in the cell) (F(upper end) - F(lower end)).
+
+* Dithered bit: a bin is a sign s and a stretch of thresholds u, and ``P(s = + | x, u) = 1 - q`` where x is above u,
+  q otherwise. So ``(1 - B s)/2`` at the threshold u is unbiased for F(u).
+* Piecewise: a bin is a stretch of the reports' range, whose density is high within one window around x.
+* Laplace and Gaussian: the noise's own distribution function. Their reports blur F over the whole range, so that they
+  say far less of it: at epsilon 1 Laplace noise has a standard deviation of 1.4 times the range.
+
+Taking a bin of a report is post-processing. The files of old reports hold all that is needed: a dithered report is
+``B s + u`` with B > 1, so that its sign is s.
+
+>>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.randomisers import dithered_bit
+>>> bins = report_bins(dithered_bit(PureDP(1.0)), 4)
+>>> bins.matrix.sum(axis=0).round(12).tolist()    # every report falls into some bin
+[1.0, 1.0, 1.0, 1.0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import must
+from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
+
+__all__ = ["CELLS", "BinnedReports", "ReportBins", "report_bins"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CELLS = 128
+"""Cells of one width between the bounds, in which a distribution function is told."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ReportBins:
+    """Public bins of a randomiser's reports, in half-ranges around the middle, and what falls into them.
+
+    A report y of sign s lies in bin ``offset_s + floor((y - start_s)/width)``, kept within ``count`` bins of its sign.
+    ``matrix[j, i]`` is the probability of bin j for somebody whose value lies, anywhere, in cell i.
+    """
+
+    starts: tuple[float, float]
+    width: float
+    count: int
+    signed: bool
+    matrix: Floats
+
+    @property
+    def size(self) -> int:
+        return 2 * self.count if self.signed else self.count
+
+    def numbers(self, reports: Floats) -> Ints:
+        """The bin of each report, given in half-ranges around the middle."""
+        plus = (reports > 0) & self.signed
+        place = np.floor((reports - np.where(plus, self.starts[1], self.starts[0])) / self.width)
+        inside = np.clip(place, 0, self.count - 1).astype(np.int64)
+        return np.asarray(inside + plus * self.count)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BinnedReports:
+    """How many local reports fell into each bin. Mergeable by adding up."""
+
+    counts: Ints
+    randomiser: Randomiser
+
+    @property
+    def people(self) -> int:
+        return int(self.counts.sum())
+
+
+def report_bins(randomiser: Randomiser, cells: int = CELLS) -> ReportBins:
+    """The bins of a randomiser's reports, for a distribution function told in so many cells."""
+    must(cells >= 2, "cells", "must be at least 2", cells)
+    edges = np.linspace(-1.0, 1.0, cells + 1)
+    match randomiser:
+        case DitheredBit():
+            q, gain = randomiser.flips / WORD, randomiser.gain
+            above = np.clip(np.subtract.outer(-np.arange(cells), -np.arange(cells)), 0, 1).astype(np.float64)
+            above += 0.5 * np.eye(cells)  # a value above a threshold of its own cell: every second time
+            says = (q + (1 - 2 * q) * above) / cells
+            matrix = np.concatenate([1 / cells - says, says])
+            return ReportBins((-gain - 1.0, gain - 1.0), 2.0 / cells, cells, True, matrix)
+        case Piecewise():
+            share, wide = randomiser.inside / WORD, randomiser.width / LEVELS
+            unit = 2 / randomiser.slope  # a step of the cell, as a share of LEVELS, in half-ranges of a report
+            start = -(randomiser.offset / LEVELS) * unit - 1
+            bins = cells + -(-randomiser.width * cells // LEVELS)
+            # In shares of LEVELS: x has the window [x, x + wide) of [0, 1 + wide).
+            cuts = np.arange(bins + 1) / cells
+            cuts[-1] = 1 + wide
+            inside = _mean_overlap(cuts, np.linspace(0.0, 1.0, cells + 1), wide)
+            whole = np.diff(np.minimum(cuts, 1 + wide))[:, None]
+            matrix = share * inside / wide + (1 - share) * (whole - inside)
+            return ReportBins((start, start), unit / cells, bins, False, matrix)
+        case LocalAdditive():
+            spread = randomiser.variance_terms[0] ** 0.5
+            reach = 1 + 6 * spread
+            cuts = np.linspace(-reach, reach, cells + 1)
+            middles = (edges[:-1] + edges[1:]) / 2
+            away = np.subtract.outer(cuts[1:-1], middles) / spread
+            below = _laplace_cdf(away) if isinstance(randomiser.noise, DiscreteLaplace) else _normal_cdf(away)
+            ends = np.concatenate([np.zeros((1, cells)), below, np.ones((1, cells))])
+            return ReportBins((-reach, -reach), 2 * reach / cells, cells, False, np.diff(ends, axis=0))
+
+
+def _mean_overlap(cuts: Floats, edges: Floats, wide: float) -> Floats:
+    """The mean over x in each cell of the length of [x, x + wide) within each bin."""
+
+    def area(t: Floats) -> Floats:  # the integral from 0 of max(t, 0)
+        return np.maximum(t, 0.0) ** 2 / 2
+
+    def up_to(cut: Floats) -> Floats:
+        """The mean over a cell of the length of the window below each cut: min(max(cut - x, 0), wide)."""
+        low, high = np.subtract.outer(cut, edges[:-1]), np.subtract.outer(cut, edges[1:])
+        full = area(low) - area(high) - area(low - wide) + area(high - wide)
+        return np.asarray(full / np.diff(edges))
+
+    return np.diff(up_to(cuts), axis=0)
+
+
+def _laplace_cdf(x: Floats) -> Floats:
+    """Of Laplace noise with a standard deviation of 1."""
+    tail = np.exp(-np.abs(x) * 2**0.5) / 2
+    return np.where(x < 0, tail, 1 - tail)
+
+
+def _normal_cdf(x: Floats) -> Floats:
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(x))

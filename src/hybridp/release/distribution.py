@@ -1,0 +1,159 @@
+"""A published distribution: quantiles, shares at or below values, spread, their intervals, and the receipt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hybridp.release.document import release_document, statistic
+from hybridp.release.receipt import Receipt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+__all__ = ["Counted", "Curve", "DistributionRelease", "Told"]
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Estimates of one kind, each at its own place, with intervals and what each group says alone."""
+
+    at: Numbers
+    estimate: Numbers
+    low: Numbers
+    high: Numbers
+    trusted: Numbers | None
+    local: Numbers | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Noisy counts of trusted people at or below each value and above the one before; `steps` of a count are a person.
+
+    Of one value only the count below it is told.
+    """
+
+    values: Numbers
+    noisy: tuple[int, ...]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The distribution function at some places, for pictures and for programs."""
+
+    values: Numbers
+    shares: Numbers
+    low: Numbers
+    high: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionRelease:
+    """What is known of a number's distribution in the population that the people were drawn from.
+
+    `told` has the statistics that were asked for: "quantiles" (at shares of people), "shares-below" (at values), and
+    "variance", "sd" and "gini", which have one entry. Intervals cover sampling and noise, and are wider than they
+    need to be where the distribution is smooth. `p_value` tells whether the two groups disagree.
+    """
+
+    question: str
+    bounds: tuple[float, float]
+    estimator: str
+    told: dict[str, Told]
+    curve: Curve
+    counted: tuple[Counted, ...]
+    level: float
+    people: tuple[int, int]
+    p_value: float | None
+    noise: str
+    reports: str
+    receipt: Receipt
+
+    @property
+    def simulated(self) -> bool:
+        return self.receipt.simulated
+
+    @property
+    def test_level(self) -> float:
+        return round(1 - self.level, 12)
+
+    @property
+    def groups_disagree(self) -> bool | None:
+        return None if self.p_value is None else self.p_value < self.test_level
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        common = {
+            "estimator": self.estimator,
+            "groups": {"trusted": {"people": self.people[0]}, "local": {"people": self.people[1]}},
+            "disagreement": {
+                "p_value": self.p_value,
+                "groups_disagree": self.groups_disagree,
+                "test_level": None if self.p_value is None else self.test_level,
+            },
+            "mechanisms": {"trusted": self.noise, "local": self.reports},
+            "clipped_to": list(self.bounds),
+        }
+        found = {name: self._statistic(name, told, common) for name, told in self.told.items()}
+        curve = self.curve
+        found["distribution"] = statistic(
+            "distribution", list(curve.shares), (list(curve.low), list(curve.high)), at=list(curve.values),
+            counted=[
+                {"values": list(one.values), "noisy_counts": [n / one.steps for n in one.noisy]} for one in self.counted
+            ],
+            **common,
+        )  # fmt: skip
+        return release_document({self.question: found}, level=self.level, receipt=self.receipt)
+
+    def _statistic(self, name: str, told: Told, common: dict[str, Any]) -> dict[str, Any]:
+        def listed(values: Numbers | None) -> Any:
+            return None if values is None else list(values) if told.at else values[0]
+
+        more = {"at": list(told.at)} if told.at else {}
+        ends = listed(told.low), listed(told.high)
+        return statistic(name, listed(told.estimate), ends, listed(told.trusted), listed(told.local), **more, **common)
+
+    def to_frame(self) -> DataFrame:
+        """One row an estimate; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        rows = [
+            (name, told.at[i] if told.at else None, told.estimate[i], told.low[i], told.high[i])
+            for name, told in self.told.items()
+            for i in range(len(told.estimate))
+        ]
+        return pd.DataFrame(rows, columns=["statistic", "at", "estimate", "low", "high"])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The distribution function with its band, and the quantiles on it; needs matplotlib, the extra "plot"."""
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
+        curve = self.curve
+        ax.fill_between(curve.values, curve.low, curve.high, color="C0", alpha=0.25, lw=0)
+        ax.plot(curve.values, curve.shares, color="C0", lw=2)
+        if (told := self.told.get("quantiles")) is not None:
+            reach = [
+                [x - a for x, a in zip(told.estimate, told.low, strict=True)],
+                [b - x for x, b in zip(told.estimate, told.high, strict=True)],
+            ]
+            ax.errorbar(told.estimate, told.at, xerr=reach, fmt="o", color="C3", capsize=4)
+        mark = " (simulated)" if self.simulated else ""
+        ax.set_xlabel(f"{self.question}{mark}")
+        ax.set_ylabel("share of people at or below")
+        ax.set_ylim(0, 1)
+        ax.grid(alpha=0.3)
+        return ax
+
+    def __str__(self) -> str:
+        lines = []
+        for name, told in self.told.items():
+            for i, x in enumerate(told.estimate):
+                at = f" at {told.at[i]:g}" if told.at else ""
+                lines.append(f"{name}{at}: {x:,.6g}  ({told.low[i]:,.6g} to {told.high[i]:,.6g})")
+        return "\n".join(lines) + ("\n[SIMULATED: not a private release]" if self.simulated else "")

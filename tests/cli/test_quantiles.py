@@ -1,0 +1,70 @@
+"""`release quantiles`: what is refused, in one sentence, and what is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridp.ledger import Ledger
+
+from .conftest import SECRET, Runner
+
+PAY = "--value pay --trust trust --lower 0 --upper 100 --epsilon 1"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    rows = [f"{(37 * i) % 100},{'trusted' if i % 5 else 'local'}" for i in range(2000)]
+    rows[1] = f"{SECRET},trusted"
+    file = tmp_path / "people.csv"
+    file.write_text("pay,trust\n" + "\n".join(rows) + "\n")
+    return file
+
+
+def test_a_release_is_kept_drawn_and_charged(run: Runner, people: Path) -> None:
+    line = (
+        f"release quantiles people.csv {PAY} --at .25,.5 --below 30 --spread --simulate-local --ledger l --plot p.png"
+    )
+    found = run(f"{line} --json").document
+    told = found["questions"]["pay"]
+    assert set(told) == {"quantiles", "shares-below", "variance", "sd", "gini", "distribution"}
+    assert told["quantiles"]["estimate"] == pytest.approx([25, 50], abs=8)
+    assert told["shares-below"]["estimate"] == pytest.approx([0.31], abs=0.08)
+    assert told["sd"]["estimate"] == pytest.approx(28.9, abs=6)
+    for name in ("variance", "sd", "gini"):
+        low, high = told[name]["interval"]
+        assert low <= told[name]["estimate"] <= high
+    assert told["distribution"]["estimate"] == sorted(told["distribution"]["estimate"])
+    assert Path("p.png").stat().st_size > 1000
+    assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local"]
+    shown = run(f"release quantiles people.csv {PAY} --simulate-local --seed 1")
+    assert "quantiles 0.5" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (f"{PAY} --at 1.5", "`at`"),
+        (f"{PAY} --at .5,x", "`at`"),
+        (f"{PAY} --at .5,.5", "different"),
+        (f"{PAY} --below 200", "`below`"),
+        (f"{PAY} --noise gaussian", "`delta`"),
+        ("--value pay --trust trust --lower 9 --upper 1 --epsilon 1", "`upper`"),
+        ("--value pai --trust trust --lower 0 --upper 9 --epsilon 1", "Did you mean `pay`"),
+        (PAY, "randomise"),
+    ],
+)
+def test_what_is_refused_charges_nothing(run: Runner, people: Path, line: str, word: str) -> None:
+    left = run(f"release quantiles people.csv {line} --ledger l")
+    assert left.code == 2
+    assert word in left.err
+    assert left.err.count("\n") == 1
+    assert SECRET not in left.err
+    assert not Path("l").exists()
+
+
+def test_reports_of_another_question_are_refused(run: Runner, people: Path) -> None:
+    assert run(f"randomise quantiles people.csv {PAY} --out sent.csv").code == 0
+    assert run(f"release quantiles sent.csv {PAY}").code == 0
+    assert run("release quantiles sent.csv --value pay --trust trust --lower 0 --upper 99 --epsilon 1").code == 2
