@@ -30,7 +30,7 @@ from hybridp.blend.mean import Rule
 from hybridp.blend.personal import Spread, combine, learn_variance
 from hybridp.curator.mean import sum_noise
 from hybridp.curator.personal import release_weighted_sum
-from hybridp.device.personal import randomise_own
+from hybridp.device.mean import randomise_own
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.messages import ReportsByEpsilon

@@ -28,16 +28,19 @@ from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.shares import simulated_reports
 from hybridp.protocols.distribution import DistributionStudy, release_distribution
+from hybridp.protocols.mean import release_mean
 from hybridp.protocols.shares import ShareStudy, choice, publish_shares
-from hybridp.protocols.vector import VectorStudy, release_vector_mean
+from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.study import Study
 
-__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "quantiles", "shares", "synth", "trust", "vector"]
+__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth", "trust"]
+__all__ += ["vector"]
 
 IMAGES = Path(__file__).resolve().parent / "images"
 
@@ -45,6 +48,31 @@ IMAGES = Path(__file__).resolve().parent / "images"
 def _save(name: str) -> None:
     plt.savefig(IMAGES / name, dpi=100, metadata={"Software": None})
     plt.close()
+
+
+def study() -> None:
+    """The answers of a study of two questions."""
+    people = synthetic_data_generator(seeded(7))
+    rows = zip(
+        people.normal(52_000, 9_000, 5_000), people.integers(18, 80, 5_000), people.random(5_000) < 0.2, strict=True
+    )
+    declared = Study(
+        title="Pay and age",
+        promise=1.0,
+        trust="trust",
+        questions=[
+            {"name": "salary", "kind": "number", "lower": 0, "upper": 200_000, "weight": 3},
+            {"name": "age", "kind": "number", "lower": 0, "upper": 120},
+        ],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "people.csv"
+        with file.open("w", newline="") as opened:
+            table = csv.writer(opened)
+            table.writerow(["salary", "age", "trust"])
+            table.writerows((f"{a:.0f}", b, "trusted" if c else "local") for a, b, c in rows)
+        declared.release(file, simulate_local=True, rng=seeded(2)).plot()
+    _save("study.png")
 
 
 def trust() -> None:
@@ -192,7 +220,7 @@ def vector() -> None:
                 out.writerow([*row, "trusted" if i % 10 == 0 else "local"])
         study = VectorStudy(VectorBounds.of([0, 0, 0], [14, 20_000, 12]), PureDP(1.0))
         columns = VectorColumns(names, "trust")
-        release_vector_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
+        release_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
     _save("vector.png")
 
 
@@ -245,7 +273,7 @@ def synth() -> None:
     _save("synth.png")
 
 
-FIGURES: tuple[Callable[[], None], ...] = (trust, epsilon, poison, own_steps, shares, quantiles, vector, synth)
+FIGURES: tuple[Callable[[], None], ...] = (study, trust, epsilon, poison, own_steps, shares, quantiles, vector, synth)
 
 
 def main(names: list[str]) -> None:

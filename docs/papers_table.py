@@ -1,8 +1,8 @@
-"""The table of docs/papers.md, written from a folder of results.
+"""The table of docs/papers.md, written from the laboratory's committed results, or from a folder of results.
 
-    python docs/papers_table.py out/papers
+    python docs/papers_table.py [out/papers]
 
-Run it after `make papers`: the numbers in the page are those of that run, and none is typed by hand.
+The numbers in the page are those of the points in that folder, and none is typed by hand.
 """
 
 from __future__ import annotations
@@ -12,24 +12,33 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent / "papers.md"
 START, END = "<!-- table: written by docs/papers_table.py -->", "<!-- end of table -->"
+TOLD = ("refuted", "undecided")
 
 
 def table(folder: Path) -> str:
-    """One line for each figure in the folder: status, how many claims hold, and what failed or decided."""
+    """How many claims have each status; one line for each entry in the folder; and what is refuted or undecided."""
     from hybridp_lab.figure.catalogue import catalogue, read_figures
+    from hybridp_lab.figure.declared import ORDER
 
-    lines = ["| figure | status | claims that hold | what decided |", "|---|---|---|---|"]
-    for outcome in read_figures(list(catalogue().values()), folder=folder):
-        if not outcome.verdict.checks:
-            continue
-        checks = outcome.verdict.checks
-        failed = [check for check in checks if not check.holds]
-        decided = [f"{c.claim.rstrip('.')}: {c.measured or c.found}" for c in failed or checks[:1]]
-        status = outcome.status + (f" (stand-in: {outcome.verdict.status})" if outcome.figure.not_public else "")
-        said = ("NOT: " if failed else "") + "; ".join(decided)
-        lines.append(
-            f"| {outcome.figure.name} | {status} | {len(checks) - len(failed)} of {len(checks)} | {_cell(said)} |"
-        )
+    outcomes = read_figures(list(catalogue().values()), folder=folder)
+    claims = [(o, check) for o in outcomes for check in o.verdict.claims]
+    counts = ", ".join(f"{sum(c.status == s for _, c in claims)} {s}" for s in reversed(ORDER))
+    lines = [f"{len(claims)} claims: {counts}.", "", "| entry | grid | claims |", "|---|---|---|"]
+    for o in outcomes:
+        grid = f"{o.scope}, {o.times} times" if o.times > 1 else o.scope
+        told = ", ".join(f"{many} {status}" for status, many in o.verdict.counts.items()) or o.status
+        beside = sum(check.stand_in == "reproduced" for check in o.verdict.claims)
+        known = sum(bool(check.stand_in) for check in o.verdict.claims)
+        told += f" (on the stand-in {beside} of {known} reproduced)" if known else ""
+        lines.append(f"| {o.figure.name} | {grid} | {told} |")
+    lines += ["", "| entry | claim | status | printed | measured | why |", "|---|---|---|---|---|---|"]
+    for o, check in claims:
+        if check.status in TOLD:
+            needs = f"; about {check.needs:,} more trials would decide" if check.needs else ""
+            why = "; ".join(filter(None, [check.erratum, check.reason])) + needs
+            cells = (o.figure.name, f"{check.claim} ({check.place})", check.status, check.printed)
+            cells = (*cells, f"{check.measured or check.found}", why)
+            lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines)
 
 
@@ -38,13 +47,16 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+    from hybridp_lab.figure.catalogue import RESULTS
+
+    folder = Path(arguments[0]) if arguments else RESULTS
+    if len(arguments) > 1 or not folder.is_dir():
         print("papers_table.py: `folder` must be a folder that `hybridp papers run` wrote.", file=sys.stderr)
         return 2
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{START}\n\n{table(Path(arguments[0]))}\n\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{START}\n\n{table(folder)}\n\n{END}{after}", encoding="utf-8")
     return 0
 
 

@@ -37,7 +37,7 @@ PAGES = sorted([*OWN, *ROOT.glob("docs/**/*.md")])
 NOISELESS = ("plan", "amplify", "ledger create")
 LEFT_OUT = "…"
 SETTINGS = ("refused", "starts", "parsed")
-LANGUAGES = ("python", "console", "text", "csv", "sh", "ini", "nginx", "yaml", "{toctree}")
+LANGUAGES = ("python", "console", "text", "csv", "sh", "ini", "nginx", "toml", "yaml", "{toctree}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`hybridp papers`: the data sets, figures and tables of the papers."""
+"""`hybridp papers`: the data sets, figures, tables and claims of the papers."""
 
 from __future__ import annotations
 
@@ -141,29 +141,42 @@ _out_option = click.option(
 @papers.command("run", context_settings=_HELP)
 @click.argument("name")
 @click.option("--full", is_flag=True, help="The published grids (hours to days) instead of the quick ones.")
+@click.option(
+    "--decide",
+    type=float,
+    metavar="MINUTES",
+    help="Repeat what is undecided in the quick grids, ever more often, until it is decided or time is up.",
+)
 @_out_option
 @click.option("--jobs", type=count, help="Processes to run points in; as many as there are cores unless given.")
 @json_option
 @click.pass_context
-def run(ctx: click.Context, name: str, full: bool, out: Path, jobs: int | None, as_json: bool) -> None:
+def run(
+    ctx: click.Context, name: str, full: bool, decide: float | None, out: Path, jobs: int | None, as_json: bool
+) -> None:
     """Run a figure, say whether its claims are reproduced, and draw it. NAME may also be all, or a beginning of names.
 
     Finished points are kept in the folder as JSON lines: run the same command again to go on after an interruption.
     Reads real data from the folder that HYBRIDP_DATA names, and made-up stand-ins otherwise. Writes report.html about
     every figure that the folder holds. NOT PRIVATE: true errors. Exit code 1 when a figure ended in an error.
     """
-    from hybridp_lab.figure.catalogue import catalogue, chosen, read_figures, run_figures
+    from hybridp.errors import must
+    from hybridp_lab.figure.catalogue import catalogue, chosen, decide_figures, read_figures, run_figures
 
     figures = chosen(name)
+    must(decide is None or not full, "decide", "is for the quick grids: leave out --full, or this", "both")
+    must(decide is None or 0 < decide < float("inf"), "decide", "must be a positive number of minutes", decide)
+    many = _cores() if jobs is None else jobs
     with progress() as bar:
         task = bar.add_task("starting", total=None)
-        found = run_figures(
-            figures,
-            folder=out,
-            scope="full" if full else "quick",
-            jobs=_cores() if jobs is None else jobs,
-            tick=lambda done, total, at: bar.update(task, completed=done, total=total, description=at or "starting"),
-        )
+
+        def tick(done: int, total: int, at: str) -> None:
+            bar.update(task, completed=done, total=total, description=at or "starting")
+
+        if decide is None:
+            found = run_figures(figures, folder=out, scope="full" if full else "quick", jobs=many, tick=tick)
+        else:
+            found = decide_figures(figures, folder=out, seconds=60 * decide, jobs=many, tick=tick)
     asked = {o.figure.name: o for o in found}
     others = read_figures([f for f in catalogue().values() if f.name not in asked], folder=out)
     held = {o.figure.name: o for o in others if not (o.error or o.missing)} | asked
@@ -188,12 +201,53 @@ def report(ctx: click.Context, out: Path, as_json: bool) -> None:
     ctx.exit(_report(found, {o.figure.name: o for o in found}, out, as_json=as_json))
 
 
+@papers.command("verdicts", context_settings=_HELP)
+@click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+@json_option
+def verdicts(folder: Path | None, as_json: bool) -> None:
+    """Every claim of the papers with its status, from the committed results or those of a FOLDER; computes no point.
+
+    Statuses: reproduced; reproduced after the erratum; refuted; undecided; not judgeable.
+    """
+    import json
+    from collections import Counter
+
+    from hybridp.errors import must
+    from hybridp_lab.figure.catalogue import RESULTS, catalogue, read_figures
+
+    must(folder is None or folder.is_dir(), "folder", "must be a folder with results of `papers run`", folder)
+    found = read_figures(list(catalogue().values()), folder=folder or RESULTS)
+    lines = [{"entry": o.figure.name, **check.to_dict()} for o in found for check in o.verdict.claims]
+    for o in found:
+        if o.error or o.missing:
+            note(f"{o.figure.name}: {o.error or f'{o.missing} of {o.points} points are missing'}")
+    if as_json:
+        click.echo(json.dumps(lines, indent=2, allow_nan=False))
+        return
+    _table(
+        ("entry", "claim", "status", "printed", "measured"),
+        [
+            (
+                o.figure.name,
+                f"{check.claim}\n({check.place})",
+                check.status + (f" (stand-in: {check.stand_in})" if check.stand_in else ""),
+                check.printed,
+                check.measured or check.found,
+            )
+            for o in found
+            for check in o.verdict.claims
+        ],
+    )
+    counts = Counter(line["status"] for line in lines)
+    click.echo(", ".join(f"{many} {status}" for status, many in counts.items()) + ".")
+
+
 def _report(shown: Sequence[Outcome], asked: dict[str, Outcome], out: Path, *, as_json: bool) -> int:
     """Draw what was asked for, write the page, tell the outcomes, and give the exit code."""
     from hybridp_lab.figure.report import write_report
 
     page = out / "report.html"
-    files = {o.figure.name: out / f"{o.figure.name}-{o.scope}.png" for o in shown}
+    files = {o.figure.name: out / f"{o.figure.name}-{o.scope}.svg" for o in shown}
     pictures: dict[str, bytes] = {}
     drawn: list[Outcome] = []
     with progress() as bar:
@@ -246,17 +300,21 @@ def _tell(told: Sequence[Outcome], pictures: dict[str, Path]) -> None:
         click.echo(f"{o.figure.source}, {o.scope} grid, on {', '.join(o.inputs)} (not private: true errors)")
         click.echo(o.figure.claim)
         for check in o.verdict.checks:
-            measured = f" {check.measured};" if check.measured else ""
+            beside = f" (stand-in: {check.stand_in})" if check.stand_in else ""
+            printed = f" printed: {check.printed};" if check.printed else ""
+            measured = f" measured: {check.measured};" if check.measured else ""
+            needs = f" about {check.needs:,} more trials would decide;" if check.needs else ""
             corrected = f" [{check.erratum}]" if check.erratum else ""
-            click.echo(f"  {'yes' if check.holds else 'NO '}  {check.claim}{measured} {check.found}{corrected}")
-            if check.why:
-                click.echo(f"       {check.why}")
+            click.echo(f"  {check.status}{beside}: {check.claim}{corrected}")
+            click.echo(f"      {printed}{measured}{needs} {check.found}")
+            if check.reason:
+                click.echo(f"       {check.reason}")
         drawn = f" Drawn in {pictures[o.figure.name]}." if o.figure.name in pictures else ""
         click.echo(f"{o.status.capitalize()}.{drawn}")
         return
     rows = [
-        (o.figure.name, o.status, f"{sum(c.holds for c in o.verdict.checks)} of {len(o.verdict.checks)}", o.decisive,
+        (o.figure.name, ", ".join(f"{many} {s}" for s, many in o.verdict.counts.items()) or o.status, o.decisive,
          f"{o.seconds:.1f}")
         for o in told
     ]  # fmt: skip
-    _table(("figure", "status", "claims", "what decided", "CPU seconds"), rows, numbers=(4,))
+    _table(("figure", "claims", "what decided first", "CPU seconds"), rows, numbers=(3,))

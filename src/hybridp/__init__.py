@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hybridp.blend.mean import Rule as Rule
     from hybridp.curator.mean import Columns as Columns
     from hybridp.curator.sources import Source as Source
+    from hybridp.curator.vector import VectorColumns as VectorColumns
     from hybridp.device.mean import randomise as randomise
     from hybridp.errors import BudgetExceeded as BudgetExceeded
     from hybridp.errors import HybridpError as HybridpError
@@ -36,14 +37,12 @@ if TYPE_CHECKING:
     from hybridp.protocols.mean import MeanStudy as MeanStudy
     from hybridp.protocols.mean import release_mean as release_mean
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
-    from hybridp.protocols.personal import release_personal_mean as release_personal_mean
     from hybridp.protocols.shares import ShareStudy as ShareStudy
     from hybridp.protocols.shares import choice as choice
     from hybridp.protocols.shares import release_shares as release_shares
     from hybridp.protocols.synth import SynthStudy as SynthStudy
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.protocols.vector import VectorStudy as VectorStudy
-    from hybridp.protocols.vector import release_vector_mean as release_vector_mean
     from hybridp.public.amplification import amplify_mean as amplify_mean
     from hybridp.public.bounds import Bounds as Bounds
     from hybridp.public.budgets import ZCDP as ZCDP
@@ -89,6 +88,7 @@ _PLACES = {
     "SynthStudy": "protocols.synth",
     "TrustRule": "public.trust",
     "VectorBounds": "public.vector",
+    "VectorColumns": "curator.vector",
     "VectorStudy": "protocols.vector",
     "ZCDP": "public.budgets",
     "amplify_mean": "public.amplification",
@@ -104,9 +104,7 @@ _PLACES = {
     "release_heavy_hitters": "protocols.heavy_files",
     "release_kmeans": "protocols.kmeans_files",
     "release_mean": "protocols.mean",
-    "release_personal_mean": "protocols.personal",
     "release_shares": "protocols.shares",
-    "release_vector_mean": "protocols.vector",
     "secure": "randomness",
     "seeded": "randomness",
 }

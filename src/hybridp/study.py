@@ -78,6 +78,7 @@ class Study(Declaration):
         ledger: Ledger | Place | None = None,
         table: str | None = None,
         simulate_local: bool = False,
+        trial_opt_in: float | None = None,
         collection: str | None = None,
         assume_mechanism: bool = False,
         invite: Place | Mapping[str, Place] | None = None,
@@ -87,23 +88,27 @@ class Study(Declaration):
     ) -> StudyRelease:
         """The answers to all questions, under one promise, charged once and kept in the ledger before they are shown.
 
-        `ledger` may be a path: a file that is missing is made, with the study's promise as total. `invite` and
-        `reports` are for questions that need an invitation, `model` is the folder of a synthetic table: one path, or
-        one for each question's name.
+        `ledger` may be a path: a file that is missing is made, with the study's promise as total. With `simulate_local`
+        local rows are raw, with `trial_opt_in` all rows are, and this share of people is drawn as trusting: both are
+        trials, marked as such, and protect nobody. `invite` and `reports` are for questions that need an invitation,
+        `model` is the folder of a synthetic table: one path, or one for each question's name.
         """
         from hybridp.protocols.study import Files, release_study
+        from hybridp.public.trust import TrustRule
 
+        drawn = None if trial_opt_in is None else TrustRule(trial_opt_in=trial_opt_in)
         files = Files(
             self._named("invite", invite, (Records, Points)),
             self._named("reports", reports, (Records, Points)),
             self._named("model", model, (Table,)),
         )
-        trial = simulate_local or (rng is not None and rng.simulated)
+        trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)
         with self._paying(ledger, trial=trial) as paying:
             return release_study(
                 self,
                 data,
                 table=table,
+                trust=drawn,
                 simulate_local=simulate_local,
                 ledger=paying,
                 collection=collection,

@@ -13,7 +13,7 @@ from hybridp.bench.vector import VectorPlan, plan_vector_mean
 from hybridp.blend.mean import Rule
 from hybridp.blend.vector import blend_vectors
 from hybridp.curator.vector import RawTotals, release_sum
-from hybridp.device.vector import reach_reports
+from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.protocols.vector import add_up
 from hybridp.public.bounds import Bounds

@@ -22,9 +22,7 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, merge, tally_from_dict
 from hybridp.blend.tally_origin import MOST_BATCHES, Origin, bounds_in, invite_in
 from hybridp.blend.vector import blend_vectors
-from hybridp.device.mean import randomise_many
-from hybridp.device.personal import randomise_own
-from hybridp.device.vector import randomise_vectors
+from hybridp.device.mean import randomise_many, randomise_own, randomise_vectors
 from hybridp.errors import InvalidInput
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP

@@ -11,7 +11,7 @@ from scipy import stats
 
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.vector import blend_vectors
-from hybridp.device.vector import reach_reports
+from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.noise import discrete_gaussian, discrete_laplace
 from hybridp.public.adjusting import holm

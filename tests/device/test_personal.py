@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hybridp.device.personal import own_randomiser, randomise_own
+from hybridp.device.mean import own_randomiser, randomise_own
 from hybridp.errors import InvalidInput
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP

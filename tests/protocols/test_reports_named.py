@@ -19,8 +19,8 @@ from hybridp.device.mean import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean, simulate_reports
-from hybridp.protocols.vector import VectorStudy, release_vector_mean, write_reports
+from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, simulate_reports
+from hybridp.protocols.vector import VectorStudy, write_reports
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.messages import Invite
@@ -142,12 +142,12 @@ def test_waves_of_vectors_and_of_own_epsilons(tmp_path: Path) -> None:
         numbers = tmp_path / f"n{i}.parquet"
         simulate_reports(raw, COLUMNS, "own", STUDY.bounds, numbers, rng=secure())
         for _ in range(2):
-            release_vector_mean(vectors, study, columns, ledger=books)
-            release_personal_mean(numbers, personal, COLUMNS, "own", ledger=own)
+            release_mean(vectors, study, columns, ledger=books)
+            release_mean(numbers, personal, COLUMNS, epsilon="own", ledger=own)
         assert books.remaining("local").epsilon == own.remaining(ACCOUNTS["local"]).epsilon == 2.0 - i
     write_reports(raw, study.invite, columns, tmp_path / "v3.csv", rng=secure())
     with pytest.raises(BudgetExceeded):
-        release_vector_mean(tmp_path / "v3.csv", study, columns, ledger=books)
+        release_mean(tmp_path / "v3.csv", study, columns, ledger=books)
 
 
 def test_the_digest_is_what_its_definition_says(tmp_path: Path, ledger: Ledger) -> None:
@@ -198,17 +198,17 @@ def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
     study = VectorStudy(BOX, PureDP(1.0))
     out = tmp_path / "sent.csv"
     write_reports(raw, study.invite, VectorColumns(("a", "b"), "trust"), out, rng=secure())
-    assert release_vector_mean(out, study, VectorColumns(("a", "b"), "trust")).local.people == 30
+    assert release_mean(out, study, VectorColumns(("a", "b"), "trust")).local.people == 30
     text = out.read_text()
     out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))
     with pytest.raises(UnusablePublicRows, match="on `c`,`b`"):
-        release_vector_mean(out, study, VectorColumns(("c", "b"), "trust"))
+        release_mean(out, study, VectorColumns(("c", "b"), "trust"))
     with out.open(newline="") as opened:
         rows = [row[:-1] for row in csv.reader(opened)]
     rows[0][:1], rows[0][3:4] = ["a"], ["a_report"]
     with out.open("w", newline="") as opened:
         csv.writer(opened).writerows(rows)
     with pytest.raises(UnusablePublicRows, match="--assume-mechanism"):
-        release_vector_mean(out, study, VectorColumns(("a", "b"), "trust"))
-    found = release_vector_mean(out, study, VectorColumns(("a", "b"), "trust"), assume_mechanism=True)
+        release_mean(out, study, VectorColumns(("a", "b"), "trust"))
+    found = release_mean(out, study, VectorColumns(("a", "b"), "trust"), assume_mechanism=True)
     assert found.receipt.assumed_mechanism is not None

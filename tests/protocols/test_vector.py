@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
+from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.vector import VectorStudy, release_vector_mean, write_reports
+from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.personal import PersonalStudy
+from hybridp.protocols.vector import VectorStudy, write_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import secure, seeded
@@ -53,7 +56,7 @@ def test_devices_then_release(people: Path, tmp_path: Path, local: Any, ending: 
     study = replace(STUDY, local=local)
     out = tmp_path / f"collected.{ending}"
     assert write_reports(people, study.invite, COLUMNS, out, rng=secure())[0] == SIZE - TRUSTED
-    found = release_vector_mean(out, study, COLUMNS)
+    found = release_mean(out, study, COLUMNS)
     assert near(found)
     assert not found.simulated
     assert (found.trusted.people, found.local.people) == (TRUSTED, SIZE - TRUSTED)
@@ -69,14 +72,14 @@ def test_devices_then_release(people: Path, tmp_path: Path, local: Any, ending: 
 
 
 def test_a_trial_is_marked_and_repeats_itself(people: Path) -> None:
-    one, two = (release_vector_mean(people, STUDY, COLUMNS, simulate_local=True, rng=seeded(4)) for _ in range(2))
+    one, two = (release_mean(people, STUDY, COLUMNS, simulate_local=True, rng=seeded(4)) for _ in range(2))
     assert one.estimate == two.estimate
     assert one.simulated
     assert "SIMULATED" in str(one)
     assert any("SIMULATION" in line for line in one.receipt.assumes)
     assert near(one)
     assert one.disagreeing == ()
-    other = release_vector_mean(people, STUDY, COLUMNS, simulate_local=True)
+    other = release_mean(people, STUDY, COLUMNS, simulate_local=True)
     assert other.simulated
     assert other.estimate != one.estimate
 
@@ -84,7 +87,7 @@ def test_a_trial_is_marked_and_repeats_itself(people: Path) -> None:
 def test_seeded_reports_make_a_simulated_release(people: Path, tmp_path: Path) -> None:
     out = tmp_path / "collected.csv"
     write_reports(people, STUDY.invite, COLUMNS, out, rng=seeded(1))
-    assert release_vector_mean(out, STUDY, COLUMNS).simulated
+    assert release_mean(out, STUDY, COLUMNS).simulated
 
 
 @pytest.mark.parametrize(("norm", "radius"), [("l2", 0.5), ("l1", 0.6)])
@@ -92,7 +95,7 @@ def test_a_ball_is_respected(people: Path, norm: Any, radius: float) -> None:
     study = VectorStudy(
         VectorBounds.of([0, 0, -5], [100, 200, 5], norm=norm, radius=radius), ApproxDP(4.0, 1e-6), joint=True
     )
-    found = release_vector_mean(people, study, COLUMNS, simulate_local=True, rng=seeded(2))
+    found = release_mean(people, study, COLUMNS, simulate_local=True, rng=seeded(2))
     truth = study.bounds.from_unit(study.bounds.steps(X).mean(axis=0) / 2**24)
     assert near(found, truth)
     unit = [(x - b.centre) / b.half for x, b in zip(found.projected, study.bounds.bounds, strict=True)]
@@ -101,18 +104,18 @@ def test_a_ball_is_respected(people: Path, norm: Any, radius: float) -> None:
 
 def test_one_group_alone(people: Path, tmp_path: Path) -> None:
     everyone = write(tmp_path / "all.csv", trusted=SIZE)
-    alone = release_vector_mean(everyone, STUDY, COLUMNS)
+    alone = release_mean(everyone, STUDY, COLUMNS)
     assert near(alone)
     assert alone.weights == (1, 1, 1)
     assert alone.p_values == (None, None, None)
     nobody = write(tmp_path / "none.csv", trusted=0)
-    local = release_vector_mean(nobody, STUDY, COLUMNS, simulate_local=True)
+    local = release_mean(nobody, STUDY, COLUMNS, simulate_local=True)
     assert near(local)
     assert local.noise == "none"
     assert local.trusted.means == (None, None, None)
     empty = write(tmp_path / "empty.csv", size=0)
     with pytest.raises(InvalidInput, match="`people` must be at least 1 in one of the groups"):
-        release_vector_mean(empty, STUDY, COLUMNS, simulate_local=True)
+        release_mean(empty, STUDY, COLUMNS, simulate_local=True)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_one_group_alone(people: Path, tmp_path: Path) -> None:
 def test_only_who_is_used_is_charged(people: Path, rule: Rule, groups: set[str], tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(5.0), "local": PureDP(5.0)}, trial=True)
     study = replace(STUDY, rules=(rule,))
-    found = release_vector_mean(people, study, COLUMNS, simulate_local=True, ledger=ledger)
+    found = release_mean(people, study, COLUMNS, simulate_local=True, ledger=ledger)
     assert near(found)
     spent = {e.people: (e.budget.epsilon, e.budget.delta) for e in ledger.history()}
     assert spent == dict.fromkeys(groups, (2.0, 0.0))
@@ -132,7 +135,7 @@ def test_only_who_is_used_is_charged(people: Path, rule: Rule, groups: set[str],
 def test_an_overdraft_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(1.0), "local": PureDP(5.0)})
     with pytest.raises(BudgetExceeded):
-        release_vector_mean(tmp_path / "not there.csv", STUDY, COLUMNS, ledger=ledger)
+        release_mean(tmp_path / "not there.csv", STUDY, COLUMNS, ledger=ledger)
     assert ledger.history() == []
 
 
@@ -141,11 +144,11 @@ def test_a_refusal_by_labels_costs_nothing(tmp_path: Path) -> None:
     file.write_text("age,pay,score,trust\n1,,3,perhaps\n")
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
     with pytest.raises(UnusableRows, match="Column `trust` must hold"):
-        release_vector_mean(file, STUDY, COLUMNS, ledger=ledger)
+        release_mean(file, STUDY, COLUMNS, ledger=ledger)
     assert all(e.state == "void" for e in ledger.history())
     file.write_text("age,pay,score,trust\n1,,3,trusted\n")
     public = replace(COLUMNS, missing=(50.0, 100.0, 0.0))
-    found = release_vector_mean(file, STUDY, public, ledger=ledger)
+    found = release_mean(file, STUDY, public, ledger=ledger)
     assert found.trusted.people == 1
     assert any(line.endswith("counts as 50, 100, 0") for line in found.receipt.assumes)
 
@@ -164,7 +167,7 @@ def test_charges_compose_as_what_they_are() -> None:
 
 def test_another_promise_for_the_trusted(people: Path) -> None:
     study = replace(STUDY, trusted_guarantee=PureDP(4.0))
-    found = release_vector_mean(people, study, COLUMNS, simulate_local=True, rng=seeded(3))
+    found = release_mean(people, study, COLUMNS, simulate_local=True, rng=seeded(3))
     told = {(p.people, p.against): p.budget for p in found.receipt.promises}
     assert told["trusted", VIEWER] == PureDP(4.0)
     assert told["local", VIEWER] == PureDP(2.0)
@@ -172,7 +175,7 @@ def test_another_promise_for_the_trusted(people: Path) -> None:
 
 def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
     wide, each = (
-        release_vector_mean(
+        release_mean(
             people, replace(STUDY, joint=joint, level=level), COLUMNS, simulate_local=True, rng=seeded(5)
         )
         for joint, level in ((True, 0.94), (False, 0.98))
@@ -192,7 +195,7 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
         (lambda: VectorStudy(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
         (lambda: VectorStudy(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
         (lambda: VectorStudy(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
-        (lambda: release_vector_mean("x.csv", STUDY, VectorColumns(("a",), "t")), "`columns` must be as many as the"),
+        (lambda: release_mean("x.csv", STUDY, VectorColumns(("a",), "t")), "`columns` must be as many as the"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(make: Any, sentence: str) -> None:
@@ -205,7 +208,7 @@ def test_what_makes_no_sense_is_refused_at_once(make: Any, sentence: str) -> Non
 
 
 def test_a_release_is_plain_data_a_frame_and_a_picture(people: Path) -> None:
-    found = release_vector_mean(people, STUDY, COLUMNS, simulate_local=True, rng=seeded(6))
+    found = release_mean(people, STUDY, COLUMNS, simulate_local=True, rng=seeded(6))
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     told = document["questions"]["vector"]["mean"]
     assert told["task"] == "vector-mean"
@@ -238,3 +241,14 @@ def test_a_release_is_plain_data_a_frame_and_a_picture(people: Path) -> None:
     )
     many.plot()
     plt.close("all")
+
+
+def test_the_study_says_which_mean_it_is(people: Path) -> None:
+    """An epsilon column goes with personal epsilons, and with nothing else."""
+    with pytest.raises(InvalidInput, match="VectorStudy"):
+        release_mean(people, STUDY, COLUMNS, epsilon="own")  # type: ignore[call-overload]
+    one = MeanStudy(STUDY.bounds.bounds[0], STUDY.guarantee)
+    with pytest.raises(InvalidInput, match="MeanStudy"):
+        release_mean(people, one, Columns(COLUMNS.values[0], "trust"), epsilon="own")
+    with pytest.raises(InvalidInput, match="PersonalStudy"):
+        release_mean(people, PersonalStudy(one.bounds), Columns(COLUMNS.values[0], "trust"))  # type: ignore[call-overload]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.device.heavy import report_slots
-from hybridp.device.vector import reach_reports
+from hybridp.device.mean import reach_reports
 from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP

@@ -68,9 +68,10 @@ def masked(column: pa.ChunkedArray) -> Any:
 
 def structured(frame: pd.DataFrame) -> Any:
     """Rows of one array. It has no missing text and no missing whole number: empty and NaN stand for them."""
-    made = np.empty(len(frame), dtype=[(name, "U40" if is_text(frame[name]) else "f8") for name in frame.columns])
+    kinds = {name: "U40" if is_text(frame[name]) else frame[name].dtype.str for name in frame.columns}
+    made = np.empty(len(frame), dtype=list(kinds.items()))
     for name in frame.columns:
-        made[name] = frame[name].fillna("") if is_text(frame[name]) else frame[name].astype(float)
+        made[name] = frame[name].fillna("") if is_text(frame[name]) else frame[name]
     return made
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -26,6 +27,8 @@ __all__ = [
     "Check",
     "Figure",
     "Grid",
+    "MADE_UP",
+    "RESULTS",
     "Outcome",
     "Point",
     "Row",
@@ -34,6 +37,7 @@ __all__ = [
     "Verdict",
     "catalogue",
     "chosen",
+    "decide_figures",
     "find",
     "mean_by",
     "picture",
@@ -41,7 +45,12 @@ __all__ = [
     "run_figure",
     "run_figures",
     "save_picture",
+    "stand_in",
 ]
+
+MADE_UP = "made-up rows"  # how the names of data begin that stand in for data which can be had
+RESULTS = Path(__file__).resolve().parent.parent / "results"  # the committed ones
+_TIMES = (1, 2, 4, 8, 16, 32, 64)  # how many times a grid's trials may be repeated to decide
 
 _CATALOGUES = (
     "hybridp_lab.papers.mean2020.figures",
@@ -70,15 +79,19 @@ class Outcome:
     computed: str = ""
     missing: int = 0
     error: str = ""
+    times: int = 1
+    version: str = __version__
 
     @property
-    def status(self) -> Status:
-        """The verdict, or that it is about a stand-in: then `verdict` says what the stand-in shows."""
+    def status(self) -> str:
+        """The verdict's status, or that there is none."""
         if self.error:
             return "error"
-        if self.missing:
-            return "not computed"
-        return "data not public" if self.figure.not_public else self.verdict.status
+        return "not computed" if self.missing else self.verdict.status
+
+    @property
+    def points(self) -> int:
+        return len(self.figure.points(self.scope, self.times))
 
     @property
     def decisive(self) -> str:
@@ -97,7 +110,9 @@ class Outcome:
             "status": self.status,
             "not_public": self.figure.not_public,
             "verdict": self.verdict.to_dict(),
-            "points": len(self.figure.points(self.scope)),
+            "points": self.points,
+            "times": self.times,
+            "version": self.version,
             "computed_now": self.fresh,
             "missing": self.missing,
             "error": self.error,
@@ -161,6 +176,7 @@ class _Job:
 
     figure: Figure
     scope: Scope
+    times: int = 1
     tasks: list[Task] = field(default_factory=list)
     inputs: tuple[str, ...] = ()
     fresh: int = 0
@@ -168,15 +184,17 @@ class _Job:
 
     def prepare(self, place: Path) -> None:
         path = place / f"{self.figure.run.__name__}.jsonl"
-        named = [(point, self.figure.inputs(point)) for point in self.figure.points(self.scope)]
+        named = [(point, self.figure.inputs(point)) for point in self.figure.points(self.scope, self.times)]
         self.inputs = tuple(dict.fromkeys(name for _, name in named))
         for point, name in named:
-            key = json.dumps({"version": __version__, "inputs": name, "point": point}, sort_keys=True)
+            key = json.dumps({"inputs": name, "point": point}, sort_keys=True)
             self.tasks.append(Task(self.figure.run, point, path, key))
 
     def outcome(self, shelf: Shelf) -> Outcome:
         """Judge what the shelf holds; raises what the judge raises."""
         kept = [found for task in self.tasks if (found := shelf.get(task)) is not None]
+        if shelf.as_computed and kept:
+            self.inputs = tuple(dict.fromkeys(found.inputs for found in kept))
         rows = tuple(row for found in kept for row in found.rows)
         missing = len(self.tasks) - len(kept)
         verdict = Verdict(())
@@ -184,12 +202,36 @@ class _Job:
             if not rows:
                 raise InvalidInput(f"`grid` must have a point that can be computed. Got none for {self.figure.name}.")
             verdict = self.figure.judge(rows)
+            if why := stand_in(self.figure, self.inputs):
+                verdict = verdict.instead(why)
         seconds = sum(found.seconds for found in kept)
         when = max((found.at for found in kept), default="")
         told = "" if self.error is None else _told(self.error)
+        versions = ", ".join(sorted({found.version for found in kept})) or __version__
         return Outcome(
-            self.figure, self.scope, self.inputs, rows, verdict, self.fresh, seconds, when, missing, error=told
+            self.figure,
+            self.scope,
+            self.inputs,
+            rows,
+            verdict,
+            self.fresh,
+            seconds,
+            when,
+            missing,
+            told,
+            self.times,
+            versions,
         )
+
+
+def stand_in(figure: Figure, inputs: Sequence[str]) -> str:
+    """Why claims about the paper's data cannot be judged by these: nobody can get them, or they are not here."""
+    if figure.not_public:
+        return figure.not_public
+    made = [name for name in inputs if name.startswith(MADE_UP)]
+    if not made:
+        return ""
+    return f"{'; '.join(made)} stood in for the paper's data: name a folder that holds them in HYBRIDP_DATA."
 
 
 def _told(error: Exception) -> str:
@@ -236,22 +278,59 @@ def run_figures(
     return [_judged(job, shelf) for job in going]
 
 
-def read_figures(figures: Sequence[Figure], *, folder: str | os.PathLike[str]) -> list[Outcome]:
-    """Judge what the folder holds and compute nothing: the full form of a figure if it is all there, else the quick."""
-    shelf, found = Shelf(), []
+def read_figures(figures: Sequence[Figure], *, folder: str | os.PathLike[str] = RESULTS) -> list[Outcome]:
+    """Judge what the folder holds and compute nothing: the full form of a figure if it is all there, else the quick.
+
+    Of either form the one with the most trials is taken. Points of any version and data count, and the outcome says
+    which.
+    """
+    shelf = Shelf(as_computed=True)
+    return [_read_one(figure, Path(folder), shelf) for figure in figures]
+
+
+def _read_one(figure: Figure, folder: Path, shelf: Shelf) -> Outcome:
     scopes: tuple[Scope, ...] = ("full", "quick")
-    for figure in figures:
-        for scope in scopes:
-            job = _Job(figure, scope)
+    for scope in scopes:
+        whole: _Job | None = None
+        for times in _TIMES:
+            job = _Job(figure, scope, times)
             try:
-                job.prepare(Path(folder))
+                job.prepare(folder)
             except Exception as error:
-                found.append(_failed(job, error))
+                return _failed(job, error)
+            if all(shelf.get(task) for task in job.tasks):
+                whole = job
+            elif whole is not None or times == 1:
                 break
-            if scope == "quick" or all(shelf.get(task) for task in job.tasks):
-                found.append(_judged(job, shelf))
-                break
-    return found
+        if whole is not None:
+            return _judged(whole, shelf)
+    return _judged(job, shelf)
+
+
+def decide_figures(
+    figures: Sequence[Figure],
+    *,
+    folder: str | os.PathLike[str],
+    seconds: float,
+    jobs: int = 1,
+    tick: Callable[[int, int, str], None] = lambda done, total, name: None,
+) -> list[Outcome]:
+    """Repeat the quick grids of whatever is undecided, twice as often each time, until it is decided or time is up."""
+    must(seconds > 0, "decide", "must be a positive number of minutes", seconds)
+    until, shelf = time.monotonic() + seconds, Shelf()
+    outcomes: dict[str, Outcome] = {}
+    going = [_Job(figure, "quick") for figure in figures]
+    for times in _TIMES:
+        _compute(going, shelf, Path(folder), jobs, tick, patient=True, until=until)
+        for job in going:
+            found = _judged(job, shelf)
+            if not found.missing or job.figure.name not in outcomes:
+                outcomes[job.figure.name] = found
+        left = [f for f in figures if not outcomes[f.name].error and outcomes[f.name].verdict.open]
+        going = [_Job(figure, "quick", 2 * times) for figure in left]
+        if not going or time.monotonic() >= until or times == _TIMES[-1]:
+            break
+    return [outcomes[figure.name] for figure in figures]
 
 
 def _judged(job: _Job, shelf: Shelf) -> Outcome:
@@ -269,8 +348,9 @@ def _compute(
     tick: Callable[[int, int, str], None],
     *,
     patient: bool,
+    until: float = float("inf"),
 ) -> None:
-    """Compute what is not on the shelf. Without patience the first error ends everything."""
+    """Compute what is not on the shelf, until a time of the clock. Without patience the first error ends everything."""
     must(jobs >= 1, "jobs", "must be at least 1", jobs)
     place.mkdir(parents=True, exist_ok=True)
     wanted: dict[tuple[str, str], list[_Job]] = {}
@@ -305,25 +385,28 @@ def _compute(
                 job.fresh += 1
         done += 1
         tick(done, total, owners[0].figure.name)
+        if time.monotonic() > until:
+            break
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def picture(outcome: Outcome) -> bytes:
-    """The rows drawn, as a PNG whose title says which data they are from."""
+    """The rows drawn, as an SVG whose title says which data they are from."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
+    mpl.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": outcome.figure.name})
     canvas = plt.figure(figsize=(9.0, 4.4), layout="constrained")
     try:
         outcome.figure.draw(outcome.rows, canvas)
         title = f"{outcome.figure.source}: {', '.join(outcome.inputs)}, {outcome.scope} grid; {outcome.status}"
         canvas.suptitle(textwrap.fill(title, 140), fontsize=9)
         made = BytesIO()
-        canvas.savefig(made, format="png", dpi=130)
+        canvas.savefig(made, format="svg", metadata={"Date": None})
         return made.getvalue()
     finally:
         plt.close(canvas)

@@ -1,26 +1,25 @@
 """What a figure declares: its grids of points, what it reads, and the claim that its rows must show.
 
-Points and rows are plain JSON objects. A `Verdict` is a list of `Check`s, one for each claim of the paper's text,
-in our words.
+Points and rows are plain JSON objects. A `Verdict` is a list of `Check`s, one for each claim of the paper's text, in
+our words, with what is printed beside what was found.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
 from hybridp.errors import must
 from hybridp_lab.figure.running import Point, Row
 
-__all__ = ["Check", "Figure", "Grid", "Point", "Row", "Scope", "Status", "Verdict"]
+__all__ = ["ORDER", "Check", "Figure", "Grid", "Point", "Row", "Scope", "Status", "Verdict"]
 
 Scope = Literal["quick", "full"]
-Status = Literal[
-    "reproduced", "reproduced after the erratum", "not reproduced", "data not public", "error", "not computed"
-]
+Status = Literal["reproduced", "reproduced after the erratum", "refuted", "undecided", "not judgeable"]
+ORDER: tuple[Status, ...] = ("refuted", "undecided", "not judgeable", "reproduced after the erratum", "reproduced")
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,20 @@ class Grid:
 
     axes: Mapping[str, tuple[Any, ...]]
     trials: int = 1
+    repeated: str = ""
+
+    def more(self, times: int) -> Grid:
+        """So many times as many trials; where an axis counts the repetitions, `repeated` names it.
+
+        >>> len(list(Grid({"epsilon": (0.1, 1.0)}, trials=2).more(3).points()))
+        12
+        >>> Grid({"log": (0, 1)}, repeated="log").more(2).axes["log"]
+        (0, 1, 2, 3)
+        """
+        if not self.repeated:
+            return replace(self, trials=self.trials * times)
+        numbers = tuple(range(len(self.axes[self.repeated]) * times))
+        return replace(self, axes={**self.axes, self.repeated: numbers})
 
     def __post_init__(self) -> None:
         must(self.trials >= 1, "trials", "must be at least 1", self.trials)
@@ -54,25 +67,36 @@ class Grid:
 
 @dataclass(frozen=True)
 class Check:
-    """One part of a claim, in our words: whether the rows show it, and the numbers that decided.
+    """One claim of a paper, in our words: what the paper prints, what we have, and the status that follows.
 
-    `value` with `low` and `high` is the measured quantity and its 95 % interval; `where` is the claim's place in the
-    paper. `erratum` names what had to be corrected before the claim holds; `why` is the reason when it does not hold.
+    `value` with `low` and `high` is the measured quantity and its 95 % interval, `rule` what it is held to, and
+    `trials` how many independent trials it rests on (0: an exact computation). `needs` is about how many more would
+    decide an undecided claim. `erratum` names what the paper has wrong, `reason` why a claim is refuted or cannot be
+    judged. Of a claim about data that nobody can get, `stand_in` is the status on the data that took their place;
+    `free` claims need no data. `ours` marks what confirms our own mechanisms and is no claim of the paper.
+
+    Judges make them with `hybridp_lab.figure.ruling`, which sets the status by one rule for all.
     """
 
     claim: str
-    holds: bool
+    status: Status
     found: str
+    place: str
+    printed: str = ""
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    where: str = ""
+    rule: str = ""
+    trials: int = 0
+    needs: int | None = None
     erratum: str = ""
-    why: str = ""
+    reason: str = ""
+    stand_in: str = ""
+    free: bool = False
+    ours: bool = False
 
     def __post_init__(self) -> None:
-        # Judges compute with NumPy, whose truth values and numbers are no JSON.
-        object.__setattr__(self, "holds", bool(self.holds))
+        # Judges compute with NumPy, whose numbers are no JSON.
         for name in ("value", "low", "high"):
             given = getattr(self, name)
             object.__setattr__(self, name, None if given is None else float(given))
@@ -81,8 +105,8 @@ class Check:
     def measured(self) -> str:
         """The value and its interval, or nothing.
 
-        >>> Check("doubles", True, "", 2.0312, 1.9, 2.17).measured, Check("doubles", True, "yes").measured
-        ('2.031 (1.9 to 2.17)', '')
+        >>> Check("doubles", "reproduced", "", "sec. 1", "2", 2.0312, 1.9, 2.17).measured
+        '2.031 (1.9 to 2.17)'
         """
         if self.value is None:
             return ""
@@ -90,40 +114,87 @@ class Check:
             return f"{self.value:.4g}"
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
+    def instead(self, why: str) -> Check:
+        """The same on a stand-in: the claim itself cannot be judged, and the stand-in's status is told beside."""
+        if self.free or self.ours or self.status == "not judgeable":
+            return self
+        told = f"{why} {self.reason}".strip()
+        return replace(self, status="not judgeable", stand_in=self.status, reason=told)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One line of `papers verdicts`, without its entry."""
+        return {
+            "claim": self.claim,
+            "place": self.place,
+            "status": self.status,
+            "printed": self.printed,
+            "value": self.value,
+            "interval": None if self.low is None or self.high is None else [self.low, self.high],
+            "trials": self.trials,
+            "rule": self.rule,
+            "found": self.found,
+            "needs": self.needs,
+            "erratum": self.erratum,
+            "reason": self.reason,
+            "stand_in": self.stand_in,
+            "ours": self.ours,
+        }
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim is reproduced when every part of it holds.
+    """The claims of an entry. The entry's own status is that of the claim that a reader must know about first.
 
-    >>> str(Verdict((Check("falls", True, "2 to 1"), Check("stays above 0", False, "-1"))))
-    'not reproduced: stays above 0 (found: -1)'
+    >>> first = Check("falls", "reproduced", "2 to 1", "sec. 1")
+    >>> str(Verdict((first, Check("stays above 0", "refuted", "-1", "sec. 1"))))
+    'refuted: stays above 0 (found: -1)'
     """
 
     checks: tuple[Check, ...]
 
     @property
-    def reproduced(self) -> bool:
-        return bool(self.checks) and all(check.holds for check in self.checks)
+    def claims(self) -> tuple[Check, ...]:
+        """What the paper says, without what only confirms our own mechanisms."""
+        return tuple(check for check in self.checks if not check.ours)
 
     @property
     def status(self) -> Status:
-        if not self.reproduced:
-            return "not reproduced"
-        return "reproduced after the erratum" if any(check.erratum for check in self.checks) else "reproduced"
+        found = {check.status for check in self.claims}
+        return next((status for status in ORDER if status in found), "not judgeable")
+
+    @property
+    def unconfirmed(self) -> tuple[Check, ...]:
+        """Our own mechanisms do not do what the closed forms say: then nothing else here can be trusted."""
+        return tuple(check for check in self.checks if check.ours and check.status != "reproduced")
+
+    @property
+    def open(self) -> bool:
+        """Whether more trials could decide something, be it on a stand-in."""
+        return any("undecided" in (check.status, check.stand_in) for check in self.checks)
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """How many claims have each status, the worst first."""
+        found = {status: sum(check.status == status for check in self.claims) for status in ORDER}
+        return {status: many for status, many in found.items() if many}
 
     @property
     def decisive(self) -> Check | None:
-        """What decided: the first part that fails; when none does, the first with a measured value."""
-        failed = [check for check in self.checks if not check.holds]
-        measured = [check for check in self.checks if check.value is not None]
-        return next(iter([*failed, *measured, *self.checks]), None)
+        """The first check that has the entry's status; one with a measured value if there is any."""
+        own = [check for check in self.claims if check.status == self.status]
+        return next(iter([*(c for c in own if c.value is not None), *own]), None)
 
     def __str__(self) -> str:
-        failed = [f"{check.claim} (found: {check.found})" for check in self.checks if not check.holds]
-        return self.status if self.reproduced else f"not reproduced: {'; '.join(failed) or 'nothing was checked'}"
+        if self.status in ("reproduced", "reproduced after the erratum"):
+            return self.status
+        own = [f"{check.claim} (found: {check.found})" for check in self.claims if check.status == self.status]
+        return f"{self.status}: {'; '.join(own) or 'nothing was checked'}"
+
+    def instead(self, why: str) -> Verdict:
+        return Verdict(tuple(check.instead(why) for check in self.checks))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"status": self.status, "reproduced": self.reproduced, "checks": [asdict(c) for c in self.checks]}
+        return {"status": self.status, "counts": self.counts, "checks": [c.to_dict() for c in self.checks]}
 
 
 @dataclass(frozen=True)
@@ -132,8 +203,8 @@ class Figure:
 
     `inputs(point)` names the data that the point would read here and now; a point is kept under that name, so that
     results on real rows and on made-up ones never mix. `not_public` names data of the paper that nobody can get, and
-    says what stands in for it. `run` is a function of a module (other processes import it), and its name is the name
-    of its file of results.
+    says what stands in for it: then its claims cannot be judged, and the stand-in's verdict is told beside. `run` is a
+    function of a module (other processes import it), and its name is the name of its file of results.
     """
 
     name: str
@@ -146,7 +217,8 @@ class Figure:
     inputs: Callable[[Point], str] = field(default=lambda _: "none")
     not_public: str = ""
 
-    def points(self, scope: Scope) -> list[Point]:
-        """The points of a scope, each once."""
-        found = {json.dumps(point, sort_keys=True): point for grid in self.grid[scope] for point in grid.points()}
+    def points(self, scope: Scope, times: int = 1) -> list[Point]:
+        """The points of a scope, each once; with so many times as many trials."""
+        grids = [grid.more(times) for grid in self.grid[scope]]
+        found = {json.dumps(point, sort_keys=True): point for grid in grids for point in grid.points()}
         return list(found.values())

@@ -6,6 +6,7 @@ was cut off is no line. Rows hold errors against true answers, of public or made
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import time
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from hybridp import __version__
 
 __all__ = ["Kept", "Point", "Row", "Shelf", "Task", "work"]
 
@@ -39,27 +42,49 @@ class Task:
 
 @dataclass(frozen=True)
 class Kept:
-    """The rows of a finished point, the CPU seconds that it took, and when it ended."""
+    """The rows of a finished point, the CPU seconds that it took, when it ended, and the version that computed it."""
 
     rows: list[Row]
     seconds: float
     at: str
+    version: str = __version__
+    inputs: str = ""
 
 
 @dataclass
 class Shelf:
-    """The finished points of a folder's files, each file read once."""
+    """The finished points of a folder's files, each file read once.
+
+    To go on computing, only points of this version and of the data at hand count. To judge what was computed, those of
+    any version and data do: the data at hand first, and real ones before made-up ones.
+    """
 
     files: dict[Path, dict[str, Kept]] = field(default_factory=dict)
+    as_computed: bool = False
+    points: dict[Path, dict[str, Kept]] = field(default_factory=dict)
 
     def get(self, task: Task) -> Kept | None:
         if task.path not in self.files:
             self.files[task.path] = _read(task.path)
-        return self.files[task.path].get(task.key)
+        found = self.files[task.path].get(task.key)
+        if not self.as_computed:
+            return found if found is None or found.version == __version__ else None
+        return found or self._by_point(task.path).get(json.dumps(task.point, sort_keys=True))
+
+    def _by_point(self, path: Path) -> dict[str, Kept]:
+        if path not in self.points:
+            by_point: dict[str, Kept] = {}
+            for key, kept in self.files[path].items():
+                point = json.dumps(json.loads(key).get("point"), sort_keys=True)
+                if point not in by_point or by_point[point].inputs.startswith("made-up"):
+                    by_point[point] = kept
+            self.points[path] = by_point
+        return self.points[path]
 
     def keep(self, task: Task, found: Kept) -> None:
         """Write a finished point at once. Rows must be JSON: no NaN and no infinity."""
-        known = {"key": task.key, "seconds": found.seconds, "at": found.at, "rows": found.rows}
+        known = {"key": task.key, "version": found.version, "seconds": found.seconds, "at": found.at}
+        known |= {"rows": found.rows}
         line = json.dumps(known, allow_nan=False) + "\n"
         cut = task.path.exists() and task.path.stat().st_size and not _ends_whole(task.path)
         with task.path.open("a", encoding="utf-8") as file:
@@ -74,12 +99,21 @@ def _ends_whole(path: Path) -> bool:
 
 
 def _read(path: Path) -> dict[str, Kept]:
+    """The lines of a file, or of its packed form `.jsonl.gz` (the committed results are packed)."""
     found: dict[str, Kept] = {}
+    packed = path.with_suffix(".jsonl.gz")
+    text = ""
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        text = path.read_text(encoding="utf-8", errors="replace")
+    elif packed.exists():
+        text = gzip.decompress(packed.read_bytes()).decode("utf-8")
+    if text:
+        for line in text.splitlines():
             try:
                 known = json.loads(line)
-                found[known["key"]] = Kept(known["rows"], float(known.get("seconds", 0.0)), known.get("at", ""))
+                seconds, version = float(known.get("seconds", 0.0)), str(known["version"])
+                inputs = str(json.loads(known["key"]).get("inputs", ""))
+                found[known["key"]] = Kept(known["rows"], seconds, known.get("at", ""), version, inputs)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
     return found

@@ -44,9 +44,18 @@ def clipped_sum(
 
 
 def train_linear(
-    design: Design, labels: Tensor, recipe: Recipe, *, loss: LinearLoss = "logistic", runs: int = 1, seed: int
+    design: Design,
+    labels: Tensor,
+    recipe: Recipe,
+    *,
+    loss: LinearLoss = "logistic",
+    runs: int = 1,
+    spread: Tensor | None = None,
+    seed: int,
 ) -> Tensor:
-    """Weights (runs, width) of so many independent trainings from w = 0, by a seeded generator (simulation only).
+    """Weights (runs, width) of so many independent trainings, by a seeded generator (simulation only).
+
+    They start at w = 0, as Algorithm 3.3 prints, or at normal numbers with the standard deviations `spread`.
 
     >>> from hybridp_lab.training.design import Dense
     >>> x = Dense.of(torch.tensor([[1.0, 1.0], [-1.0, 1.0]]))
@@ -58,6 +67,8 @@ def train_linear(
     must(runs >= 1, "runs", "must be at least 1", runs)
     generator = torch.Generator(labels.device).manual_seed(seed)
     start = torch.zeros(runs, design.width, device=labels.device)
+    if spread is not None:
+        start.normal_(generator=generator).mul_(spread.to(labels.device))
 
     def gradient(weights: Tensor, at: Tensor) -> Tensor:
         return clipped_sum(design, labels, weights, at, clip=recipe.clip, loss=loss)

@@ -21,12 +21,16 @@ def ran(name: str, folder: Path, *grids: Grid) -> Outcome:
     figure = BY_NAME[name]
     found = run_figure(replace(figure, grid={"quick": grids or figure.grid["quick"], "full": grids}), folder=folder)
     json.dumps(found.to_dict(), allow_nan=False)
-    save_picture(found, folder / f"{name}.png")
+    save_picture(found, folder / f"{name}.svg")
     return found
 
 
 def failed(name: str, rows: Any) -> list[str]:
-    return [check.claim for check in BY_NAME[name].judge(rows).checks if not check.holds]
+    """Claims that are refuted or undecided."""
+    return [check.claim for check in BY_NAME[name].judge(rows).checks if check.status in ("refuted", "undecided")]
+
+
+UNLIKE = "UNI performs like them there."  # the table itself says otherwise
 
 
 def test_what_is_declared() -> None:
@@ -62,12 +66,12 @@ def test_table_1_notices_other_weights() -> None:
 
 
 def test_table_2_within_the_printed_digit(tmp_path: Path) -> None:
-    grid = Grid({"variance": ("high", "low"), "draw": (0, 1, 2, 3), "people": (1000,), "runs": (400,)})
+    grid = Grid({"variance": ("high", "low"), "draw": tuple(range(8)), "people": (1000,), "runs": (400,)})
     found = ran("adpm-table-2", tmp_path, grid)
-    assert found.verdict.reproduced, str(found.verdict)
+    assert failed("adpm-table-2", found.rows) == [UNLIKE]
     assert {row["method"] for row in found.rows} == set(METHODS)
     assert {row["note"] for row in found.rows if row["method"] == "FME"} == {"rule inferred"}
-    for name in METHODS:
+    for name in set(METHODS) - {"FME"}:
         moved = [{**r, "log_mse": r["log_mse"] + 1.0} if r["method"] == name else r for r in found.rows]
         assert any(name in claim for claim in failed("adpm-table-2", moved))
 
@@ -76,9 +80,12 @@ def test_figure_1_on_few_runs(tmp_path: Path) -> None:
     first = Grid({"panel": ("A",), "n": (100, 400, 1000), "epsilon_2": (0.15,), "runs": (3000,)})
     second = Grid({"panel": ("B",), "n": (1000,), "epsilon_2": (0.13, 0.19, 0.25, 0.4), "runs": (3000,)})
     found = ran("adpm-1", tmp_path, first, second)
-    # FME, whose rule is inferred, is not ten times worse than all others everywhere: said, and not hidden.
-    only = ["FME (rule inferred) is an order of magnitude worse than every plotted method"]
-    assert failed("adpm-1", found.rows) == only
+    only = ["The sampling mechanism gives everybody the epsilon they asked for, by the paper's own Definition 1."]
+    few = ["Simulated errors agree with the closed forms (for ADPM: Theorem 1)."]  # 3,000 runs do not decide it
+    assert failed("adpm-1", found.rows) in (only, [*few, *only])
+    assert [check.claim for check in found.verdict.checks if check.status == "not judgeable"] == [
+        "FME is an order of magnitude worse than every plotted method."
+    ]
     assert [check.erratum for check in found.verdict.checks if check.erratum] == ["errata 6"]
     for row in found.rows:
         if row["method"] == "SM":
@@ -87,9 +94,10 @@ def test_figure_1_on_few_runs(tmp_path: Path) -> None:
             )  # the largest epsilon is always kept
             assert row["under_replacement"][0] > row["asked"][0]
     noisier = [{**row, "mse": 1.5 * row["mse"], "se": 1.5 * row["se"]} for row in found.rows]
-    assert len(failed("adpm-1", noisier)) == 2
+    assert failed("adpm-1", noisier) == [*few, *only]
+    assert BY_NAME["adpm-1"].judge(noisier).checks[0].status == "refuted"
     worse = [
         {**row, "predicted": row["predicted"] * (2 - row["epsilon_2"])} if row["method"] == "PropDPM" else row
         for row in found.rows
     ]
-    assert "(B) PropDPM gets worse beyond that point" in failed("adpm-1", worse)
+    assert "(B) PropDPM gets worse beyond that point." in failed("adpm-1", worse)

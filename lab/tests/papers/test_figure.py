@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import math
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from hybridp import __version__
 from hybridp.errors import InvalidInput
 from hybridp_lab.figure import catalogue as figures
 from hybridp_lab.figure.catalogue import (
@@ -25,16 +27,19 @@ from hybridp_lab.figure.catalogue import (
     Verdict,
     catalogue,
     chosen,
+    decide_figures,
     read_figures,
     run_figure,
     run_figures,
     save_picture,
 )
+from hybridp_lab.figure.ruling import exact
 
 MODULE = """
 import os
 import signal
 from hybridp_lab.figure.catalogue import Check, Figure, Grid, Verdict
+from hybridp_lab.figure.ruling import exact, measured
 
 
 def squares(point):
@@ -54,7 +59,16 @@ def unclean(point):
 
 
 def judge(rows):
-    return Verdict((Check("grows", rows[-1]["y"] > rows[0]["y"], f"{len(rows)} rows", float(rows[-1]["y"])),))
+    told = {"place": "sec. 1", "printed": "grows"}
+    return Verdict((exact("grows", rows[-1]["y"] > rows[0]["y"], f"{len(rows)} rows", float(rows[-1]["y"]), **told),))
+
+
+def noise(point):
+    return [{"y": 0.4 + (-1) ** point["trial"] / (1 + point["x"])}]
+
+
+def judge_noise(rows):
+    return Verdict((measured("above 0", [r["y"] for r in rows], "above", 0.0, place="sec. 2", printed="above 0"),))
 
 
 def draw(rows, canvas):
@@ -184,15 +198,65 @@ def test_statuses(made: Any, tmp_path: Path) -> None:
         judged = replace(base, judge=lambda rows: Verdict(checks), **more)
         return run_figure(judged, folder=tmp_path).status
 
-    good, mended, bad = Check("a", True, ""), Check("b", True, "", erratum="errata 7"), Check("c", False, "", why="d")
+    told: Any = {"place": "sec. 1", "printed": "x"}
+    good, bad = exact("a", True, "", **told), exact("c", False, "", reason="d", **told)
+    mended = exact("b", True, "", erratum="errata 7", **told)
     assert status(good) == "reproduced"
     assert status(good, mended) == "reproduced after the erratum"
-    assert status(good, mended, bad) == "not reproduced"
-    assert status() == "not reproduced"
-    assert status(good, not_public="nobody has it; made-up rows stand in") == "data not public"
+    assert status(good, mended, bad) == "refuted"
+    assert status() == "not judgeable"
+    assert status(good, replace(bad, ours=True)) == "reproduced"  # no claim of the paper; but it is told
+    assert Verdict((good, replace(bad, ours=True))).unconfirmed == (replace(bad, ours=True),)
     assert Verdict((good, mended, bad)).decisive == bad
     assert Verdict((good, replace(mended, value=2.0))).decisive == replace(mended, value=2.0)
     assert Verdict(()).decisive is None
+
+
+def test_on_a_stand_in_nothing_but_what_needs_no_data_is_judged(made: Any, tmp_path: Path) -> None:
+    told: Any = {"place": "sec. 1", "printed": "x"}
+    checks = (exact("a", False, "", **told), exact("b", True, "", free=True, **told))
+    base = replace(made.FIGURES[2], judge=lambda rows: Verdict(checks))
+    closed = replace(base, not_public="Nobody has it.")
+    missing = replace(base, inputs=lambda point: "made-up rows, ADULT-shaped")
+    for figure, reason in ((closed, "Nobody has it."), (missing, "HYBRIDP_DATA")):
+        first, second = run_figure(figure, folder=tmp_path).verdict.checks
+        assert (first.status, first.stand_in, second.status) == ("not judgeable", "refuted", "reproduced")
+        assert reason in first.reason
+    there = replace(base, inputs=lambda point: "ADULT")
+    assert run_figure(there, folder=tmp_path).status == "refuted"
+
+
+def test_undecided_is_repeated_until_it_is_decided_or_time_is_up(made: Any, tmp_path: Path) -> None:
+    grids = {"quick": (Grid({"x": (1,)}, trials=2),), "full": (Grid({"x": (1,)}, trials=2),)}
+    base = made.figure("noise", made.noise, (1,))
+    figure = replace(base, grid=grids, judge=made.judge_noise)
+    first = run_figure(figure, folder=tmp_path / "one")
+    [check] = first.verdict.checks
+    assert (check.status, check.trials) == ("undecided", 2)
+    assert check.needs is not None
+    assert check.needs > 0
+    [last] = decide_figures([figure], folder=tmp_path / "one", seconds=60.0)
+    assert (last.status, last.times > 1) == ("reproduced", True)
+    assert last.verdict.checks[0].trials == 2 * last.times
+    [read] = read_figures([figure], folder=tmp_path / "one")
+    assert (read.times, read.rows) == (last.times, last.rows)
+    [late] = decide_figures([figure], folder=tmp_path / "two", seconds=1e-9)
+    assert (late.status, len(lines(tmp_path / "two" / "noise.jsonl"))) == ("not computed", 1)  # what was paid is kept
+    with pytest.raises(InvalidInput, match="`decide` must be a positive number of minutes"):
+        decide_figures([figure], folder=tmp_path, seconds=0.0)
+
+
+def test_points_of_another_version_are_read_and_not_gone_on_from(made: Any, tmp_path: Path) -> None:
+    run_figure(made.FIGURES[2], folder=tmp_path)
+    kept = tmp_path / "cubes.jsonl"
+    kept.write_text(kept.read_text().replace(f'"version": "{__version__}"', '"version": "0.0.1"'))
+    [old] = read_figures(made.FIGURES[2:], folder=tmp_path)
+    assert (old.status, old.version) == ("reproduced", "0.0.1")
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    (packed / "cubes.jsonl.gz").write_bytes(gzip.compress(kept.read_bytes()))
+    assert read_figures(made.FIGURES[2:], folder=packed)[0].rows == old.rows
+    assert run_figure(made.FIGURES[2], folder=tmp_path).fresh == 3
 
 
 def test_reading_computes_nothing_and_prefers_the_full_form(made: Any, tmp_path: Path) -> None:
@@ -219,8 +283,8 @@ def test_names_choose_figures(made: Any) -> None:
 
 
 def test_the_picture_says_what_it_shows(made: Any, tmp_path: Path) -> None:
-    save_picture(run_figure(made.FIGURES[2], folder=tmp_path), tmp_path / "a.png")
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    save_picture(run_figure(made.FIGURES[2], folder=tmp_path), tmp_path / "a.svg")
+    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
 
 
 def test_a_missing_extra_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

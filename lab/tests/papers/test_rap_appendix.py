@@ -37,23 +37,26 @@ def test_the_printed_tables_are_typed_in_right(model):
 
 
 def test_what_the_print_says_of_itself():
-    checks = {check.where: check for check in appendix(_rows(0.2)).checks}
-    assert checks["Appendix 4.A"].holds
-    assert not checks["footnote 32"].holds
+    checks = {check.place: check for check in appendix(_rows(0.2)).checks}
+    assert checks["Appendix 4.A"].status == "reproduced"
+    assert checks["footnote 32"].status == "refuted"
     assert checks["footnote 32"].value == pytest.approx(0.052)
     sign = checks["Appendix 4.A against 4.3.4.3"]
-    assert not sign.holds
+    assert sign.status == "refuted"
     middle = math.exp(np.mean([math.log(row["queries"]) for row in _rows(0.2)]))
     assert sign.value == pytest.approx(0.1198 - 0.1237 + (-0.0127 + 0.0123) * math.log(middle))
-    assert all(bool(check.why) != check.holds for check in checks.values())
+    assert all(bool(check.reason) == (check.status == "refuted") for check in checks.values())
 
 
 def test_an_effect_of_filtering_is_seen_with_its_interval():
     verdict = filtering(_rows(0.3), "queries")
-    assert verdict.reproduced, str(verdict)
-    effect = verdict.checks[-1]
+    assert [check.status for check in verdict.checks] == ["reproduced"] * 3 + ["not judgeable"], str(verdict)
+    effect = verdict.checks[2]
     assert effect.low < effect.value < effect.high
-    assert not filtering(_rows(0.0), "queries").reproduced
+    assert [check.status for check in filtering(_rows(0.0), "queries").checks][1:3] == ["undecided", "undecided"]
+    assert filtering(_rows(-0.3), "queries").checks[2].status == "refuted"
+    printed = filtering(_rows(0.3), "workload").checks[1]
+    assert (printed.status, printed.erratum) == ("refuted", "errata 25")
 
 
 def test_the_error_of_an_effect_is_that_of_a_regression_moved_to_it():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp_lab.papers.rap2023.checks import Case, best, by_trial, every, monotone, ratio, student, tried
+from hybridp_lab.figure.ruling import student
+from hybridp_lab.papers.rap2023.checks import best, by_trial, ratio, tried
 
 
 def test_the_interval_is_scipys():
@@ -40,23 +41,3 @@ def test_settings_that_were_not_possible_in_every_trial_are_left_out():
     ]
     assert by_trial(rows, []) == {(): {(1, 4): {0: 0.2, 1: 0.4}}}
     assert best(tried(rows, [])[()]) == ((1, 4), pytest.approx(0.3))
-
-
-def test_a_claim_about_every_case():
-    cases = [Case("a", True, [1.0, 3.0]), Case("b", True, [5.0, 5.0]), Case("c", True)]
-    found = every("x", cases, where="here", quantity="q", why="because")
-    assert (found.holds, found.value, found.why, found.where) == (True, 5.0, "", "here")
-    small = every("x", cases, where="here", quantity="q", tightest="smallest")
-    assert small.value == pytest.approx(2.0)
-    assert small.low is not None
-    assert small.low < 1 < 3 < small.high
-    bad = every("x", [*cases, Case("d", False)], where="here", why="because")
-    assert (bad.holds, bad.why) == (False, "because")
-    assert "not in d" in bad.found
-    assert not every("x", [], where="here").holds
-
-
-def test_monotone():
-    assert monotone([3, 2, 2, 1])
-    assert not monotone([1.0, 1.05])
-    assert monotone([1.0, 1.05], slack=0.1)

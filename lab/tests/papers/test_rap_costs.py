@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -73,15 +75,15 @@ def test_a_fit_is_measured_or_estimated(small, monkeypatch, tmp_path):
     assert (skipped["measured"], skipped["seconds"]) == (False, None)
     figure = next(f for f in FIGURES if f.name == "rap-4.1")
     outcome = Outcome(figure, "quick", ("made-up rows",), (*rows, skipped), Verdict(()), 0, 0.0)
-    save_picture(outcome, tmp_path / "costs.png")
-    assert (tmp_path / "costs.png").stat().st_size > 5000
+    save_picture(outcome, tmp_path / "costs.svg")
+    assert (tmp_path / "costs.svg").stat().st_size > 5000
 
 
 def _told(ours, dense, seconds):
     out = []
-    for variant in ("adaptive", "non-adaptive"):
+    for variant, trial in product(("adaptive", "non-adaptive"), (0, 1)):
         for size in (4, 64):
-            common = {"data": "adult", "variant": variant, "workload": size, "trial": 0, "queries": 1000 * size}
+            common = {"data": "adult", "variant": variant, "workload": size, "trial": trial, "queries": 1000 * size}
             out.append({**common, "evaluation": "ours", "measured": True, "bytes": ours, "seconds": seconds})
             big = {"bytes": dense * 1000 * size, "seconds": 1.0} if size == 4 else {"bytes": None, "seconds": None}
             out.append({**common, "evaluation": "all at once", "measured": size == 4, **big})
@@ -90,8 +92,13 @@ def _told(ours, dense, seconds):
 
 def test_the_judge_compares_with_the_estimate():
     verdict = rap_costs.judge_costs(_told(ours=1e6, dense=10_000, seconds=1.0))
-    assert verdict.reproduced, str(verdict)
+    against, own = verdict.checks[:3], verdict.checks[3]
+    # What is said against the original code, which is not ours to run, is judged on a stand-in for it.
+    assert {check.status for check in against} == {"not judgeable"}
+    assert [check.stand_in for check in against] == ["reproduced"] * 3
+    assert own.status == "reproduced"
     assert verdict.checks[0].value == pytest.approx(10_000 * 64_000 / 1e6)
     less = rap_costs.judge_costs(_told(ours=1e6, dense=100, seconds=5.0))
-    assert [check.holds for check in less.checks] == [False, True, False, True]
-    assert all(bool(check.why) != check.holds for check in less.checks)
+    assert [check.stand_in for check in less.checks[:3]] == ["refuted", "reproduced", "refuted"]
+    fast = rap_costs.judge_costs(_told(ours=1e6, dense=10_000, seconds=0.1))
+    assert fast.checks[2].stand_in == "reproduced"  # being faster is no fault

@@ -16,12 +16,14 @@ import pytest
 
 from hybridp.cli.app import main
 from hybridp_lab.figure import catalogue as figures
-from hybridp_lab.figure.catalogue import Check, Outcome, Verdict, catalogue, picture, read_figures, run_figures
+from hybridp_lab.figure.catalogue import Outcome, Verdict, catalogue, picture, read_figures, run_figures
 from hybridp_lab.figure.report import report_html
+from hybridp_lab.figure.ruling import exact, measured, unjudged
 
 MODULE = """
 import os
-from hybridp_lab.figure.catalogue import Check, Figure, Grid, Verdict
+from hybridp_lab.figure.catalogue import Figure, Grid, Verdict
+from hybridp_lab.figure.ruling import bounded, exact
 
 
 def doubles(point):
@@ -35,9 +37,10 @@ def triples(point):
 
 
 def judge(rows):
+    told = {"place": "sec. 1", "printed": "twice", "found": "so", "erratum": "errata 7", "trials": 12}
     return Verdict((
-        Check("y > x & <script>alert(1)</script>", True, "so", 2.0, 1.5, 2.5, where="sec. 1", erratum="errata 7"),
-        Check("y is odd", False, "it is even", where="sec. 2", why="It was doubled."),
+        bounded("y > x & <script>alert(1)</script>", 2.0, 1.5, 2.5, "above", 1.0, **told),
+        exact("y is odd", False, "it is even", place="sec. 2", printed="odd", reason="It was doubled."),
     ))
 
 
@@ -103,7 +106,7 @@ def checked(html: str) -> Page:
         if "href" in attrs:
             assert str(attrs["href"]).removeprefix("#") in ids
         if "src" in attrs:
-            assert str(attrs["src"]).startswith("data:image/png;base64,")
+            assert str(attrs["src"]).startswith("data:image/svg+xml;base64,")
     assert page.all("html") == [{"lang": "en"}]
     assert all(attrs.get("alt") for attrs in page.all("img"))
     assert all(attrs.get("scope") in ("row", "col") for attrs in page.all("th"))
@@ -132,10 +135,10 @@ def test_the_page_tells_everything(made: Any, tmp_path: Path) -> None:
     text = " ".join("".join(page.text).split())
     assert len(page.all("img")) == len(found)
     for told in (
-        "2030-01-02", "2 figures", "1 not reproduced", "1 data not public", "2 in the quick grid",
-        "y > x & <script>alert(1)</script>", "2 (1.5 to 2.5)", "errata 7", "It was doubled.", "sec. 2", "1 of 2",
-        "Does not hold: y is odd it is even", "Their rows; made-up ones stand in.", "on the stand-in: not reproduced",
-        "Multiples <grow> & grow.", "2 points", "x: 1, 2; 1 trial",
+        "2030-01-02", "4 claims of 2 entries", "1 refuted", "2 not judgeable", "1 reproduced after the erratum",
+        "2 in the quick grid", "y > x & <script>alert(1)</script>", "2 (1.5 to 2.5)", "[above 1]", "12 trials",
+        "errata 7", "It was doubled.", "sec. 2", "twice", "it is even", "Their rows; made-up ones stand in.",
+        "on the stand-in: refuted", "Multiples <grow> & grow.", "2 points", "x: 1, 2; 1 trial",
     ):  # fmt: skip
         assert told in text, told
 
@@ -151,23 +154,26 @@ def test_every_figure_of_the_catalogue_is_in_the_report(tmp_path: Path) -> None:
 
 def test_states_are_words_and_not_only_colours(made: Any) -> None:
     base = made.FIGURES[0]
+    told: Any = {"place": "sec. 1", "printed": "c"}
     shown = []
     for i, (checks, more) in enumerate(
         [
-            ((Check("a", True, "b"),), {}),
-            ((Check("a", True, "b", erratum="errata 1"),), {}),
-            ((Check("a", False, "b"),), {}),
+            ((exact("a", True, "b", **told),), {}),
+            ((exact("a", True, "b", erratum="errata 1", **told),), {}),
+            ((exact("a", False, "b", **told),), {}),
+            ((measured("a", [0.0, 1.0], "above", 0.4, **told),), {}),
+            ((unjudged("a", "nobody knows", **told),), {}),
             ((), {"error": "ValueError: broken"}),
             ((), {"missing": 2}),
         ]
     ):
         figure = replace(base, name=f"f-{i}")
         shown.append(Outcome(figure, "quick", (), (), Verdict(checks), 0, 1.0, **more))  # type: ignore[arg-type]
-    shown.append(replace(shown[0], figure=replace(made.FIGURES[1], name="f-5")))
     page = checked(report_html(shown, pictures={}, now=datetime.now(UTC)))
     text = "".join(page.text)
-    for word in ("reproduced after the erratum", "not reproduced", "error", "not computed", "data not public"):
+    for word in ("reproduced after the erratum", "refuted", "undecided", "not judgeable", "error", "not computed"):
         assert word in text
+    assert "more would decide" in text
     assert "ValueError: broken" in text
     assert "2 of 2 points are missing" in text
 
@@ -188,13 +194,13 @@ def test_run_writes_the_report(made: Any, tmp_path: Path, capsys: pytest.Capture
     code, said, _ = command(capsys, "run", "all", "--out", str(out), "--jobs", "1")
     assert code == 0
     assert "double-1" in said
-    assert "data not public" in said
+    assert "not judgeable" in said
     checked((out / "report.html").read_text(encoding="utf-8"))
     code, said, _ = command(capsys, "run", "double-1", "--full", "--out", str(out), "--jobs", "1", "--json")
     document = json.loads(said)
     assert (code, document["private"], document["report"]) == (0, False, str(out / "report.html"))
     [told] = document["figures"]
-    assert (told["scope"], told["computed_now"], told["status"], told["points"]) == ("full", 1, "not reproduced", 3)
+    assert (told["scope"], told["computed_now"], told["status"], told["points"]) == ("full", 1, "refuted", 3)
     assert "rows" not in told
     assert Path(told["picture"]).exists()
     assert Path(told["results"]).exists()
@@ -231,9 +237,36 @@ def test_the_report_is_made_again_without_computing(
     monkeypatch.setenv("MADE_UP_BAD", "1")  # whatever is computed now fails
     code, said, _ = command(capsys, "report", "--out", str(out), "--json")
     assert code == 0
-    assert [f["status"] for f in json.loads(said)["figures"]] == ["not computed", "data not public"]
+    assert [f["status"] for f in json.loads(said)["figures"]] == ["not computed", "not judgeable"]
     page = checked((out / "report.html").read_text(encoding="utf-8"))
     assert {attrs["id"] for attrs in page.all("section")} == {"double-1", "triple-1"}
+
+
+def test_verdicts_are_every_claim_of_a_folder(made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    command(capsys, "run", "double", "--out", str(out), "--jobs", "1")
+    code, said, err = command(capsys, "verdicts", str(out), "--json")
+    first, second = json.loads(said)
+    assert (code, first["entry"], first["status"]) == (0, "double-1", "reproduced after the erratum")
+    assert (first["claim"], first["place"]) == ("y > x & <script>alert(1)</script>", "sec. 1")
+    assert (first["printed"], first["value"], first["interval"], first["trials"]) == ("twice", 2.0, [1.5, 2.5], 12)
+    assert (second["status"], second["interval"], second["trials"]) == ("refuted", None, 0)
+    assert "triple-1: 2 of 2 points are missing" in err
+    code, said, _ = command(capsys, "verdicts", str(out))
+    assert (code, "1 refuted" in said, "it is even" in said) == (0, True, True)
+    code, said, err = command(capsys, "verdicts", str(tmp_path / "nowhere"))
+    assert (code, said) == (2, "")
+    assert "must be a folder with results" in err
+
+
+def test_a_time_to_decide_is_for_the_quick_grids(made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    code, _, err = command(capsys, "run", "double", "--full", "--decide", "1", "--out", out)
+    assert (code, "leave out --full" in err) == (2, True)
+    code, _, err = command(capsys, "run", "double", "--decide", "-1", "--out", out)
+    assert (code, "`decide` must be a positive number of minutes" in err) == (2, True)
+    code, said, _ = command(capsys, "run", "double", "--decide", "1", "--out", out, "--jobs", "1", "--json")
+    assert (code, json.loads(said)["figures"][0]["status"]) == (0, "refuted")
 
 
 def test_wrong_names_and_folders_are_one_sentence(

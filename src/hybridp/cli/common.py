@@ -86,11 +86,12 @@ class _RowsIn(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from hybridp.curator.sources import Source
 
-        return Source(str(value), (ctx.meta.get("hybridp.engine") if ctx is not None else None) or "")
+        told = {} if ctx is None else ctx.meta
+        return Source(str(value), told.get("hybridp.engine") or "", told.get("hybridp.query"))
 
 
-def _remember_engine(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    ctx.meta["hybridp.engine"] = value
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    ctx.meta[f"hybridp.{param.human_readable_name.lower()}"] = value
 
 
 sd_range = _SdRange()
@@ -132,7 +133,7 @@ missing_option = click.option(
 )
 seed_option = click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
-# The engine is read first, and the file then knows it: commands have one argument for where rows live.
+# Engine and query are read first, and the file then knows them: commands have one argument for where rows live.
 rows_argument = _stack(
     click.argument("file", type=_RowsIn()),
     click.option(
@@ -140,8 +141,16 @@ rows_argument = _stack(
         metavar="NAME",
         is_eager=True,
         expose_value=False,
-        callback=_remember_engine,
+        callback=_remember,
         help="duckdb (default), postgresql (FILE is a postgresql:// URL), spark, or an sc:// URL of Spark Connect.",
+    ),
+    click.option(
+        "--query",
+        metavar="SELECT",
+        is_eager=True,
+        expose_value=False,
+        callback=_remember,
+        help="Read what one SELECT makes of FILE: of a file from the table `rows`, of a database from its tables.",
     ),
 )
 collected_options = _stack(
@@ -165,16 +174,12 @@ promise_options = _stack(
 )
 
 
-def _remember_insist(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.meta["hybridp.insist"] = value
-
-
 insist_option = click.option(
     "--insist",
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_remember_insist,
+    callback=_remember,
     help="Go on with a promise that protects hardly anybody (a delta of 0.1 or more).",
 )
 

@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 
 import click
 
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration, Number, People, Promise, Question, Trust
 from hybridp.public.study.fields import Declared, Fields, declared
+from hybridp.public.trust import TrustRule, Trusts, label_column
 
 __all__ = [
     "Later",
@@ -36,7 +37,9 @@ __all__ = [
     "options_of",
     "share_type",
     "some",
+    "trust_options",
     "value_of",
+    "who_trusts",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -264,10 +267,64 @@ def _as_options(text: str, classes: tuple[type[Fields], ...]) -> str:
     return f"`{known.get(named[2]) or named[2]}`{rest}"
 
 
+def trust_options(*, devices: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Who trusts: a column and its words; for a release also everybody alike, or a share that is drawn for a trial.
+
+    The command gets the rule as `trust`. Without a word on it `devices` randomise every row, and a release is refused.
+    """
+    everybody = (
+        click.option("--all-trusted", is_flag=True, help="In place of --trust: everybody trusts the curator."),
+        click.option("--all-local", is_flag=True, help="In place of --trust: everybody is local."),
+        click.option(
+            "--trial-opt-in",
+            type=share_type,
+            help="A trial on raw rows, in place of --trust: this share of people is drawn as trusting.",
+        ),
+    )
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(
+            trust: Later,
+            all_trusted: bool = False,
+            all_local: bool = False,
+            trial_opt_in: float | None = None,
+            **given: Any,
+        ) -> None:
+            must(not (all_trusted and all_local), "all-trusted", "must not join --all-local", "both")
+            everyone: Any = "trusted" if all_trusted else "local" if all_local else None
+            said = trust.values
+            rule: Trusts | None = said["column"]
+            if any((said["trusted"], said["local"], everyone, trial_opt_in is not None)):
+                rule = TrustRule(said["column"], said["trusted"], said["local"], everyone, trial_opt_in)
+            function(trust=rule, **given)
+
+        wrapped: Callable[..., None] = run
+        for option in () if devices else reversed(everybody):
+            wrapped = option(wrapped)
+        return options_of(trust=some(Trust, "column", "trusted", "local", later=True))(wrapped)
+
+    return decorate
+
+
+def who_trusts(trust: Trusts | None, instead: str = "") -> Trusts:
+    """The rule; a release needs one."""
+    if trust is None:
+        raise InvalidInput(
+            f"`trust` must be given, or --all-trusted, --all-local or --trial-opt-in{instead}. Got none of them."
+        )
+    return trust
+
+
 def one_question(
-    question: Question, promise: Promise, *, trust: str | None, people: People | None = None, level: float = 0.95
+    question: Question,
+    promise: Promise,
+    *,
+    trust: Trusts | None = None,
+    people: People | None = None,
+    level: float = 0.95,
 ) -> Declaration:
-    """The study of one question that a command on one task declares."""
+    """The study of one question that a command on one task declares; who trusts is told to the protocol by itself."""
     from hybridp.cli.common import check_delta
 
     check_delta(promise.delta)
@@ -275,7 +332,7 @@ def one_question(
         return Declaration(
             questions=(question,),
             promise=promise,
-            trust=Trust(everyone="local") if trust is None else Trust(column=trust),
+            trust=Trust(everyone="local") if trust is None else Trust(column=label_column(trust)),
             people=People() if people is None else people,
             level=level,
         )

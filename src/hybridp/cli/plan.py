@@ -270,7 +270,7 @@ def vector_mean(crowd: Crowd, question: Later, promise: Promise, show: Showing, 
     if dimensions is not None:
         question.values["columns"] = tuple(f"column {j + 1}" for j in range(dimensions))
     asked = question()
-    study = vector_study(one_question(asked, promise, trust="trust"), 0)
+    study = vector_study(one_question(asked, promise), 0)
     plan = plan_vector_mean(
         n=crowd.n,
         opt_in=crowd.opt_in,
@@ -417,7 +417,7 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, show: Showing, invi
     from hybridp.protocols import kmeans_files as protocol
     from hybridp.protocols.asked import kmeans_study
 
-    study = kmeans_study(one_question(question, promise, trust="trust"), 0)
+    study = kmeans_study(one_question(question, promise), 0)
     found = plan_kmeans(study, question.columns, people=crowd.n, opt_in=crowd.opt_in)
     document = found.to_dict()
     if invite_file is not None:

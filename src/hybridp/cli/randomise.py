@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import emit, insist_option, note, progress, randomness
-from hybridp.cli.options import command, one_question, options_of, some, value_of
+from hybridp.cli.options import command, one_question, options_of, some, trust_options
 from hybridp.public.budgets import PureDP
-from hybridp.public.study import Number, People, Promise, Records, Trust, Vector
+from hybridp.public.study import Number, People, Promise, Records, Vector
 from hybridp.public.study.fields import Fields, field
+from hybridp.public.trust import TrustRule, Trusts
 
 if TYPE_CHECKING:
     from hybridp.randomness import Randomness
@@ -67,15 +68,15 @@ class Writing(Fields):
 
 @command("mean")
 @click.argument("file", type=click.Path(path_type=Path))
+@trust_options(devices=True)
 @options_of(
     question=some(Number, "column", "lower", "upper", "missing", "local"),
-    trust=value_of(Trust, "column"),
     people=some(People, "column"),
     promise=some(Promise, "epsilon", "delta", "epsilon_column"),
     asked=Writing,
 )
 @insist_option
-def mean(file: Path, question: Number, trust: str | None, people: People, promise: Promise, asked: Writing) -> None:
+def mean(file: Path, question: Number, trust: Trusts | None, people: People, promise: Promise, asked: Writing) -> None:
     """Replace each local person's value by a report that is private by itself.
 
     Without --trust all rows are randomised. Writes the same rows with two more columns, `report` and
@@ -118,15 +119,15 @@ def mean(file: Path, question: Number, trust: str | None, people: People, promis
 
 @command("vector-mean")
 @click.argument("file", type=click.Path(path_type=Path))
+@trust_options(devices=True)
 @options_of(
     question=some(Vector, "columns", "lower", "upper", "missing", "norm", "radius", "local"),
-    trust=value_of(Trust, "column"),
     people=some(People, "column"),
     promise=some(Promise, "epsilon", needed=("epsilon",)),
     asked=Writing,
 )
 def vector_mean(
-    file: Path, question: Vector, trust: str | None, people: People, promise: Promise, asked: Writing
+    file: Path, question: Vector, trust: Trusts | None, people: People, promise: Promise, asked: Writing
 ) -> None:
     """Replace each local person's values by one report about all of them that is private by itself.
 
@@ -164,19 +165,22 @@ def vector_mean(
 
 @command("heavy-hitters")
 @click.argument("file", type=click.Path(path_type=Path))
+@trust_options(devices=True)
 @options_of(
     question=some(Records, "columns"),
-    trust=value_of(Trust, "column", needed=True),
     people=some(People, "column", "record_key", "record_id", needed=("column",)),
     asked=some(Writing, "out", "table", "seed", "as_json"),
 )
 @click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
-def heavy_hitters(file: Path, question: Records, trust: str, people: People, asked: Writing, invite: Path) -> None:
+def heavy_hitters(
+    file: Path, question: Records, trust: Trusts | None, people: People, asked: Writing, invite: Path
+) -> None:
     """What a device does with an invitation: one private report for each local person, and nothing else."""
     from hybridp.protocols import heavy_files as protocol
 
     assert people.column is not None
-    columns = protocol.RecordColumns(people.column, question.columns, trust, people.record_key, people.record_id)
+    rule = TrustRule(everyone="local") if trust is None else trust
+    columns = protocol.RecordColumns(people.column, question.columns, rule, people.record_key, people.record_id)
     written = protocol.write_record_reports(file, invite, columns, asked.out, table=asked.table, rng=asked.rng)
     promise = PureDP(protocol.invited_study(invite).guarantee.epsilon)
     asked.finish({"reports": written}, written, promise)
@@ -184,9 +188,10 @@ def heavy_hitters(file: Path, question: Records, trust: str, people: People, ask
 
 @command("kmeans")
 @click.argument("file", type=click.Path(path_type=Path))
-@options_of(trust=value_of(Trust, "column"), asked=some(Writing, "out", "table", "seed", "as_json"))
+@trust_options(devices=True)
+@options_of(asked=some(Writing, "out", "table", "seed", "as_json"))
 @click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
-def kmeans(file: Path, trust: str | None, asked: Writing, invite: Path) -> None:
+def kmeans(file: Path, trust: Trusts | None, asked: Writing, invite: Path) -> None:
     """What a device does with an invitation: one private report for each local person, and nothing else.
 
     Without --trust all rows report.

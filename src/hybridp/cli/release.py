@@ -8,26 +8,39 @@ from typing import Any
 import click
 
 from hybridp.cli.common import insist_option, needed, note, number, receipt, rows_argument, table
-from hybridp.cli.options import Later, command, given, must_not_join, one_question, options_of, some, value_of
+from hybridp.cli.options import (
+    Later,
+    command,
+    given,
+    must_not_join,
+    one_question,
+    options_of,
+    some,
+    trust_options,
+    value_of,
+    who_trusts,
+)
 from hybridp.cli.releasing import Releasing, present
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Declaration, Number, People, Points, Promise, Records, Trust, Vector
+from hybridp.public.study import Declaration, Number, People, Points, Promise, Records, Vector
+from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["heavy_hitters", "kmeans", "mean", "vector_mean"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
 _SHOWN = 40
 # What phase one of the heavy hitters decides for phase two.
-_SETTLED = ("person", "trust", "record-key", "record-id", "head", "discovery-share", "query-share", "local", "reuse",
-            "blend", "simulate-local", "seed")  # fmt: skip
-trust_column = some(Trust, "column", needed=("column",))
+_SETTLED = (
+    "person", "trust", "trusted-value", "local-value", "all-trusted", "all-local", "trial-opt-in", "record-key",
+    "record-id", "head", "discovery-share", "query-share", "local", "reuse", "blend", "simulate-local", "seed",
+)  # fmt: skip
 
 
 @command("mean")
 @rows_argument
+@trust_options()
 @options_of(
     question=Number,
-    trust=trust_column,
     people=People,
     promise=Promise,
     level=value_of(Declaration, "level"),
@@ -35,7 +48,13 @@ trust_column = some(Trust, "column", needed=("column",))
 )
 @insist_option
 def mean(
-    file: Path, question: Number, trust: Trust, people: People, promise: Promise, level: float, asked: Releasing
+    file: Path,
+    trust: Trusts | None,
+    question: Number,
+    people: People,
+    promise: Promise,
+    level: float,
+    asked: Releasing,
 ) -> None:
     """The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
@@ -47,25 +66,26 @@ def mean(
     from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
     from hybridp.public.budgets import PureDP
 
-    study = one_question(question, promise, trust=trust.column, people=people, level=level)
-    columns = number_columns(study, 0, trust.column)
+    rule = who_trusts(trust)
+    study = one_question(question, promise, trust=rule, people=people, level=level)
+    columns, drawn = number_columns(study, 0, rule), drawn_trust(rule)
     run = {**asked.run, "purpose": f"mean of {question.column}"}
     if promise.epsilon_column is not None:
         own, tally = personal_study(study, 0), asked.tallied("personal-mean")
-        with asked.paying({name: PureDP(1.0) for name in ACCOUNTS.values()}) as ledger:
+        with asked.paying({name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=drawn) as ledger:
             found = release_personal_mean(file, own, columns, promise.epsilon_column, tally=tally, ledger=ledger, **run)
     else:
         usual, tally = mean_study(study, 0), asked.tallied("mean")
-        with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}) as ledger:
+        with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}, trial=drawn) as ledger:
             found = release_mean(file, usual, columns, tally=tally, ledger=ledger, **run)
     asked.finish(found, _print_mean, size=(7.2, 2.8))
 
 
 @command("vector-mean")
 @rows_argument
+@trust_options()
 @options_of(
     question=Vector,
-    trust=trust_column,
     people=some(People, "column"),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",)),
     level=value_of(Declaration, "level"),
@@ -73,7 +93,13 @@ def mean(
 )
 @insist_option
 def vector_mean(
-    file: Path, question: Vector, trust: Trust, people: People, promise: Promise, level: float, asked: Releasing
+    file: Path,
+    trust: Trusts | None,
+    question: Vector,
+    people: People,
+    promise: Promise,
+    level: float,
+    asked: Releasing,
 ) -> None:
     """The mean of several columns at once: estimates, intervals, where the groups disagree, and a privacy receipt.
 
@@ -83,10 +109,12 @@ def vector_mean(
     from hybridp.protocols.asked import vector_columns, vector_study
     from hybridp.protocols.vector import release_vector_mean
 
-    study = one_question(question, promise, trust=trust.column, people=people, level=level)
-    own, columns, tally = vector_study(study, 0), vector_columns(study, 0, trust.column), asked.tallied("vector-mean")
+    rule = who_trusts(trust)
+    study = one_question(question, promise, trust=rule, people=people, level=level)
+    own, columns, tally = vector_study(study, 0), vector_columns(study, 0, rule), asked.tallied("vector-mean")
     d = len(question.columns)
-    with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}) as ledger:
+    totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
+    with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         found = release_vector_mean(
             file, own, columns, tally=tally, ledger=ledger, purpose=f"mean of {d} columns", **asked.run
         )
@@ -98,9 +126,9 @@ def vector_mean(
 
 @command("heavy-hitters")
 @rows_argument
+@trust_options()
 @options_of(
     question=some(Records, later=True),
-    trust=value_of(Trust, "column"),
     people=some(People, later=True),
     promise=some(Promise, "epsilon", "delta", later=True),
     level=value_of(Declaration, "level"),
@@ -112,8 +140,8 @@ def vector_mean(
 @insist_option
 def heavy_hitters(
     file: Path | None,
+    trust: Trusts | None,
     question: Later,
-    trust: str | None,
     people: Later,
     promise: Later,
     level: float,
@@ -144,15 +172,16 @@ def heavy_hitters(
         _combine(file, invite, {"epsilon": epsilon, "delta": delta, "record": len(record) or None}, level, asked)
         return
     assert file is not None
-    for name, value in (("person", people.values["column"]), ("record", record or None), ("trust", trust),
-                        ("epsilon", epsilon), ("delta", delta)):  # fmt: skip
+    for name, value in (("person", people.values["column"]), ("record", record or None), ("epsilon", epsilon),
+                        ("delta", delta)):  # fmt: skip
         needed(name, value, "--invite, whose invitation states it")
-    study = one_question(question(), promise(), trust=trust, people=people(), level=level)
-    own, columns = heavy_study(study, 0), record_columns(study, 0, trust)
+    rule = who_trusts(trust, ", or --invite, whose invitation states it")
+    study = one_question(question(), promise(), trust=rule, people=people(), level=level)
+    own, columns = heavy_study(study, 0), record_columns(study, 0, rule)
     must_not_join("a first phase or a trial", "assume-mechanism")
     if invite_out is not None:
         must_not_join("invite-out", "simulate-local", "plot", "out")
-    with asked.paying({"trusted": own.guarantee, "local": own.guarantee}) as ledger:
+    with asked.paying({"trusted": own.guarantee, "local": own.guarantee}, trial=drawn_trust(rule)) as ledger:
         shared: dict[str, Any] = {"table": asked.table, "ledger": ledger, "rng": asked.rng}
         if invite_out is not None:
             _say_invited(protocol.write_invitation(file, own, columns, invite_out, **shared), invite_out, asked.as_json)
@@ -202,9 +231,9 @@ def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
 
 @command("kmeans")
 @rows_argument
+@trust_options()
 @options_of(
     question=Points,
-    trust=trust_column,
     promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
     asked=Releasing,
 )
@@ -213,8 +242,8 @@ def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
 @insist_option
 def kmeans(
     file: Path,
+    trust: Trusts | None,
     question: Points,
-    trust: Trust,
     promise: Promise,
     asked: Releasing,
     reports: Path | None,
@@ -228,9 +257,10 @@ def kmeans(
     from hybridp.protocols.asked import kmeans_study, point_columns
     from hybridp.protocols.kmeans_files import release_kmeans
 
-    study = one_question(question, promise, trust=trust.column)
-    own, columns, tally = kmeans_study(study, 0), point_columns(study, 0, trust.column), asked.tallied("slots")
-    with asked.paying({"trusted": own.guarantee, "local": own.guarantee}) as ledger:
+    rule = who_trusts(trust)
+    study = one_question(question, promise, trust=rule)
+    own, columns, tally = kmeans_study(study, 0), point_columns(study, 0, rule), asked.tallied("slots")
+    with asked.paying({"trusted": own.guarantee, "local": own.guarantee}, trial=drawn_trust(rule)) as ledger:
         found = release_kmeans(
             file,
             own,

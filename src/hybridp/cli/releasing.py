@@ -93,14 +93,10 @@ class Releasing(Fields):
         return found
 
     @contextmanager
-    def paying(self, totals: dict[str, Any], *, trial: bool | None = None) -> Iterator[Any]:
-        """A bar while it works, and the ledger that pays, if any."""
-        with (
-            progress() as bar,
-            open_ledger(
-                self.ledger, totals, trial=self.trial if trial is None else trial, collection=self.collection
-            ) as ledger,
-        ):
+    def paying(self, totals: dict[str, Any], *, trial: bool = False) -> Iterator[Any]:
+        """A bar while it works, and the ledger that pays, if any; `trial` where something else makes it one."""
+        paying = open_ledger(self.ledger, totals, trial=self.trial or trial, collection=self.collection)
+        with progress() as bar, paying as ledger:
             bar.add_task("reading and adding up", total=None)
             yield ledger
 

@@ -124,10 +124,19 @@ def run_plan(
             for statistic, facts in statistics.items()
         ],
         text=["statistic", "expected"],
-        caption="The promise is split over the questions by their weights.",
+        caption="The promise is split over the questions by their weights."
+        + (
+            " Where sd is not stated, the largest spread within the bounds is assumed."
+            if _unknown_spread(study)
+            else ""
+        ),
     )
     if invite_file is not None:
         click.echo(f"The invitation for the devices is in {invite_file}.")
+
+
+def _unknown_spread(study: Study) -> bool:
+    return any(not getattr(question, "sd", True) for question in study.questions)
 
 
 def _epsilon(study: Study, name: str) -> str:
@@ -209,6 +218,7 @@ def run_randomise(
 @rows_argument
 @ledger_option
 @collected_options
+@click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
 @click.option("--invite-out", type=_PATH, help="Records, phase one: discover, and write the devices' invitation.")
 @click.option("--invite", type=_PATH, help="Records or points: the invitation that --reports answer.")
 @click.option("--reports", type=_PATH, help="Records or points: the reports that answer --invite.")
@@ -235,6 +245,7 @@ def run_release(
     ledger_file: Path | None = None,
     collection: str | None = None,
     simulate_local: bool = False,
+    trial_opt_in: float | None = None,
     invite_out: Path | None = None,
     invite: Path | None = None,
     reports: Path | None = None,
@@ -264,6 +275,7 @@ def run_release(
             ledger=ledger_file,
             table=table_name,
             simulate_local=simulate_local,
+            trial_opt_in=trial_opt_in,
             collection=collection,
             assume_mechanism=assume_mechanism,
             invite=invite,
@@ -304,9 +316,9 @@ def _print(found: Any) -> None:
     ]
     table(
         f"{found.title or 'Answers'}; {100 * found.level:.6g}% intervals",
-        ["question", "statistic", "estimate", "interval", "trusted alone", "local alone"],
+        ["answer", "estimate", "interval", "trusted", "local"],
         rows[:_SHOWN],
-        text=["statistic"],
+        text=["answer"],
         caption=None if len(rows) <= _SHOWN else f"{len(rows) - _SHOWN} more in --json.",
     )
     receipt(found)
@@ -317,7 +329,13 @@ def _rows(name: str, statistic: str, facts: dict[str, Any]) -> Iterator[tuple[st
     estimate, interval = facts.get("estimate"), facts.get("interval")
     if not isinstance(estimate, list):
         shown = "" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
-        yield name, statistic, number(estimate), shown, number(facts.get("trusted")), number(facts.get("local"))
+        yield (
+            f"{statistic} of {name}",
+            number(estimate),
+            shown,
+            number(facts.get("trusted")),
+            number(facts.get("local")),
+        )
         return
     listed = [facts.get(key) for key in ("columns", "records")]
     known = [names for names in listed if isinstance(names, list) and len(names) == len(estimate)]
@@ -328,4 +346,4 @@ def _rows(name: str, statistic: str, facts: dict[str, Any]) -> Iterator[tuple[st
         point = ", ".join(map(number, one)) if isinstance(one, list) else number(one)
         groups = [facts.get(group) for group in ("trusted", "local")]
         alone = [number(g[i]) if isinstance(g, list) and len(g) == len(estimate) else "" for g in groups]
-        yield f"{name}: {called}", statistic, point, shown, *alone
+        yield f"{statistic} of {name}: {called}", point, shown, *alone

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import emit, json_option, note, progress, table_option
-from hybridp.cli.options import Later, command, one_question, options_of, some, value_of
+from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options, value_of
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Promise, Trust, Vector
+from hybridp.public.study import Promise, Vector
+from hybridp.public.trust import Trusts
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import Tally
@@ -25,7 +26,8 @@ _STATE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--state", type=_STATE, required=True, help="The tally; a missing one is created.")
 @click.option("--report", default="report", show_default=True, help="The column with the reports.")
-@options_of(trust=value_of(Trust, "column"), epsilon_column=value_of(Promise, "epsilon_column"))
+@trust_options(devices=True)
+@options_of(epsilon_column=value_of(Promise, "epsilon_column"))
 @click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once.")
 @click.option("--invite", type=_STATE, help="A new tally of records or points: the invitation that reports answer.")
 @options_of(
@@ -38,7 +40,7 @@ def add(
     files: tuple[Path, ...],
     state: Path,
     report: str,
-    trust: str | None,
+    trust: Trusts | None,
     epsilon_column: str | None,
     collection: str | None,
     invite: Path | None,
@@ -65,7 +67,7 @@ def add(
         if epsilon is None:
             raise InvalidInput("`epsilon` must be given with --columns. Got none.")
         asked = question()
-        own = vector_study(one_question(asked, promise(), trust=trust), 0)
+        own = vector_study(one_question(asked, promise()), 0)
         wanted = protocol.vector_tally(
             replace(own.invite, question=asked.columns), asked.columns, collection=collection
         )

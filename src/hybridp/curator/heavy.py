@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
+from hybridp.curator.sources import Answers
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
 
 __all__ = [
+    "Discovered",
     "RecordColumns",
+    "discover_answers",
     "found_records",
     "local_slots",
     "noisy_counts",
@@ -65,6 +70,48 @@ def found_records(
 def slots_among(people: tables.RecordSample, head: HeadList, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
     """The noisy counts of every slot among the estimation part."""
     return noisy_counts(tables.head_counts(people, list(head.slots), "estimation"), mechanism, rng=rng)
+
+
+class Discovered(NamedTuple):
+    """What both parts of the trusted people said, with noise: the records shown, the head list and its counts."""
+
+    records: list[tuple[str, ...]]
+    noisy: Ints
+    discovery_people: int
+    counted: Ints
+    head: HeadList
+    estimation_people: int
+
+
+def discover_answers(
+    answers: Answers,
+    share: float,
+    mechanism: Discovery,
+    counting: DiscreteLaplace,
+    depth: int,
+    *,
+    rng: Randomness,
+) -> Discovered:
+    """The whole of the curator's part from the answers that a service keeps, one record of each person.
+
+    Who discovers and who counts is decided by a coin for each person, without looking at their record.
+    """
+    limit = np.uint64(int(share * 2**64))
+    halves: tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]] = (Counter(), Counter())
+    for records in answers.records():
+        counts_others = (rng.words(len(records)) >= limit).tolist()
+        for record, half in zip(records, counts_others, strict=True):
+            halves[half][record] += 1
+    known = list(halves[0])
+    among = np.array([halves[0][record] for record in known], dtype=np.int64)
+    passing, noisy = shown(among, mechanism, rng=rng)
+    found = [known[i] for i in passing.tolist()]
+    head = HeadList.of(found, depth)
+    counted = np.zeros(len(head), dtype=np.int64)
+    for record, n in halves[1].items():
+        counted[head.slot_of(record)] += n
+    people = [sum(half.values()) for half in halves]
+    return Discovered(found, noisy, people[0], noisy_counts(counted, counting, rng=rng), head, people[1])
 
 
 def local_slots(people: tables.RecordSample, head: HeadList) -> Iterator[Ints]:

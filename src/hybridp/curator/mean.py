@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
+from hybridp.curator.sources import Answers
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -40,6 +41,7 @@ __all__ = [
     "mean_query",
     "randomise_trusted",
     "read",
+    "read_answers",
     "release_clipped",
     "release_sum",
     "simulate_local",
@@ -170,6 +172,17 @@ def read(
         assumed=assumed,
         digest=digest,
     )
+
+
+def read_answers(answers: Answers, bounds: Bounds, local: LocalSummary) -> Totals:
+    """The same from the answers that a service keeps, beside the sums of its reports."""
+    people = total = squared = 0
+    for values in answers.numbers():
+        levels = bounds.levels(values[:, 0])
+        people += len(levels)
+        total += int(levels.sum())
+        squared += squares(levels)
+    return Totals(people, total, local, trusted_squares=squared)
 
 
 def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool | None:

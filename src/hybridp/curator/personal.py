@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from os import PathLike
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism, mean_query
+from hybridp.curator.sources import Answers
 from hybridp.errors import must
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import WeightedSum, own_epsilon_text, reports_digest
@@ -29,7 +30,7 @@ from hybridp.public.randomisers import LEVELS
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 
-__all__ = ["ReportsFound", "read", "release_weighted_sum", "simulate_reports"]
+__all__ = ["ReportsFound", "read", "read_answers", "release_weighted_sum", "simulate_reports"]
 
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight
 _SCALE = 2**40  # the noise in steps: far finer than anything it must hide
@@ -68,6 +69,18 @@ def read(
     sent = int(found.local_people[found.local_epsilons > 0].sum())
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, sent, assume=assume)
     return found, ReportsFound(bool(says), assumed, reports_digest(text, *found.fingerprint))
+
+
+def read_answers(
+    answers: Answers, bounds: Bounds, epsilons: Sequence[float]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """RAW: how many people have each of these epsilons, and the sum of their levels, of a service's answers."""
+    place = {epsilon: i for i, epsilon in enumerate(epsilons)}
+    people, sums = np.zeros(len(place), dtype=np.int64), np.zeros(len(place), dtype=np.int64)
+    for epsilon, values in answers.by_epsilon():
+        people[place[epsilon]] += len(values)
+        sums[place[epsilon]] += int(bounds.levels(values).sum())
+    return people, sums
 
 
 def simulate_reports(

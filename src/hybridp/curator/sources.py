@@ -1,6 +1,15 @@
-"""Where rows come from, and what may be read of them that is public: the one door to tables for everyone else."""
+"""Where trusted people's rows come from: a table (`open_rows`) or a service's sealed answers (`Answers`).
+
+The one door to tables for everyone else, with what may be read of them that is public.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.trust import Trusts, label_column
@@ -12,6 +21,7 @@ from hybridp.tables.personal import epsilon_counts
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows, shown
 
 __all__ = [
+    "Answers",
     "ENGINES",
     "Counted",
     "Rows",
@@ -24,6 +34,25 @@ __all__ = [
     "open_rows",
     "shown",
 ]
+
+
+class Answers(Protocol):
+    """RAW: trusted people's answers as a service keeps them, unsealed some at a time, in bounded memory.
+
+    Whoever stores them hands them over here; only this room adds them up, and its sums leave it with noise.
+    """
+
+    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
+        """Some people's numbers: one row a person, `width` columns."""
+        ...
+
+    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
+        """Some people's numbers, all of them with one epsilon of their own."""
+        ...
+
+    def records(self) -> Iterator[list[tuple[str, ...]]]:
+        """Some people's records, one of each."""
+        ...
 
 
 def must_read_again(data: TableLike | None, times: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
+from hybridp.curator.sources import Answers
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, reports_digest
 from hybridp.public.trust import Trusts, label_column
@@ -22,7 +23,16 @@ from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
 from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
 
-__all__ = ["MECHANISM", "RawTotals", "VectorColumns", "local_steps", "read", "release_sum", "vector_query"]
+__all__ = [
+    "MECHANISM",
+    "RawTotals",
+    "VectorColumns",
+    "local_steps",
+    "read",
+    "read_answers",
+    "release_sum",
+    "vector_query",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,15 @@ def read(
     assumed = tables.named_mechanism(columns.mechanism, says, local.people, assume=assume)
     digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
     return RawTotals(found.trusted_people, found.trusted_sums, local, bool(says), assumed, digest)
+
+
+def read_answers(answers: Answers, bounds: VectorBounds, local: VectorReportSums) -> RawTotals:
+    """The same from the answers that a service keeps, beside the sums of its reports."""
+    people, sums = 0, [0] * bounds.dimensions
+    for values in answers.numbers(bounds.dimensions):
+        people += len(values)
+        sums = [a + int(b) for a, b in zip(sums, bounds.steps(values).sum(axis=0), strict=True)]
+    return RawTotals(people, tuple(sums), local)
 
 
 def release_sum(

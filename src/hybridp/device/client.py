@@ -34,7 +34,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from hybridp.device.heavy import report_slots
-from hybridp.device.vector import chosen_levels, randomise_vectors
+from hybridp.device.mean import chosen_levels, randomise_vectors
 from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.noise import categories, dithered, reports
 from hybridp.public.bounds import Bounds

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.device.mean import randomise_levels
-from hybridp.device.personal import randomise_own
+from hybridp.device.mean import randomise_levels, randomise_own
 from hybridp.device.shares import report_codes
 from hybridp.public.bounds import Bounds
 from hybridp.public.envelope import appearing

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.sealed import SealedBlend, seal
@@ -50,7 +50,11 @@ from hybridp.release.receipt import (
 )
 
 if TYPE_CHECKING:
-    from hybridp.blend.tally import MeanTally
+    from hybridp.blend.tally import MeanTally, PersonalTally, VectorTally
+    from hybridp.curator.vector import VectorColumns
+    from hybridp.protocols.personal import PersonalStudy
+    from hybridp.protocols.vector import VectorStudy
+    from hybridp.release.vector import VectorMeanRelease
 
 __all__ = ["MeanStudy", "kept", "noise_level", "on_reports", "publish_mean", "release_mean", "spending", "warned"]
 
@@ -228,7 +232,62 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
     return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
 
 
+@overload
 def release_mean(
+    path: TableLike, study: MeanStudy, columns: curating.Columns, *, tally: MeanTally | None = None, **how: Any
+) -> MeanRelease: ...
+
+
+@overload
+def release_mean(
+    path: TableLike,
+    study: PersonalStudy,
+    columns: curating.Columns,
+    *,
+    epsilon: str,
+    tally: PersonalTally | None = None,
+    **how: Any,
+) -> MeanRelease: ...
+
+
+@overload
+def release_mean(
+    path: TableLike, study: VectorStudy, columns: VectorColumns, *, tally: VectorTally | None = None, **how: Any
+) -> VectorMeanRelease: ...
+
+
+def release_mean(path: TableLike, study: Any, columns: Any, *, epsilon: str | None = None, **how: Any) -> Any:
+    """Release the mean of one column or several, with one promise for all or everybody's own epsilon.
+
+    The study says which: a `MeanStudy` is about one number, a `VectorStudy` about several (`columns` are then
+    `VectorColumns`), a `PersonalStudy` about one number of people who bring their own epsilon, which the column
+    `epsilon` holds.
+
+    `path` is a file, a URL, a `Source` or a table that Python holds (`hybridp.Source` lists the kinds), and
+    `columns.trust` a column that holds `trusted` or `local`, or a `TrustRule` on other words.
+
+    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
+    one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
+    local rows are raw and are randomised here: a trial, and marked as such. The local reports are
+    charged once, however often these very ones are used; `collection` may name the set, and is refused for another one.
+    A `tally` stands in for the local rows: the table then holds trusted people only. Reports name their mechanism and
+    column, which must be this study's; `assume_mechanism` takes those that name none, and says so on the receipt.
+    """
+    if isinstance(study, MeanStudy):
+        must(epsilon is None, "epsilon", "must be left out: a MeanStudy promises everybody the same", epsilon)
+        return _release_number(path, study, columns, **how)
+    from hybridp.protocols.personal import PersonalStudy, release_personal_mean
+    from hybridp.protocols.vector import release_vector_mean
+
+    if isinstance(study, PersonalStudy):
+        named = "must name the column of everybody's own epsilon, as a PersonalStudy asks"
+        must(epsilon is not None, "epsilon", named, "none")
+        return release_personal_mean(path, study, columns, str(epsilon), **how)
+    must(epsilon is None, "epsilon", "must be left out: a VectorStudy promises everybody the same", epsilon)
+    return release_vector_mean(path, study, columns, **how)
+
+
+def _release_number(
     path: TableLike,
     study: MeanStudy,
     columns: curating.Columns,
@@ -242,18 +301,6 @@ def release_mean(
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> MeanRelease:
-    """Release the mean of a table of trusted values and local reports.
-
-    `path` is a file, a URL, a `Source` or a table that Python holds (`hybridp.Source` lists the kinds), and
-    `columns.trust` a column that holds `trusted` or `local`, or a `TrustRule` on other words.
-
-    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
-    one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
-    local rows are raw and are randomised here: a trial, and marked as such. The local reports are
-    charged once, however often these very ones are used; `collection` may name the set, and is refused for another one.
-    A `tally` stands in for the local rows: the table then holds trusted people only. Reports name their mechanism and
-    column, which must be this study's; `assume_mechanism` takes those that name none, and says so on the receipt.
-    """
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
     invite, noise = replace(study.invite, question=(columns.value,)), study.sum_noise

@@ -26,7 +26,7 @@ from hybridp.blend.mean import Blend
 from hybridp.curator import mean as columns_of
 from hybridp.curator import personal as curating
 from hybridp.curator.sources import TableLike, open_rows
-from hybridp.device.personal import randomise_own
+from hybridp.device.mean import randomise_own
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import SHARES, Charge, Ledger
 from hybridp.protocols.mean import kept, on_reports, spending

@@ -109,7 +109,8 @@ def release_study(
         _check_paid(shared.noted, first, later)
         entries.charge(together(told, study.purpose, collection))
         receipt = one_receipt({name: answer.receipt for name, answer in answers.items()}, _split(study))
-        found = StudyRelease(study.title, answers, study.level, replace(receipt, ledger_entries=tuple(entries)))
+        receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=tuple(entries))
+        found = StudyRelease(study.title, answers, study.level, receipt)
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
         people = max(sum(_people(answer)) for answer in answers.values())
         return kept(
@@ -132,6 +133,11 @@ def _split(study: Declaration) -> str:
     own = [f"{part.question.name} {part.trusted}" for part in study.parts if part.trusted is not None]
     said = f"the promise is split over the questions by their weights: {', '.join(parts)}"
     return f"{said}; of the trusted: {', '.join(own)}" if own else said
+
+
+def _guessed(study: Declaration) -> tuple[str, ...]:
+    names = [q.name for q in study.questions if isinstance(q, Number) and q.guessed]
+    return (f"the bounds of {', '.join(names)} were guessed from names, and nobody has chosen them",) if names else ()
 
 
 def _people(answer: Any) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 1. Everyone may know: the box, the clipping norm, the kind of report (chosen here, from public numbers alone), the
    trusted group's noise, the rule for the weights.
-2. Each local person's device sends one report about the whole vector (`hybridp.device.vector`).
+2. Each local person's device sends one report about the whole vector (`hybridp.device.mean`).
 3. The ledger is charged, before any row is read.
 4. The curator adds up both groups in one scan and adds noise to each coordinate of the trusted sum.
 5. The blend chooses a weight for each coordinate and combines. No further privacy is spent.
@@ -23,7 +23,7 @@ from hybridp.blend.vector import VectorBlend, blend_vectors
 from hybridp.curator import vector as curating
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.files import write_vector_reports
-from hybridp.device.vector import randomise_steps, reach_reports
+from hybridp.device.mean import randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, noise_level, on_reports, spending

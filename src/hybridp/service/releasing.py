@@ -8,9 +8,8 @@ of reports (for heavy hitters: with the number of distinct records of trusted pe
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from hybridp.protocols.mean import publish_mean
 from hybridp.protocols.vector import publish_vector_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heavy import HeadList, counting_noise
+from hybridp.public.heavy import counting_noise, discovery
 from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser, best_randomiser
 from hybridp.public.sums import NOTHING, Groups, column_sums, exact_sums, joined
@@ -284,31 +283,53 @@ def unit_reports(randomiser: Randomiser, bounds: Bounds, bodies: list[bytes]) ->
     return np.asarray((np.frombuffer(whole, dtype="<f8") - bounds.centre) / bounds.half)
 
 
-def trusted_levels(bounds: Bounds, cipher: RowCipher, rows: list[tuple[Any, ...]]) -> NDArray[np.int64]:
-    """RAW: the levels of some trusted people's values."""
-    values = np.frombuffer(b"".join([cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows]), dtype="<f8")
-    return bounds.levels(values)
+@dataclass(frozen=True)
+class _Sealed:
+    """RAW: a study's trusted answers, unsealed some at a time; the curator reads them (`hybridp.curator.sources`)."""
+
+    db: Connection
+    number: int
+    cipher: RowCipher
+
+    def _parts(self) -> Iterator[tuple[list[tuple[Any, ...]], list[bytes]]]:
+        for rows in stream(self.db, self.number, TRUSTED):
+            yield rows, [self.cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows]
+
+    def numbers(self, width: int = 1) -> Iterator[Floats]:
+        for rows, bodies in self._parts():
+            yield np.frombuffer(b"".join(bodies), dtype="<f8").reshape(len(rows), width)
+
+    def by_epsilon(self) -> Iterator[tuple[float, Floats]]:
+        for rows, bodies in self._parts():
+            own, values = np.array([row[1] for row in rows]), np.frombuffer(b"".join(bodies), dtype="<f8")
+            for epsilon in sorted(set(own.tolist())):
+                yield epsilon, values[own == epsilon]
+
+    def records(self) -> Iterator[list[tuple[str, ...]]]:
+        for _, bodies in self._parts():
+            yield [unpacked_record(body) for body in bodies]
+
+
+def _sealed(db: Connection, service: Service, study: Study) -> _Sealed | None:
+    """The trusted answers; None where nobody trusted, and then it does not matter that they are gone."""
+    if not counts(db, study.number)["trusted"]:
+        return None
+    return _Sealed(db, study.number, _cipher(service, db, study))
 
 
 def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Build:
     task, rng = plan.study, service.rng
     bounds, randomiser = task.bounds, task.invite.randomiser
-    people = total = squares = 0
-    if task.rule.name != "lm-only" and counts(db, study.number)["trusted"]:
-        cipher = _cipher(service, db, study)
-        for rows in stream(db, study.number, TRUSTED):
-            levels = trusted_levels(bounds, cipher, rows)
-            people += len(levels)
-            total += int(levels.sum())
-            squares += mean_curator.squares(levels)
     sent = NOTHING
     if task.rule.name != "tcm-only":
         for rows in stream(db, study.number, LOCAL):
             sent += exact_sums(unit_reports(randomiser, bounds, [bytes(row[2]) for row in rows]))[0]
     local = LocalSummary.of(sent, randomiser)
-    trusted = None
-    if people:
-        totals = mean_curator.Totals(people, total, local, trusted_squares=squares)
+    people, trusted = 0, None
+    answers = None if task.rule.name == "lm-only" else _sealed(db, service, study)
+    if answers is not None:
+        totals = mean_curator.read_answers(answers, bounds, local)
+        people = totals.trusted_people
         trusted = mean_curator.release_sum(totals, task.sum_noise, task.squares_noise, rng=rng)
     if trusted is None and local.people == 0:
         raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.rule.name} listens to.")
@@ -324,14 +345,10 @@ def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Bui
 def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service) -> Build:
     task, rng = plan.study, service.rng
     levels = sorted(plan.allowed_epsilons)
-    place = {e: i for i, e in enumerate(levels)}
-    people, sums = np.zeros(len(levels), dtype=np.int64), np.zeros(len(levels), dtype=np.int64)
-    if counts(db, study.number)["trusted"]:
-        cipher = _cipher(service, db, study)
-        for rows in stream(db, study.number, TRUSTED):
-            for e, mine in _by_epsilon(rows).items():
-                people[place[e]] += len(mine)
-                sums[place[e]] += int(trusted_levels(task.bounds, cipher, mine).sum())
+    people = sums = np.zeros(len(levels), dtype=np.int64)
+    answers = _sealed(db, service, study)
+    if answers is not None:
+        people, sums = personal_curator.read_answers(answers, task.bounds, levels)
     sent: Groups = ()
     for rows in stream(db, study.number, LOCAL):
         for e, mine in _by_epsilon(rows).items():
@@ -360,23 +377,17 @@ def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service
 def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) -> Build:
     task, rng, invite = plan.study, service.rng, plan.invite
     d = task.bounds.dimensions
-    people, sums = 0, [0] * d
-    if task.estimator != "lm-only" and counts(db, study.number)["trusted"]:
-        cipher = _cipher(service, db, study)
-        for rows in stream(db, study.number, TRUSTED):
-            values = b"".join([cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows])
-            steps = task.bounds.steps(np.frombuffer(values, dtype="<f8").reshape(len(rows), d))
-            people += len(rows)
-            sums = [a + int(b) for a, b in zip(sums, steps.sum(axis=0), strict=True)]
     reported, sent = 0, (NOTHING,) * d
     if task.estimator != "tcm-only":
         for rows in stream(db, study.number, LOCAL):
             more = column_sums(unpacked(invite, [bytes(row[2]) for row in rows]))
             reported, sent = reported + len(rows), tuple(a + b for a, b in zip(sent, more, strict=True))
     local = VectorReportSums.of(reported, sent, invite.reports)
-    trusted = None
-    if people:
-        totals = vector_curator.RawTotals(people, tuple(sums), local)
+    people, trusted = 0, None
+    answers = None if task.estimator == "lm-only" else _sealed(db, service, study)
+    if answers is not None:
+        totals = vector_curator.read_answers(answers, task.bounds, local)
+        people = totals.trusted_people
         trusted = vector_curator.release_sum(totals, task.sum_noise, task.bounds, rng=rng)
     if trusted is None and local.people == 0:
         raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
@@ -401,32 +412,18 @@ def _by_epsilon(rows: list[tuple[Any, ...]]) -> dict[float, list[tuple[Any, ...]
 
 def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher, rng: Randomness) -> Build:
     task = plan.study
-    # Who discovers and who counts is decided by a coin for each person, without looking at their record.
-    limit = np.uint64(int(task.discovery_share * 2**64))
-    halves: tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]] = (Counter(), Counter())
-    for rows in stream(db, study.number, TRUSTED):
-        counting = (rng.words(len(rows)) >= limit).tolist()
-        for row, half in zip(rows, counting, strict=True):
-            record = unpacked_record(cipher.unseal(bytes(row[2]), bytes(row[0])))
-            halves[half][record] += 1
-    records = list(halves[0])
-    among = np.array([halves[0][r] for r in records], dtype=np.int64)
-    passing, noisy = heavy_protocol.discover_head(among, task, rng=rng)
-    shown = [records[i] for i in passing.tolist()]
-    head = HeadList.of(shown, task.depth)
-    counted = np.zeros(len(head), dtype=np.int64)
-    for record, n in halves[1].items():
-        counted[head.slot_of(record)] += n
-    noised = heavy_curator.noisy_counts(counted, counting_noise(task.guarantee), rng=rng)
-    discovery_people, estimation_people = (sum(half.values()) for half in halves)
-    found = heavy_protocol.opt_in_counts(shown, noisy, discovery_people, noised, head, estimation_people, task)
+    mechanisms = discovery(task.guarantee), counting_noise(task.guarantee)
+    said = heavy_curator.discover_answers(
+        _Sealed(db, study.number, cipher), task.discovery_share, *mechanisms, task.depth, rng=rng
+    )
+    found = heavy_protocol.opt_in_counts(*said, task)
 
     def build(entries: tuple[int, ...]) -> dict[str, Any]:
         document = {
             "task": "heavy-hitters discovery",
             "opt_in": opt_in_document(found),
-            "discovered_records": len(shown),
-            "groups": {"trusted": {"discovery": discovery_people, "estimation": estimation_people}},
+            "discovered_records": len(said.records),
+            "groups": {"trusted": {"discovery": said.discovery_people, "estimation": said.estimation_people}},
             "simulated": rng.simulated,
             "ledger_entries": list(entries),
         }

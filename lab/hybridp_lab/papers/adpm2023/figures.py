@@ -101,7 +101,7 @@ def _figure_grid(runs: int) -> tuple[Grid, ...]:
 
 def _second_grid(draws: int, runs: int) -> tuple[Grid, ...]:
     kinds, numbers = ("high", "low"), tuple(range(draws))
-    return (Grid({"variance": kinds, "draw": numbers, "people": (1000,), "runs": (runs,)}),)
+    return (Grid({"variance": kinds, "draw": numbers, "people": (1000,), "runs": (runs,)}, repeated="draw"),)
 
 
 _LEVELS = ("1/10", "13/100", "17/100", "1/5", "3/10", "1/2", "1", "10", "1000")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from hybridp_lab.figure.catalogue import Row
-from hybridp_lab.papers.blender.findings import chosen, interval
+from hybridp_lab.figure.ruling import student
+from hybridp_lab.papers.blender.findings import chosen
 from hybridp_lab.papers.blender.trials import FORMS, VOICES
 
 __all__ = ["by_split", "four_groups", "sizes", "table", "trust_models", "two_groups"]
@@ -35,7 +36,8 @@ def _line(axes: Any, rows: Sequence[Row], x: str, value: str, label: str, style:
     for level in sorted({row[x] for row in rows}):
         own = [row for row in rows if row[x] == level]
         if all(row["reached"] for row in own):
-            mean, low, _ = interval([row[value] for row in own])
+            mean = float(np.mean([row[value] for row in own]))
+            low, _ = student([row[value] for row in own])
             at.append(100 * level if x == "opt_in" else level)
             means.append(mean)
             reach.append(0.0 if low is None else mean - low)

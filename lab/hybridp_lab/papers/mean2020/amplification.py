@@ -21,7 +21,8 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.mechanisms import gaussian_profile
 from hybridp.randomness import seeded
-from hybridp_lab.figure.declared import Check, Point, Row, Verdict
+from hybridp_lab.figure.declared import Point, Row, Verdict
+from hybridp_lab.figure.ruling import MOST, PAR, bounded, exact
 from hybridp_lab.papers.mean2020 import printed
 from hybridp_lab.papers.mean2020.data import SALARIES
 
@@ -168,87 +169,102 @@ def _everyone(rows: Sequence[Row], form: str) -> Floats:
 
 def judge_amplification(rows: Sequence[Row]) -> Verdict:
     adversaries, _, said = _surface(rows, "printed")
-    right, exact, tight = _surface(rows, "corrected")[2], _everyone(rows, "exact"), _everyone(rows, "tight")
+    right, exactly, tight = _surface(rows, "corrected")[2], _everyone(rows, "exact"), _everyone(rows, "tight")
     local = _surface(rows, "exact_local")[2]
     left, kept = _surface(rows, "printed_delta")[2], _surface(rows, "corrected_delta")[2]
     half = int(np.argmin(np.abs(adversaries - 0.5)))
-    shares = {"printed": float(np.mean(said < 0.5)), "exact": float(np.mean(exact < 0.5))}
+    shares = {"printed": float(np.mean(said < 0.5)), "exact": float(np.mean(exactly < 0.5))}
     laplace = [r for r in rows if r["kind"] == "laplace"]
     pure, joint = laplace[0], laplace[1:]
     noise = next(r for r in rows if r["kind"] == "noise")
-    some = bool(np.any(adversaries >= 0.4))
     return Verdict(
         (
-            Check(
-                "Theorem 8.1's epsilon' is a guarantee for everybody at the same delta.",
-                bool(kept.max() <= DELTA),
+            exact(
+                "Theorem 8.1's epsilon', of the larger sensitivity, is a guarantee for everybody at the same delta.",
+                kept.max() <= DELTA < left.max(),
                 f"the true delta is at most {kept.max():.1e}; at the printed epsilon' it reaches {left.max():.2g}",
                 float(kept.max()),
-                where="Thm 8.1, D Thm 2.4.2",
+                place="Thm 8.1, D Thm 2.4.2",
+                printed=f"delta up to {left.max():.2g} as printed",
+                rule=f"at most {DELTA:g}",
                 erratum="errata 1",
             ),
-            Check(
+            exact(
                 "In most of the space everybody's epsilon is more than halved.",
-                shares["exact"] > 0.5,
+                shares["exact"] > MOST,
                 f"on {shares['exact']:.0%} of it at best (exact); {np.mean(right < 0.5):.0%} by the corrected theorem, "
-                f"{np.mean(tight < 0.5):.0%} with noise calibrated exactly; "
-                f"as printed {shares['printed']:.0%}, with epsilon' up to {said.max():.4f}",
+                f"{np.mean(tight < 0.5):.0%} with noise calibrated exactly; as printed {shares['printed']:.0%}",
                 shares["exact"],
-                where="D sec. 2.4.1.2, Fig. 7",
-                why=""
-                if shares["exact"] > 0.5
-                else "It rests on the smaller sensitivity (errata 1): under KVH's weights trusted people are covered "
-                "by little more than the curator's own noise.",
+                place="D sec. 2.4.1.2, Fig. 7",
+                printed=f"{shares['printed']:.0%} of the space as printed",
+                rule=f"above {MOST:g} of the space",
+                erratum="errata 1",
+                reason="It rests on the smaller sensitivity: under KVH's weights trusted people are covered by little "
+                "more than the curator's own noise.",
             ),
-            Check(
-                "Amplification can be large even when a moderate part of the local people is adversarial.",
-                some and bool(exact[half].min() < 0.5),
-                f"{adversaries[half]:.0%} adversarial, c = .1 %: {exact[half][0]:.3f} (exact), {right[half][0]:.3f} "
-                f"(corrected theorem); c = 10 %: {exact[half][-1]:.3f}",
-                float(exact[half].min()),
-                where="sec. 8, Fig. 7",
+            exact(
+                "Amplification can be large even when half of the local people are adversarial.",
+                exactly[half].min() < 0.5 and abs(adversaries[half] - 0.5) < 0.1,
+                f"{adversaries[half]:.0%} adversarial, c = .1 %: {exactly[half][0]:.3f} (exact), {right[half][0]:.3f} "
+                f"(corrected theorem); c = 10 %: {exactly[half][-1]:.3f}",
+                float(exactly[half].min()),
+                place="sec. 8, Fig. 7",
+                printed=f"{said[half].min():.4f} as printed",
+                rule="below .5 somewhere",
                 erratum="errata 1",
             ),
-            Check(
+            exact(
                 "Local people have a second, stronger guarantee against those who see only the result.",
-                bool(local.max() < 0.5 * EPSILON),
+                local.max() < EPSILON,
                 f"at most {local.max():.4f} with any coalition in the grid",
                 float(local.max()),
-                where="sec. 8",
+                place="sec. 8",
+                printed="an amplified guarantee",
+                rule=f"below {EPSILON:g}",
             ),
-            Check(
+            exact(
                 "More adversaries, less amplification.",
-                bool(np.all(np.diff(exact, axis=0) >= -1e-12)),
-                f"at c = .1 % from {exact[0][0]:.3f} to {exact[-1][0]:.3f}",
-                where="Fig. 7",
+                np.all(np.diff(exactly, axis=0) >= -1e-12) and np.all(exactly[-1] > exactly[0]),
+                f"at c = .1 % from {exactly[0][0]:.3f} to {exactly[-1][0]:.3f}",
+                float(exactly[-1][0] - exactly[0][0]),
+                place="Fig. 7",
+                printed="rises with the share of adversaries",
+                rule="rises",
             ),
-            Check(
+            exact(
                 "Pure Laplace noise amplifies nothing for the less protected group; local people do gain when w > c.",
                 abs(pure["trusted"] - EPSILON) < 1e-9 and abs(pure["local"] / pure["formula"] - 1) < 1e-9,
                 f"trusted people keep {pure['trusted']:g}, local people have {pure['local']:.5f}",
                 pure["trusted"],
-                where="App. D, D Thm 2.4.1",
+                place="App. D, D Thm 2.4.1",
+                printed="epsilon' = epsilon for all",
+                rule=f"exactly {EPSILON:g} for the trusted",
                 erratum="errata 18",
             ),
-            Check(
+            exact(
                 "The open question: with delta > 0 joint Laplace noise does amplify, so the pure tail is the cause.",
                 all(max(r["trusted"], r["local"]) < EPSILON for r in joint),
                 "w = c: " + ", ".join(f"{max(r['trusted'], r['local']):.4f}, {r['honest']:.1%} honest" for r in joint),
                 max(joint[0]["trusted"], joint[0]["local"]),
-                where="D sec. 2.4.1.3",
-                erratum="errata 18",
+                place="D sec. 2.4.1.3",
+                printed="left open",
+                rule=f"below {EPSILON:g}",
             ),
-            Check(
+            bounded(
                 "The joint noise of the library's mechanisms has the variance s'^2 of the theorem.",
-                abs(noise["z"]) < 4,
-                f"ratio of variances in {noise['count']} collections of {noise['people']:,} people",
                 noise["ratio"],
                 noise["low"],
                 noise["high"],
-                where="confirms the formulas",
+                "within",
+                (1 / PAR, PAR),
+                trials=noise["count"],
+                found=f"ratio of variances in {noise['count']} collections of {noise['people']:,} people",
+                place="not a claim: confirms the formulas",
+                printed="1 by the theorem",
+                ours=True,
             ),
         )
-    )  # fmt: skip
+    )
 
 
 def draw_amplification(rows: Sequence[Row], canvas: Any) -> None:

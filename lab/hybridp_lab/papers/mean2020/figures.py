@@ -111,7 +111,7 @@ _FIG_2 = _figure(
         lambda scope: [
             *_maps(scope),
             _one(kind="salaries", bins=40),
-            _trials(scope, 300, _case("salaries", 252_540, 0.002, 1.0)),
+            _trials(scope, 900, _case("salaries", 252_540, 0.002, 1.0)),
         ]
     ),
     mean_maps.salaries_known,
@@ -179,7 +179,7 @@ _FIG_6 = Figure(
     "Avent et al. 2020, Figure 6; dissertation 2.19",
     "K-means with the hybrid mean inside is on a par with the better of its trusted-only and its everybody-local form.",
     {
-        "quick": (Grid({"people": (40_000,), "taus": ([1, 2, 3, 5, 7, 10],)}, trials=64),),
+        "quick": (Grid({"people": (40_000,), "taus": ([1, 2, 3, 5, 7, 10],)}, trials=128),),
         "full": (Grid({"people": (40_000,), "taus": (list(range(1, 11)),)}, trials=364),),
     },
     mean_kmeans.kmeans_squares,
@@ -222,7 +222,7 @@ _FIG_8 = _figure(
     _both(
         lambda scope: [
             *_maps(scope),
-            _trials(scope, 150, _case("salaries", 252_540, 0.002, 10.0, rule="pwh")),
+            _trials(scope, 900, _case("salaries", 252_540, 0.002, 10.0, rule="pwh")),
         ]
     ),
     mean_maps.salaries_unknown,

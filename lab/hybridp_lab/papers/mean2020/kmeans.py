@@ -1,8 +1,8 @@
 """Figure 6 of the hybrid mean paper (P; D 2.19): K-means with the hybrid mean inside, as printed, corrected and ours.
 
-Four spherical Gaussians of 40,000 points each, epsilon = 7, trusted shares .1 % and 1 %. "On a par with the better
-baseline" is measured as a mean sum of squares of at most 1.25 times it at every number of iterations. Intervals are
-95 % bootstrap intervals over trials, each of which has its own points, the same for all methods.
+Four spherical Gaussians of 40,000 points each, epsilon = 7, trusted shares .1 % and 1 %. Intervals are bootstrap
+intervals over trials, each of which has its own points, the same for all methods. The text does not say for how many
+iterations the hybrid keeps up: few and many are judged apart.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp_lab.figure.declared import Check, Point, Row, Verdict
+from hybridp_lab.figure.declared import Point, Row, Verdict
+from hybridp_lab.figure.ruling import PAR, bounded, exact
 
 __all__ = ["draw_kmeans", "inputs", "judge_kmeans", "kmeans_squares"]
 
 Floats = NDArray[np.float64]
-EPSILON, DIMS, ON_A_PAR = 7.0, 2, 1.25
+EPSILON, DIMS = 7.0, 2
 METHODS = ("tcm", "lm", "as_printed", "corrected", "improved")
 LABELS = {
     "tcm": "trusted only",
@@ -68,15 +69,19 @@ def _resampled(trials: int) -> NDArray[np.int64]:
     return np.concatenate([np.arange(trials)[None, :], draw.integers(0, trials, (2_000, trials))])
 
 
-def _beside(rows: Sequence[Row], method: str, share: float) -> tuple[int, float, float, float]:
-    """The number of iterations at which the method is worst beside the better baseline; the ratio and its interval."""
-    taus, own = _table(rows, method, share)
+def _beside(rows: Sequence[Row], method: str, share: float, taus: range) -> tuple[int, float, float, float]:
+    """Where, in these numbers of iterations, the method is worst beside the better baseline; the ratio, its interval.
+
+    The interval is for all of these numbers together: its level is adjusted by Bonferroni's rule.
+    """
+    known, own = _table(rows, method, share)
     better = [_table(rows, name, share)[1] for name in ("tcm", "lm")]
     chosen = _resampled(own.shape[1])
     ratio = own[:, chosen].mean(axis=2) / np.minimum(*(b[:, chosen].mean(axis=2) for b in better))
-    at = int(np.argmax(ratio[:, 0]))
-    low, high = np.quantile(ratio[at, 1:], [0.025, 0.975])
-    return taus[at], float(ratio[at, 0]), float(low), float(high)
+    kept = [i for i, tau in enumerate(known) if tau in taus]
+    at = max(kept, key=lambda i: ratio[i, 0])
+    low, high = np.quantile(ratio[at, 1:], [0.025 / len(kept), 1 - 0.025 / len(kept)])
+    return known[at], float(ratio[at, 0]), float(low), float(high)
 
 
 def _rivals(rows: Sequence[Row], share: float) -> tuple[float, float, float]:
@@ -99,60 +104,80 @@ def _trusted_loss(times: float, tau: int = 10) -> float:
     return float(tau * max(changes) / (times * tau / EPSILON))
 
 
+_LAYOUT = "The places of the four centres are not printed; ours let every method find all four clusters without noise."
+
+
 def judge_kmeans(rows: Sequence[Row]) -> Verdict:
+    """The baselines are the corrected ones, debiased as the hybrid's local half is (errata 17)."""
     checks = []
-    for share, wins, word in ((0.001, False, "everybody-local"), (0.01, True, "trusted-only")):
+    place = "sec. 7, Fig. 6b-c"
+    trials = _table(rows, "tcm", 0.001)[1].shape[1]
+    for share, side, word in ((0.001, "above", "everybody-local"), (0.01, "below", "trusted-only")):
         value, low, high = _rivals(rows, share)
         checks.append(
-            Check(
+            bounded(
                 f"With {share:.1%} trusted the {word} baseline is the better one.",
-                high < 1 if wins else low > 1,
-                f"trusted-only has {value:.2f} times the other's sum of squares, on geometric average over iterations",
                 value,
                 low,
                 high,
-                where="sec. 7, Fig. 6b-c",
+                side,  # type: ignore[arg-type]
+                1.0,
+                trials=trials,
+                found=f"trusted-only has {value:.2f} times the other's sum of squares, on geometric average over tau",
+                place=place,
+                printed="one example of each regime",
+                reason=_LAYOUT,
             )
         )
     for share in (0.001, 0.01):
-        tau, value, low, high = _beside(rows, "corrected", share)
-        printed = _beside(rows, "as_printed", share)
-        holds = value <= ON_A_PAR
-        checks.append(
-            Check(
-                f"With {share:.1%} trusted the hybrid is on a par with the better baseline, however many iterations.",
-                holds,
-                f"worst at {tau} iterations: {value:.2f} times; as printed {printed[1]:.0f} times, at {printed[0]}",
-                value,
-                low,
-                high,
-                where="sec. 7, Fig. 6b-c",
-                erratum="errata 3 and 17",
-                why=""
-                if holds
-                else "PWH balances noise alone; with many iterations the local means are far off for want of right "
-                "labels, and they still get most of the weight.",
+        for taus, words in ((range(1, 6), "1 to 5"), (range(6, 11), "6 to 10")):
+            if not any(r["tau"] in taus for r in rows):
+                continue
+            tau, value, low, high = _beside(rows, "corrected", share, taus)
+            printed = _beside(rows, "as_printed", share, taus)
+            checks.append(
+                bounded(
+                    f"With {share:.1%} trusted and {words} iterations the hybrid is on a par with the better baseline.",
+                    value,
+                    low,
+                    high,
+                    "below",
+                    PAR,
+                    trials=trials,
+                    found=f"worst at {tau}: {value:.2f} times; as printed {printed[1]:.3g} times, at {printed[0]}",
+                    place=place,
+                    printed="approximately equal to the better of the two",
+                    erratum="errata 3 and 17",
+                    reason="PWH balances noise alone: with many iterations the local means are far off for want of "
+                    f"right labels, and still get most of the weight. {_LAYOUT}",
+                )
             )
-        )
     printed_loss, loss = _trusted_loss(DIMS + 1), _trusted_loss(2 * (DIMS + 1))
     checks.append(
-        Check(
+        exact(
             "The trusted group's noise is enough for epsilon, with b_T = 2(md+1) tau/epsilon.",
-            loss <= EPSILON,
+            loss <= EPSILON < printed_loss,
             f"the largest loss over all replacements is {loss:g}; as printed it is {printed_loss:g}",
             loss,
-            where="App. E, D Alg. 2.7",
+            place="App. E, D Alg. 2.7",
+            printed=f"{printed_loss:g} with the printed scale",
+            rule=f"at most {EPSILON:g}",
             erratum="errata 3",
+            free=True,
         )
     )
-    worst = max((_beside(rows, "improved", share) for share in (0.001, 0.01)), key=lambda found: found[1])
+    worst = max((_beside(rows, "improved", share, range(1, 11)) for share in (0.001, 0.01)), key=lambda f: f[1])
     checks.append(
-        Check(
-            "Not in the paper: the library's own K-means is on a par with the better baseline everywhere.",
-            worst[1] <= 1.05,
-            f"at most {worst[1]:.3f} times it",
+        bounded(
+            "The library's own K-means is on a par with the better baseline everywhere.",
             *worst[1:],
-            where="ours",
+            "below",
+            PAR,
+            trials=trials,
+            found=f"at most {worst[1]:.3f} times it",
+            place="not a claim: ours",
+            printed="",
+            ours=True,
         )
     )
     return Verdict(tuple(checks))

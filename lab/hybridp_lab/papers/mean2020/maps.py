@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hybridp.public.mean import sup_over_best
 from hybridp_lab.figure.declared import Check, Row, Verdict
+from hybridp_lab.figure.ruling import ABOUT, ALIKE, MOST, PAR, exact
 from hybridp_lab.papers.mean2020.data import SALARIES, beta_sd
 from hybridp_lab.papers.mean2020.judges import agreement, along, curves, overtaken, peak
 from hybridp_lab.papers.mean2020.printed import workshop_bound
@@ -34,13 +35,14 @@ def _public(rows: Sequence[Row]) -> list[Check]:
     pairs = ((people, SALARIES.people), (most, SALARIES.most), (sd, SALARIES.sd))
     off = max(abs(a / b - 1) for a, b in pairs)
     return [
-        Check(
-            "The salaries are as printed: about 252,540 people, at most 2,349,033, sd 53,254, and far from symmetric.",
-            off < 0.01 and found["mean"] > 1.25 * found["median"],
-            f"public aggregates of 2010: {people:,} people, at most {most:,.0f}, sd {sd:,.0f}; stand-in: mean "
-            f"{found['mean']:,.0f}, median {found['median']:,.0f}, sd {found['sd']:,.0f}",
+        exact(
+            "The salaries are 252,540 people's, at most 2,349,033, with a standard deviation of 53,254.",
+            off < 0.01,
+            f"public aggregates of 2010: {people:,} people, at most {most:,.0f}, sd {sd:,.0f}",
             off,
-            where="sec. 4, Fig. 2a",
+            place="sec. 4, Fig. 2a",
+            printed="252,540; 2,349,033; 53,254",
+            rule="each within 1 %",
         )
     ]
 
@@ -49,104 +51,149 @@ def salaries_known(rows: Sequence[Row]) -> Verdict:
     epsilon, _, r = over_space(rows, "R")
     private = epsilon <= 1
     ridge = np.array([row["peak"] for row in rows if row["kind"] == "map" and row["spacing"] == "log"])
-    high, low = float(ridge[private].max()), float(ridge[~private].max())
-    above = epsilon[ridge > 2]
-    from_where = f"from epsilon = {above.min():.2g} on" if len(above) else "nowhere"
+    high, low = float(ridge[private].max()), float(ridge[~private].min())
+    top = float(ridge.max())
+    place = "sec. 4, Fig. 2b"
     return Verdict(
         (
-            Check(
+            exact(
                 "R peaks just above 2.",
-                2 < ridge.max() < 2.05,
-                f"{ridge.max():.4f}, at epsilon = {epsilon[int(np.argmax(ridge))]:.2g}",
-                float(ridge.max()),
-                where="sec. 4, Fig. 2b",
+                2 < top <= 2 * ALIKE,
+                f"{top:.4f}, at epsilon = {epsilon[int(np.argmax(ridge))]:.2g}",
+                top,
+                place=place,
+                printed="just above 2",
+                rule="between 2 and 2.2",
             ),
-            Check(
+            exact(
                 "Over the whole space KVH is at least as good as the better baseline.",
-                bool(r.min() >= 1),
+                r.min() >= 1,
                 f"the least R is {r.min():.4f}",
                 float(r.min()),
-                where="sec. 4, Fig. 2b",
+                place=place,
+                printed="at least 1",
+                rule="at least 1",
             ),
-            Check(
-                "The peak is there in the high-privacy regime already, to within 2 %.",
-                high >= 0.98 * ridge.max(),
-                f"{high:.4f} for epsilon up to 1; above 2 {from_where}",
+            exact(
+                "The peak is just above 2 in the high-privacy regime already (epsilon up to 1).",
+                high > 2 * (1 - 0.02),
+                f"{high:.4f} for epsilon up to 1",
                 high,
-                where="sec. 4, Fig. 2b",
+                place=place,
+                printed="just above 2 in the high-privacy regime",
+                rule="above 1.96",
             ),
-            Check(
-                "It goes on into the low-privacy regime.",
-                low >= high and float(ridge[~private].min()) >= 0.95 * high,
-                f"at every epsilon above 1 some c reaches {ridge[~private].min():.3f} or more",
-                float(ridge[~private].min()),
-                where="sec. 4, Fig. 2b",
+            exact(
+                "It goes on into the low-privacy regime: at every epsilon above 1 some c comes as near to it.",
+                low >= high / ALIKE,
+                f"at every epsilon above 1 some c reaches {low:.3f} or more",
+                low,
+                place=place,
+                printed="continuing into the low-privacy regime",
+                rule=f"at least {high / ALIKE:.3f}",
             ),
             *_public(rows),
             *agreement(rows),
         )
-    )  # fmt: skip
+    )
 
 
 def salaries_unknown(rows: Sequence[Row]) -> Verdict:
     epsilon, c, best = over_space(rows, "R_pwh")
     _, _, worst = over_space(rows, "r_pwh")
     flat_best, flat_worst = over_space(rows, "R_pwh", "linear")[2], over_space(rows, "r_pwh", "linear")[2]
-    near = (best > 1) & (best <= 1.25)
+    near = (best > 1) & (best <= PAR)
     bad, great = np.nonzero(best < 0.5), np.nonzero(worst > 1500)
-    some = bool(len(bad[0])) and bool(len(great[0]))
-    box = (
-        (epsilon[bad[0]].min(), c[bad[1]].max(), epsilon[great[0]].max(), c[great[1]].min())
-        if some
-        else (0.0, 1.0, 9.9, 0.0)
-    )
-    middle = [float(np.mean((x > 10) & (x < 100))) for x in (worst, flat_worst)]
+    large = float(np.median(c[bad[1]])) if len(bad[1]) else 0.0
+    strong = float(np.median(epsilon[great[0]])) if len(great[0]) else 0.0
+    middle = [float(np.mean((x >= 10) & (x <= 100))) for x in (worst, flat_worst)]
+    centre = {"c": float(np.median(c)), "epsilon": float(np.median(epsilon))}
+    place = "App. C, Fig. 8"
     return Verdict(
         (
-            Check(
+            exact(
                 "Over a large part of the space R is slightly above 1.",
-                bool(near.mean() > 0.5),
-                f"between 1 and 1.25 on {near.mean():.0%} of the space in log scale",
+                near.mean() > MOST,
+                f"between 1 and {PAR} on {near.mean():.0%} of the space in log scale",
                 float(near.mean()),
-                where="App. C, Fig. 8a",
+                place=f"{place}a",
+                printed="slightly greater than 1 across a large portion",
+                rule=f"above {MOST:g} of the space",
             ),
-            Check(
+            exact(
                 "Over most of the space R is above 1.",
-                bool((best > 1).mean() > 0.5) and bool((flat_best > 1).mean() > 0.5),
+                min((best > 1).mean(), (flat_best > 1).mean()) > MOST,
                 f"on {(best > 1).mean():.0%} in log scale, {(flat_best > 1).mean():.0%} in linear scale",
-                float((best > 1).mean()),
-                where="App. C, Fig. 8a",
+                float(min((best > 1).mean(), (flat_best > 1).mean())),
+                place=f"{place}a",
+                printed="most of the space above 1",
+                rule=f"above {MOST:g} of the space",
             ),
-            Check(
-                "In a narrow region R comes near 2.",
-                1.9 < best.max() < 2.05 and float(np.mean(best > 1.8)) < 0.1,
-                f"up to {best.max():.3f}; above 1.8 on {np.mean(best > 1.8):.1%} of the space",
+            exact(
+                "In a narrow region R approaches 2.",
+                best.max() > 2 / ALIKE and np.mean(best > 2 / ALIKE) < 0.1,
+                f"up to {best.max():.3f}; above {2 / ALIKE:.2f} on {np.mean(best > 2 / ALIKE):.1%} of the space",
                 float(best.max()),
-                where="App. C, Fig. 8a",
+                place=f"{place}a",
+                printed="approaching 2 in a narrow region",
+                rule=f"above {2 / ALIKE:.2f} on less than a tenth of the space",
             ),
-            Check(
-                "A small region has R below .5, at epsilon of 6.5 or more and c up to 1.2 % (printed: at the large c).",
-                some and box[0] >= 6.4 and box[1] <= 0.0125 and float(np.mean(best < 0.5)) < 0.1,
-                f"epsilon from {box[0]:.2g}, c up to {box[1]:.2%}, {np.mean(best < 0.5):.1%} of the space",
-                box[0],
-                where="App. C, Fig. 8a",
+            exact(
+                "A small region has R below .5.",
+                0 < np.mean(best < 0.5) < 0.1,
+                f"{np.mean(best < 0.5):.1%} of the space",
+                float(np.mean(best < 0.5)),
+                place=f"{place}a",
+                printed="a small region below 0.5",
+                rule="more than nothing and less than a tenth",
+            ),
+            exact(
+                "That region is at the large c.",
+                large > centre["c"],
+                f"it lies at c from {c[bad[1]].min():.2%} to {c[bad[1]].max():.2%} and epsilon from "
+                f"{epsilon[bad[0]].min():.2g} to {epsilon[bad[0]].max():.2g}"
+                if len(bad[0])
+                else "there is none",
+                large,
+                place=f"{place}a",
+                printed="at the large c values",
+                rule=f"its median c is above that of the space, {centre['c']:.2%}",
                 erratum="errata 16",
+                reason="It is at the small c and the large epsilon.",
             ),
-            Check(
-                "A region has r above 1,500, at epsilon up to .34 and c from 8 % (printed: at the high epsilon).",
-                some and box[2] <= 0.345 and box[3] >= 0.075,
-                f"epsilon up to {box[2]:.2g}, c from {box[3]:.1%}; the largest r is {worst.max():,.0f}",
+            exact(
+                "A region has r above 1,500.",
+                worst.max() > 1500,
+                f"the largest r is {worst.max():,.0f}",
                 float(worst.max()),
-                where="App. C, Fig. 8b",
-                erratum="errata 16",
+                place=f"{place}b",
+                printed="exceeds 1,500",
+                rule="above 1,500",
             ),
-            Check(
-                "A quarter to a third of the space has r between 10 and 100 (printed: the majority).",
-                min(middle) >= 0.25 and max(middle) <= 0.33,
-                f"{middle[0]:.0%} in log scale, {middle[1]:.0%} in linear scale",
-                middle[0],
-                where="App. C, Fig. 8b",
+            exact(
+                "That region is at the high epsilon.",
+                strong > centre["epsilon"],
+                f"it lies at epsilon from {epsilon[great[0]].min():.2g} to {epsilon[great[0]].max():.2g} and c from "
+                f"{c[great[1]].min():.1%}"
+                if len(great[0])
+                else "there is none",
+                strong,
+                place=f"{place}b",
+                printed="at the high epsilon values",
+                rule=f"its median epsilon is above that of the space, {centre['epsilon']:.2g}",
                 erratum="errata 16",
+                reason="It is at the small epsilon and the large c.",
+            ),
+            exact(
+                "The majority of the space has r between 10 and 100.",
+                min(middle) > MOST,
+                f"{middle[0]:.0%} in log scale, {middle[1]:.0%} in linear scale",
+                max(middle),
+                place=f"{place}b",
+                printed="the majority",
+                rule=f"above {MOST:g} of the space",
+                erratum="errata 16",
+                reason="It is a quarter to a third of the space, in either scale.",
             ),
             *agreement(rows),
         )
@@ -162,59 +209,82 @@ def workshop(rows: Sequence[Row]) -> Verdict:
     y = (found["epsilon"] * beta_sd(found["law_t"])) ** 2
     top = 2 * (2 - found["c"]) / (2 - (1 - found["c"]) * y)
     limit = float(sup_over_best(found["epsilon"], beta_sd(found["law_t"]), 1.0))
-    said = workshop_bound(found["epsilon"], beta_sd(found["law_t"]), 1.0)
+    units = {m: workshop_bound(found["epsilon"], m * beta_sd(found["law_t"]), m) for m in (0.5, 1.0, 2.0)}
     wide = n[r >= 1.2]
     samples = {row["form"]: row for row in rows if row["kind"] == "samples"}
-    misses = samples["corrected"]["miss"]
+    misses, before = samples["corrected"]["miss"], samples["as printed"]["miss"]
     beta = samples["corrected"]["beta"]
     return Verdict(
         (
-            Check(
+            exact(
                 "Hybrid's error is below both benchmarks' at every n.",
-                bool(np.all(hybrid < np.minimum(tcm, full))),
+                np.all(hybrid < np.minimum(tcm, full)),
                 f"R between {r.min():.4f} and {most:.4f}",
                 float(r.min()),
-                where="W sec. 3, Fig. 1",
+                place="W sec. 3, Fig. 1",
+                printed="below both curves",
+                rule="R above 1",
             ),
-            Check(
+            exact(
                 "OnlyTCM overtakes FullLM at n_critical.",
                 0 <= crossing - found["n_crit"] < 1,
                 f"from n = {crossing:,.0f} on; n_critical = {found['n_crit']:,.1f}",
                 crossing,
-                where="W sec. 3, Fig. 1",
+                place="W sec. 3, Fig. 1",
+                printed=f"n_critical = {found['n_crit']:,.1f}",
+                rule="within one person",
             ),
-            Check(
+            exact(
                 "R is largest at n_critical, and there it is R_max.",
                 abs(at - found["n_crit"]) < 1 and abs(most - top) < 1e-3,
-                f"{most:.4f} at n = {at:,.0f}; R_max = {top:.4f}",
+                f"{most:.4f} at n = {at:,.0f}",
                 most,
-                where="W Corollary, Fig. 2",
+                place="W Corollary, Fig. 2",
+                printed=f"R_max = {top:.4f}",
+                rule="within .001 of R_max",
             ),
-            Check(
-                "R never exceeds about 2: its limit is 2 + (epsilon sigma/m)^2/2.",
-                most < limit,
-                f"limit {limit:.5f}; the printed bound is {said:.4f} here",
-                limit,
-                where="W sec. 3",
-                erratum="errata 13 and 12",
+            exact(
+                "R is bounded by roughly 2.",
+                most < 2 * (1 + ABOUT),
+                f"the largest is {most:.4f}, and 2 + (epsilon sigma/m)^2/2 = {limit:.5f} is the sharp limit",
+                most,
+                place="W sec. 3",
+                printed="roughly 2",
+                rule="below 2.4",
             ),
-            Check(
+            exact(
+                "The printed expression is an upper bound of R.",
+                min(units.values()) >= most,
+                ", ".join(f"{value:.3f} in the unit where m = {m:g}" for m, value in units.items())
+                + f"; R comes to {most:.4f} in every unit, and its sharp limit is {limit:.5f}",
+                min(units.values()),
+                place="W sec. 3",
+                printed=f"{units[1.0]:.4f} at m = 1",
+                rule=f"at least {most:.4f} in every unit of m",
+                erratum="errata 13",
+                reason="Its 1 has no dimension: with m = 1/2 the expression is negative.",
+            ),
+            exact(
                 "Hybrid is a constant factor better over a wide range of n.",
-                len(wide) > 0 and float(wide.max() / wide.min()) >= 5,
+                len(wide) > 0 and wide.max() / wide.min() >= 5,
                 f"1.2 times or more from n = {wide.min():,.0f} to {wide.max():,.0f}" if len(wide) else "nowhere",
                 float(wide.max() / wide.min()) if len(wide) else 0.0,
-                where="W abstract, Fig. 2",
+                place="W abstract, Fig. 2",
+                printed="a constant factor",
+                rule="1.2 or more over a factor of 5 in n",
             ),
-            Check(
+            exact(
                 "The sample sizes of Appendix B suffice, once they have their factors m^2 (local) and m (trusted).",
-                max(misses.values()) <= beta * (1 + 1e-9),
+                max(misses.values()) <= beta * (1 + 1e-9) < max(before.values()),
                 f"m = {samples['corrected']['width']:g}: the chance to miss is {misses['local']:.4f} and "
-                f"{misses['trusted']:.4f} (at most {beta:g} wanted); as printed "
-                f"{samples['as printed']['miss']['local']:.2f} and {samples['as printed']['miss']['trusted']:.2f}",
+                f"{misses['trusted']:.4f}; as printed {before['local']:.2f} and {before['trusted']:.2f}",
                 max(misses.values()),
-                where="W App. B",
+                place="W App. B",
+                printed=f"{max(before.values()):.2f} as printed",
+                rule=f"at most {beta:g}",
                 erratum="errata 13",
+                free=True,
             ),
             *agreement(rows),
         )
-    )  # fmt: skip
+    )

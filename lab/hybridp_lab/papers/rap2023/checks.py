@@ -1,22 +1,15 @@
-"""Summaries of chapter 4's rows that both judges and pictures use, and checks that carry their numbers.
-
-A claim in words ("comparable", "nearly identical") needs a number to be judged by; the check's sentence says which. A
-claim about every setting is decided by all of them; its value is that of the tightest one, with Student's 95 % interval
-over the trials there.
-"""
+"""Summaries of chapter 4's rows that both judges and pictures use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from hybridp_lab.figure.catalogue import Check, Row
+from hybridp_lab.figure.declared import Row
 
-__all__ = ["Case", "Key", "Settings", "best", "by_trial", "every", "monotone", "ratio", "student", "tried"]
+__all__ = ["Key", "Settings", "averaged", "best", "by_trial", "chosen_without", "least", "ratio", "tried"]
 
 Key = tuple[Any, ...]
 Pair = tuple[int, int]
@@ -50,24 +43,29 @@ def best(settings: Settings) -> tuple[Pair, float]:
     return min(settings.items(), key=lambda item: item[1])
 
 
-def monotone(values: Sequence[float], slack: float = 0.0) -> bool:
-    """Never rises by more than this share of what it was."""
-    return all(after <= before * (1 + slack) for before, after in pairwise(values))
+def chosen_without(settings: Mapping[Pair, Mapping[int, float]]) -> dict[int, Pair]:
+    """For every trial, the (T, K) with the least mean error in the *other* trials (in its own, if there is no other).
 
+    Whoever picks the best of several noisy numbers and then looks at the same numbers is flattered by them.
 
-def student(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Student's 95 % interval of the mean; none for a single value.
-
-    >>> [round(end, 3) for end in student([1.0, 2.0, 3.0])]
-    [-0.484, 4.484]
+    >>> chosen_without({(1, 4): {0: 0.1, 1: 0.5}, (4, 4): {0: 0.2, 1: 0.2}})
+    {0: (4, 4), 1: (1, 4)}
     """
-    from scipy.stats import t
+    trials = sorted(set.intersection(*({*values} for values in settings.values())))
+    out = {}
+    for trial in trials:
+        others = [t for t in trials if t != trial] or [trial]
+        out[trial] = min(settings, key=lambda pair: float(np.mean([settings[pair][t] for t in others])))
+    return out
 
-    if len(values) < 2:
-        return None, None
-    mean, spread = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
-    reach = float(t.ppf(0.975, len(values) - 1)) * spread
-    return mean - reach, mean + reach
+
+def least(settings: Mapping[Pair, Mapping[int, float]]) -> dict[int, float]:
+    """The error in every trial of the (T, K) that the other trials choose.
+
+    >>> least({(1, 4): {0: 0.1, 1: 0.5}, (4, 4): {0: 0.2, 1: 0.2}})
+    {0: 0.2, 1: 0.5}
+    """
+    return {trial: settings[pair][trial] for trial, pair in chosen_without(settings).items()}
 
 
 def ratio(above: Mapping[int, float], below: Mapping[int, float]) -> list[float]:
@@ -86,43 +84,11 @@ def ratio(above: Mapping[int, float], below: Mapping[int, float]) -> list[float]
     return [float(v) for v in whole + (a - whole * b) / b.mean()]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One setting of a claim: what it showed, whether that is as claimed, and the measured quantity by trial."""
+def averaged(lines: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of several quantities trial by trial: one sample for a claim about them on the whole.
 
-    told: str
-    holds: bool
-    measured: Sequence[float] = ()
-
-
-def every(
-    claim: str,
-    cases: Sequence[Case],
-    *,
-    where: str,
-    quantity: str = "",
-    tightest: Literal["largest", "smallest"] = "largest",
-    why: str = "",
-) -> Check:
-    """A claim about every case. What decided are the cases where it fails; `why` is only told where one does.
-
-    `quantity` says in words what was measured in each case; the case where it is `tightest` gives the value.
-
-    >>> cases = [Case("a", True, [1.0, 1.2]), Case("b", False, [2.0, 2.4])]
-    >>> found = every("falls", cases, where="4.3", quantity="ratio")
-    >>> found.holds, round(found.value, 3), found.found
-    (False, 2.2, 'holds in 1 of 2, not in b; largest ratio 2.2')
+    >>> averaged([[1.0, 2.0], [3.0, 4.0]])
+    [2.0, 3.0]
     """
-    failed = [case.told for case in cases if not case.holds]
-    ok = bool(cases) and not failed
-    told = f"holds in {len(cases) - len(failed)} of {len(cases)}" + (f", not in {'; '.join(failed)}" if failed else "")
-    measured = [case for case in cases if len(case.measured)]
-    if not measured:
-        return Check(claim, ok, told, where=where, why="" if ok else why)
-    sign = 1 if tightest == "largest" else -1
-    worst = max(measured, key=lambda case: sign * float(np.mean(case.measured)))
-    value = float(np.mean(worst.measured))
-    low, high = student(worst.measured)
-    return Check(
-        claim, ok, f"{told}; {tightest} {quantity} {value:.3g}", value, low, high, where, why="" if ok else why
-    )
+    many = min((len(line) for line in lines), default=0)
+    return [float(np.mean([line[i] for line in lines])) for i in range(many)]

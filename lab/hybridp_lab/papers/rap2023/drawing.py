@@ -13,7 +13,7 @@ from hybridp_lab.papers.rap2023.appendix import filtering_rows
 from hybridp_lab.papers.rap2023.checks import Settings, best, tried
 from hybridp_lab.papers.rap2023.judges import chosen_fits, corrected
 
-__all__ = ["by_law", "by_rows", "drifting", "heatmaps", "mechanisms", "regressions", "training"]
+__all__ = ["by_law", "by_rows", "drifting", "heatmaps", "histories", "mechanisms", "regressions", "training"]
 
 _MARKS = "osv^D*"
 
@@ -190,3 +190,18 @@ def drifting(rows: Sequence[Row], canvas: Any) -> None:
     axes.set_xlabel("drift gamma")
     axes.set_ylabel("future error")
     axes.legend(fontsize=7)
+
+
+def histories(rows: Sequence[Row], canvas: Any) -> None:
+    """The future error by what was done with the history, a panel for each size; dots are trials."""
+    sizes = sorted({row["workload"] for row in rows})
+    kinds = list(dict.fromkeys(row["history"] for row in rows))
+    for axes, size in zip(canvas.subplots(1, len(sizes), squeeze=False, sharey=True)[0], sizes, strict=True):
+        for i, kind in enumerate(kinds):
+            values = [row["error"] for row in rows if (row["workload"], row["history"]) == (size, kind)]
+            axes.plot([i] * len(values), values, "o", ms=4, alpha=0.6, color="C0")
+            if values:
+                axes.plot([i - 0.3, i + 0.3], [float(np.mean(values))] * 2, "C3-", lw=1.5)
+        axes.set_xticks(range(len(kinds)), kinds, fontsize=8)
+        axes.set_title(f"{size} historical thresholds", fontsize=9)
+    canvas.axes[0].set_ylabel("future error")

@@ -98,14 +98,20 @@ class Trust(Fields):
     column: str | None = field(
         None, help="The column that says whether a person trusts the curator.", check=named, option="trust"
     )
-    trusted: tuple[str, ...] = field((), help="The words in it for people who do. Default: trusted.", check=named)
+    trusted: tuple[str, ...] = field(
+        (), help="The words in it for people who do. Default: trusted.", check=named, option="trusted-value"
+    )
     local: tuple[str, ...] = field(
         (),
         help="The words in it for people who do not. Default: local; with trusted given, any other word.",
         check=named,
+        option="local-value",
     )
     everyone: str | None = field(
-        None, help="In place of a column: everyone is trusted, or everyone is local.", choices=("trusted", "local")
+        None,
+        help="In place of a column: everyone is trusted, or everyone is local.",
+        choices=("trusted", "local"),
+        option="",
     )
 
     def __post_init__(self) -> None:

@@ -1,0 +1,145 @@
+"""A new user's way, in an empty folder: one's own CSV with a yes/no column to a kept release, in four commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAYS = 4000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Nothing but people's answers."""
+    draw = random.Random(11)
+    rows = [f"{draw.gauss(52_000, 9_000):.0f},{'yes' if draw.random() < 0.2 else 'no'}" for _ in range(PAYS)]
+    (tmp_path / "people.csv").write_text("\n".join(["salary,consent", *rows]) + "\n")
+    return tmp_path
+
+
+def hybridp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command, as a process of its own, with no terminal to ask."""
+    call = [sys.executable, "-c", "from hybridp.cli import main; main()", *words]
+    return subprocess.run(
+        call, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=os.environ, check=False
+    )
+
+
+def answer(folder: Path, *words: str) -> dict[str, Any]:
+    done = hybridp(folder, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_four_commands_lead_from_a_table_to_a_kept_release(folder: Path) -> None:
+    assert hybridp(folder, "init", "people.csv", "--defaults").returncode == 0
+    answer(folder, "randomise", "study.toml", "people.csv", "--out", "reports.csv")
+    found = answer(folder, "release", "study.toml", "reports.csv", "--ledger", "town.ledger", "--out", "release.json")
+    kept = answer(folder, "ledger", "show", "town.ledger", "--release", "1")
+
+    mean = found["questions"]["salary"]["mean"]
+    low, high = mean["interval"]
+    assert low < 52_000 < high
+    assert low <= mean["estimate"] <= high
+    assert set(mean) >= {"estimate", "interval", "trusted", "local"}
+    assert found["schema"] == 1
+    assert not found["simulated"]
+    assert kept["questions"] == found["questions"]
+    assert json.loads((folder / "release.json").read_text())["questions"] == found["questions"]
+    accounts = answer(folder, "ledger", "show", "town.ledger")["accounts"]
+    assert {account["spent"]["epsilon"] for account in accounts} == {1.0}
+    # The reports' file holds no local person's salary, and a second release is refused: the promise is spent.
+    local = [line.split(",") for line in (folder / "reports.csv").read_text().splitlines()[1:] if ",no," in line]
+    assert len(local) > 2500
+    assert {fields[0] for fields in local} <= {"", '""'}
+    again = hybridp(folder, "release", "study.toml", "reports.csv", "--ledger", "town.ledger")
+    assert again.returncode == 3
+    assert again.stdout == ""
+
+
+def test_bounds_that_were_guessed_are_said_until_somebody_chooses_them(folder: Path) -> None:
+    hybridp(folder, "init", "people.csv", "--defaults")
+    planned = hybridp(folder, "plan", "study.toml", "people.csv")
+    assert planned.returncode == 0
+    assert "the bounds of `salary`, 0 to 200000, are a guess from its name" in planned.stderr
+    text = (folder / "study.toml").read_text()
+    text = re.sub(r"upper = \d+", "upper = 120000", text).replace("guessed = true\n", "")
+    (folder / "study.toml").write_text(text)
+    planned = hybridp(folder, "plan", "study.toml", "people.csv", "--json")
+    assert planned.stderr == ""
+    assert json.loads(planned.stdout)["questions"]["salary"]["mean"]["predicted"]
+
+
+def test_raw_local_rows_are_refused_with_the_way_out_and_nothing_is_made(folder: Path) -> None:
+    hybridp(folder, "init", "people.csv", "--defaults")
+    done = hybridp(folder, "release", "study.toml", "people.csv", "--ledger", "l", "--out", "o.json")
+    assert done.returncode == 2
+    assert "hybridp randomise" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(p.name for p in folder.iterdir()) == ["people.csv", "study.toml"]
+
+
+def test_a_trial_on_raw_rows_is_marked(folder: Path) -> None:
+    hybridp(folder, "init", "people.csv", "--defaults")
+    found = answer(folder, "release", "study.toml", "people.csv", "--simulate-local", "--seed", "3")
+    assert found["simulated"]
+    assert found == answer(folder, "release", "study.toml", "people.csv", "--simulate-local", "--seed", "3")
+    shown = hybridp(folder, "release", "study.toml", "people.csv", "--simulate-local", "--plot", "p.png")
+    assert shown.returncode == 0, shown.stderr
+    assert "SIMULATED" in shown.stderr
+    assert "salary" in shown.stdout
+    assert (folder / "p.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("release", "none.toml", "people.csv"), "`study` must be a study file that can be read"),
+        (("release", "people.csv", "people.csv"), "`study` must be a TOML file"),
+        (("plan", "study.toml"), "`people.trusted` and `people.local` must be given for a plan"),
+        (("plan", "study.toml", "--n", "100"), "`n` and `opt-in` must be given together"),
+        (("randomise", "study.toml", "people.csv"), "Missing option '--out'"),
+        (("release", "study.toml", "people.csv", "--collection", "x"), "`collection` must go with --ledger"),
+        (("release", "study.toml", "people.csv", "--invite", "i.json"), "`invite` must be given by question's name"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
+    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--defaults")
+    done = hybridp(folder, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not re.search(r"\d{5}", done.stderr)  # nobody's salary
+    assert done.stdout == ""
+
+
+def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
+    pytest.importorskip("fastapi")
+    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--defaults")
+    call = [sys.executable, "-c", "from hybridp.cli import main; main()", "serve", "study.toml", "--port", "0"]
+    links = set()
+    for _ in range(2):  # the second start finds the study that the first one made
+        server = subprocess.Popen(call, cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ)
+        try:
+            assert server.stderr is not None
+            said = ""
+            while "Serving on" not in said:
+                line = server.stderr.readline()
+                assert line, said
+                said += line
+            links |= {link.split("/s/")[1] for link in re.findall(r"http\S+/s/\w+", said)}
+        finally:
+            server.terminate()
+            server.wait()
+            assert server.stderr is not None
+            server.stderr.close()
+    assert len(links) == 1

@@ -1,0 +1,217 @@
+"""A study of every kind of question runs: on files, in one go or in two phases, with one promise and one charge."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridp import InvalidInput, Ledger, PureDP, Study, seeded
+from hybridp.errors import LedgerProblem
+
+NUMBER = {"name": "pay", "kind": "number", "lower": 0, "upper": 100}
+VECTOR = {"name": "body", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 100}
+RECORDS = {"name": "search", "kind": "records", "columns": ["query"], "head": 5}
+POINTS = {"name": "place", "kind": "points", "columns": ["x", "y"], "lower": 0, "upper": 1, "clusters": 2}
+TABLE = {
+    "name": "home",
+    "kind": "table",
+    "features": [{"name": "sex", "values": ["F", "M"]}, {"name": "pay", "edges": [0, 30, 60, 100]}],
+    "marginals": ["sex,pay"],
+    "rows": 60,
+}
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made-up people: numbers, points around two centres, and searches of which three are frequent."""
+    draw = random.Random(3)
+    lines = ["id,pay,a,b,x,y,query,sex,trust,eps"]
+    for i in range(4000):
+        centre = 0.25 if i % 2 else 0.75
+        query = ("weather", "news", "maps")[i % 7] if i % 7 < 3 else f"rare{i % 50}"
+        trust = "trusted" if i % 4 == 0 else "local"
+        values = (draw.gauss(40, 10), draw.gauss(50, 10), draw.gauss(30, 5), draw.gauss(centre, 0.05),
+                  draw.gauss(centre, 0.05))  # fmt: skip
+        numbers = ",".join(f"{v:.4f}" for v in values)
+        lines.append(f"{i},{numbers},{query},{'FM'[i % 2]},{trust},{(0.5, 1.0, 2.0)[i % 3]}")
+    file = tmp_path_factory.mktemp("people") / "people.csv"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def declare(*questions: dict[str, Any], **changes: Any) -> Study:
+    stated = {"title": "All", "promise": {"epsilon": 4.0, "delta": 1e-6}, "trust": "trust", "people": {"column": "id"}}
+    return Study(**{**stated, "questions": list(questions), **changes})
+
+
+def charged(file: Path) -> dict[str, float]:
+    """What each group spent in all, by the ledger's own sums."""
+    return {account.people: account.spent.epsilon for account in Ledger.open(file).accounts()}
+
+
+def test_numbers_and_vectors_share_a_promise_and_a_file_of_reports(people: Path, tmp_path: Path) -> None:
+    study = declare(NUMBER, VECTOR)
+    sent = study.randomise(people, tmp_path / "r.parquet")
+    assert sent.reports == {"pay": 3000, "body": 3000}
+    assert set(sent.left_out) == {"x", "y", "query", "sex", "eps"}
+    found = study.release(tmp_path / "r.parquet", ledger=tmp_path / "l")
+    assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
+    assert [entry.people for entry in Ledger.open(tmp_path / "l").history()] == ["trusted", "local"]
+    document = found.to_dict()
+    low, high = document["questions"]["pay"]["mean"]["interval"]
+    assert low < 40 < high
+    lows, highs = document["questions"]["body"]["mean"]["interval"]
+    assert lows[0] < 50 < highs[0]
+    assert lows[1] < 30 < highs[1]
+    assert document["questions"]["body"]["mean"]["columns"] == ["a", "b"]
+    assert set(document) >= {"schema", "questions", "level", "simulated", "receipt"}
+    assert found["pay"].trusted.people == 1000
+    frame = found.to_frame()
+    assert list(dict.fromkeys(frame["question"])) == ["pay", "body"]
+
+
+def test_everyones_own_epsilon_is_charged_in_shares(people: Path, tmp_path: Path) -> None:
+    study = declare(NUMBER, promise={"epsilon_column": "eps", "share": 0.5})
+    study.randomise(people, tmp_path / "r.csv")
+    found = study.release(tmp_path / "r.csv", ledger=tmp_path / "l")
+    assert charged(tmp_path / "l") == {
+        "trusted (share of own epsilon)": 0.5,
+        "local (share of own epsilon)": 1.0,
+    }
+    low, high = found.to_dict()["questions"]["pay"]["mean"]["interval"]
+    assert low < 40 < high
+    assert study.plan(people)["pay"].estimators["unified"]["mse"] > 0
+
+
+def test_records_in_a_trial_and_in_two_phases_spend_the_promise_once(people: Path, tmp_path: Path) -> None:
+    study = declare(RECORDS, NUMBER)
+    trial = study.release(people, simulate_local=True, ledger=tmp_path / "trial", rng=seeded(1))
+    assert charged(tmp_path / "trial") == {"trusted": 4.0, "local": 4.0}
+    assert trial.simulated
+    assert ["weather"] in [r[:1] for r in trial.to_dict()["questions"]["search"]["shares"]["records"]]
+    with pytest.raises(InvalidInput, match="must be given for raw local rows, or the two phases used"):
+        study.release(people, ledger=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    # Phase one: the trusted people's part for the records is charged now, and the rest with the release.
+    made = study.invite(tmp_path / "invite.json", people, ledger=tmp_path / "l")
+    assert made["queries"] >= 3
+    assert charged(tmp_path / "l") == {"trusted": 2.0, "local": 0.0}
+    study.randomise(people, tmp_path / "slots.csv", invite=tmp_path / "invite.json")
+    study.randomise(people, tmp_path / "r.csv")
+    found = study.release(
+        tmp_path / "r.csv", ledger=tmp_path / "l", invite=tmp_path / "invite.json", reports=tmp_path / "slots.csv"
+    )
+    assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
+    shares = found.to_dict()["questions"]["search"]["shares"]
+    assert {"weather", "news", "maps"} <= {record[0] for record in shares["records"]}
+    assert not found.simulated
+
+
+def test_points_answer_a_map_that_was_planned_from_public_numbers(people: Path, tmp_path: Path) -> None:
+    study = declare(POINTS, promise=4.0, people={"trusted": 1000, "local": 3000})
+    assert study.plan()["place"].map_cells > 0
+    study.invite(tmp_path / "map.json")
+    assert study.randomise(people, tmp_path / "cells.csv", invite=tmp_path / "map.json").reports == {"place": 3000}
+    found = study.release(people, ledger=tmp_path / "l", invite=tmp_path / "map.json", reports=tmp_path / "cells.csv")
+    assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
+    centres = sorted(centre[0] for centre in found.to_dict()["questions"]["place"]["centres"]["estimate"])
+    assert centres[0] == pytest.approx(0.25, abs=0.15)
+    assert centres[1] == pytest.approx(0.75, abs=0.15)
+
+
+def test_a_synthetic_table_is_fitted_under_the_same_promise(people: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    study = declare(TABLE, {**NUMBER, "weight": 1}, trust={"everyone": "trusted"}, people={})
+    found = study.release(people, ledger=tmp_path / "l", model=tmp_path / "model", rng=seeded(1))
+    assert charged(tmp_path / "l")["trusted"] == pytest.approx(4.0, rel=1e-3)
+    assert charged(tmp_path / "l")["trusted"] <= 4.0
+    assert found["home"].answer("sex=F").estimate == pytest.approx(0.5, abs=0.1)
+    assert (tmp_path / "model" / "model.json").is_file()
+    assert "home" in found.to_dict()["questions"]
+    assert study.plan(people)["home"] is not None
+
+
+def test_what_a_question_needs_first_is_said_in_one_sentence(people: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="`invite` must be given for `search`"):
+        declare(RECORDS).randomise(people, tmp_path / "r.csv")
+    with pytest.raises(InvalidInput, match="`question` must be one of none in this study"):
+        declare(NUMBER).invite(tmp_path / "i.json", people)
+    with pytest.raises(InvalidInput, match="`people` must be given for a map of points"):
+        declare(POINTS).invite(tmp_path / "i.json")
+    with pytest.raises(InvalidInput, match="`reports` must be given together with the invitation"):
+        declare(POINTS).release(people, reports=tmp_path / "r.csv")
+    with pytest.raises(InvalidInput, match="`invite` must be given by question's name unless exactly one"):
+        declare(NUMBER).release(people, invite=tmp_path / "i.json")
+    with pytest.raises(InvalidInput, match="`collection` must not name the reports of a trial"):
+        declare(NUMBER).release(people, simulate_local=True, collection="x")
+    with pytest.raises(InvalidInput, match="must be given for a plan"):
+        declare(NUMBER).plan()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_that_a_refusal_made_goes_again_and_a_trials_is_no_ones_else(people: Path, tmp_path: Path) -> None:
+    study = declare(NUMBER)
+    with pytest.raises(InvalidInput, match="no column holds their reports"):
+        study.release(people, ledger=tmp_path / "l")
+    assert not (tmp_path / "l").exists()
+    study.release(people, ledger=tmp_path / "t", simulate_local=True, rng=seeded(1))
+    study.randomise(people, tmp_path / "r.csv")
+    with pytest.raises((InvalidInput, LedgerProblem), match="trial"):
+        study.release(tmp_path / "r.csv", ledger=tmp_path / "t")
+
+
+def test_plans_are_of_each_part_and_read_no_value(people: Path, tmp_path: Path) -> None:
+    """The plan at a part is the plan of that epsilon alone; values that change change nothing of it."""
+    from hybridp import Bounds, plan_mean
+    from hybridp.public.budgets import ApproxDP
+
+    study = declare(NUMBER, VECTOR, RECORDS)
+    plan = study.plan(people)
+    assert (plan.trusted, plan.local) == (1000, 3000)
+    third = study.parts[0].everybody
+    assert isinstance(third, ApproxDP)
+    alone = plan_mean(n=4000, opt_in=0.25, bounds=Bounds(0, 100), guarantee=third)
+    assert plan["pay"]["adaptive"].rmse == alone["adaptive"].rmse
+    other = tmp_path / "other.csv"
+    rows = people.read_text().splitlines()
+    changed = [",".join([r.split(",")[0], *["1"] * 7, *r.split(",")[8:]]) for r in rows[1:]]
+    other.write_text("\n".join([rows[0], *changed]) + "\n")
+    assert study.plan(other).to_dict() == plan.to_dict()
+    assert set(plan.to_dict()["questions"]) == {"pay", "body", "search"}
+    assert all("predicted" in f for q in plan.to_dict()["questions"].values() for f in q.values())
+
+
+def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
+    """Epsilon 4 and delta 1e-6 by the weights 1, 2 and 5: what each protocol is told to keep."""
+    from hybridp.protocols import asked
+
+    weighted = [{**question, "weight": w} for question, w in ((VECTOR, 1), (RECORDS, 2), (POINTS, 5))]
+    study = declare(*weighted)
+    told = [asked.vector_study(study, 0), asked.heavy_study(study, 1), asked.kmeans_study(study, 2)]
+    assert [(one.guarantee.epsilon, one.guarantee.delta) for one in told] == [
+        (0.5, 1.25e-7),
+        (1.0, 2.5e-7),
+        (2.5, 6.25e-7),
+    ]
+    alike = declare(TABLE, {**NUMBER, "weight": 3}, trust={"everyone": "trusted"})
+    assert asked.synth_study(alike, 0).guarantee.epsilon == 1.0
+    own = declare(VECTOR, NUMBER, promise={"epsilon": 1.0, "trusted_epsilon": 3.0})
+    assert asked.vector_study(own, 0).trusted_guarantee == PureDP(1.5)
+
+
+@pytest.mark.parametrize("group", ["trusted", "local"])
+def test_everyone_alike_needs_no_column(people: Path, tmp_path: Path, group: str) -> None:
+    study = declare(NUMBER, trust={"everyone": group}, promise=1.0)
+    file: Path = people
+    if group == "local":
+        study.randomise(people, tmp_path / "r.csv")
+        file = tmp_path / "r.csv"
+    found = study.release(file, ledger=tmp_path / "l")
+    low, high = found.to_dict()["questions"]["pay"]["mean"]["interval"]
+    assert low < 40 < high
+    assert charged(tmp_path / "l")[group] == 1.0
+    planned = study.plan(people)["pay"]
+    assert planned.rmse < (high - low)
