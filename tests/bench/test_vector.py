@@ -10,15 +10,14 @@ import pytest
 
 from hybridp.bench.planning import PLANNED, PlanName, plan_mean
 from hybridp.bench.vector import VectorPlan, plan_vector_mean
-from hybridp.blend.mean import Rule
-from hybridp.blend.vector import blend_vectors
+from hybridp.blend.mean import Rule, blend_vectors
 from hybridp.curator.vector import RawTotals, release_sum
 from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
-from hybridp.protocols.vector import add_up
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.sums import column_sums
+from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.public.vector_noise import vector_noise
 from hybridp.randomness import seeded
 
@@ -40,7 +39,8 @@ def squared_errors(plan: VectorPlan, size: float) -> dict[str, Any]:
         steps = bounds.steps(np.array([[b.from_unit(v) for b, v in zip(bounds.bounds, row, strict=True)]
                                        for row in unit]))  # fmt: skip
         truth = unit.mean(axis=0)
-        local = add_up(reach_reports(steps[TRUSTED:], invite, rng=rng), invite)
+        sent = reach_reports(steps[TRUSTED:], invite, rng=rng)
+        local = VectorReportSums.of(len(sent), column_sums(sent), invite.reports)
         totals = RawTotals(TRUSTED, tuple(int(x) for x in steps[:TRUSTED].sum(axis=0)), local, False, False, None)
         trusted = release_sum(totals, noise, bounds, rng=rng)
         for name in RULES:

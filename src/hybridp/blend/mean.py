@@ -2,20 +2,28 @@
 
 Everything is in the unit coordinate [-1, 1]. ``V_T = var/k + noise_T`` and ``V_L = (var + v)/n_L`` are the variances of
 the group estimates; the hybrid is ``w mu_T + (1-w) mu_L``.
+
+Of several columns each is blended as a mean of its own, in reach coordinates: where the noise of the reports differs,
+or fewer people reported a column, its weight differs. Those who did not report it are still among the people whose mean
+it is: rules that mind a gap between the groups aim at the share of everybody. Joint intervals widen each column's
+(Bonferroni), and the p-values of the groups' disagreement are Holm's, valid whatever the dependence.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hybridp.errors import InvalidInput, must
+from hybridp.public.adjusting import holm
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE, learned_variance, predicted_se, raw_variance
+from hybridp.public.vector import VectorReportSums, VectorSum
 
-__all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
+__all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "VectorBlend", "blend", "blend_vectors"]
 
 EstimatorName = Literal[
     "adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
@@ -295,3 +303,66 @@ def _disagreement(trusted: TrustedSummary | None, local: LocalSummary | None, up
     difference = trusted.mean - local.mean
     law = NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
     return Disagreement(difference, float(law.two_sided_p(difference)))
+
+
+# --- several columns --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBlend:
+    """One blend a coordinate, in reach coordinates; `reach` brings them to unit coordinates."""
+
+    coordinates: tuple[Blend, ...]
+    reach: float
+
+    def estimates(self) -> list[float]:
+        """In unit coordinates."""
+        return [self.reach * b.estimate for b in self.coordinates]
+
+    def half_widths(self, level: float, *, joint: bool) -> list[float]:
+        """Half the widths of the intervals; joint ones hold all together with this coverage."""
+        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
+        each = 1 - (1 - level) / len(self.coordinates) if joint else level
+        return [self.reach * b.half_width(each) for b in self.coordinates]
+
+    def p_values(self) -> tuple[float | None, ...]:
+        """Do the groups differ in a coordinate? Adjusted for asking so often; None where one group says nothing."""
+        gaps = [b.disagreement for b in self.coordinates]
+        adjusted = iter(holm([gap.p_value for gap in gaps if gap is not None]))
+        return tuple(None if gap is None else next(adjusted) for gap in gaps)
+
+
+def blend_vectors(
+    trusted: VectorSum | None, local: VectorReportSums | None, rules: Sequence[Rule], reach: float
+) -> VectorBlend:
+    """Combine what the groups sent; one rule for all coordinates, or one each, stated in unit coordinates."""
+    if local is not None and local.people == 0:
+        local = None
+    if trusted is None and local is None:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    d = len(trusted.noisy_totals) if trusted is not None else len(local.counts) if local is not None else 0
+    must(len(rules) in (1, d), "rules", f"must be one, or one for each of the {d} coordinates", len(rules))
+    if trusted is None and local is not None and not bool((local.counts > 0).all()):
+        raise InvalidInput(
+            "`people` must be enough for a report on every coordinate, or trust the curator. "
+            f"Got {int((local.counts > 0).sum())} of {d} coordinates."
+        )
+    share = None if trusted is None or local is None else trusted.people / (trusted.people + local.people)
+    found = []
+    for j in range(d):
+        rule = _scaled(rules[j if len(rules) > 1 else 0], reach)
+        own = None if trusted is None else trusted.column(j)
+        sent = None if local is None else local.column(j)
+        found.append(blend(own, sent, rule, trusted_share=share))
+    return VectorBlend(tuple(found), reach)
+
+
+def _scaled(rule: Rule, reach: float) -> Rule:
+    """The rule's sizes in reach coordinates."""
+    if reach == 1:
+        return rule
+
+    def in_reaches(size: float | None) -> float | None:
+        return None if size is None else size / reach
+
+    return replace(rule, sd=in_reaches(rule.sd), local_sd=in_reaches(rule.local_sd), gap=in_reaches(rule.gap))

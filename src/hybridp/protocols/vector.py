@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridp.blend.mean import Rule
-from hybridp.blend.vector import VectorBlend, blend_vectors
+from hybridp.blend.mean import Rule, VectorBlend, blend_vectors
 from hybridp.curator import vector as curating
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.files import write_vector_reports

@@ -174,15 +174,19 @@ class NoisySquares:
 
 @dataclass(frozen=True, slots=True)
 class TrustedSummary:
-    """The trusted group's noisy sum of levels, and of squares where the study pays for their spread.
+    """The trusted group's noisy sum of lattice steps, and of squares where the study pays for their spread.
 
-    The number of people is public under replacement.
+    The number of people is public under replacement. A value lies at most `reach` steps from the middle, and steps are
+    counted from `start`, in reaches from the middle: -1, the lower bound, for one number; 0, the middle, for a column
+    of a vector.
     """
 
     people: int
     noisy_total: int
     noise: DiscreteLaplace | DiscreteGaussian
     squares: NoisySquares | None = None
+    reach: int = LEVELS // 2
+    start: int = -1
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
@@ -190,11 +194,11 @@ class TrustedSummary:
     @property
     def step(self) -> float:
         """One lattice step of the sum, as a step of the mean in the unit coordinate."""
-        return 2 / (LEVELS * self.people)
+        return 1 / (self.reach * self.people)
 
     @property
     def mean(self) -> float:
-        return self.noisy_total * self.step - 1
+        return self.noisy_total * self.step + self.start
 
     @property
     def clamped_mean(self) -> float:

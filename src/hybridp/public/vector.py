@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,10 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import HALF, Lattice
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import report_text
+from hybridp.public.messages import LocalSummary, TrustedSummary, report_text
+from hybridp.public.randomisers import Randomiser
 from hybridp.public.sums import Sums
-from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
+from hybridp.public.vector_randomisers import MOST_DIMENSIONS, ScalarReports, VectorReports
 
 __all__ = [
     "HALF",
@@ -252,6 +253,15 @@ class VectorReportSums:
         totals, squares = (np.array(part) for part in zip(*moved, strict=True))
         return cls(people, np.array([s.people for s in sums], dtype=np.int64), totals, squares, reports)
 
+    def column(self, j: int) -> LocalSummary | None:
+        """One coordinate's part; None where nobody reported it."""
+        if self.counts[j] == 0:
+            return None
+        plan = self.reports
+        # A direction's coordinates have the moments of a randomiser, which is all that a summary asks of one.
+        law = plan.randomiser if isinstance(plan, ScalarReports) else cast(Randomiser, plan)
+        return LocalSummary(int(self.counts[j]), float(self.totals[j]), float(self.squares[j]), law)
+
     def __add__(self, other: VectorReportSums) -> VectorReportSums:
         if self.reports != other.reports:
             raise InvalidInput("`reports` must come from one mechanism to be added up. Got two different ones.")
@@ -275,6 +285,10 @@ class VectorSum:
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
+
+    def column(self, j: int) -> TrustedSummary:
+        """One coordinate's part, in reach coordinates."""
+        return TrustedSummary(self.people, self.noisy_totals[j], self.noise, reach=self.reach_steps, start=0)
 
     @property
     def means(self) -> Floats:

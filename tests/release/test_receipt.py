@@ -1,0 +1,68 @@
+"""The one builder of receipts: who is promised what against whom, and what a trial must say."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from hybridp.blend.mean import Rule
+from hybridp.curator.mean import Columns
+from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.randomness import seeded
+from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt
+
+NOISE = Protection(PureDP(0.5), "noise on the sum", "a remark")
+REPORT = Protection(PureDP(2.0), "a report")
+
+
+def levels(receipt: Receipt) -> dict[tuple[str, str], float | None]:
+    return {(p.people, p.against): None if p.budget is None else p.budget.epsilon for p in receipt.promises}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("trusted", "local"), list(product([None, NOISE], [None, REPORT])))
+def test_each_group_that_took_part_is_promised_something_against_both(
+    trusted: Protection | None, local: Protection | None
+) -> None:
+    found = levels(build_receipt(trusted, local, assumes=[], randomness="r", seeded=False))
+    expected: dict[tuple[str, str], float | None] = {}
+    if trusted is not None:
+        expected |= {("trusted", CURATOR): None, ("trusted", VIEWER): 0.5}
+    if local is not None:
+        expected |= {("local", CURATOR): 2.0, ("local", VIEWER): 2.0}
+    assert found == expected
+
+
+def test_what_the_release_adds_is_no_promise_against_the_curator() -> None:
+    amplified = Protection(PureDP(0.1), "a report", "amplified", on_device=PureDP(2.0))
+    found = build_receipt(None, amplified, assumes=[], randomness="r", seeded=False)
+    assert levels(found) == {("local", CURATOR): 2.0, ("local", VIEWER): 0.1}
+    assert [p.note for p in found.promises] == ["", "amplified"]  # the remark is about the release
+
+
+def test_a_sealed_mean_amplifies_against_whoever_sees_it_alone(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 100},{'trusted' if i % 2 else 'local'}\n" for i in range(400))
+    (tmp_path / "people.csv").write_text("pay,trust\n" + rows)
+    study = MeanStudy(Bounds(0, 100), PureDP(1.0), rule=Rule("kvh", sd=0.5), publish="estimate-only", local="laplace")
+    found = release_mean(tmp_path / "people.csv", study, Columns("pay", "trust"), simulate_local=True, rng=seeded(1))
+    told = levels(found.receipt)
+    assert told["local", CURATOR] == 1.0
+    assert told["local", VIEWER] is not None
+    assert told["local", VIEWER] < 1.0
+
+
+@pytest.mark.parametrize(("seeded_noise", "drawn"), list(product([False, True], repeat=2)))
+def test_a_trial_says_which_promises_nobody_was_given(seeded_noise: bool, drawn: bool) -> None:
+    found = build_receipt(
+        NOISE, REPORT, assumes=["first", "", "last"], randomness="r", seeded=seeded_noise, simulated_local=drawn
+    )
+    assert found.simulated == (seeded_noise or drawn)
+    assert found.assumes[:2] == ("first", "last")
+    said = [line for line in found.assumes if line.startswith("SIMULATION")]
+    assert [("noise" in line, "local reports" in line) for line in said] == (
+        [(True, False)] * seeded_noise + [(False, True)] * drawn
+    )
+    assert found.randomness == ("r; local reports simulated" if drawn else "r")
