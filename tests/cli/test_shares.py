@@ -125,10 +125,10 @@ def test_one_person_counts_once(run: Runner, tmp_path: Path) -> None:
 
 def test_the_plan_predicts_what_happens(run: Runner) -> None:
     line = "plan shares --options yes,no --shares 0.3,0.7 --n 10000 --opt-in 5% --epsilon 1 --json"
-    told = run(line).document["questions"]["choice"]["shares"]["predicted"]
+    told = run(line).document["questions"]["choice"]["shares"]["predicted"]["estimators"]
     e, p = 2.718281828459045, 0.3
     own = p * (1 - p) / 500 + 2 / e / (1 - 1 / e) ** 2 / 500**2
     warner = p * (1 - p) / 9500 + e / (e - 1) ** 2 / 9500
-    assert told["tcm-only"]["standard_error"][0] == pytest.approx(own**0.5, rel=1e-6)
-    assert told["lm-only"]["standard_error"][0] == pytest.approx(warner**0.5, rel=1e-6)
-    assert told["hybrid"]["standard_error"][0] == pytest.approx((1 / (1 / own + 1 / warner)) ** 0.5, rel=1e-6)
+    assert told["tcm-only"]["rmse_population"][0] == pytest.approx(own**0.5, rel=1e-6)
+    assert told["lm-only"]["rmse_population"][0] == pytest.approx(warner**0.5, rel=1e-6)
+    assert told["hybrid"]["rmse_population"][0] == pytest.approx((1 / (1 / own + 1 / warner)) ** 0.5, rel=1e-6)

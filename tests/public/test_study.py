@@ -104,7 +104,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"trust": {"everyone": "nobody"}}, r"`trust.everyone` must be one of trusted, local. Got 'nobody'."),
         ({"questions": []}, r"`questions` must hold at least one. Got none."),
         ({"questions": [SALARY, {**SALARY, "name": "SALARY"}]}, r"`name` must be a question's own"),
-        ({"questions": [{"name": "x"}]}, r"`x.kind` must be given: one of number, vector"),
+        ({"questions": [{"name": "x"}]}, r"`x.kind` must be given: one of number, choice, vector"),
         ({"questions": [{"name": "x", "kind": "numbr"}]}, r"`x.kind` must be one of .* Did you mean `number`"),
         ({"questions": [{"name": "x", "kind": "number", "lower": 0}]}, r"`x.upper` must be given: public upper bound"),
         ({"questions": [{**SALARY, "uper": 1}]}, r"`salary.uper` must be left out: .* Did you mean `upper`"),
@@ -206,6 +206,7 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from typing import get_args
 
     from hybridp.blend.mean import ESTIMATORS
+    from hybridp.blend.shares import SHARE_ESTIMATORS
     from hybridp.protocols.heavy import LOCAL_HEAVY, BlendName
     from hybridp.protocols.kmeans import METHODS
     from hybridp.protocols.personal import PERSONAL_ESTIMATORS
@@ -217,6 +218,7 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
 
     assert words("number", "estimator") == {*ESTIMATORS, *PERSONAL_ESTIMATORS}
     assert words("number", "local") == set(get_args(LocalName))
+    assert words("choice", "estimator") == set(SHARE_ESTIMATORS)
     assert words("vector", "local") == set(get_args(VectorLocalName))
     assert words("records", "local") == set(LOCAL_HEAVY)
     assert words("records", "blend") == set(get_args(BlendName))

@@ -50,7 +50,9 @@ class SharePlan:
 
     def to_dict(self) -> dict[str, Any]:
         told = {
-            "predicted": {name: {"standard_error": list(errors)} for name, errors in self.errors.items()},
+            "predicted": {
+                "estimators": {name: {"rmse_population": list(errors)} for name, errors in self.errors.items()}
+            },
             "options": list(self.options),
             "shares": list(self.shares),
             "mechanisms": {"trusted": self.noise, "local": self.reports},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.curator.sources import Counted, count_people
 from hybridp.errors import InvalidInput
 from hybridp.protocols import asked
-from hybridp.public.study import Declaration, Number, Points, Records, Table, Vector
+from hybridp.public.study import Choice, Declaration, Number, Points, Records, Table, Vector
 from hybridp.release.document import plan_document
 
 if TYPE_CHECKING:
@@ -156,6 +156,14 @@ def _plan(study: Declaration, i: int, people: Counted) -> Any:
             return _personal(study, i, people)
         case Number():
             return _number(study, i, people, opt_in)
+        case Choice():
+            from hybridp.bench.shares import plan_shares
+
+            shares = asked.share_study(study, i)
+            return plan_shares(
+                question=shares.question, n=many, opt_in=opt_in, guarantee=shares.guarantee, noise=shares.noise,
+                trusted_guarantee=shares.trusted_guarantee,
+            )  # fmt: skip
         case Vector():
             from hybridp.bench.vector import plan_vector_mean
 

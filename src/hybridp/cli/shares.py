@@ -161,8 +161,8 @@ def _choice_of(column: str, options: str, other: str | None) -> Feature:
 def _bins_of(
     column: str, edges: str | None, lower: float | None, upper: float | None, bins: int, other: str | None
 ) -> Feature:
+    from hybridp.protocols.shares import bins as binned
     from hybridp.public.bounds import Bounds
-    from hybridp.public.queries import Feature
 
     if edges is not None:
         if lower is not None or upper is not None:
@@ -173,8 +173,7 @@ def _bins_of(
         if not 2 <= bins <= _MOST_BINS:
             raise InvalidInput(f"`bins` must be at least 2 and at most {_MOST_BINS:,}. Got {bins}.")
         cuts = [limits.lower + limits.width * i / bins for i in range(bins)] + [limits.upper]
-    binned = Feature.binned(column, cuts)
-    return binned if other is None else Feature(column, (*binned.values, other), binned.edges, True)
+    return binned(column, cuts, other=other)
 
 
 # --- release ----------------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def _epsilon(study: Study, name: str) -> str:
 
 def _expected(predicted: dict[str, Any]) -> str:
     """The error of the estimator that is used, or what else is known before."""
-    for name in ("adaptive", "unified", "tcm-only", "lm-only"):
+    for name in ("adaptive", "hybrid", "unified", "tcm-only", "lm-only"):
         facts = predicted.get("estimators", {}).get(name)
         if facts is not None:
             error = facts.get("rmse_population", facts.get("mse", 0.0) ** 0.5 if "mse" in facts else None)
@@ -337,7 +337,7 @@ def _rows(name: str, statistic: str, facts: dict[str, Any]) -> Iterator[tuple[st
             number(facts.get("local")),
         )
         return
-    listed = [facts.get(key) for key in ("columns", "records")]
+    listed = [facts.get(key) for key in ("columns", "records", "options", "at")]
     known = [names for names in listed if isinstance(names, list) and len(names) == len(estimate)]
     names: Any = known[0] if known else range(1, len(estimate) + 1)
     for i, one in enumerate(estimate):

@@ -15,7 +15,7 @@ from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
 from hybridp.errors import UnusablePublicRows
 from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.messages import BATCH, reports_digest
+from hybridp.public.messages import reports_digest
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, read_reports
 from hybridp.public.trust import label_column
@@ -79,9 +79,10 @@ def read(
         for texts in report_texts(rows, query, CHUNK):
             local = local + read_reports(invite, texts, columns.report or "")
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
-    batches = some_texts(rows, BATCH, _MOST_BATCHES + 1) if BATCH in rows.columns else []
+    batch = f"{columns.report}_batch"
+    batches = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
     if len(batches) > _MOST_BATCHES:
-        raise UnusablePublicRows(f"Column `{BATCH}` must hold at most {_MOST_BATCHES:,} different names.")
+        raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
     digest = reports_digest(invite.text, local.people, local.counts.tolist(), [name for name in batches if name])
     return RawCounts(found.trusted_people, found.trusted_counts, local, None, bool(says), assumed, digest)
 

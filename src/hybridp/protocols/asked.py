@@ -19,13 +19,14 @@ from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.personal import PersonalStudy
+from hybridp.protocols.shares import ShareStudy, bins, choice
 from hybridp.protocols.synth import SynthStudy
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.kmeans import Box
 from hybridp.public.queries import Feature, Schema
-from hybridp.public.study import Declaration, Number, Points, Records, Table, Vector
+from hybridp.public.study import Choice, Declaration, Number, Points, Records, Table, Vector
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
@@ -38,6 +39,8 @@ __all__ = [
     "personal_study",
     "point_columns",
     "record_columns",
+    "share_columns",
+    "share_study",
     "synth_study",
     "trust_rule",
     "vector_columns",
@@ -96,6 +99,30 @@ def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
     return Columns(
         asked.columns_read[0], trust, report, people.column, people.record_key, people.record_id, asked.missing
     )
+
+
+def share_study(study: Declaration, place: int) -> ShareStudy:
+    """The shares of the options, or bins, that are asked for at this place among the questions."""
+    asked, part = cast(Choice, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    assert asked.column is not None
+    return ShareStudy(
+        bins(asked.column, asked.edges, other=asked.other) if asked.edges
+        else choice(asked.column, asked.options, other=asked.other),
+        part.everybody,
+        cast(Any, asked.estimator),
+        cast(Any, asked.noise),
+        part.trusted,
+        study.level,
+        asked.joint,
+    )  # fmt: skip
+
+
+def share_columns(study: Declaration, place: int, trust: Any) -> Columns:
+    """Where a table holds the options, and the reports on them."""
+    asked, people = study.questions[place], study.people
+    report = study.report_columns(asked)[0]
+    return Columns(asked.columns_read[0], trust, report, people.column, people.record_key, people.record_id)
 
 
 def vector_study(study: Declaration, place: int) -> VectorStudy:

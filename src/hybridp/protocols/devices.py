@@ -9,12 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hybridp.device.files import write_number_reports
+from hybridp.device.files import write_number_reports, write_share_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, vector
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
-from hybridp.public.study import Declaration, Number, Points, Records, Vector
+from hybridp.public.study import Choice, Declaration, Number, Points, Records, Vector
 from hybridp.public.trust import drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 
@@ -60,14 +60,14 @@ def randomise_study(
 ) -> Randomised:
     """Replace every local person's answers by reports, each at its question's part of the promise.
 
-    Questions of kind number and vector become a copy of the table, whose local rows hold reports and no value. With an
-    `invite`, the one question of kind records or points that it belongs to is answered, in a file of its own.
+    Questions of kind number, choice and vector become a copy of the table, whose local rows hold reports and no value.
+    With an `invite`, the one question of kind records or points that it belongs to is answered, in a file of its own.
     """
     rng = secure() if rng is None else rng
     rule = asked.trust_rule(study) if trust is None else trust
     if invite is not None:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
-    places = [i for i, q in enumerate(study.questions) if isinstance(q, (Number, Vector))]
+    places = [i for i, q in enumerate(study.questions) if isinstance(q, (Number, Choice, Vector))]
     if not places:
         name = study.questions[0].name
         raise InvalidInput(
@@ -93,6 +93,13 @@ def randomise_study(
                 columns = asked.vector_columns(study, i, rule)
                 written, gone = vector.write_reports(source, own, columns, target, **where, rng=rng)  # type: ignore[arg-type]
                 texts[question.name] = replace(own, question=columns.values).text
+            elif isinstance(question, Choice):
+                chosen, at = asked.share_study(study, i).invite, asked.share_columns(study, i, rule)
+                written, gone = write_share_reports(
+                    source, chosen, target, trust=at.trust, person=at.person, report=at.report or "report",
+                    table=table if step == 0 else None, overwrite=overwrite or not last, keep=other, rng=rng,
+                )  # fmt: skip
+                texts[question.name] = chosen.text
             else:
                 written, texts[question.name], gone = _write_number(study, i, source, rule, target, where, rng)
             count[question.name] = written

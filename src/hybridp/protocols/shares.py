@@ -47,7 +47,7 @@ from hybridp.release.receipt import (
 )
 from hybridp.release.shares import ShareGroup, SharesRelease
 
-__all__ = ["ShareStudy", "choice", "publish_shares", "release_shares"]
+__all__ = ["ShareStudy", "bins", "choice", "publish_shares", "release_shares"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -63,6 +63,16 @@ def choice(column: str, options: Sequence[str], *, other: str | None = None) -> 
     must(len(set(every)) == len(every), "options", "must all be different", f"{len(set(every))} of {len(every)}")
     must(len(every) >= 2, "options", "must be at least 2", len(every))
     return Feature(column, every, (), other is not None)
+
+
+def bins(column: str, edges: Sequence[float], *, other: str | None = None) -> Feature:
+    """A column of numbers in bins with public edges; `other` is one more bin, for what is missing or no number.
+
+    >>> bins("age", [0, 18, 65, 120], other="unknown").values
+    ('0..17', '18..64', '65..120', 'unknown')
+    """
+    binned = Feature.binned(column, edges)
+    return binned if other is None else Feature(column, (*binned.values, other), binned.edges, True)
 
 
 @dataclass(frozen=True)

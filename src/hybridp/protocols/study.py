@@ -21,10 +21,11 @@ from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
 from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
+from hybridp.protocols.shares import release_shares
 from hybridp.protocols.synth import fit_file
 from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.study import Declaration, Number, Points, Question, Records, Table, Vector
+from hybridp.public.study import Choice, Declaration, Number, Points, Question, Records, Table, Vector
 from hybridp.public.trust import drawn_trust, keyed
 from hybridp.randomness import Randomness, secure
 from hybridp.release.study import StudyRelease, one_receipt
@@ -156,6 +157,8 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             return _personal(study, i, data, trust, run)
         case Number():
             return _number(study, i, data, trust, run)
+        case Choice():
+            return _choice(study, i, data, trust, run)
         case Vector():
             return _vector(study, i, data, trust, run)
         case Records():
@@ -189,6 +192,15 @@ def _personal(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[st
     return _Way(
         *_parted(own.charges(purpose), run),
         lambda shared: release_personal_mean(data, own, columns, epsilon, ledger=shared, purpose=purpose, **run),
+    )
+
+
+def _choice(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
+    own, columns = asked.share_study(study, i), asked.share_columns(study, i, trust)
+    purpose = study.questions[i].name
+    return _Way(
+        *_parted(own.charges(purpose, None), run),
+        lambda shared: release_shares(data, own, columns, ledger=shared, purpose=purpose, **run),
     )
 
 

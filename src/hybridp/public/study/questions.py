@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, declared, field, positive
 
-__all__ = ["KINDS", "Feature", "Number", "Points", "Question", "Records", "Table", "Vector"]
+__all__ = ["KINDS", "Choice", "Feature", "Number", "Points", "Question", "Records", "Table", "Vector"]
 
 ESTIMATORS = {
     "adaptive": "by the groups' errors, with the spread of the values learned from the reports",
@@ -41,6 +41,11 @@ NOISES = {
     "best": "the smaller of the two",
     "laplace": "pure, without a delta",
     "gaussian": "needs a delta",
+}
+CHOICE_ESTIMATORS = {
+    "hybrid": "both groups, option by option, by their errors",
+    "tcm-only": "only the people who trust",
+    "lm-only": "only the local people",
 }
 METHODS = {
     "improved": "a noisy map of everybody, then rounds with the trusted people",
@@ -214,6 +219,46 @@ def _check_estimator(asked: Number | Vector) -> None:
         "must be given for the estimator fixed, and for no other",
         "nothing" if asked.trusted_weight is None else asked.trusted_weight,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Question):
+    """One of several public options a person, or a number in one of several bins: the share of each is asked for."""
+
+    kind: ClassVar[str] = "choice"
+    _what: ClassVar[str] = "a question of kind choice"
+
+    column: str | None = field(
+        None, help="The column with everybody's option. Default: the question's name.", shown=True, option="choice"
+    )
+    options: tuple[str, ...] = field((), help="The public options: A,B,C.", check=named, shown=True)
+    edges: tuple[float, ...] = field((), help="Or the public edges of a number's bins, ascending: 0,10,20.")
+    other: str | None = field(
+        None, help="One more option, for whatever is not listed; without it that counts as the last.", check=named
+    )
+    estimator: str = field("hybrid", help="Who is heard.", choices=CHOICE_ESTIMATORS)
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    joint: bool = field(False, help="Intervals that hold for all options together.")
+    report: str | None = field(
+        None, help="The column with local people's reports. Default: report; with several questions NAME_report."
+    )
+
+    def check(self) -> None:
+        if self.column is None:
+            object.__setattr__(self, "column", self.name)
+        one = bool(self.options) != bool(self.edges)
+        self.must(one, "options", "must be given, or edges in their place", "both" if self.options else "neither")
+        rising = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
+        self.must(rising, "edges", "must ascend", ", ".join(f"{e:g}" for e in self.edges))
+        every = (*self.options, *([] if self.other is None else [self.other]))
+        self.must(len(set(every)) == len(every), "options", "must all be different", "one twice")
+        enough = len(every) >= 2 if self.options else len(self.edges) >= 3
+        self.must(enough, "options", "must be at least 2 (or 3 edges)", len(every) or len(self.edges))
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        assert self.column is not None
+        return (self.column,)
 
 
 def _each(asked: Vector | Points, name: str, what: str = "columns") -> None:
@@ -437,4 +482,4 @@ class Table(Question):
         return tuple(feature.name for feature in self.features)
 
 
-KINDS: dict[str, type[Question]] = {one.kind: one for one in (Number, Vector, Records, Points, Table)}
+KINDS: dict[str, type[Question]] = {one.kind: one for one in (Number, Choice, Vector, Records, Points, Table)}

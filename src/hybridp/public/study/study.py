@@ -25,6 +25,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
 from hybridp.public.study.questions import (
     PERSONAL_ESTIMATORS,
+    Choice,
     Number,
     Question,
     Records,
@@ -298,7 +299,10 @@ class Declaration(Fields):
         if isinstance(question, Table):
             rule = f"must be trusted for {question.name}: a synthetic table is made by a curator whom everyone trusts"
             trust.must(trust.everyone == "trusted", "everyone", rule, trust.everyone or f"the column {trust.column}")
-        if not isinstance(question, (Number, Vector)):
+        if isinstance(question, Choice):
+            rule = f"must be positive for the Gaussian noise of {question.name}"
+            promise.must(question.noise != "gaussian" or promise.delta > 0, "delta", rule, promise.delta)
+        if not isinstance(question, (Number, Vector, Choice)):
             rule = f"must not be given with {question.name}, a question of kind {question.kind}"
             promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
 
@@ -306,7 +310,7 @@ class Declaration(Fields):
         """Reports on several questions stand in one table: no two columns may have one name, and none is read twice."""
         used: set[str] = set()
         for question in self.questions:
-            for name in question.columns_read if isinstance(question, (Number, Vector)) else ():
+            for name in question.columns_read if isinstance(question, (Number, Vector, Choice)) else ():
                 rule = "must not be read by another question too: its report takes the value's place"
                 question.must(name.lower() not in used, "column", rule, f"`{name}`")
                 used.add(name.lower())
@@ -325,6 +329,9 @@ class Declaration(Fields):
         if isinstance(question, Number):
             report = question.report or f"{start}report"
             return report, f"{report}_mechanism"
+        if isinstance(question, Choice):
+            report = question.report or f"{start}report"
+            return report, f"{report}_batch", f"{report}_mechanism"
         if isinstance(question, Vector):
             return *(f"{name}_report" for name in question.columns), f"{start}report_mechanism"
         return ()

@@ -1,0 +1,93 @@
+"""Questions of kind choice in a declared study: one promise, one charge, and the law of their own shortcut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridp.errors import InvalidInput
+from hybridp.ledger import Ledger
+from hybridp.public.study import Question
+from hybridp.study import Study
+
+TEXT = """
+schema = 1
+title = "How people come to work"
+level = 0.9
+
+[promise]
+epsilon = 2.0
+
+[trust]
+column = "trust"
+
+[[question]]
+name = "way"
+kind = "choice"
+options = ["train", "car", "walk"]
+weight = 3
+
+[[question]]
+name = "minutes"
+kind = "choice"
+edges = [0, 20, 40, 120]
+other = "unknown"
+
+[[question]]
+name = "pay"
+kind = "number"
+lower = 0
+upper = 100
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    monkeypatch.chdir(tmp_path)
+    ways = ("train", "car", "walk")
+    rows = [f"{ways[i % 3]},{i % 60},{i % 100},{'trusted' if i % 4 else 'local'}" for i in range(1200)]
+    Path("people.csv").write_text("way,minutes,pay,trust\n" + "\n".join(rows) + "\n")
+    Path("study.toml").write_text(TEXT)
+    return Study.read("study.toml")
+
+
+def test_devices_and_curator_share_one_promise_and_one_charge(study: Study) -> None:
+    sent = study.randomise("people.csv", "sent.csv")
+    assert dict(sent.reports) == {"way": 300, "minutes": 300, "pay": 300}
+    assert "epsilon=1.2" in sent.mechanisms["way"]
+    found = study.release("sent.csv", ledger="study.ledger")
+    told = found.to_dict()["questions"]
+    assert told["way"]["shares"]["options"] == ["train", "car", "walk"]
+    assert told["way"]["shares"]["estimate"] == pytest.approx([1 / 3] * 3, abs=0.15)
+    assert told["minutes"]["histogram"]["options"][-1] == "unknown"
+    entries = Ledger.open("study.ledger").history()
+    assert [(e.people, e.budget.epsilon) for e in entries] == [("trusted", 2.0), ("local", 2.0)]
+    assert not found.simulated
+    lines = Path("sent.csv").read_text().splitlines()
+    local = [line for line in lines if ",local," in line]
+    assert len(local) == 300
+    assert all(line.split(",")[lines[0].split(",").index("way")] == "" for line in local)
+
+
+def test_the_file_says_again_what_it_said_and_the_plan_predicts(study: Study) -> None:
+    study.write("again.toml")
+    assert Study.read("again.toml").to_dict() == study.to_dict()
+    plan = study.plan("people.csv").to_dict()
+    assert set(plan["questions"]["way"]["shares"]["predicted"]["estimators"]) == {"hybrid", "tcm-only", "lm-only"}
+
+
+@pytest.mark.parametrize(
+    ("stated", "word"),
+    [
+        ({"options": ["a"]}, "at least 2"),
+        ({"options": ["a", "a"]}, "different"),
+        ({"options": ["a", "b"], "other": "a"}, "different"),
+        ({"options": ["a", "b"], "edges": [1, 2, 3]}, "edges"),
+        ({"edges": [3, 2, 1]}, "ascend"),
+        ({}, "neither"),
+    ],
+)
+def test_what_is_no_question_is_refused(stated: dict[str, object], word: str) -> None:
+    with pytest.raises(InvalidInput, match=word):
+        Question.of({"name": "way", "kind": "choice", **stated})
