@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybridp import InvalidInput, Ledger, PureDP, Study, seeded
+from hybridp import ApproxDP, InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.errors import LedgerProblem
 
 NUMBER = {"name": "pay", "kind": "number", "lower": 0, "upper": 100}
@@ -132,6 +132,33 @@ def test_a_synthetic_table_is_fitted_under_the_same_promise(people: Path, tmp_pa
     assert (tmp_path / "model" / "model.json").is_file()
     assert "home" in found.to_dict()["questions"]
     assert study.plan(people)["home"] is not None
+
+
+def test_what_a_fit_had_measured_goes_with_a_voided_charge(
+    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measurements are saved as they are made: a release that is interrupted, and not charged, must leave none."""
+    from hybridp.protocols import study as protocol
+
+    seen: list[Path] = []
+
+    def interrupted(data: Any, study: Any, *, folder: Path, **rest: Any) -> Any:
+        folder.mkdir()
+        (folder / "round-001.npz").write_bytes(b"noisy counts")
+        seen.append(folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(protocol, "fit_file", interrupted)
+    study = declare(TABLE, trust={"everyone": "trusted"}, people={})
+    ledger = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(4.0, 1e-6), "local": PureDP(1.0)})
+    with pytest.raises(KeyboardInterrupt):
+        study.release(people, ledger=ledger, model=tmp_path / "model")
+    assert len(seen) == 1
+    assert [entry.state for entry in ledger.history()] == ["void"]
+    assert [path.name for path in tmp_path.iterdir()] == ["l"]
+    (tmp_path / "model").mkdir()
+    with pytest.raises(InvalidInput, match="`model` must be a new folder in an existing one, for home"):
+        study.release(people, ledger=ledger, model=tmp_path / "model")
 
 
 def test_what_a_question_needs_first_is_said_in_one_sentence(people: Path, tmp_path: Path) -> None:

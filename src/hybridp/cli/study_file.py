@@ -264,6 +264,9 @@ def run_release(
     rng = randomness(seed)
     if collection is not None and ledger_file is None:
         raise InvalidInput(f"`collection` must go with --ledger, which charges it once. Got {collection} alone.")
+    tables = [question.name for question in study.questions if question.kind == "table"]
+    if tables and model is None:
+        raise InvalidInput(f"`model` must be given for `{tables[0]}`: the folder that keeps its data set. Got none.")
     new = ledger_file is not None and not ledger_file.exists()
     if invite_out is not None:
         _invite(study, data, invite_out, ledger_file, table_name, rng, as_json)

@@ -9,14 +9,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from hybridp.curator.sources import must_read_again
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
@@ -96,6 +99,21 @@ def release_study(
         "rng": rng,
     }
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
+    with _appearing(files) as drafts:
+        return _release(study, data, rule, labels, drafts, run, ledger, collection)
+
+
+def _release(
+    study: Declaration,
+    data: Any,
+    rule: Any,
+    labels: Any,
+    files: Files,
+    run: Mapping[str, Any],
+    ledger: Ledger | None,
+    collection: str | None,
+) -> StudyRelease:
+    rng, simulate_local = run["rng"], run["simulate_local"]
     ways = {q.name: _way(study, i, data, labels, files, run) for i, q in enumerate(study.questions)}
     first = together([charge for way in ways.values() for charge in way.first], study.purpose)
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection)
@@ -117,6 +135,31 @@ def release_study(
         return kept(
             found, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns, people=people
         )
+
+
+@contextmanager
+def _appearing(files: Files) -> Iterator[Files]:
+    """The same files with a draft in place of every model's folder, which appears when the release has been kept.
+
+    What a fit measures is saved as it goes: a release that is refused, and voids its charge, must leave none of it.
+    """
+    drafts: dict[str, Path] = {}
+    for name, target in files.models.items():
+        new = not target.exists() and target.parent.is_dir()
+        must(new, "model", f"must be a new folder in an existing one, for {name}", target)
+        drafts[name] = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
+    try:
+        yield replace(files, models=drafts)
+    except BaseException:
+        for draft in drafts.values():
+            shutil.rmtree(draft, ignore_errors=True)
+        raise
+    for name, draft in drafts.items():
+        try:
+            os.rename(draft, files.models[name])
+        except OSError as error:
+            said = f"`model` {files.models[name]} could not be made ({error.strerror})"
+            raise NotShown(f"The release was made, but {said}; it is in {draft}.") from None
 
 
 def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge]) -> None:
@@ -274,8 +317,6 @@ def _answered(question: Question, files: Files) -> tuple[Path | None, Path | Non
 def _table(study: Declaration, i: int, data: Any, files: Files, run: Mapping[str, Any]) -> _Way:
     question, own = study.questions[i], asked.synth_study(study, i)
     folder = files.models.get(question.name)
-    if folder is not None:
-        must(not folder.exists(), "model", f"must name a new folder for {question.name}", folder)
     return _Way(
         own.charges(question.name, question.name),
         [],
