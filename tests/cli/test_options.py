@@ -191,7 +191,8 @@ def test_a_query_of_ones_own_is_read_like_a_file(run: Runner) -> None:
 @pytest.mark.parametrize(
     ("more", "named"),
     [("", "trust"), ("--all-trusted --all-local", "all-trusted"), ("--all-trusted --trust trust", "trust"),
-     ("--trusted-value yes", "trust"), ("--trial-opt-in 0", "trial-opt-in"), ("--trial-opt-in 1", "trial-opt-in")],
+     ("--trusted-value yes", "trusted-value"), ("--trial-opt-in 0", "trial-opt-in"),
+     ("--trial-opt-in 1", "trial-opt-in")],
 )  # fmt: skip
 def test_what_says_nothing_or_too_much_of_trust_is_refused(run: Runner, more: str, named: str) -> None:
     found = run(f"release mean ours.csv {more} {PAY}")

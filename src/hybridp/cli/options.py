@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput
 from hybridp.public.study import Declaration, Number, People, Promise, Question, Trust
 from hybridp.public.study.fields import Declared, Fields, declared
 from hybridp.public.trust import TrustRule, Trusts, label_column
@@ -267,20 +267,24 @@ def _as_options(text: str, classes: tuple[type[Fields], ...]) -> str:
     return f"`{known.get(named[2]) or named[2]}`{rest}"
 
 
-def trust_options(*, devices: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Who trusts: a column and its words; for a release also everybody alike, or a share that is drawn for a trial.
+def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Who trusts: a column and its words, everybody alike, or a share that is drawn for a trial (where it `draws`).
 
     The command gets the rule as `trust`. Without a word on it `devices` randomise every row, and a release is refused.
     """
-    everybody = (
-        click.option("--all-trusted", is_flag=True, help="In place of --trust: everybody trusts the curator."),
-        click.option("--all-local", is_flag=True, help="In place of --trust: everybody is local."),
-        click.option(
+    everybody = {
+        "all-trusted": click.option(
+            "--all-trusted", is_flag=True, help="In place of --trust: everybody trusts the curator."
+        ),
+        "all-local": click.option("--all-local", is_flag=True, help="In place of --trust: everybody is local."),
+        "trial-opt-in": click.option(
             "--trial-opt-in",
             type=share_type,
             help="A trial on raw rows, in place of --trust: this share of people is drawn as trusting.",
         ),
-    )
+    }
+    left_out = {"all-trusted": devices, "all-local": False, "trial-opt-in": not draws}
+    offered = [option for name, option in everybody.items() if not left_out[name]]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -291,16 +295,26 @@ def trust_options(*, devices: bool = False) -> Callable[[Callable[..., None]], C
             trial_opt_in: float | None = None,
             **given: Any,
         ) -> None:
-            must(not (all_trusted and all_local), "all-trusted", "must not join --all-local", "both")
-            everyone: Any = "trusted" if all_trusted else "local" if all_local else None
             said = trust.values
+            ways = {
+                "trust": said["column"],
+                "all-trusted": all_trusted or None,
+                "all-local": all_local or None,
+                "trial-opt-in": trial_opt_in,
+            }
+            stated = [name for name, way in ways.items() if way is not None]
+            if len(stated) > 1:
+                raise InvalidInput(f"`{stated[0]}` must not join `{stated[1]}`: one says who trusts. Got both.")
+            if said["column"] is None and (said["trusted"] or said["local"]):
+                raise InvalidInput("`trusted-value` must go with --trust, the column of these words. Got it without.")
+            everyone: Any = "trusted" if all_trusted else "local" if all_local else None
             rule: Trusts | None = said["column"]
             if any((said["trusted"], said["local"], everyone, trial_opt_in is not None)):
                 rule = TrustRule(said["column"], said["trusted"], said["local"], everyone, trial_opt_in)
             function(trust=rule, **given)
 
         wrapped: Callable[..., None] = run
-        for option in () if devices else reversed(everybody):
+        for option in reversed(offered):
             wrapped = option(wrapped)
         return options_of(trust=some(Trust, "column", "trusted", "local", later=True))(wrapped)
 

@@ -22,8 +22,10 @@ from hybridp.cli.common import (
     receipt,
     table,
 )
+from hybridp.cli.options import who_trusts
 from hybridp.cli.releasing import check_out, finish, open_ledger
 from hybridp.cli.shares import numbers, released
+from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["release"]
 
@@ -47,7 +49,7 @@ def release(
     below: str | None,
     spread: bool,
     local: Any,
-    trust: str,
+    trust: Trusts | None,
     report: str,
     person: str | None,
     record_key: str | None,
@@ -94,13 +96,14 @@ def release(
     )
     rng = randomness(seed)
     totals = {"trusted": trusted or promise, "local": promise}
-    trial = simulate_local or rng.simulated
+    rule = who_trusts(trust)
+    trial = simulate_local or rng.simulated or drawn_trust(rule)
     with progress() as bar, open_ledger(ledger_file, totals, trial=trial, collection=collection) as ledger:
         bar.add_task("reading and counting", total=None)
         found = release_distribution(
             file,
             study,
-            Columns(value, trust, report, person, record_key, record_id, missing),
+            Columns(value, rule, report, person, record_key, record_id, missing),
             table=table_name,
             simulate_local=simulate_local,
             ledger=ledger,

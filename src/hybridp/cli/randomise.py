@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import emit, insist_option, note, progress, randomness
+from hybridp.cli.common import emit, insist_option, note, progress, randomness, rows_argument
 from hybridp.cli.options import command, one_question, options_of, some, trust_options
 from hybridp.public.budgets import PureDP
 from hybridp.public.study import Number, People, Promise, Records, Vector
 from hybridp.public.study.fields import Fields, field
-from hybridp.public.trust import TrustRule, Trusts
+from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 
 if TYPE_CHECKING:
     from hybridp.randomness import Randomness
@@ -48,7 +48,14 @@ class Writing(Fields):
         return tuple(name for part in self.keep for name in part.split(",") if name)
 
     def finish(
-        self, document: dict[str, Any], people: int, promise: Any, *, left_out: Sequence[str] = (), by: str = ""
+        self,
+        document: dict[str, Any],
+        people: int,
+        promise: Any,
+        *,
+        left_out: Sequence[str] = (),
+        by: str = "",
+        drawn: bool = False,
     ) -> None:
         """Say what was written and left out, and warn of a promise that protects hardly anybody, as a release does."""
         from hybridp.protocols.mean import warned
@@ -59,15 +66,17 @@ class Writing(Fields):
             few = ", ".join(left_out[:8]) + (f" and {len(left_out) - 8} more" if len(left_out) > 8 else "")
             note(f"Left out, because the release does not need them: {few}. --keep copies columns as they are, raw.")
         if self.as_json:
-            emit({"out": str(self.out), **document, "simulated": self.rng.simulated})
+            emit({"out": str(self.out), **document, "simulated": self.rng.simulated or drawn})
             return
         if self.rng.simulated:
             note("SIMULATED: a seeded generator was used; these reports protect nobody.")
+        if drawn:
+            note(f"TRIAL: who trusts was drawn, and stands in the column {LABEL}; nobody was asked.")
         click.echo(f"{people:,} reports{by} written to {self.out}.")
 
 
 @command("mean")
-@click.argument("file", type=click.Path(path_type=Path))
+@rows_argument
 @trust_options(devices=True)
 @options_of(
     question=some(Number, "column", "lower", "upper", "missing", "local"),
@@ -114,11 +123,11 @@ def mean(file: Path, question: Number, trust: Trusts | None, people: People, pro
         "randomness": asked.rng.label,
     }
     told = None if promise.personal else invite.promise
-    asked.finish(document, written, told, left_out=left_out, by=f" by {text}")
+    asked.finish(document, written, told, left_out=left_out, by=f" by {text}", drawn=drawn_trust(trust))
 
 
 @command("vector-mean")
-@click.argument("file", type=click.Path(path_type=Path))
+@rows_argument
 @trust_options(devices=True)
 @options_of(
     question=some(Vector, "columns", "lower", "upper", "missing", "norm", "radius", "local"),
@@ -160,12 +169,14 @@ def vector_mean(
         "epsilon": promise.epsilon,
         "randomness": asked.rng.label,
     }
-    asked.finish(document, written, invite.promise, left_out=left_out, by=f" by {invite.text}")
+    asked.finish(
+        document, written, invite.promise, left_out=left_out, by=f" by {invite.text}", drawn=drawn_trust(trust)
+    )
 
 
 @command("heavy-hitters")
-@click.argument("file", type=click.Path(path_type=Path))
-@trust_options(devices=True)
+@rows_argument
+@trust_options(devices=True, draws=False)
 @options_of(
     question=some(Records, "columns"),
     people=some(People, "column", "record_key", "record_id", needed=("column",)),
@@ -187,8 +198,8 @@ def heavy_hitters(
 
 
 @command("kmeans")
-@click.argument("file", type=click.Path(path_type=Path))
-@trust_options(devices=True)
+@rows_argument
+@trust_options(devices=True, draws=False)
 @options_of(asked=some(Writing, "out", "table", "seed", "as_json"))
 @click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
 def kmeans(file: Path, trust: Trusts | None, asked: Writing, invite: Path) -> None:

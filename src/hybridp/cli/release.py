@@ -180,7 +180,7 @@ def heavy_hitters(
     own, columns = heavy_study(study, 0), record_columns(study, 0, rule)
     must_not_join("a first phase or a trial", "assume-mechanism")
     if invite_out is not None:
-        must_not_join("invite-out", "simulate-local", "plot", "out")
+        must_not_join("invite-out", "simulate-local", "trial-opt-in", "plot", "out")
     with asked.paying({"trusted": own.guarantee, "local": own.guarantee}, trial=drawn_trust(rule)) as ledger:
         shared: dict[str, Any] = {"table": asked.table, "ledger": ledger, "rng": asked.rng}
         if invite_out is not None:

@@ -35,8 +35,10 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
+from hybridp.cli.options import trust_options, who_trusts
 from hybridp.cli.releasing import check_out, finish, ledger_option, open_ledger, out_option
 from hybridp.errors import InvalidInput
+from hybridp.public.trust import Trusts, drawn_trust
 
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature
@@ -84,7 +86,7 @@ _people = _stacked(
 _joint = click.option("--joint", is_flag=True, help="Intervals that cover all options together.")
 released = _stacked(
     rows_argument,
-    click.option("--trust", required=True, help="The column that says trusted or local."),
+    trust_options(),
     click.option("--report", default="report", show_default=True, help="The column with local people's reports."),
     _people,
     promise_options,
@@ -105,10 +107,8 @@ released = _stacked(
     json_option,
 )
 _randomised = _stacked(
-    click.argument("file", type=click.Path(path_type=Path)),
-    click.option(
-        "--trust", help="The column with trusted/local; only local rows are randomised. Without it, all rows."
-    ),
+    rows_argument,
+    trust_options(devices=True),
     click.option("--person", help="The column that identifies a person: a local person with two rows is refused."),
     promise_options,
     click.option(
@@ -214,7 +214,7 @@ def release_histogram(
 def _release(
     question: Feature,
     file: Any,
-    trust: str,
+    trust: Trusts | None,
     report: str,
     person: str | None,
     record_key: str | None,
@@ -247,13 +247,14 @@ def _release(
     study = ShareStudy(question, promise, estimator, noise, trusted, level, joint)
     rng = randomness(seed)
     totals = {"trusted": trusted or promise, "local": promise}
-    trial = simulate_local or rng.simulated
+    rule = who_trusts(trust)
+    trial = simulate_local or rng.simulated or drawn_trust(rule)
     with progress() as bar, open_ledger(ledger_file, totals, trial=trial, collection=collection) as ledger:
         bar.add_task("reading and counting", total=None)
         found = publish(
             file,
             study,
-            Columns(question.name, trust, report, person, record_key, record_id),
+            Columns(question.name, rule, report, person, record_key, record_id),
             table=table_name,
             simulate_local=simulate_local,
             ledger=ledger,
@@ -337,7 +338,7 @@ def randomise_histogram(
 def _randomise(
     question: Feature,
     file: Path,
-    trust: str | None,
+    trust: Trusts | None,
     person: str | None,
     epsilon: float | None,
     delta: float,
@@ -367,7 +368,7 @@ def _randomise(
         "left_out": left_out,
         "epsilon": epsilon,
         "delta": delta,
-        "simulated": rng.simulated,
+        "simulated": rng.simulated or drawn_trust(trust),
         "randomness": rng.label,
     }
     say_left_out(left_out)

@@ -29,7 +29,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_rounds, plan_with_map
 from hybridp.public.messages import report_text
-from hybridp.public.trust import Trusts, drawn_trust, label_column
+from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 from hybridp.release.kmeans import KMeansRelease
 from hybridp.release.receipt import assuming, noted
@@ -132,9 +132,10 @@ def release_kmeans(
     with spending(ledger, charges, trial=trial) as entries, open_rows(path, **opened) as rows:
         people = check_points(rows, query)
         if people[1] and not uses_local and study.method != "tcm":
+            these = "Rows are local" if label == LABEL else f"Column `{label}` labels rows `local`"
             raise UnusablePublicRows(
-                f"Column `{label}` labels rows `local`: give their --reports with the --invite that they "
-                "answer (`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
+                f"{these}: give their --reports with the --invite that they answer (`hybridp randomise kmeans`), or "
+                "add --simulate-local for a trial on raw rows."
             )
         trusted = store_points(rows, query, "trusted") if people[0] else None
         plan = None

@@ -73,13 +73,13 @@ def values_rule(missing: str = "the middle of the bounds") -> str:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: dataclasses as objects, an enumeration's value, no NaN or infinity (null)."""
+    """What JSON can hold: dataclasses as objects of what they show, an enumeration's value, null for NaN, infinity."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.repr}
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.public.trust import LOCAL, TRUSTED, TrustRule, keyed, suggestion
+from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, keyed, suggestion
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import some_texts
 from hybridp.tables.source import Rows
 
-__all__ = ["check_trust", "drawn_label", "unlabelled", "worded_label"]
+__all__ = ["check_trust", "drawn_label", "local_rows", "unlabelled", "worded_label"]
 
 Sql = Any
 _DIGITS = 13  # of a hash in hexadecimal: a share is drawn to 2^-52
@@ -83,3 +83,12 @@ def unlabelled(rows: Rows, name: str) -> UnusablePublicRows:
     found = some_texts(rows, name, _MOST)
     hint = "" if {*found} <= {TRUSTED, LOCAL, ""} else suggestion(name, found)
     return UnusablePublicRows(f"Column `{name}` must hold `trusted` or `local` in every row.{hint}")
+
+
+def local_rows(name: str) -> str:
+    """How a message starts that is about local rows.
+
+    >>> local_rows("consent")
+    'Column `consent` labels rows `local`'
+    """
+    return "Rows are local" if name == LABEL else f"Column `{name}` labels rows `local`"

@@ -14,7 +14,7 @@ from hybridp.errors import UnusablePublicRows, UnusableRows, finite, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature
 from hybridp.tables.engine import answers, stream
-from hybridp.tables.labels import check_trust, unlabelled
+from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.source import Rows
 
 __all__ = ["CHUNK", "MeanQuery", "MeanTotals", "check_mechanism", "local_levels", "mean_totals"]
@@ -269,7 +269,7 @@ def check_reports(group: dict[str, Any], people: int, query: MeanQuery) -> None:
         return
     if query.report is None:
         raise UnusablePublicRows(
-            f"Column `{query.trust}` labels rows `local`, and no column holds their reports: make them with "
+            f"{local_rows(query.trust)}, and no column holds their reports: make them with "
             "`hybridp randomise mean`, or add --simulate-local for a trial on raw rows."
         )
     if group.get("report_text"):

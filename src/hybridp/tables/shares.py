@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.tables.engine import answers, stream
-from hybridp.tables.labels import unlabelled
+from hybridp.tables.labels import local_rows, unlabelled
 from hybridp.tables.mean import MeanQuery, check_columns, check_people
 from hybridp.tables.source import Rows
 
@@ -74,7 +74,7 @@ def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
     people = trusted[counted], local[counted]
     if people[1] and not query.local_raw and query.report is None:
         raise UnusablePublicRows(
-            f"Column `{query.trust}` labels rows `local`, and no column holds their reports: make them with "
+            f"{local_rows(query.trust)}, and no column holds their reports: make them with "
             "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
         )
     found = {side: np.zeros(query.feature.size, dtype=np.int64) for side in (True, False)}

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.lattice import Lattice
+from hybridp.public.trust import LABEL
 from hybridp.tables.engine import answers, stream
-from hybridp.tables.labels import check_trust, unlabelled
+from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.mean import ends
 from hybridp.tables.source import Rows
 
@@ -178,7 +179,7 @@ def _check_reports(group: dict[str, Any], query: VectorQuery) -> None:
         return
     if query.reports is None:
         raise UnusablePublicRows(
-            f"Column `{query.trust}` labels rows `local`, and no columns hold their reports: make them with "
+            f"{local_rows(query.trust or LABEL)}, and no columns hold their reports: make them with "
             "`hybridp randomise vector-mean`, or add --simulate-local for a trial on raw rows."
         )
     for j, name in enumerate(query.reports):

@@ -1,0 +1,162 @@
+"""Who trusts, on the command line: words of one's own, everybody alike, a drawn trial; and a query for rows."""
+
+from __future__ import annotations
+
+import csv
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Runner
+
+BOUNDS = "--lower 0 --upper 100 --epsilon 1"
+TASKS = {
+    "mean": f"--value pay {BOUNDS}",
+    "vector-mean": "--columns pay age --lower 0 --upper 100 --epsilon 1",
+    "heavy-hitters": "--record colour --person who --epsilon 4 --delta 1e-4",
+    "kmeans": "--columns pay age --lower 0 0 --upper 100 100 --clusters 2 --epsilon 4",
+    "quantiles": f"--value pay {BOUNDS}",
+    "shares": "--choice colour --options red,blue --epsilon 1",
+}
+
+
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One's own CSV: a yes/no column, and nothing called trusted or local."""
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(4)
+    with open("people.csv", "w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["who", "pay", "age", "colour", "consent"])
+        for who in range(800):
+            out.writerow([who, draw.randrange(100), draw.randrange(100), draw.choice(["red", "blue"]),
+                          draw.choice(["yes", "no", "no", ""])])  # fmt: skip
+    return tmp_path / "people.csv"
+
+
+def groups(document: dict[str, Any]) -> tuple[int, int]:
+    (statistics,) = document["questions"].values()
+    facts = next(iter(statistics.values()))
+    told = facts["groups"]
+    return told["trusted"]["people"], told["local"]["people"]
+
+
+def test_a_yes_no_column_is_told_which_option_helps_and_the_option_does(run: Runner, people: Path) -> None:
+    said = run(f"randomise mean people.csv --value pay --trust consent {BOUNDS} --out r.csv")
+    assert said.code == 2
+    assert "Got the words no, yes in `consent`. Add --trusted-value yes." in said.err
+    assert not Path("r.csv").exists()
+    assert (
+        run(f"randomise mean people.csv --value pay --trust consent --trusted-value yes {BOUNDS} --out r.csv").code == 0
+    )
+    said = run(f"release mean r.csv --value pay --trust consent {BOUNDS}")
+    assert said.code == 2
+    assert "Add --trusted-value yes." in said.err
+    done = run(f"release mean r.csv --value pay --trust consent --trusted-value yes {BOUNDS} --ledger a.ledger --json")
+    assert done.code == 0
+    words = [row["consent"] for row in csv.DictReader(people.read_text().splitlines())]
+    assert groups(done.document) == (words.count("yes"), 800 - words.count("yes"))
+    assert done.document["simulated"] is False
+    rule = "in `consent`, yes means trusted; any other word, or none, means local"
+    assert rule in done.document["receipt"]["assumes"]
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_every_release_takes_every_way_to_say_who_trusts(run: Runner, people: Path, task: str) -> None:
+    start = f"release {task} people.csv {TASKS[task]} --json"
+    done = run(f"{start} --trust consent --trusted-value yes --simulate-local")
+    assert done.code == 0, done.err
+    trusted, local = groups(done.document)
+    assert (trusted + local, done.document["simulated"]) == (800, True)
+    refused = run(f"{start} --trust consent --trusted-value yes --local-value no --simulate-local")
+    assert refused.code == 2  # an empty word is neither
+    assert "`yes` (trusted) or `no` (local)" in refused.document["error"]["message"]
+    done = run(f"{start} --all-trusted")
+    assert done.code == 0, done.err
+    assert (groups(done.document), done.document["simulated"]) == ((800, 0), False)
+    done = run(f"{start} --all-local")  # raw rows, and nobody's report
+    assert done.code == 2
+    assert "report" in done.document["error"]["message"] or "somebody trusted" in done.document["error"]["message"]
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_a_drawn_trial_is_marked_and_has_a_ledger_of_its_own(run: Runner, people: Path, task: str) -> None:
+    start = f"release {task} people.csv {TASKS[task]} --json"
+    assert run(f"{start} --all-trusted --ledger real.ledger").code == 0
+    refused = run(f"{start} --trial-opt-in 50% --ledger real.ledger")
+    assert refused.code == 2
+    assert "trial" in refused.document["error"]["message"]
+    done = run(f"{start} --trial-opt-in 50% --ledger trial.ledger")
+    assert done.code == 0, done.err
+    assert done.document["simulated"] is True
+    assert any(line.startswith("TRIAL: ") for line in done.document["receipt"]["assumes"])
+    assert sum(groups(done.document)) == 800
+    assert run(f"{start} --all-trusted --ledger trial.ledger").code == 2
+
+
+def test_a_drawn_copy_is_marked_and_keeps_who_was_drawn(run: Runner, people: Path) -> None:
+    made = run(f"randomise mean people.csv --value pay --trial-opt-in 0.5 {BOUNDS} --out r.csv --json")
+    assert made.code == 0
+    assert made.document["simulated"] is True
+    done = run(f"release mean r.csv --value pay --trust trusted_or_local {BOUNDS} --json")
+    assert done.document["simulated"] is True
+    assert groups(done.document)[1] == made.document["randomised"]
+
+
+def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, people: Path) -> None:
+    for option in ("--all-local", ""):
+        made = run(f"randomise mean people.csv --value pay {option} {BOUNDS} --out r.csv --overwrite --json")
+        assert made.document["randomised"] == 800
+        assert Path("r.csv").read_text().splitlines()[0] == "pay,report,report_mechanism"
+    done = run(f"release mean r.csv --value pay --all-local {BOUNDS} --json")
+    assert groups(done.document) == (0, 800)
+    assert done.document["questions"]["pay"]["mean"]["trusted"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "`trust` must be given, or --all-trusted, --all-local or --trial-opt-in. Got none of them."),
+        ("--trust consent --all-local", "`trust` must not join `all-local`: one says who trusts. Got both."),
+        ("--all-trusted --all-local", "`all-trusted` must not join `all-local`"),
+        ("--all-local --trial-opt-in 5%", "`all-local` must not join `trial-opt-in`"),
+        ("--trusted-value yes", "`trusted-value` must go with --trust, the column of these words. Got it without."),
+        ("--trust consent --local-value no", "`trusted` must name at least one word. Got none."),
+        ("--trial-opt-in 1", "`trial-opt-in` must be strictly between 0 and 1. Got 1.0."),
+        ("--trust nothing --trusted-value yes", "`trust` must be a column of people.csv. Got `nothing`."),
+        ("--trial-opt-in 5% --collection a --ledger l", "`collection` must not name the reports of a trial"),
+    ],
+)
+def test_ways_that_contradict_each_other_are_refused(run: Runner, people: Path, options: str, said: str) -> None:
+    found = run(f"release mean people.csv --value pay {BOUNDS} {options}")
+    assert found.code == 2
+    assert said in found.err
+    assert sorted(path.name for path in people.parent.iterdir()) == ["people.csv"]
+
+
+# --- the rows of a query ----------------------------------------------------------------------------------------------
+
+
+def test_a_query_makes_the_rows_of_every_command(run: Runner, people: Path) -> None:
+    query = ["--query", "SELECT who, pay, consent FROM rows WHERE consent <> ''"]
+    made = run(
+        f"randomise mean people.csv --value pay --trust consent --trusted-value yes {BOUNDS} --out r.csv --json", *query
+    )
+    assert made.code == 0, made.err
+    kept = [row["consent"] for row in csv.DictReader(people.read_text().splitlines()) if row["consent"]]
+    assert made.document["randomised"] == kept.count("no")
+    done = run(f"release mean r.csv --value pay --all-local {BOUNDS} --json",
+               "--query", "SELECT * FROM rows WHERE consent = 'no'")  # fmt: skip
+    assert groups(done.document) == (0, kept.count("no"))
+    assert any(
+        "the query is: SELECT * FROM rows WHERE consent = 'no'" in line for line in done.document["receipt"]["assumes"]
+    )
+
+
+@pytest.mark.parametrize("query", ["DROP TABLE rows", "SELECT * FROM 'people.csv'", "SELECT 1; SELECT 2", "what"])
+def test_a_query_that_does_more_than_read_is_refused(run: Runner, people: Path, query: str) -> None:
+    found = run(f"release mean people.csv --value pay --all-trusted {BOUNDS} --ledger l", "--query", query)
+    assert found.code == 2
+    assert "`query` must" in found.err
+    assert not Path("l").exists()
