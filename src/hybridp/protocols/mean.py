@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
@@ -99,7 +100,7 @@ class MeanStudy:
             )
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
-    @property
+    @cached_property
     def invite(self) -> Invite:
         """What goes to every device."""
         return Invite(self.bounds, randomiser(self.local, self.guarantee))
@@ -114,7 +115,7 @@ class MeanStudy:
             rest, count = split_off(rest, self.clipped_share)
         return rest, count, squares
 
-    @property
+    @cached_property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
         return curating.sum_noise(self._parts[0], self.noise)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -88,13 +89,13 @@ class VectorStudy:
     def estimator(self) -> str:
         return self.rules[0].name
 
-    @property
+    @cached_property
     def invite(self) -> VectorInvite:
         """What goes to every device."""
         bounds = self.bounds
         return VectorInvite(bounds, vector_reports(self.local, self.guarantee, bounds.dimensions, bounds.ratio))
 
-    @property
+    @cached_property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
         return vector_noise(self.trusted_guarantee or self.guarantee, self.bounds, self.noise)
 

@@ -33,7 +33,6 @@ __all__ = [
     "Conversion",
     "OutputPerturbation",
     "Training",
-    "accountant_renyi",
     "convert",
     "gaussian_epsilon",
     "step_renyi",
@@ -134,22 +133,6 @@ def step_renyi(fraction: float, noise: float) -> Floats:
     out: Floats = np.minimum(np.logaddexp(0.0, np.concatenate(parts)) / (ORDERS - 1), whole)
     out.setflags(write=False)
     return out
-
-
-def accountant_renyi(people: int, batch: int, noise: float, orders: Floats = ORDERS) -> Floats:
-    """The same from dp-accounting's RDP accountant (version 0.6.0), slowly; `step_renyi` is tested against it.
-
-    Under REPLACE_ONE that accountant takes the clipping norm itself as the sensitivity. The true one is twice that, so
-    it is given the noise over 2L: our sigma as it is.
-    """
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
-
-    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
-    account = RdpAccountant(orders=orders.tolist(), neighboring_relation=relation)
-    event = dp_accounting.GaussianDpEvent(noise)
-    account.compose(dp_accounting.SampledWithoutReplacementDpEvent(people, batch, event))
-    return np.asarray(account.rdp, dtype=np.float64)
 
 
 # --- many steps -------------------------------------------------------------------------------------------------------
