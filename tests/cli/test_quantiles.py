@@ -68,3 +68,15 @@ def test_reports_of_another_question_are_refused(run: Runner, people: Path) -> N
     assert run(f"randomise quantiles people.csv {PAY} --out sent.csv").code == 0
     assert run(f"release quantiles sent.csv {PAY}").code == 0
     assert run("release quantiles sent.csv --value pay --trust trust --lower 0 --upper 99 --epsilon 1").code == 2
+
+
+def test_the_plan_states_the_errors_that_a_release_has(run: Runner) -> None:
+    """Everybody trusts: the rank error of the median is sqrt(1/4/n) where noise is small, and both groups help."""
+    line = "plan quantiles --lower 0 --upper 100 --mean 50 --sd 15 --at .5 --epsilon 8"
+    told = run(f"{line} --n 10000 --opt-in 1 --json").document["questions"]["value"]["quantiles"]["predicted"]
+    assert told["estimators"]["tcm-only"]["rank_error"][0] == pytest.approx(0.005, rel=0.2)
+    assert told["estimators"]["lm-only"]["rank_error"][0] is None
+    both = run(f"{line} --n 10000 --opt-in 0.1 --json").document["questions"]["value"]["quantiles"]["predicted"]
+    ranks = {name: facts["rank_error"][0] for name, facts in both["estimators"].items()}
+    assert ranks["hybrid"] <= min(ranks["tcm-only"], ranks["lm-only"]) * 1.001
+    assert run(f"{line} --n 1000 --opt-in 0.1 --sd 500").code == 2

@@ -90,6 +90,7 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release quantiles people.csv {MEAN} --simulate-local --seed 5 --estimator tcm-only --delta 1e-6",
         f"randomise quantiles people.csv {MEAN} --out quantiles.csv --seed 4",
         f"release quantiles quantiles.csv {MEAN} --estimator lm-only --seed 4",
+        "plan quantiles --n 20_000 --opt-in 0.05 --lower 0 --upper 100 --at .5,.9 --mean 40 --sd 12 --epsilon 1",
     ),
     "synth": (
         "synth fit table.csv --schema schema.json --marginals age,sex sex,works --epsilon 2 --delta 1e-6 --rows 60 "

@@ -114,6 +114,7 @@ plan = _group(
         "kmeans": ("hybridp.cli.plan:kmeans", "Questions, groups and noise of a clustering; writes its invitation."),
         "synth": ("hybridp.cli.plan:synth", "How well a synthetic table's marginals would be measured."),
         "shares": ("hybridp.cli.shares:plan_shares", "Predicted errors of the shares of several options."),
+        "quantiles": ("hybridp.cli.quantiles:plan", "Predicted errors of quantiles."),
         "histogram": ("hybridp.cli.shares:plan_histogram", "Predicted errors of the shares of a number's bins."),
         "shuffle": ("hybridp.cli.amplify:shuffle", "The local epsilon that a mixed batch of reports allows."),
     },

@@ -1,4 +1,4 @@
-"""`hybridp release quantiles`: what a number's distribution tells, from trusted values and the reports of a mean."""
+"""`hybridp plan|release quantiles`: what a number's distribution tells, by trusted values and the reports of a mean."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
+    answered,
     bounds,
     bounds_options,
     check_plot,
+    count,
     guarantee,
+    json_option,
     local_option,
     missing_option,
     needed,
+    noise_option,
     note,
     number,
+    plot_option,
     progress,
+    promise_options,
     randomness,
     receipt,
+    share_type,
     table,
 )
 from hybridp.cli.options import who_trusts
@@ -27,7 +34,7 @@ from hybridp.cli.releasing import check_out, finish, open_ledger
 from hybridp.cli.shares import numbers, released
 from hybridp.public.trust import Trusts, drawn_trust
 
-__all__ = ["release"]
+__all__ = ["plan", "release"]
 
 
 @click.command("quantiles")
@@ -146,3 +153,69 @@ def _print(found: Any) -> None:
         verdict = "The groups DISAGREE" if found.groups_disagree else "No sign that the groups disagree"
         click.echo(f"{verdict}, {level} (p = {found.p_value:.3g}).")
     receipt(found)
+
+
+@click.command("quantiles")
+@click.option("--n", type=count, required=True, help="How many people in all.")
+@click.option("--opt-in", type=share_type, required=True, help="The share of people who trust the curator.")
+@bounds_options
+@click.option("--at", default="0.5", show_default=True, help="The shares of people whose quantiles are wanted: .5,.9.")
+@click.option("--mean", type=float, help="A guess of the mean.  [default: the middle]")
+@click.option("--sd", type=float, help="A guess of the standard deviation.  [default: a sixth of the range]")
+@promise_options
+@click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
+@local_option
+@noise_option
+@plot_option
+@json_option
+def plan(
+    n: int,
+    opt_in: float,
+    lower: float,
+    upper: float,
+    at: str,
+    mean: float | None,
+    sd: float | None,
+    epsilon: float | None,
+    delta: float,
+    trusted_epsilon: float | None,
+    local: Any,
+    noise: Any,
+    plot_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Predicted errors of quantiles: trusted people alone, local people alone, and both."""
+    from hybridp.bench.distribution import plan_distribution
+    from hybridp.protocols.distribution import DistributionStudy
+
+    check_plot(plot_file)
+    study = DistributionStudy(
+        bounds(lower, upper),
+        guarantee(needed("epsilon", epsilon, "a study"), delta),
+        at=tuple(numbers("at", at)),
+        local=local,
+        noise=noise,
+        trusted_guarantee=None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
+    )
+    found = plan_distribution(n=n, opt_in=opt_in, study=study, mean=mean, sd=sd)
+
+    def draw(ax: Any) -> None:
+        for name, style in (("tcm-only", "s"), ("lm-only", "^"), ("hybrid", "o")):
+            ax.plot(study.at, [100 * e for e in found.ranks[name]], style, label=name)
+        ax.set_xlabel("share of people below the quantile")
+        ax.set_ylabel("standard error, % of people")
+        ax.grid(alpha=0.3)
+        ax.legend()
+
+    if answered(found.to_dict(), draw, plot_file=plot_file, as_json=as_json):
+        return
+    names = list(found.ranks)
+    table(
+        f"Standard errors of quantiles of {n:,} people, {opt_in:.3g} of them trusting: shares of people, and value",
+        ["quantile", "at about", *names],
+        [
+            (f"{q:g}", number(x), *(f"{found.ranks[m][i]:.2%}, {number(found.values[m][i])}" for m in names))
+            for i, (q, x) in enumerate(zip(study.at, found.quantiles, strict=True))
+        ],
+        caption="; ".join(found.assumes),
+    )

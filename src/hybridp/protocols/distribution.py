@@ -47,7 +47,7 @@ from hybridp.release.receipt import (
     values_rule,
 )
 
-__all__ = ["DistributionStudy", "release_distribution"]
+__all__ = ["DistributionStudy", "places_around", "release_distribution"]
 
 Guarantee = PureDP | ApproxDP
 _PILOT_CELLS = 16
@@ -194,17 +194,17 @@ def _enough(local: BinnedReports | None) -> bool:
 def _count(study: DistributionStudy, count: Any, shape: Shape | None) -> None:
     """Count trusted people around what is asked for; where local people do not tell where that is, look first."""
     if shape is not None:
-        count(_places(study, shape), None)
+        count(places_around(study, shape), None)
         return
     rest, part = split_off(study.promised, 0.5)
     coarse = tuple(i / _PILOT_CELLS for i in range(1, _PILOT_CELLS))
     look = count(coarse, part)
     flat = Shape(np.linspace(0, 1, CELLS + 1), np.zeros((CELLS + 1, CELLS + 1)))
     rough = counts_seen(look, coarse, flat)
-    count(_places(study, fit([rough], CELLS)), rest)
+    count(places_around(study, fit([rough], CELLS)), rest)
 
 
-def _places(study: DistributionStudy, shape: Shape) -> tuple[float, ...]:
+def places_around(study: DistributionStudy, shape: Shape) -> tuple[float, ...]:
     """Around each quantile, at each value that is asked for, and, for the spread, broadly; in rising order."""
     found = {(x - study.bounds.lower) / study.bounds.width for x in study.below}
     for q in (*study.at, *(_BROAD if study.spread else ())):

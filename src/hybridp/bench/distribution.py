@@ -1,0 +1,133 @@
+"""How good will quantiles be? Predictions from public numbers, before anyone is asked.
+
+What would be seen on average, if people's numbers were normal, goes through the estimator itself: the errors are those
+that its intervals would state, which are wider than needed where a distribution is smooth.
+
+>>> plan = plan_distribution(n=20_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), PureDP(1.0)))
+>>> [name for name in plan.ranks]
+['hybrid', 'tcm-only', 'lm-only']
+>>> plan.ranks["hybrid"][0] < min(plan.ranks["tcm-only"][0], plan.ranks["lm-only"][0])
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen
+from hybridp.errors import must
+from hybridp.protocols.distribution import DistributionStudy, places_around
+from hybridp.public.bounds import Bounds
+from hybridp.public.distribution import CELLS, BinnedReports, report_bins
+from hybridp.public.shares import NoisyCounts
+from hybridp.release.document import plan_document
+
+__all__ = ["DistributionPlan", "plan_distribution"]
+
+
+@dataclass(frozen=True)
+class DistributionPlan:
+    """Standard errors of quantiles, by who is heard: in shares of people (`ranks`) and in the number's own unit."""
+
+    question: str
+    study: DistributionStudy
+    n: int
+    opt_in: float
+    quantiles: tuple[float, ...]
+    ranks: dict[str, tuple[float, ...]]
+    values: dict[str, tuple[float, ...]]
+    assumes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {
+            "predicted": {
+                "estimators": {
+                    name: {"rank_error": list(self.ranks[name]), "rmse_population": list(self.values[name])}
+                    for name in self.ranks
+                }
+            },
+            "at": list(self.study.at),
+            "quantiles": list(self.quantiles),
+            "assumes": list(self.assumes),
+        }
+        trusted = self.study.trusted_guarantee
+        return plan_document(
+            {self.question: {"quantiles": told}},
+            people=self.n,
+            opt_in=self.opt_in,
+            epsilon=self.study.guarantee.epsilon,
+            delta=self.study.guarantee.delta,
+            trusted_epsilon=None if trusted is None else trusted.epsilon,
+        )
+
+
+def plan_distribution(
+    *,
+    n: int,
+    opt_in: float,
+    study: DistributionStudy,
+    mean: float | None = None,
+    sd: float | None = None,
+    question: str = "value",
+) -> DistributionPlan:
+    """Predicted errors of the quantiles of a study, for a normal distribution: by default a sixth of the range wide."""
+    from scipy.special import ndtr, ndtri
+
+    must(n >= 1, "n", "must be at least 1", n)
+    must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
+    must(bool(study.at), "at", "must be given for a plan", "nothing")
+    bounds: Bounds = study.bounds
+    centre = bounds.centre if mean is None else mean
+    spread = bounds.width / 6 if sd is None else sd
+    must(bounds.lower <= centre <= bounds.upper, "mean", "must lie between the bounds", centre)
+    must(0 < spread <= bounds.half, "sd", f"must be positive and at most {bounds.half:g}", spread)
+
+    def share(place: Any) -> Any:
+        return np.where(
+            np.asarray(place) >= 1, 1.0, ndtr((bounds.lower + bounds.width * np.asarray(place) - centre) / spread)
+        )
+
+    ends = share(np.linspace(0, 1, CELLS + 1))
+    trusted = round(n * opt_in)
+    told = _reports(study, n - trusted, ends) if n > trusted else None
+    true = Shape(ends, np.zeros((CELLS + 1, CELLS + 1)))
+    alone = None if told is None else fit([told], CELLS)
+    own = _counts(study, trusted, alone or true, true) if trusted else None
+    seen = {"hybrid": (own, told), "tcm-only": (own,), "lm-only": (told,)}
+    ranks: dict[str, tuple[float, ...]] = {}
+    values: dict[str, tuple[float, ...]] = {}
+    quantiles = tuple(float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at)
+    for name, parts in seen.items():
+        known = [part for part in parts if part is not None]
+        errors = [math.inf] * len(study.at)
+        if known:
+            shape = fit(known, CELLS)
+            errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
+        slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
+        ranks[name] = tuple(errors)
+        values[name] = tuple(e / f for e, f in zip(errors, slopes, strict=True))
+    law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
+    assumes = (law, "the groups are alike", "errors as intervals state them")
+    return DistributionPlan(question, study, n, opt_in, quantiles, ranks, values, assumes)
+
+
+def _reports(study: DistributionStudy, people: int, ends: Any) -> Seen:
+    """Everybody's reports, as often in each bin as they are on average."""
+    drawn = study.invite.randomiser
+    cells = np.diff(ends)
+    cells[0] += ends[0]
+    counts = people * (report_bins(drawn, CELLS).matrix @ cells)
+    return reports_seen(BinnedReports(np.rint(counts).astype(np.int64), drawn), CELLS)
+
+
+def _counts(study: DistributionStudy, people: int, pilot: Shape, true: Shape) -> Seen:
+    """Trusted people around the quantiles, as many between each pair of places as there are on average."""
+    places = places_around(study, pilot)
+    noise = study.count_noise(len(places))
+    shares = np.diff([0.0, *(true.below(place)[0] for place in places), 1.0])
+    counts = np.rint(people * noise.steps * shares).astype(np.int64)
+    return counts_seen(NoisyCounts(people, tuple(counts[: noise.draws].tolist()), noise), places, true)
