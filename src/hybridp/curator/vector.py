@@ -18,7 +18,7 @@ from hybridp.curator.sources import Answers
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, reports_digest
 from hybridp.public.trust import Trusts, label_column
-from hybridp.public.vector import HALF, SHRINK, VectorBounds, VectorInvite, VectorReportSums, VectorSum
+from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
 from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
@@ -64,19 +64,8 @@ class RawTotals:
 
 def vector_query(columns: VectorColumns, bounds: VectorBounds, *, reads: str = "trusted") -> VectorQuery:
     """The query for these columns, without reports."""
-    return VectorQuery(
-        values=columns.values,
-        trust=label_column(columns.trust),
-        lower=tuple(b.lower for b in bounds.bounds),
-        upper=tuple(b.upper for b in bounds.bounds),
-        half=HALF,
-        norm=bounds.norm,
-        radius=bounds.radius_steps,
-        shrink=SHRINK,
-        missing=columns.missing,
-        person=columns.person,
-        reads=reads,
-    )
+    read = {"missing": columns.missing, "person": columns.person, "reads": reads}
+    return VectorQuery.of(bounds, columns.values, label_column(columns.trust), **read)
 
 
 def _with_reports(rows: tables.Rows, columns: VectorColumns, invite: VectorInvite) -> VectorQuery:

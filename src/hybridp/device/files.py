@@ -12,18 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.device.mean import randomise_levels, randomise_own
+from hybridp.device.heavy import report_slots
+from hybridp.device.kmeans import answer_map
+from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
 from hybridp.device.shares import report_codes
+from hybridp.noise import categories
 from hybridp.public.bounds import Bounds
 from hybridp.public.envelope import appearing
+from hybridp.public.heavy import HeadList, TwoStage
+from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
-from hybridp.public.randomisers import LEVELS
+from hybridp.public.randomisers import LEVELS, KRandomisedResponse
 from hybridp.public.shares import ShareInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
+from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness
-from hybridp.tables.vector_reports import write_vector_reports
+from hybridp.tables.kmeans import PointQuery, check_points, store_points
+from hybridp.tables.vector import VectorQuery
+from hybridp.tables.vector_reports import write_vector_reports as write_vectors
 
-__all__ = ["write_number_reports", "write_share_reports", "write_slots", "write_vector_reports"]
+__all__ = [
+    "write_number_reports",
+    "write_point_reports",
+    "write_record_reports",
+    "write_share_reports",
+    "write_vector_reports",
+]
 
 
 def write_number_reports(
@@ -82,7 +96,7 @@ def write_number_reports(
     return people, text, left_out
 
 
-def write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: str, *, rng: Randomness) -> None:
+def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: str, *, rng: Randomness) -> None:
     """A CSV with one line for each report, slot by slot, so that their order tells nothing.
 
     Beside each report stand the mechanism's text and a random name of this batch.
@@ -93,6 +107,105 @@ def write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: 
         writer.writerow(["report", MECHANISM, BATCH])
         for slot, times in enumerate(counts.tolist()):
             writer.writerows(itertools.repeat((slot, mechanism, batch), times))
+
+
+def write_record_reports(
+    path: tables.TableLike,
+    head: HeadList,
+    mechanism: TwoStage | KRandomisedResponse,
+    out: str | PathLike[str],
+    *,
+    person: str,
+    record: tuple[str, ...],
+    trust: Trusts,
+    record_key: str | None = None,
+    record_id: str | None = None,
+    text: str,
+    table: str | None = None,
+    rng: Randomness,
+) -> int:
+    """One report on the head list for each local person, who has any number of records; how many there are.
+
+    Reports are written slot by slot, so that their order tells neither who sent which nor who has several records.
+    """
+    query = tables.HeavyQuery(
+        person=person, record=record, trust=label_column(trust), record_key=record_key, record_id=record_id
+    )
+    counts = np.zeros(len(head), dtype=np.int64)
+    with (
+        tables.open_rows(path, table=table, trust=trust) as rows,
+        tables.sample_records(rows, query, int(rng.words(1)[0]), discovery_share=0.5) as sampled,
+    ):
+        for slots in tables.local_slots(sampled, list(head.slots)):
+            if isinstance(mechanism, TwoStage):
+                told = report_slots(slots, mechanism, rng=rng)
+            else:
+                told = categories(mechanism, slots, rng=rng)
+            counts += np.bincount(told, minlength=len(counts))
+    _write_slots(out, counts, text, rng=rng)
+    return int(counts.sum())
+
+
+def write_point_reports(
+    path: tables.TableLike,
+    invite: MapInvite,
+    columns: tuple[str, ...],
+    out: str | PathLike[str],
+    *,
+    trust: Trusts | None,
+    text: str,
+    table: str | None = None,
+    rng: Randomness,
+) -> int:
+    """One cell of the map for each local row (every row without `trust`); how many there are."""
+    query = PointQuery(columns, label_column(trust), invite.grid.box, local_raw=True)
+    counts = np.zeros(invite.grid.cells, dtype=np.int64)
+    with tables.open_rows(path, table=table, trust=trust) as rows:
+        check_points(rows, query)
+        for part in store_points(rows, query, "local").parts():
+            counts += np.bincount(answer_map(part, invite, rng=rng), minlength=len(counts))
+    _write_slots(out, counts, text, rng=rng)
+    return int(counts.sum())
+
+
+def write_vector_reports(
+    path: tables.TableLike,
+    invite: VectorInvite,
+    out: str | PathLike[str],
+    *,
+    values: tuple[str, ...],
+    reports: tuple[str, ...],
+    mechanism: str,
+    trust: Trusts | None,
+    person: str | None = None,
+    missing: tuple[float, ...] | None = None,
+    kept: tuple[str, ...] = (),
+    table: str | None = None,
+    overwrite: bool = False,
+    rng: Randomness,
+) -> tuple[int, list[str]]:
+    """A copy of the table in which local rows (all rows without `trust`) have one report in place of their vector.
+
+    Gives the number of reports, and the columns that were left out.
+    """
+    asked = replace(invite, question=values)
+    simulated = rng.simulated or drawn_trust(trust)
+    query = VectorQuery.of(invite.bounds, values, label_column(trust), missing=missing, person=person, reads="local")
+    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
+        needed = {*values, label_column(trust), person, *kept}
+        left_out = [name for name in rows.columns if name not in needed]
+        people = write_vectors(
+            rows,
+            query,
+            reports,
+            mechanism_column=mechanism,
+            mechanism_text=asked.simulated_text if simulated else asked.text,
+            randomise=lambda steps: randomise_steps(steps, asked, rng=rng),
+            out=out,
+            overwrite=overwrite,
+            kept=kept,
+        )
+    return people, left_out
 
 
 def write_share_reports(

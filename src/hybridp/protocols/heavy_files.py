@@ -19,11 +19,9 @@ from hybridp.curator import heavy as curating
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.reports import SlotsTold, read_slots
 from hybridp.curator.sources import TableLike, open_rows
-from hybridp.device.files import write_slots
-from hybridp.device.heavy import report_slots
+from hybridp.device import files as device
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.noise import categories
 from hybridp.protocols import heavy as blender
 from hybridp.protocols.heavy import Floats, HeavyBlend, HeavyStudy, Ints, Invitation
 from hybridp.protocols.mean import kept, spending
@@ -282,30 +280,27 @@ def write_record_reports(
     _same_depth(len(columns.record), invite.head.depth)
     drawn = drawn_trust(columns.trust)
     must(not drawn, "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
-    answers = f"{about.text}{_SIMULATED if rng.simulated else ''}"
     if out.suffix.lower() != ".csv" or not out.parent.is_dir() or out.exists():
         raise InvalidInput(f"`out` must name a new .csv file in an existing folder. Got {out}.")
-    counts = np.zeros(len(invite.head), dtype=np.int64)
-    with (
-        open_rows(path, table=table, trust=columns.trust) as rows,
-        curating.sample(rows, columns, 0.5, rng=rng) as sampled,
-    ):
-        for chunk in curating.local_slots(sampled, invite.head):
-            counts += np.bincount(_scalar_reports(chunk, invite, rng), minlength=len(counts))
-    # By slot: the sample's order is that of the rows only if nobody has two, which is somebody's secret.
-    write_slots(out, counts, answers, rng=rng)
-    return int(counts.sum())
+    assert isinstance(invite.mechanism, TwoStage | KRandomisedResponse)  # one number, as in every file
+    return device.write_record_reports(
+        path,
+        invite.head,
+        invite.mechanism,
+        out,
+        person=columns.person,
+        record=columns.record,
+        trust=columns.trust,
+        record_key=columns.record_key,
+        record_id=columns.record_id,
+        text=f"{about.text}{_SIMULATED if rng.simulated else ''}",
+        table=table,
+        rng=rng,
+    )
 
 
 def _same_depth(columns: int, depth: int) -> None:
     must(columns == depth, "record", f"must name as many columns as the invitation, {depth}", columns)
-
-
-def _scalar_reports(slots: Any, invite: Invitation, rng: Randomness) -> Any:
-    if isinstance(invite.mechanism, TwoStage):
-        return report_slots(slots, invite.mechanism, rng=rng)
-    assert isinstance(invite.mechanism, KRandomisedResponse)
-    return categories(invite.mechanism, slots, rng=rng)
 
 
 def combine_reports(

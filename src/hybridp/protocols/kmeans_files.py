@@ -17,8 +17,7 @@ from hybridp.blend.tally import SlotTally
 from hybridp.curator.kmeans import PointQuery, check_points, store_points
 from hybridp.curator.reports import read_slots
 from hybridp.curator.sources import TableLike, open_rows
-from hybridp.device.files import write_slots
-from hybridp.device.kmeans import answer_map
+from hybridp.device import files as device
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd
@@ -236,18 +235,12 @@ def write_point_reports(
     Reports are written cell by cell, so that their order tells nothing, with a random name of this batch beside them.
     """
     rng = secure() if rng is None else rng
-    study, invite, columns, text = read_invitation(invite_file)
+    _, invite, columns, text = read_invitation(invite_file)
     must(out.name.lower().endswith(".csv"), "out", "must end in .csv", out)
     must(out.parent.is_dir() and not out.exists(), "out", "must be a new file in an existing folder", out)
     must(not drawn_trust(trust), "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
-    query = PointQuery(columns, label_column(trust), study.box, local_raw=True)
-    told = np.zeros(invite.grid.cells, dtype=np.int64)
-    with open_rows(path, table=table, trust=trust) as rows:
-        check_points(rows, query)
-        for part in store_points(rows, query, "local").parts():
-            told += np.bincount(answer_map(part, invite, rng=rng), minlength=len(told))
-    write_slots(out, told, text + (_SIMULATED if rng.simulated else ""), rng=rng)
-    return int(told.sum())
+    mark = text + (_SIMULATED if rng.simulated else "")
+    return device.write_point_reports(path, invite, columns, out, trust=trust, text=mark, table=table, rng=rng)
 
 
 def _same_study(invite_file: Path, study: KMeansStudy, columns: PointColumns) -> tuple[MapInvite, str]:

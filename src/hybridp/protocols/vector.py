@@ -23,14 +23,14 @@ from hybridp.blend.mean import Rule, VectorBlend, blend_vectors
 from hybridp.curator import vector as curating
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.files import write_vector_reports
-from hybridp.device.mean import randomise_steps, reach_reports
+from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, noise_level, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.sums import NOTHING, column_sums
-from hybridp.public.trust import drawn_trust, label_column
+from hybridp.public.trust import drawn_trust
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
@@ -203,23 +203,21 @@ def write_reports(
     """
     d = invite.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
-    invite = replace(invite, question=columns.values)
-    simulated = rng.simulated or drawn_trust(columns.trust)
-    with open_rows(path, table=table, trust=columns.trust, person=columns.person, rng=rng) as rows:
-        needed = {*columns.values, label_column(columns.trust), columns.person, *kept}
-        left_out = [name for name in rows.columns if name not in needed]
-        written = write_vector_reports(
-            rows,
-            curating.vector_query(columns, invite.bounds, reads="local"),
-            columns.reports,
-            mechanism_column=columns.mechanism,
-            mechanism_text=invite.simulated_text if simulated else invite.text,
-            randomise=lambda steps: randomise_steps(steps, invite, rng=rng),
-            out=out,
-            overwrite=overwrite,
-            kept=kept,
-        )
-        return written, left_out
+    return write_vector_reports(
+        path,
+        invite,
+        out,
+        values=columns.values,
+        reports=columns.reports,
+        mechanism=columns.mechanism,
+        trust=columns.trust,
+        person=columns.person,
+        missing=columns.missing,
+        kept=kept,
+        table=table,
+        overwrite=overwrite,
+        rng=rng,
+    )
 
 
 def publish_vector_mean(

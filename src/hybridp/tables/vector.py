@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.trust import LABEL
+from hybridp.public.vector import HALF, SHRINK, VectorBounds
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.mean import ends
@@ -62,6 +63,21 @@ class VectorQuery:
         for lattice, value in zip(self.lattices, self.missing or (), strict=self.missing is not None):
             must(lattice.lower <= value <= lattice.upper, "missing", "must lie within the bounds", value)
         must(self.reads in ("trusted", "local", "all"), "reads", "must be trusted, local or all", self.reads)
+
+    @classmethod
+    def of(cls, bounds: VectorBounds, values: tuple[str, ...], trust: str | None, **more: Any) -> VectorQuery:
+        """The query for columns with these bounds."""
+        return cls(
+            values=values,
+            trust=trust,
+            lower=tuple(b.lower for b in bounds.bounds),
+            upper=tuple(b.upper for b in bounds.bounds),
+            half=HALF,
+            norm=bounds.norm,
+            radius=bounds.radius_steps,
+            shrink=SHRINK,
+            **more,
+        )
 
     @property
     def lattices(self) -> tuple[Lattice, ...]:
