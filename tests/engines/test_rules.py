@@ -1,0 +1,175 @@
+"""Who trusts, by a rule, and a query in place of a table: the same people and the same rows on every engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.engines.conftest import ENGINES, Columns, fill_postgres, need_spark, write_parquet
+
+from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
+from hybridp.public.trust import TrustRule
+from hybridp.randomness import seeded
+from hybridp.tables import MeanQuery, MeanTotals, Source, mean_totals, open_rows
+
+N = 300
+PEOPLE: Columns = {
+    "who": ("VARCHAR", [f"p{i % 150}" for i in range(N)]),
+    "pay": ("DOUBLE", [float(i % 100) for i in range(N)]),
+    "consent": ("VARCHAR", [("yes", "no", "Yes", None, "", "yes ")[i % 6] for i in range(N)]),
+    "agreed": ("BOOLEAN", [(True, False, None)[i % 3] for i in range(N)]),
+    "code": ("BIGINT", [(1, 0, None)[i % 3] for i in range(N)]),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, tuple[Any, Any]]:
+    """Where each engine has the people: location, and table."""
+    file = tmp_path_factory.mktemp("rows") / "people.parquet"
+    write_parquet(file, PEOPLE)
+    url = request.getfixturevalue("server")
+    fill_postgres(url, "worded", PEOPLE)
+    return {"duckdb": (str(file), None), "postgresql": (url, "worded"), "spark": (str(file), None)}
+
+
+def totals(
+    places: dict[str, tuple[Any, Any]], engine: str, rule: TrustRule, query: str | None = None, **more: Any
+) -> MeanTotals:
+    location, table = places[engine]
+    if engine == "spark":
+        need_spark()
+    source = Source(location, engine, query)
+    asked = MeanQuery(value="pay", trust=rule.label, lower=0, upper=100, levels=100, local_raw=True)
+    with open_rows(source, table=table if query is None else None, trust=rule, threads=2, **more) as rows:
+        return mean_totals(rows, asked)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("rule", "trusted"),
+    [
+        (TrustRule("consent", trusted=("yes",)), [i for i in range(N) if i % 6 == 0]),
+        (TrustRule("consent", trusted=("yes", "Yes")), [i for i in range(N) if i % 6 in (0, 2)]),
+        (TrustRule("agreed", trusted=("true",)), [i for i in range(N) if i % 3 == 0]),
+        (TrustRule("agreed", trusted=("True",)), []),
+        (TrustRule("code", trusted=("1",)), [i for i in range(N) if i % 3 == 0]),
+        (TrustRule(everyone="trusted"), [*range(N)]),
+        (TrustRule(everyone="local"), []),
+    ],
+    ids=lambda this: this.rule if isinstance(this, TrustRule) else "",
+)
+def test_the_same_people_are_trusted_on_every_engine(
+    places: dict[str, tuple[Any, Any]], engine: str, rule: TrustRule, trusted: list[int]
+) -> None:
+    found = totals(places, engine, rule)
+    assert (found.trusted_people, found.local_people) == (len(trusted), N - len(trusted))
+    assert found.trusted_level_sum == sum(i % 100 for i in trusted)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_choice_without_a_listed_word_is_refused(places: dict[str, tuple[Any, Any]], engine: str) -> None:
+    with pytest.raises(UnusablePublicRows, match=r"must hold `yes` \(trusted\) or `no` \(local\) in every row"):
+        totals(places, engine, TrustRule("consent", trusted=("yes",), local=("no",)))
+    with pytest.raises(UnusablePublicRows, match="its type is DOUBLE"):
+        totals(places, engine, TrustRule("pay", trusted=("1",)))
+
+
+def test_the_same_people_are_drawn_on_every_engine(places: dict[str, tuple[Any, Any]]) -> None:
+    rule = TrustRule(trial_opt_in=0.4)
+    found = {engine: totals(places, engine, rule, person="who", rng=seeded(8)) for engine in ENGINES}
+    assert found["duckdb"] == found["postgresql"] == found["spark"]
+    assert found["duckdb"] != totals(places, "duckdb", rule, person="who", rng=seeded(9))
+    assert 80 < found["duckdb"].trusted_people < 160
+    for engine in ("postgresql", "spark"):
+        with pytest.raises(InvalidInput, match="`trial-opt-in` must go with --person on this engine"):
+            totals(places, engine, rule, rng=seeded(8))
+
+
+QUERIES = {
+    "duckdb": "SELECT pay + 1 AS pay, consent FROM rows WHERE code = 1",
+    "postgresql": "SELECT pay + 1 AS pay, consent FROM worded WHERE code = 1",
+    "spark": "SELECT pay + 1 AS pay, consent FROM rows WHERE code = 1",
+}
+
+
+def test_a_query_makes_the_same_rows_on_every_engine(places: dict[str, tuple[Any, Any]]) -> None:
+    rule = TrustRule("consent", trusted=("yes",))
+    chosen = [i for i in range(N) if i % 6 == 0]
+    for engine in ENGINES:
+        found = totals(places, engine, rule, QUERIES[engine])
+        assert (found.trusted_people, found.local_people) == (len(chosen), N // 3 - len(chosen)), engine
+        assert found.trusted_level_sum == sum(i % 100 + 1 for i in chosen), engine
+
+
+POSTGRES = [
+    "DELETE FROM worded",
+    "WITH gone AS (DELETE FROM worded RETURNING *) SELECT * FROM gone",
+    "SELECT * INTO other FROM worded",
+    "SELECT * FROM worded FOR UPDATE",
+    "SELECT nextval('counter') AS pay",
+    "SELECT setval('counter', 99) AS pay",
+    "SELECT pg_read_file('/etc/hostname') AS pay",
+    "SELECT * FROM pg_ls_dir('/')",
+    "SELECT lo_import('/etc/hostname') AS pay",
+    "SELECT public.mine() AS pay",
+    "SELECT * FROM worded; DROP TABLE worded",
+    "SELECT nothing FROM worded",
+    "SELECT * FROM nowhere",
+    "COPY worded TO '/tmp/stolen'",
+]
+SPARK = [
+    "DROP TABLE rows",
+    "SELECT reflect('java.lang.System', 'getProperty', 'user.home') AS pay FROM rows",
+    "SELECT java_method('java.lang.System', 'exit', 1) AS pay FROM rows",
+    "SELECT * FROM parquet.`/tmp/x.parquet`",
+    "SELECT * FROM read_files('/tmp')",
+    "SELECT * FROM other",
+    "SELECT nothing FROM rows",
+    "INSERT INTO rows SELECT * FROM rows",
+]
+
+
+@pytest.mark.parametrize(
+    ("engine", "query"), [*(("postgresql", q) for q in POSTGRES), *(("spark", q) for q in SPARK)], ids=lambda this: this
+)
+def test_a_query_only_reads_what_was_named(places: dict[str, tuple[Any, Any]], engine: str, query: str) -> None:
+    location, _ = places[engine]
+    if engine == "spark":
+        need_spark()
+    else:
+        run(location, "CREATE SEQUENCE IF NOT EXISTS counter")
+        body = "CREATE SEQUENCE IF NOT EXISTS made_by_a_query; SELECT 1"
+        run(location, f"CREATE OR REPLACE FUNCTION mine() RETURNS int LANGUAGE sql AS '{body}'")
+    with pytest.raises(InvalidInput, match="`query` must") as caught:
+        open_rows(Source(location, engine, query), threads=2)
+    assert not isinstance(caught.value, UnusableRows)
+    if engine == "postgresql":
+        assert run(location, "SELECT count(*) FROM worded") == N
+        assert run(location, "SELECT is_called FROM counter") is False
+        assert run(location, "SELECT count(*) FROM pg_class WHERE relname IN ('other', 'made_by_a_query')") == 0
+
+
+def run(url: str, sql: str) -> Any:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql)
+        row = cursor.fetchone() if cursor.description else None
+        return None if row is None else row[0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_query_that_fails_on_a_row_is_a_refusal_by_rows(places: dict[str, tuple[Any, Any]], engine: str) -> None:
+    query = f"SELECT CAST(who AS INT) AS pay, consent FROM {'worded' if engine == 'postgresql' else 'rows'}"
+    with pytest.raises(UnusableRows) as caught:
+        totals(places, engine, TrustRule("consent", trusted=("yes",)), query)
+    assert not isinstance(caught.value, UnusablePublicRows)
+    assert "p1" not in str(caught.value)
+
+
+def test_a_query_on_postgresql_is_asked_once(places: dict[str, tuple[Any, Any]], tmp_path: Path) -> None:
+    query = "SELECT random() AS pay, 'trusted' AS trust FROM worded"
+    with open_rows(Source(places["postgresql"][0], query=query)) as rows:
+        asked = MeanQuery(value="pay", trust="trust", lower=0, upper=1)
+        assert len({mean_totals(rows, asked) for _ in range(3)}) == 1
