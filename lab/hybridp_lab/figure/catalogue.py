@@ -202,6 +202,8 @@ class _Job:
             if not rows:
                 raise InvalidInput(f"`grid` must have a point that can be computed. Got none for {self.figure.name}.")
             verdict = self.figure.judge(rows)
+            if self.scope == "quick" and self.figure.smaller:
+                verdict = verdict.on_smaller(self.figure.smaller)
             if why := stand_in(self.figure, self.inputs):
                 verdict = verdict.instead(why)
         seconds = sum(found.seconds for found in kept)

@@ -121,6 +121,13 @@ class Check:
         told = f"{why} {self.reason}".strip()
         return replace(self, status="not judgeable", stand_in=self.status, reason=told)
 
+    def on_smaller(self, settings: str) -> Check:
+        """The same measured on smaller settings than the published ones: they may show a claim, but not refute it."""
+        if self.free or self.ours or not self.trials or self.status != "refuted":
+            return self
+        told = f"On {settings} it is refuted; the published settings (--full) decide."
+        return replace(self, status="undecided", reason=f"{told} {self.reason}".strip())
+
     def to_dict(self) -> dict[str, Any]:
         """One line of `papers verdicts`, without its entry."""
         return {
@@ -190,6 +197,9 @@ class Verdict:
         own = [f"{check.claim} (found: {check.found})" for check in self.claims if check.status == self.status]
         return f"{self.status}: {'; '.join(own) or 'nothing was checked'}"
 
+    def on_smaller(self, settings: str) -> Verdict:
+        return Verdict(tuple(check.on_smaller(settings) for check in self.checks))
+
     def instead(self, why: str) -> Verdict:
         return Verdict(tuple(check.instead(why) for check in self.checks))
 
@@ -203,8 +213,9 @@ class Figure:
 
     `inputs(point)` names the data that the point would read here and now; a point is kept under that name, so that
     results on real rows and on made-up ones never mix. `not_public` names data of the paper that nobody can get, and
-    says what stands in for it: then its claims cannot be judged, and the stand-in's verdict is told beside. `run` is a
-    function of a module (other processes import it), and its name is the name of its file of results.
+    says what stands in for it: then its claims cannot be judged, and the stand-in's verdict is told beside. `smaller`
+    says in words how the quick grid's settings, and not only its trials, are smaller than the published ones. `run` is
+    a function of a module (other processes import it), and its name is the name of its file of results.
     """
 
     name: str
@@ -216,6 +227,7 @@ class Figure:
     draw: Callable[[Sequence[Row], Any], None]
     inputs: Callable[[Point], str] = field(default=lambda _: "none")
     not_public: str = ""
+    smaller: str = ""
 
     def points(self, scope: Scope, times: int = 1) -> list[Point]:
         """The points of a scope, each once; with so many times as many trials."""

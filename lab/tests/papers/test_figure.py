@@ -33,7 +33,7 @@ from hybridp_lab.figure.catalogue import (
     run_figures,
     save_picture,
 )
-from hybridp_lab.figure.ruling import exact
+from hybridp_lab.figure.ruling import exact, measured
 
 MODULE = """
 import os
@@ -224,6 +224,21 @@ def test_on_a_stand_in_nothing_but_what_needs_no_data_is_judged(made: Any, tmp_p
         assert reason in first.reason
     there = replace(base, inputs=lambda point: "ADULT")
     assert run_figure(there, folder=tmp_path).status == "refuted"
+
+
+def test_smaller_settings_may_show_a_claim_and_not_refute_it(made: Any, tmp_path: Path) -> None:
+    told: Any = {"place": "sec. 1", "printed": "x"}
+    checks = (
+        measured("a", [1.0, 1.01], "below", 0.5, **told),
+        measured("b", [1.0, 1.01], "above", 0.5, **told),
+        exact("c", False, "", **told),
+    )
+    figure = replace(made.FIGURES[2], judge=lambda rows: Verdict(checks), smaller="two rows")
+    quick = run_figure(figure, folder=tmp_path)
+    assert [c.status for c in quick.verdict.checks] == ["undecided", "reproduced", "refuted"]
+    assert "On two rows it is refuted" in quick.verdict.checks[0].reason
+    full = run_figure(figure, folder=tmp_path, scope="full")
+    assert [c.status for c in full.verdict.checks] == ["refuted", "reproduced", "refuted"]
 
 
 def test_undecided_is_repeated_until_it_is_decided_or_time_is_up(made: Any, tmp_path: Path) -> None:

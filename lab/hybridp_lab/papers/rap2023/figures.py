@@ -36,6 +36,7 @@ def _published(**more: Values) -> dict[str, Values]:
     return _axes(**({"rows": (1000,), "steps": (5000,)} | more))
 
 
+_SMALLER = "n' = 200, T up to 16, 40 epochs a round and at most 16 thresholds"
 _T, _K = (1, 4, 16, 64), (4, 16, 64, 256)
 _QUICK_T, _QUICK_K = (1, 4, 16), (4, 16, 64)
 _EPSILONS = (0.01, 0.1, 1.0)
@@ -70,6 +71,7 @@ def _present(
         judge,
         draw,
         rap.inputs,
+        smaller=_SMALLER,
     )
 
 
@@ -109,6 +111,7 @@ _FIG_1 = Figure(
     rap_costs.judge_costs,
     rap_costs.draw_costs,
     rap.inputs,
+    smaller=_SMALLER,
 )
 _FIG_2 = _present(
     "4.2",
@@ -197,6 +200,7 @@ _FIG_A = Figure(
     rap_appendix.appendix,
     rap_appendix.draw_appendix,
     rap.inputs,
+    smaller=_SMALLER,
 )
 
 _FOUR: dict[str, Values] = {"k": (4,), "r": (1, 2, 3, 4), "filtered": (True,)}
@@ -303,6 +307,7 @@ def _future(number: str, claim: str, judge: Any, draw: Any) -> Figure:
         judge,
         draw,
         rap.inputs,
+        smaller=_SMALLER,
     )
 
 
@@ -345,6 +350,7 @@ _FIG_15 = Figure(
     rap_future_judges.overfitting,
     rap_drawing.training,
     rap.inputs,
+    smaller=_SMALLER,
 )
 _DRIFT: dict[str, Values] = {
     **_ONE_OF_THREE,
@@ -368,6 +374,7 @@ _FIG_16 = Figure(
     rap_future_judges.drift,
     rap_drawing.drifting,
     rap.inputs,
+    smaller=_SMALLER,
 )
 
 _ADVICE: dict[str, Values] = {**_ONE_OF_THREE, "law": ("geometric",), "T": (16,), "K": (4,)}
@@ -383,6 +390,7 @@ _FIG_ADVICE = Figure(
     rap_future_judges.augmenting,
     rap_drawing.histories,
     rap.inputs,
+    smaller=_SMALLER,
 )
 
 FIGURES = (

@@ -1,0 +1,160 @@
+"""Every judge is tried with a deliberately wrong mechanism or number: some verdict of the entry must get worse.
+
+The rows are the committed ones, judged as they are, without what is said about stand-ins and smaller settings. An entry
+that has no perturbation here fails the first test; one whose committed points are not complete is named as skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("botorch")
+
+from hybridp_lab.figure.catalogue import catalogue, read_figures
+from hybridp_lab.figure.declared import Row
+from hybridp_lab.figure.ruling import measured
+
+Rows = list[Row]
+_WORSE = {"reproduced": 0, "reproduced after the erratum": 0, "not judgeable": 0, "undecided": 1, "refuted": 2}
+
+
+def times(factor: float, *names: str, **where: Any) -> Callable[[Row], Row]:
+    """Multiply numbers, or lists of them, in rows that have these values."""
+
+    def change(row: Row) -> Row:
+        if any(row.get(key) != value for key, value in where.items()):
+            return row
+        return {**row, **{n: _scaled(row[n], factor) for n in names if row.get(n) is not None}}
+
+    return change
+
+
+def _scaled(value: Any, factor: float) -> Any:
+    return [_scaled(v, factor) for v in value] if isinstance(value, list) else factor * value
+
+
+def swapped(key: str, first: Any, second: Any) -> Callable[[Row], Row]:
+    """Call one thing by the other's name."""
+    return lambda row: {**row, key: {first: second, second: first}.get(row.get(key), row.get(key))}
+
+
+def scrambled(name: str) -> Callable[[Row], Row]:
+    """A number that has nothing to do with its row."""
+    return lambda row: {**row, name: zlib.crc32(json.dumps(row, sort_keys=True).encode()) % 1000 / 1000}
+
+
+def inverted_weights(row: Row) -> Row:
+    """BLENDER with the printed weights of its two groups exchanged: the blend is as good as the worse of them."""
+    return swapped("voice", "blended", "opt-in")(row)
+
+
+# The mechanism or number that is wrong in each entry; a row is changed at a time.
+PERTURBED: dict[str, Callable[[Row], Row]] = {
+    "mean-1": times(0.5, "R", kind="curve"),  # errors twice as large
+    "mean-2": times(0.5, "peak", "R", kind="map"),
+    "mean-3": times(0.3, "r_pwh", kind="curve"),
+    "mean-4": times(2.0, "R", kind="curve"),
+    "mean-5": times(20.0, "R", kind="curve"),
+    "mean-6": times(3.0, "squares", method="corrected"),  # K-means with three times the scatter
+    "mean-7": times(1e4, "corrected_delta", kind="share"),  # noise for one group only
+    "mean-8": times(0.2, "r_pwh", kind="map"),
+    "workshop-1": times(3.0, "kvh", kind="curve"),
+    "workshop-2": times(1.1, "n_crit", kind="curve"),
+    "adpm-1": times(1.5, "mse"),  # noise of a larger scale than said
+    "adpm-table-1": times(1.01, "effective_epsilon"),
+    "adpm-table-2": times(0.9, "log_mse", "predicted", method="ADPM"),
+    "blender-table-2.2": times(2.0, "blended"),
+    "blender-2.3": swapped("query_share", 0.5, 0.95),
+    "blender-2.4": inverted_weights,
+    "blender-2.5": times(3.0, "l1"),
+    "blender-2.6": swapped("epsilon", 1.0, 6.0),
+    "blender-2.7": times(0.9, "ndcg"),
+    "blender-2.8": times(0.9, "ndcg", data="yandex"),
+    "blender-2.9": inverted_weights,
+    "blender-2.10": times(0.7, "ndcg"),
+    "blender-2.11": times(2.0, "opt_in"),  # twice as many people estimate
+    "blender-2.2.3.2": swapped("f_O", 0.5, 0.95),
+    "blender-2.4.2": times(0.5, "loss"),  # a list that costs half of epsilon
+    "pareto-3.2": times(0.5, "epsilon"),  # half of the epsilon that is spent
+    "pareto-3.3": times(0.5, "epsilon"),
+    "pareto-3.5": times(-1.0, "model_error"),
+    "pareto-3.6": times(-1.0, "model_error"),
+    "pareto-3.7": swapped("method", "DPareto", "random"),
+    "pareto-3.8": times(0.1, "hypervolume", method="DPareto"),
+    "pareto-3.9": times(20.0, "worst"),
+    "pareto-3.10": swapped("problem", "dpadam-adult", "svm-adult"),
+    "pareto-table-3.4": swapped("method", "DPareto", "random"),
+    "rap-4.1": times(0.001, "bytes", evaluation="all at once"),
+    "rap-4.2": times(50.0, "error", mechanism="RAP"),
+    "rap-4.3": times(1e-3, "error", T=16, K=64),  # one pair best everywhere
+    "rap-4.4": swapped("epsilon", 0.01, 1.0),
+    "rap-4.5": scrambled("error"),
+    "rap-4.6": swapped("filtered", True, False),
+    "rap-4.7": times(50.0, "error", mechanism="RAP", r=4),
+    "rap-4.8": times(50.0, "error", T=16),
+    "rap-4.9": times(50.0, "error", rows=600),
+    "rap-4.11": times(0.5, "rearranged", "rank_correlation"),
+    "rap-4.12": times(0.5, "variation"),
+    "rap-4.13": times(50.0, "error"),
+    "rap-4.14": swapped("law", "uniform", "geometric"),
+    "rap-4.15": times(-1.0, "error"),
+    "rap-4.16": times(50.0, "error", gamma=0.2),
+    "rap-4.5.3": swapped("history", "augmented", "half held out"),
+    "rap-4.A": times(-1.0, "error"),
+    "rap-4.3.2": times(0.5, "kept"),
+}
+
+
+def test_every_entry_has_a_perturbation() -> None:
+    assert list(PERTURBED) == list(catalogue())
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Any]:
+    return {o.figure.name: o for o in read_figures(list(catalogue().values()))}
+
+
+@pytest.mark.parametrize("name", PERTURBED)
+def test_a_wrong_mechanism_changes_the_verdict(outcomes: dict[str, Any], name: str) -> None:
+    outcome = outcomes[name]
+    if outcome.missing:
+        pytest.skip(f"{outcome.missing} committed points are missing")
+    judge = outcome.figure.judge
+    before = [check.stand_in or check.status for check in judge(list(outcome.rows)).checks]
+    changed = [PERTURBED[name](row) for row in outcome.rows]
+    after = [check.stand_in or check.status for check in judge(changed).checks]
+    assert any(_WORSE[b] > _WORSE[a] for a, b in zip(before, after, strict=False)), (before, after)
+
+
+def test_blender_with_its_weights_inverted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mechanism itself: each group gets the weight of the other's variance, as if line 3 were misread."""
+    from hybridp_lab.papers.blender import printed, trials
+
+    common = {"data": "yandex", "people": 300_000, "form": "as printed", "epsilon": 4.0, "head": 5, "query_share": 0.85}
+    points = [{**common, "log": log, "opt_in": 0.01, "trial": 0} for log in range(8)]
+
+    def nearer() -> str:
+        """By how much the blend's l1 is nearer to the clients' than to that of the few who opt in."""
+        sample = []
+        for point in points:
+            l1 = {row["voice"]: row["l1"] for row in trials.blender_trials(point)}
+            sample.append(abs(l1["blended"] - l1["opt-in"]) - abs(l1["blended"] - l1["clients"]))
+        return measured("nearer", sample, "above", 0.0, place="Fig. 2.11", printed="nearer").status
+
+    assert nearer() == "reproduced"
+    real = printed._weighed
+
+    def inverted(first: Any, variance: Any, second: Any, other: Any) -> Any:
+        silent = np.isinf(variance)  # what only the clients speak of has no weights to exchange
+        fair = real(first, variance, second, other)
+        wrong = real(first, np.where(silent, 1.0, other), second, np.where(silent, 1.0, variance))
+        return tuple(np.where(silent, a, b) for a, b in zip(fair, wrong, strict=True))
+
+    monkeypatch.setattr(printed, "_weighed", inverted)
+    assert nearer() == "refuted"
