@@ -151,15 +151,20 @@ def searches(point: Point) -> list[Row]:
 
 
 def _draw_oracles(rows: Sequence[Row], canvas: Any, *, knobs: tuple[str, str]) -> None:
+    """Both oracles as maps over the two knobs, with the settings of the front marked; and the front."""
     left, middle, right = canvas.subplots(1, 3)
-    x, y = (np.array([r[k] for r in rows]) for k in knobs)
-    for ax, name in ((left, "epsilon"), (middle, "error")):
-        values = np.array([r[name] for r in rows])
-        shown = ax.scatter(x, y, c=np.log10(values) if name == "epsilon" else values, s=30, marker="s")
-        canvas.colorbar(shown, ax=ax, label="log10 epsilon" if name == "epsilon" else "error")
-        ax.set(xlabel=knobs[0], ylabel=knobs[1], yscale="log", xscale="linear" if knobs[0] == "C" else "log")
+    x, y = (sorted({r[k] for r in rows}) for k in knobs)
     found = points(rows)
-    front = found[pareto_indices(found)]
+    best = pareto_indices(found)
+    for ax, name in ((left, "epsilon"), (middle, "error")):
+        values = {(r[knobs[0]], r[knobs[1]]): r[name] for r in rows}
+        grid = np.array([[values[a, b] for a in x] for b in y])
+        shown = ax.pcolormesh(x, y, np.log10(grid) if name == "epsilon" else grid, shading="gouraud", rasterized=True)
+        canvas.colorbar(shown, ax=ax, label="log10 epsilon" if name == "epsilon" else "error")
+        ax.plot(*([rows[i][k] for i in best] for k in knobs), "w.", mec="k", ms=6, label="front")
+        ax.set(xlabel=knobs[0], ylabel=knobs[1], yscale="log", xscale="linear" if knobs[0] == "C" else "log")
+    left.legend(fontsize=7)
+    front = found[best]
     right.semilogx(np.exp(found[:, 0]), found[:, 1], ".", color="0.7", ms=3)
     right.step(np.exp(front[:, 0]), front[:, 1], where="post")
     right.set(xlabel="epsilon", ylabel="error")

@@ -222,7 +222,7 @@ _FIG_8 = _figure(
     _both(
         lambda scope: [
             *_maps(scope),
-            _trials(scope, 900, _case("salaries", 252_540, 0.002, 10.0, rule="pwh")),
+            _trials(scope, 1_500, _case("salaries", 252_540, 0.002, 10.0, rule="pwh")),
         ]
     ),
     mean_maps.salaries_unknown,
