@@ -54,6 +54,11 @@ def inverted_weights(row: Row) -> Row:
     return swapped("voice", "blended", "opt-in")(row)
 
 
+def one_pair(row: Row) -> Row:
+    """Four rounds of sixteen queries do well, and nothing else does: no band of equal products."""
+    return {**row, "error": 0.01 * (1 + row["trial"]) if (row["T"], row["K"]) == (4, 16) else 1.0}
+
+
 # The mechanism or number that is wrong in each entry; a row is changed at a time.
 PERTURBED: dict[str, Callable[[Row], Row]] = {
     "mean-1": times(0.5, "R", kind="curve"),  # errors twice as large
@@ -92,10 +97,10 @@ PERTURBED: dict[str, Callable[[Row], Row]] = {
     "pareto-table-3.4": swapped("method", "DPareto", "random"),
     "rap-4.1": times(0.001, "bytes", evaluation="all at once"),
     "rap-4.2": times(50.0, "error", mechanism="RAP"),
-    "rap-4.3": times(1e-3, "error", T=16, K=64),  # one pair best everywhere
+    "rap-4.3": one_pair,
     "rap-4.4": swapped("epsilon", 0.01, 1.0),
     "rap-4.5": scrambled("error"),
-    "rap-4.6": swapped("filtered", True, False),
+    "rap-4.6": scrambled("error"),
     "rap-4.7": times(50.0, "error", mechanism="RAP", r=4),
     "rap-4.8": times(50.0, "error", T=16),
     "rap-4.9": times(50.0, "error", rows=600),
