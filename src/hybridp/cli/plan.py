@@ -13,7 +13,7 @@ from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_ra
 from hybridp.cli.options import Later, command, count, given, one_question, options_of, some
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Number, Points, Promise, Records, Table, Vector
-from hybridp.public.study.fields import Fields, between_0_and_1, field
+from hybridp.public.study.fields import Fields, at_least, field
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ class Crowd(Fields):
     """How many people are expected."""
 
     n: int = field(help="How many people in all.")
-    opt_in: float = field(help="The share of people who trust the curator.", check=between_0_and_1)
+    opt_in: float = field(help="The share of people who trust the curator.", check=at_least(0, 1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,127 +2,77 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from hybridp.cli.common import (
-    answered,
-    bounds,
-    bounds_options,
-    check_plot,
-    count,
-    guarantee,
-    json_option,
-    local_option,
-    missing_option,
-    needed,
-    noise_option,
-    note,
-    number,
-    plot_option,
-    progress,
-    promise_options,
-    randomness,
-    receipt,
-    share_type,
-    table,
-)
-from hybridp.cli.options import who_trusts
-from hybridp.cli.releasing import check_out, finish, open_ledger
-from hybridp.cli.shares import numbers, released
+from hybridp.cli.common import answered, note, number, receipt, table
+from hybridp.cli.options import command, one_question, options_of, some, value_of, who_trusts
+from hybridp.cli.plan import Crowd, Showing
+from hybridp.cli.releasing import Releasing
+from hybridp.cli.shares import PROMISE, numbers, released
+from hybridp.public.study import Choice, Number, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["plan", "release"]
 
 
-@click.command("quantiles")
-@click.option("--value", required=True, help="The column with trusted people's numbers.")
-@bounds_options
-@missing_option
+@command("quantiles")
+@options_of(
+    question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report"),
+    estimator=value_of(Choice, "estimator"),
+)
 @click.option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 @click.option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")
 @click.option("--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too.")
-@local_option
 @released
 def release(
     file: Any,
-    value: str,
-    lower: float,
-    upper: float,
-    missing: float | None,
+    trust: Trusts | None,
+    question: Number,
+    estimator: Any,
     at: str | None,
     below: str | None,
     spread: bool,
-    local: Any,
-    trust: Trusts | None,
-    report: str,
-    person: str | None,
-    record_key: str | None,
-    record_id: str | None,
-    epsilon: float | None,
-    delta: float,
-    trusted_epsilon: float | None,
-    estimator: Any,
-    noise: Any,
+    people: People,
+    promise: Promise,
     level: float,
-    ledger_file: Path | None,
-    collection: str | None,
-    simulate_local: bool,
-    assume_mechanism: bool,
-    seed: int | None,
-    table_name: str | None,
-    out_file: Path | None,
-    plot_file: Path | None,
-    as_json: bool,
+    asked: Releasing,
 ) -> None:
     """Quantiles of a number, shares of people below values, and its spread, with intervals and a receipt.
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote, today or for an old mean:
     the same reports are charged once, and with --estimator lm-only nothing else is spent.
     """
-    from hybridp.curator.mean import Columns
+    from hybridp.protocols.asked import mean_study, number_columns
     from hybridp.protocols.distribution import DistributionStudy, release_distribution
 
-    check_plot(plot_file)
-    check_out(out_file)
-    promise = guarantee(needed("epsilon", epsilon, "a study"), delta)
-    trusted = None if trusted_epsilon is None else guarantee(trusted_epsilon, delta)
-    study = DistributionStudy(
-        bounds(lower, upper),
-        promise,
+    rule = who_trusts(trust)
+    study = one_question(question, promise, trust=rule, people=people, level=level)
+    mean = mean_study(study, 0)
+    own = DistributionStudy(
+        mean.bounds,
+        mean.guarantee,
         at=_quantiles(at, alone=below is None and not spread),
         below=() if below is None else tuple(numbers("below", below)),
         spread=spread,
         estimator=estimator,
-        local=local,
-        noise=noise,
-        trusted_guarantee=trusted,
+        local=mean.local,
+        noise=mean.noise,
+        trusted_guarantee=mean.trusted_guarantee,
         level=level,
     )
-    rng = randomness(seed)
-    totals = {"trusted": trusted or promise, "local": promise}
-    rule = who_trusts(trust)
-    trial = simulate_local or rng.simulated or drawn_trust(rule)
-    with progress() as bar, open_ledger(ledger_file, totals, trial=trial, collection=collection) as ledger:
-        bar.add_task("reading and counting", total=None)
+    totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
+    with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         found = release_distribution(
             file,
-            study,
-            Columns(value, rule, report, person, record_key, record_id, missing),
-            table=table_name,
-            simulate_local=simulate_local,
+            own,
+            number_columns(study, 0, rule),
             ledger=ledger,
-            purpose=f"quantiles of {value}",
-            collection=collection,
-            assume_mechanism=assume_mechanism,
-            rng=rng,
+            purpose=f"quantiles of {question.column}",
+            **asked.run,
         )
-    finish(
-        found, _print, ledger_file=ledger_file, out_file=out_file, plot_file=plot_file, size=(7.2, 4.2),
-        as_json=as_json,
-    )  # fmt: skip
+    asked.finish(found, _print, size=(7.2, 4.2))
 
 
 def _quantiles(at: str | None, *, alone: bool) -> tuple[float, ...]:
@@ -155,49 +105,36 @@ def _print(found: Any) -> None:
     receipt(found)
 
 
-@click.command("quantiles")
-@click.option("--n", type=count, required=True, help="How many people in all.")
-@click.option("--opt-in", type=share_type, required=True, help="The share of people who trust the curator.")
-@bounds_options
+@command("quantiles")
+@options_of(crowd=Crowd, question=some(Number, "lower", "upper", "local", "noise"), promise=PROMISE)
 @click.option("--at", default="0.5", show_default=True, help="The shares of people whose quantiles are wanted: .5,.9.")
 @click.option("--mean", type=float, help="A guess of the mean.  [default: the middle]")
 @click.option("--sd", type=float, help="A guess of the standard deviation.  [default: a sixth of the range]")
-@promise_options
-@click.option("--trusted-epsilon", type=float, help="Another promise for the trusted group.")
-@local_option
-@noise_option
-@plot_option
-@json_option
+@options_of(show=Showing)
 def plan(
-    n: int,
-    opt_in: float,
-    lower: float,
-    upper: float,
+    crowd: Crowd,
+    question: Number,
+    promise: Promise,
     at: str,
     mean: float | None,
     sd: float | None,
-    epsilon: float | None,
-    delta: float,
-    trusted_epsilon: float | None,
-    local: Any,
-    noise: Any,
-    plot_file: Path | None,
-    as_json: bool,
+    show: Showing,
 ) -> None:
     """Predicted errors of quantiles: trusted people alone, local people alone, and both."""
     from hybridp.bench.distribution import plan_distribution
+    from hybridp.protocols.asked import mean_study
     from hybridp.protocols.distribution import DistributionStudy
 
-    check_plot(plot_file)
+    usual = mean_study(one_question(question, promise), 0)
     study = DistributionStudy(
-        bounds(lower, upper),
-        guarantee(needed("epsilon", epsilon, "a study"), delta),
+        usual.bounds,
+        usual.guarantee,
         at=tuple(numbers("at", at)),
-        local=local,
-        noise=noise,
-        trusted_guarantee=None if trusted_epsilon is None else guarantee(trusted_epsilon, delta),
+        local=usual.local,
+        noise=usual.noise,
+        trusted_guarantee=usual.trusted_guarantee,
     )
-    found = plan_distribution(n=n, opt_in=opt_in, study=study, mean=mean, sd=sd)
+    found = plan_distribution(n=crowd.n, opt_in=crowd.opt_in, study=study, mean=mean, sd=sd)
 
     def draw(ax: Any) -> None:
         for name, style in (("tcm-only", "s"), ("lm-only", "^"), ("hybrid", "o")):
@@ -207,11 +144,12 @@ def plan(
         ax.grid(alpha=0.3)
         ax.legend()
 
-    if answered(found.to_dict(), draw, plot_file=plot_file, as_json=as_json):
+    if answered(found.to_dict(), draw, plot_file=show.plot, as_json=show.as_json):
         return
     names = list(found.ranks)
     table(
-        f"Standard errors of quantiles of {n:,} people, {opt_in:.3g} of them trusting: shares of people, and value",
+        f"Standard errors of quantiles of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting: "
+        "shares of people, and value",
         ["quantile", "at about", *names],
         [
             (f"{q:g}", number(x), *(f"{found.ranks[m][i]:.2%}, {number(found.values[m][i])}" for m in names))
