@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
+    from hybridp.release.document import result_schema as result_schema
     from hybridp.study import Study as Study
 
 __version__ = "0.1.0"
@@ -105,6 +106,7 @@ _PLACES = {
     "release_kmeans": "protocols.kmeans_files",
     "release_mean": "protocols.mean",
     "release_shares": "protocols.shares",
+    "result_schema": "release.document",
     "secure": "randomness",
     "seeded": "randomness",
 }

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +24,19 @@ from hybridp.protocols.distribution import DistributionStudy, places_around
 from hybridp.public.bounds import Bounds
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins
 from hybridp.public.shares import NoisyCounts
+from hybridp.release import style
 from hybridp.release.document import plan_document
+from hybridp.release.result import Result, Words, people_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["DistributionPlan", "plan_distribution"]
 
 
 @dataclass(frozen=True)
-class DistributionPlan:
+class DistributionPlan(Result):
     """Standard errors of quantiles, by who is heard: in shares of people (`ranks`) and in the number's own unit."""
 
     question: str
@@ -43,7 +49,9 @@ class DistributionPlan:
     assumes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints. Lists have one entry a quantile."""
         told = {
+            "task": "quantiles",
             "predicted": {
                 "estimators": {
                     name: {"rank_error": list(self.ranks[name]), "rmse_population": list(self.values[name])}
@@ -63,6 +71,37 @@ class DistributionPlan:
             delta=self.study.guarantee.delta,
             trusted_epsilon=None if trusted is None else trusted.epsilon,
         )
+
+    def to_frame(self) -> DataFrame:
+        """One row a quantile: where it is assumed to be, and its standard errors in the number's unit; needs pandas."""
+        import pandas as pd
+
+        return pd.DataFrame({"at": self.quantiles, **self.values}, index=pd.Index(self.study.at, name="quantile"))
+
+    @property
+    def _title(self) -> str:
+        promise = self.study.guarantee
+        told = f"epsilon {promise.epsilon:g}" + (f", delta {promise.delta:g}" if promise.delta else "")
+        trusted = round(self.n * self.opt_in)
+        return f"Expected error of quantiles of {self.question}: {people_words(trusted, self.n - trusted)}, {told}"
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = [
+            (f"{q:g}", f"{x:,.6g}", *(f"{self.ranks[m][i]:.2%}, {self.values[m][i]:,.4g}" for m in self.ranks))
+            for i, (q, x) in enumerate(zip(self.study.at, self.quantiles, strict=True))
+        ]
+        columns = ("quantile", "at about", *(f"{name}: share of people, value" for name in self.ranks))
+        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The standard error of each quantile, in shares of people, by who is heard; needs matplotlib."""
+        ax = style.new_axes(ax, 7.2, 2.0 + 0.28 * len(self.study.at))
+        style.heard_rows(ax, [style.percent(q) for q in self.study.at], self.ranks)
+        style.dress(
+            ax, self._title, "A row is the number that this share of people is at or below. Further left is better."
+        )
+        return ax
 
 
 def plan_distribution(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,13 @@ from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.randomisers import k_randomised_response
+from hybridp.release import style
 from hybridp.release.document import plan_document
+from hybridp.release.result import Result, Words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["HeavyPlan", "plan_heavy", "shown_probability", "zipf"]
 
@@ -67,7 +73,7 @@ def shown_probability(shares: ArrayLike, people: int, mechanism: Discovery) -> F
 
 
 @dataclass(frozen=True)
-class HeavyPlan:
+class HeavyPlan(Result):
     """Expected numbers: records shown, the share of the true top M among them, standard errors, l1 over the head."""
 
     people: int
@@ -110,6 +116,56 @@ class HeavyPlan:
             epsilon=promise.epsilon,
             delta=promise.delta,
         )
+
+    def to_frame(self) -> DataFrame:
+        """One row a rank: the record's share and the standard error of its estimate; needs pandas."""
+        import pandas as pd
+
+        rank = np.arange(1, len(self.shares) + 1)
+        return pd.DataFrame({"rank": rank, "share": self.shares, "standard_error": self.errors})
+
+    @property
+    def _title(self) -> str:
+        promise = self.study.guarantee
+        told = f"epsilon {promise.epsilon:g}, delta {promise.delta:g}"
+        return f"Frequent records to expect: {self.people:,} people, {style.percent(self.opt_in, 3)} trusting, {told}"
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = [
+            ("records discovered", f"{self.expected_records:,.4g}"),
+            (f"of the true top {self.study.head}, discovered", f"{self.expected_recall:.1%}"),
+            ("l1 error over the head", f"{self.expected_l1:.4g}"),
+            ("standard error of the most frequent", f"{float(self.errors[0]):.4g}"),
+            ("reports of local people", self.oracle),
+        ]
+        return Words(self._title, ("expected", "value"), rows, tuple(f"Assumes: {a}." for a in self.assumes))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Shares against ranks with the intervals to expect, and how many are discovered; needs matplotlib."""
+        ax = style.new_axes(ax, 7.4, 4.2)
+        rank = np.arange(1, len(self.shares) + 1)
+        low, high = (np.maximum(self.shares + side * 1.96 * self.errors, self.shares[-1] / 10) for side in (-1, 1))
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.fill_between(rank, low, high, color=style.TRUSTED, alpha=0.22, lw=0)
+        ax.plot(rank, self.shares, color=style.INK, lw=2)
+        ax.set_xlim(1, len(self.shares))
+        ax.set_ylim(self.shares[-1] / 5, float(high[0]) * 1.4)
+        if self.expected_records <= len(self.shares):
+            ax.axvline(self.expected_records, color=style.LOCAL, lw=1)
+            ax.annotate(
+                f"{self.expected_records:,.0f} discovered", (self.expected_records, 1),
+                xycoords=ax.get_xaxis_transform(), xytext=(-5, -4), textcoords="offset points", ha="right", va="top",
+                fontsize=style.points(ax, 9.5), color=style.LOCAL,
+            )  # fmt: skip
+        style.plain_numbers(ax.xaxis)
+        style.plain_numbers(ax.yaxis, percents=True)
+        ax.set_xlabel("rank of the record")
+        ax.set_ylabel("share of people")
+        about = "The line is the assumed popularity; the band holds 95% of the estimates to expect of a record there."
+        style.dress(ax, self._title, about, grid="both")
+        return ax
 
 
 def plan_heavy(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,13 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.heterogeneous import PersonalDP, local_variances
 from hybridp.public.personal import adpm_weights, unified
 from hybridp.public.personal_baselines import fme_inferred, ldpe, lower_bound, propdpm, sampling_mechanism, uni
+from hybridp.release import style
 from hybridp.release.document import plan_document
+from hybridp.release.result import Result, Words, people_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["PersonalPlan", "parse_groups", "plan_personal"]
 
@@ -29,7 +35,7 @@ _EXACT_SM = 100_000  # levels of epsilon up to which the sampling mechanism's mo
 
 
 @dataclass(frozen=True)
-class PersonalPlan:
+class PersonalPlan(Result):
     """Predicted errors against the population mean; `promise` is what people asked for."""
 
     promise: PersonalDP | None
@@ -62,6 +68,35 @@ class PersonalPlan:
         return plan_document(
             {self.question: {"mean": told}}, people=n, opt_in=self.people[0] / n, epsilon="personal", delta=0.0
         )
+
+    def to_frame(self) -> DataFrame:
+        """One row an estimator; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        rows = [(name, e["mse"], math.sqrt(max(e["mse"], 0.0))) for name, e in self.estimators.items()]
+        return pd.DataFrame(rows, columns=["estimator", "mse", "rmse_population"])
+
+    @property
+    def _title(self) -> str:
+        what = "a mean" if self.question == "value" else f"mean {self.question}"
+        return f"Expected error of {what}: {people_words(*self.people)}, an epsilon of their own"
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = [(name, f"{math.sqrt(max(e['mse'], 0.0)):,.4g}") for name, e in self.estimators.items()]
+        return Words(self._title, ("estimator", "expected error"), rows, tuple(f"Assumes: {a}." for a in self.assumes))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Every estimator's root mean squared error, on a logarithmic scale; needs matplotlib."""
+        errors = {name: math.sqrt(e["mse"]) for name, e in self.estimators.items() if name != "lower-bound"}
+        rows = [(name, error, f"{error:,.4g}") for name, error in errors.items() if math.isfinite(error)]
+        ax = style.new_axes(ax, 7.2, 1.7 + 0.3 * len(rows))
+        style.sized_rows(ax, rows, strong=("adpm", "unified"))
+        ax.set_xlabel("root mean squared error")
+        spread = "the largest possible spread" if self.sd_assumed else f"a standard deviation of {self.sd:,.6g}"
+        values = f"Values from {self.bounds.lower:,.6g} to {self.bounds.upper:,.6g} with {spread}."
+        style.dress(ax, self._title, f"{values} Further left is better.")
+        return ax
 
 
 def parse_groups(text: str) -> tuple[Floats, NDArray[np.int64]]:

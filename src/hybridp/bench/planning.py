@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,9 +21,16 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.public.variance import posterior_variance, predicted_se
+from hybridp.release import style
 from hybridp.release.document import plan_document
+from hybridp.release.result import Result, Words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = [
+    "PLAIN",
     "MeanPlan",
     "Mechanisms",
     "Prediction",
@@ -39,6 +46,16 @@ __all__ = [
 Guarantee = PureDP | ApproxDP
 PlanName = Literal["tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive"]
 PLANNED: tuple[PlanName, ...] = ("tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive")
+PLAIN: dict[str, str] = {
+    "tcm-only": "only the trusting",
+    "full-lm": "everybody local",
+    "lm-only": "only the local",
+    "naive": "weighted by numbers",
+    "pwh": "hybrid, spread unknown",
+    "kvh": "hybrid, spread known",
+    "adaptive": "hybrid, spread learned",
+}
+"""The estimators in words."""
 Floats = NDArray[np.float64]
 
 
@@ -90,7 +107,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class MeanPlan:
+class MeanPlan(Result):
     """Predictions for every estimator, and what they assume."""
 
     n: float
@@ -146,6 +163,74 @@ class MeanPlan:
             delta=self.guarantee.delta,
             trusted_epsilon=self.trusted_epsilon,
         )
+
+    def to_frame(self) -> DataFrame:
+        """One row an estimator; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        rows = [(p.name, p.weight, p.mse, p.rmse, p.over_best, p.over_worst) for p in self.predictions]
+        return pd.DataFrame(rows, columns=["estimator", "weight", "mse", "rmse_population", "R", "r"])
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = [
+            (f"{PLAIN[p.name]} ({p.name})", "" if p.weight is None else f"{p.weight:.4g}", f"{p.rmse:,.4g}",
+             f"{p.over_best:.3f}")
+            for p in self.predictions
+        ]  # fmt: skip
+        columns = ("estimator", "weight of the trusted", "expected error", "times better than the best baseline")
+        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+
+    @property
+    def _title(self) -> str:
+        what = "a mean" if self.question == "value" else f"mean {self.question}"
+        promise = f"epsilon {self.guarantee.epsilon:g}"
+        if self.trusted_epsilon != self.guarantee.epsilon:
+            promise += f" ({self.trusted_epsilon:g} for trusted people)"
+        if self.guarantee.delta:
+            promise += f", delta {self.guarantee.delta:g}"
+        return f"Expected error of {what}: {self.n:,.0f} people, {promise}"
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Every estimator's error against the share of trusting people, the planned one marked; needs matplotlib."""
+        ax = style.new_axes(ax, 7.4, 4.2)
+        edge = 1 / self.n
+        rates = np.geomspace(max(edge, self.opt_in / 30), min(0.9, 1 - edge, self.opt_in * 30), 60)
+        curves = error_curves(self, rates)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        looks = {
+            "tcm-only": (style.TRUSTED, "--", 1.6), "full-lm": (style.LOCAL, "--", 1.6), "pwh": (style.QUIET, "-", 1.2),
+            "kvh": (style.QUIET, ":", 2.4), "adaptive": (style.INK, "-", 2.2),
+        }  # fmt: skip
+        for name, (colour, dashes, width) in looks.items():
+            ax.plot(rates, curves[name], dashes, color=colour, lw=width)
+        shown = [curves[name] for name in looks]
+        best, worst = (float(pick([pick(c) for c in shown])) for pick in (np.min, np.max))
+        # One bad baseline must not squeeze the rest into a line.
+        ax.set_ylim(best / 1.3, min(worst * 1.3, best * 60))
+        ax.set_xlim(rates[0], rates[-1])
+        style.plain_numbers(ax.xaxis, percents=True)
+        style.plain_numbers(ax.yaxis)
+        ax.axvline(self.opt_in, color=style.QUIET, lw=0.8)
+        ax.annotate(
+            f"planned: {style.percent(self.opt_in, 3)}", (self.opt_in, 0), xycoords=ax.get_xaxis_transform(),
+            xytext=(4, 5), textcoords="offset points", fontsize=style.points(ax, 9), color=style.QUIET,
+        )  # fmt: skip
+        style.end_labels(
+            ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in looks.items()]
+        )
+        ax.set_xlabel("people who trust the curator")
+        ax.set_ylabel("root mean squared error")
+        spread = "the largest possible spread" if self.sd_assumed else f"a standard deviation of {self.sd:,.6g}"
+        style.dress(
+            ax,
+            self._title,
+            f"Values from {self.bounds.lower:,.6g} to {self.bounds.upper:,.6g} with {spread}; {self.noise} noise, "
+            f"{self.local} reports. Errors are against the mean of the population.",
+            grid="both",
+        )
+        return ax
 
 
 def _mechanisms(

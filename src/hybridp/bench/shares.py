@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,13 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.queries import Feature
 from hybridp.public.shares import NoiseName, count_noise, share_oracle
+from hybridp.release import style
 from hybridp.release.document import plan_document
+from hybridp.release.result import Result, Words, people_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["SharePlan", "plan_shares"]
 
@@ -28,7 +34,7 @@ Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True)
-class SharePlan:
+class SharePlan(Result):
     """Standard errors of every option's share, by who is heard; against the population that the people come from."""
 
     question: str
@@ -49,7 +55,9 @@ class SharePlan:
         return round(self.n * self.opt_in)
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints. Lists have one entry an option."""
         told = {
+            "task": self.statistic,
             "predicted": {
                 "estimators": {name: {"rmse_population": list(errors)} for name, errors in self.errors.items()}
             },
@@ -66,6 +74,36 @@ class SharePlan:
             delta=self.guarantee.delta,
             trusted_epsilon=None if self.trusted_guarantee is None else self.trusted_guarantee.epsilon,
         )
+
+    def to_frame(self) -> DataFrame:
+        """One row an option, one entry for each way to hear people: standard errors; needs pandas."""
+        import pandas as pd
+
+        return pd.DataFrame({"share": self.shares, **self.errors}, index=pd.Index(self.options, name="option"))
+
+    @property
+    def _title(self) -> str:
+        promise = f"epsilon {self.guarantee.epsilon:g}"
+        promise += f", delta {self.guarantee.delta:g}" if self.guarantee.delta else ""
+        people = people_words(self.trusted_people, self.n - self.trusted_people)
+        return f"Expected error of shares by {self.question}: {people}, {promise}"
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        listed = zip(self.options, self.shares, *self.errors.values(), strict=True)
+        rows = [(name, f"{p:.2%}", *(f"{e:.3%}" for e in errors)) for name, p, *errors in listed]
+        columns = ("option", "assumed share", *self.errors)
+        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+
+    def plot(self, ax: Axes | None = None, most: int = 30) -> Axes:
+        """The standard error of each option's share, by who is heard; needs matplotlib."""
+        names = self.options[:most]
+        ax = style.new_axes(ax, 7.2, 2.0 + 0.28 * len(names))
+        style.heard_rows(ax, names, {name: errors[:most] for name, errors in self.errors.items()})
+        more = f" {most} of {len(self.options):,} options are shown." if len(self.options) > most else ""
+        noises = f"{self.noise.capitalize()} noise, {self.reports} reports."
+        style.dress(ax, self._title, f"{noises} Further left is better.{more}")
+        return ax
 
 
 def plan_shares(

@@ -11,19 +11,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import best_randomiser, k_randomised_response
 from hybridp.public.shuffling import MOST_LOCAL, largest_local_epsilon
+from hybridp.release import style
 from hybridp.release.document import SCHEMA
+from hybridp.release.result import Result, Words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["ShufflePlan", "parse_randomiser", "plan_shuffle"]
 
 
 @dataclass(frozen=True)
-class ShufflePlan:
+class ShufflePlan(Result):
     """The largest local epsilon that keeps the promise for a mixed batch of `n`, and standard errors with it.
 
     `errors` has one entry for each kind of trust, everybody choosing it alike: of the mean of a number as a share of
@@ -68,6 +74,36 @@ class ShufflePlan:
             "standard_error": self.errors,
             "assumes": list(self.assumes),
         }
+
+    def to_frame(self) -> DataFrame:
+        """One row a kind of trust; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.errors.items()), columns=["everybody_is", "standard_error"])
+
+    @property
+    def _title(self) -> str:
+        promise = f"epsilon {self.guarantee.epsilon:g}, delta {self.guarantee.delta:g}"
+        return f"What a mixer allows: {self.n:,} people, {promise}"
+
+    @property
+    def _allowed(self) -> str:
+        return f"Reports with a local epsilon of {self.local_epsilon:.6g} keep the promise in a mixed batch."
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = [(name, f"{e:.4g}", f"{e / self.errors['trusted']:.3g}") for name, e in self.errors.items()]
+        columns = ("everybody is", f"error of {self.measured}", "times trusted")
+        return Words(self._title, columns, rows, (self._allowed, *(f"Assumes: {a}." for a in self.assumes)))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The error with each kind of trust, on a logarithmic scale; needs matplotlib."""
+        ax = style.new_axes(ax, 7.2, 2.5)
+        style.sized_rows(ax, [(name, e, style.percent(e, 3)) for name, e in self.errors.items()], strong=("shuffled",))
+        style.plain_numbers(ax.xaxis, percents=True)
+        ax.set_xlabel(f"standard error of {self.measured}")
+        style.dress(ax, self._title, f"{self._allowed} The noise alone, without sampling; further left is better.")
+        return ax
 
 
 def plan_shuffle(n: int, guarantee: ApproxDP, *, k: int | None = None, cap: float = MOST_LOCAL) -> ShufflePlan:

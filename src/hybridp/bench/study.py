@@ -11,10 +11,13 @@ from hybridp.curator.sources import Counted, count_people
 from hybridp.errors import InvalidInput
 from hybridp.protocols import asked
 from hybridp.public.study import Choice, Declaration, Number, Points, Records, Table, Vector
+from hybridp.release import style
 from hybridp.release.document import plan_document
+from hybridp.release.result import Result, Words, people_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["AlonePlan", "StudyPlan", "plan_study"]
 
@@ -23,7 +26,7 @@ DISTINCT = 1_000_000
 
 
 @dataclass(frozen=True)
-class StudyPlan:
+class StudyPlan(Result):
     """The plans of a study's questions by their names, for so many trusted and local people."""
 
     study: Declaration
@@ -40,23 +43,39 @@ class StudyPlan:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The predicted standard errors of the questions about numbers, in shares of their ranges; needs matplotlib."""
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots(figsize=(6.4, 1.2 + 0.5 * len(self.plans)), layout="constrained")
         shown = {name: error for name, plan in self.plans.items() if (error := self._error(name, plan)) is not None}
         if not shown:
             raise InvalidInput("`plot` must be of a study with a question of kind number. Got none.")
-        names = list(reversed(shown))
-        ax.barh(names, [100 * shown[name] for name in names], color="C0", height=0.5)
-        for name in names:
-            ax.annotate(f" ±{100 * shown[name]:.3g} %", (100 * shown[name], name), va="center")
-        ax.margins(x=0.15)
-        ax.set_xlabel("expected standard error, in percent of the public range")
-        ax.set_title(f"{self.study.title or 'A study'}: {self.people:,} people, {self.trusted:,} trusting", loc="left")
-        for side in ("top", "right"):
-            ax.spines[side].set_visible(False)
+        ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(shown))
+        style.sized_rows(ax, [(name, error, f"±{style.percent(error, 3)}") for name, error in shown.items()])
+        style.plain_numbers(ax.xaxis, percents=True)
+        ax.set_xlabel("expected standard error, as a share of the public range")
+        style.dress(ax, self._title, "Further left is better. Against the mean of the population.")
         return ax
+
+    @property
+    def _title(self) -> str:
+        epsilon = self.study.promise.epsilon
+        promise = "an epsilon of their own" if epsilon is None else f"epsilon {epsilon:g}"
+        return f"{self.study.title or 'A study'}: {people_words(self.trusted, self.local)}, {promise}"
+
+    def to_frame(self) -> DataFrame:
+        """The questions' tables below each other, with the question's name; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        parts = [plan.to_frame().assign(question=name) for name, plan in self.plans.items()]
+        found: DataFrame = pd.concat(parts, ignore_index=True)
+        return found[["question", *(name for name in found.columns if name != "question")]]
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        told = ((name, self._error(name, plan)) for name, plan in self.plans.items())
+        rows = [(name, "" if error is None else f"±{style.percent(error, 3)} of the range") for name, error in told]
+        return Words(self._title, ("question", "expected standard error"), rows)
+
+    def all_words(self) -> list[Words]:
+        """Every question's own table, under the study's title."""
+        return [self.in_words(), *(plan.in_words() for plan in self.plans.values())]
 
     def _error(self, name: str, plan: Any) -> float | None:
         """One standard error against the population, in shares of the range."""
@@ -90,7 +109,7 @@ def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class AlonePlan:
+class AlonePlan(Result):
     """A mean where everybody is in one group: its error from noise alone, and against the population."""
 
     question: str
@@ -116,6 +135,26 @@ class AlonePlan:
             "mechanisms": {self.group: self.mechanism},
         }
         return {"questions": {self.question: {"mean": told}}}
+
+    def to_frame(self) -> DataFrame:
+        """One row; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        return pd.DataFrame([(self.group, self.people, self.rmse)], columns=["group", "people", "rmse_population"])
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        title = f"Expected error of mean {self.question}: {self.people:,} people, all {self.group}"
+        return Words(title, ("mechanism", "expected error"), [(self.mechanism, f"{self.rmse:,.4g}")])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The error from noise alone, and against the population; needs matplotlib."""
+        ax = style.new_axes(ax, 7.2, 2.2)
+        errors = {"noise alone": self.noise_error, "against the population": self.rmse}
+        style.sized_rows(ax, [(name, error, f"{error:,.4g}") for name, error in errors.items()])
+        ax.set_xlabel("root mean squared error")
+        style.dress(ax, self.in_words().title, f"By {self.mechanism}.")
+        return ax
 
 
 def plan_study(

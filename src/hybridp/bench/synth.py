@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,14 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
 from hybridp.public.synth import answer_sigma, significance, table_rounds, total_rho
 from hybridp.randomness import Randomness
+from hybridp.release import style
 from hybridp.release.document import plan_document
+from hybridp.release.result import Result, Words
 from hybridp.release.synth import SyntheticModel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = [
     "Errors",
@@ -135,7 +141,7 @@ class PlannedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class SynthPlan:
+class SynthPlan(Result):
     """How well a fit to whole tables would measure them."""
 
     people: int
@@ -161,6 +167,37 @@ class SynthPlan:
             epsilon=self.guarantee.epsilon,
             delta=self.guarantee.delta,
         )
+
+    def to_frame(self) -> DataFrame:
+        """One row a table that would be measured; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        return pd.DataFrame([{**one.to_dict(self.people), "columns": ", ".join(one.features)} for one in self.tables])
+
+    @property
+    def _title(self) -> str:
+        promise = f"epsilon {self.guarantee.epsilon:g}, delta {self.guarantee.delta:g}"
+        return f"Expected error of {len(self.tables):,} measured tables: {self.people:,} people, {promise}"
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        names = ("sd", "expected_largest_error", "expected_total_error", "smallest_visible_share")
+        told = [one.to_dict(self.people) for one in self.tables]
+        rows = [(", ".join(t["columns"]), f"{t['cells']:,}", *(f"{t[k]:.2g}" for k in names)) for t in told]
+        columns = ("table", "cells", "sd of a cell", "largest error", "total error", "visible from")
+        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+
+    def plot(self, ax: Axes | None = None, most: int = 40) -> Axes:
+        """The largest error to expect in each table, as a share of people; needs matplotlib."""
+        shown = self.tables[:most]
+        ax = style.new_axes(ax, 7.2, 1.7 + 0.28 * len(shown))
+        largest = [(", ".join(one.features), one.largest() * one.sigma / self.people) for one in shown]
+        style.sized_rows(ax, [(name, error, style.percent(error, 3)) for name, error in largest])
+        style.plain_numbers(ax.xaxis, percents=True)
+        ax.set_xlabel("largest error of a cell to expect, as a share of people")
+        more = f" {most} of {len(self.tables):,} tables are shown." if len(self.tables) > most else ""
+        style.dress(ax, self._title, f"Further left is better.{more}")
+        return ax
 
 
 def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cells: int = MOST_CELLS) -> SynthPlan:

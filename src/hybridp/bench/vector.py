@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from hybridp.bench.planning import PLANNED, Mechanisms, PlanName, Prediction, check_people, predictions
+from hybridp.bench.planning import PLAIN, PLANNED, Mechanisms, PlanName, Prediction, check_people, predictions
 from hybridp.errors import must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -26,7 +26,13 @@ from hybridp.public.randomisers import Randomiser
 from hybridp.public.vector import HALF, VectorBounds
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, VectorReports, vector_reports
+from hybridp.release import style
 from hybridp.release.document import plan_document
+from hybridp.release.result import Result, Words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["VectorPlan", "plan_vector_mean"]
 
@@ -34,7 +40,7 @@ Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True)
-class VectorPlan:
+class VectorPlan(Result):
     """Every estimator's predicted error of every column, and what the predictions assume."""
 
     n: float
@@ -97,6 +103,37 @@ class VectorPlan:
             delta=self.guarantee.delta,
             trusted_epsilon=self.trusted_epsilon,
         )
+
+    def to_frame(self) -> DataFrame:
+        """One row a column, one entry an estimator: the error of its mean, in its own unit; needs pandas."""
+        import pandas as pd
+
+        errors = {name: [self.column(j, name).rmse for j in range(len(self.names))] for name in PLANNED}
+        return pd.DataFrame(errors, index=pd.Index(self.names, name="column"))
+
+    @property
+    def _title(self) -> str:
+        promise = f"epsilon {self.guarantee.epsilon:g}"
+        promise += f", delta {self.guarantee.delta:g}" if self.guarantee.delta else ""
+        trusting = f"{style.percent(self.opt_in, 3)} trusting"
+        return f"Expected error of {len(self.names):,} means: {self.n:,.0f} people, {trusting}, {promise}"
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = [(f"{PLAIN[name]} ({name})", f"{self.overall(name):.4g}") for name in PLANNED]
+        columns = ("estimator", "expected error over all columns, in half-ranges")
+        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Every estimator's error over all columns, in half-ranges of their bounds; needs matplotlib."""
+        rows = [(PLAIN[name], self.overall(name), style.percent(self.overall(name), 3)) for name in PLANNED]
+        ax = style.new_axes(ax, 7.2, 1.7 + 0.3 * len(rows))
+        style.sized_rows(ax, rows, strong=(PLAIN["adaptive"],))
+        style.plain_numbers(ax.xaxis, percents=True)
+        ax.set_xlabel("error, as a share of a column's half-range")
+        about = f"Over all columns together; {self.noise} noise, {self.reports.name} reports. Further left is better."
+        style.dress(ax, self._title, about)
+        return ax
 
 
 def plan_vector_mean(

@@ -306,34 +306,34 @@ def check_plot(path: Path | None) -> None:
         raise InvalidInput("`--plot` must have matplotlib installed (the extra `plot`). Got no matplotlib.")
 
 
-def save_plot(path: Path, draw: Callable[[Any], Any], *, size: tuple[float, float] = (7.2, 4.2)) -> None:
-    """Draw on new axes and save: a picture that is complete, or none."""
+def save_plot(path: Path, draw: Callable[[], Any]) -> None:
+    """Draw, on new axes that are handed back, and save: a picture that is complete, or none."""
     check_plot(path)
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    others = set(plt.get_fignums())
     try:
-        draw(axes)
+        figure = draw().get_figure(root=True)
         with appearing(path) as draft:
             figure.savefig(draft, dpi=150)
     finally:
-        plt.close(figure)
+        for drawn in set(plt.get_fignums()) - others:
+            plt.close(drawn)
 
 
 def answered(
     document: dict[str, Any],
-    draw: Callable[[Any], Any],
+    draw: Callable[[], Any],
     *,
     plot_file: Path | None,
     as_json: bool,
-    size: tuple[float, float] = (7.2, 4.2),
 ) -> bool:
     """What every plan and release ends with: the picture, then the JSON object; False when tables are still wanted."""
     if plot_file is not None:
-        save_plot(plot_file, draw, size=size)
+        save_plot(plot_file, draw)
         document["plot"] = str(plot_file)
     if as_json:
         emit(document)

@@ -202,20 +202,28 @@ def _picture(
         return None
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    import numpy as np
 
-    from hybridp.cli.plan import draw_plan
+    from hybridp.bench.planning import PLAIN
+    from hybridp.release import style
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    draw_plan(left, plan)
-    right.boxplot([errors[name] for name in RULES], tick_labels=list(RULES), showfliers=False)
-    right.axhline(0, color="0.7", lw=1)
-    at = len(RULES)
-    reach = ((release.projected - release.low,), (release.high - release.projected,))
-    right.errorbar(at + 0.3, release.projected - truth, yerr=reach, fmt="o", color="C3", capsize=4, label="the release")
-    right.set_ylabel("error of the estimated mean")
-    right.set_title("simulated collections, and the release with its interval")
-    right.grid(axis="y", alpha=0.3)
-    right.legend()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained", width_ratios=(1.15, 1))
+    plan.plot(left)
+    rows = []
+    for name in RULES:
+        low, middle, high = (float(x) for x in np.quantile(errors[name], (0.05, 0.5, 0.95)))
+        words = f"root mean square {np.sqrt(np.mean(errors[name] ** 2)):,.4g}"
+        rows.append(style.Row(PLAIN[name], middle, low, high, words, words, style.QUIET))
+    off = release.projected - truth
+    interval = f"{off:+,.4g}, with its {style.percent(release.level)} interval"
+    rows.append(style.Row("this release", off, release.low - truth, release.high - truth, interval, interval))
+    style.interval_rows(right, rows)
+    right.axvline(0, color=style.QUIET, lw=0.8)
+    style.plain_numbers(right.xaxis)
+    right.set_xlabel("error of the estimated mean")
+    trials = len(errors[RULES[0]])
+    about = "A bar holds nine of ten errors of an estimator, the dot is the one in the middle."
+    style.dress(right, f"Errors of {trials} simulated collections", about)
     figure.savefig(file, dpi=130)
     plt.close(figure)
     return str(file)

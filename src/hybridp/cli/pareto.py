@@ -169,9 +169,7 @@ def run(
     document["store"] = None if store_file is None else str(store_file)
     if search == "dpareto" and len(found.evaluations) >= _MODELLED:
         document["chosen"] = [c.to_dict() for c in final_front(asked, found.evaluations)]
-    if not answered(
-        document, lambda ax: _draw(ax, {asked.name: found.evaluations}), plot_file=plot_file, as_json=as_json
-    ):
+    if not answered(document, lambda: _draw({asked.name: found.evaluations}), plot_file=plot_file, as_json=as_json):
         _show(document, asked)
 
 
@@ -249,27 +247,40 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _draw(ax: Any, runs: dict[str, Any]) -> None:
+def _draw(runs: dict[str, Any]) -> Any:
     """Bands best-mean-worst of each run, as staircases over a logarithmic epsilon."""
     import numpy as np
 
     from hybridp.pareto import band
+    from hybridp.release import style
 
+    ax = style.new_axes(None, 7.4, 4.2)
+    ax.set_xscale("log")
+    ends = []
     for i, (name, evaluations) in enumerate(runs.items()):
         if not evaluations:
             continue
-        found = band(evaluations)
+        colour = (style.TRUSTED, style.LOCAL, style.INK)[i % 3]
         epsilons = [e.epsilon for e in evaluations]
         grid = np.geomspace(min(epsilons), max(max(epsilons), min(epsilons) * 1.01), 400)
-        best, mean, worst = found.at(grid)
-        ax.fill_between(grid, best, worst, step="post", alpha=0.2, color=f"C{i}", lw=0)
-        ax.step(grid, mean, where="post", color=f"C{i}", lw=2, label=name)
-        ax.plot(epsilons, [e.values[0] for e in evaluations], ".", color=f"C{i}", ms=3, alpha=0.5)
-    ax.set_xscale("log")
+        best, mean, worst = band(evaluations).at(grid)
+        ax.fill_between(grid, best, worst, step="post", alpha=0.2, color=colour, lw=0)
+        ax.step(grid, mean, where="post", color=colour, lw=2, ls=("-", "--", ":")[i % 3])
+        ax.plot(epsilons, [e.values[0] for e in evaluations], "os^"[i % 3], color=colour, ms=3, alpha=0.5, mew=0)
+        ends.append((name, float(grid[-1]), float(mean[-1]), colour))
+    ax.set_xlim(*ax.get_xlim())
+    ax.set_ylim(*ax.get_ylim())
+    style.end_labels(ax, ends)
+    for axis in (ax.xaxis, ax.yaxis):
+        style.plain_numbers(axis)
     ax.set_xlabel("epsilon")
-    ax.set_ylabel("error; band: best to worst run")
-    ax.grid(alpha=0.3)
-    ax.legend()
+    ax.set_ylabel("error")
+    many = sum(map(len, runs.values()))
+    about = "The line is the mean error of the best settings, the band goes from their best run to their worst."
+    style.dress(
+        ax, f"Error that an epsilon buys, after {many:,} evaluations", f"{about} A dot is a setting.", grid="both"
+    )
+    return ax
 
 
 def _read(file: Path) -> tuple[Any, Any]:
@@ -303,7 +314,7 @@ def front(file: Path, plot_file: Path | None, as_json: bool) -> None:
         "evaluated_epsilon": None,
     }
     name = f"{found.problem.name}"
-    if answered(document, lambda ax: _draw(ax, {name: found.evaluations}), plot_file=plot_file, as_json=as_json):
+    if answered(document, lambda: _draw({name: found.evaluations}), plot_file=plot_file, as_json=as_json):
         return
     _show(document, found.problem)
     if found.problem.private_data:
@@ -335,7 +346,7 @@ def suggest(file: Path, epsilon: float, problem: str | None, as_json: bool) -> N
         "measured": None if advice.measured is None else advice.measured.to_dict(),
         "suggested": advice.suggested.to_dict(),
     }
-    if answered(document, lambda ax: None, plot_file=None, as_json=as_json):
+    if answered(document, lambda: None, plot_file=None, as_json=as_json):
         return
     rows = []
     for label, choice in (("best measured", advice.measured), ("suggested, new", advice.suggested)):
@@ -392,7 +403,7 @@ def compare(first: Path, second: Path, plot_file: Path | None, as_json: bool) ->
         "errors": rows,
     }
     runs = dict(zip(names, (a.evaluations, b.evaluations), strict=True))
-    if answered(document, lambda ax: _draw(ax, runs), plot_file=plot_file, as_json=as_json):
+    if answered(document, lambda: _draw(runs), plot_file=plot_file, as_json=as_json):
         return
 
     def cell(values: list[float]) -> str:

@@ -16,13 +16,11 @@ from hybridp.public.study import Number, Points, Promise, Records, Table, Vector
 from hybridp.public.study.fields import Fields, at_least, field
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from hybridp.bench.planning import PlanName
 
 PLAN_NAMES: tuple[PlanName, ...] = ("tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive")
 
-__all__ = ["draw_plan", "heavy_hitters", "kmeans", "mean", "synth", "vector_mean"]
+__all__ = ["heavy_hitters", "kmeans", "mean", "synth", "vector_mean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +128,7 @@ def mean(
         predicted["opt_ins"]["target_rmse"] = target
     if elasticity is not None:
         predicted["trust_offer"] = trust_offer(plan, elasticity).to_dict()
-    if answered(document, lambda ax: draw_plan(ax, plan), plot_file=show.plot, as_json=show.as_json):
+    if answered(document, plan.plot, plot_file=show.plot, as_json=show.as_json):
         return
     table(
         f"Mean of {n:,} people, {opt_in:.3g} of them trusting; {plan.noise} noise, {plan.local} reports",
@@ -190,7 +188,7 @@ def _personal(
         bounds=None if lower is None or upper is None else Bounds(lower, upper),
         sd=sd,
     )
-    if answered(plan.to_dict(), lambda ax: _draw_personal(ax, plan), plot_file=show.plot, as_json=show.as_json):
+    if answered(plan.to_dict(), plan.plot, plot_file=show.plot, as_json=show.as_json):
         return
     trusting, others = plan.people
     table(
@@ -211,39 +209,6 @@ def _read_epsilons(file: Path, column: str) -> Any:
 
     with open_rows(file) as rows:
         return epsilon_counts(rows, column)
-
-
-def _draw_personal(ax: Axes, plan: Any) -> None:
-    """RMSE of every estimator, as bars on a log scale."""
-    shown = {k: v["mse"] ** 0.5 for k, v in plan.estimators.items() if k != "lower-bound" and v["mse"] < float("inf")}
-    names = sorted(shown, key=lambda k: -shown[k])
-    ax.barh(names, [shown[k] for k in names], color=["C3" if k in ("adpm", "unified") else "0.7" for k in names])
-    ax.set_xscale("log")
-    ax.set_xlabel("root mean squared error" + (" (worst-case spread)" if plan.sd_assumed else ""))
-    ax.grid(axis="x", alpha=0.3, which="both")
-
-
-def draw_plan(ax: Axes, plan: Any) -> None:
-    """Population RMSE of every estimator against the opt-in rate, with the planned rate marked."""
-    import numpy as np
-
-    from hybridp.bench.planning import error_curves
-
-    edge = 1 / plan.n
-    rates = np.geomspace(max(edge, plan.opt_in / 30), min(0.9, 1 - edge, plan.opt_in * 30), 60)
-    styles = {"tcm-only": "C7--", "full-lm": "C7:", "pwh": "C1-", "kvh": "C0-", "adaptive": "C3-"}
-    for name, curve in error_curves(plan, rates).items():
-        if name in styles:
-            ax.loglog(rates, curve, styles[name], label=name, lw=2.2 if name == "adaptive" else 1.5)
-    ax.axvline(plan.opt_in, color="0.7", lw=1)
-    ax.set_xlabel("share of people who trust the curator")
-    ax.set_ylabel("root mean squared error")
-    ax.set_title(f"n = {plan.n:,.0f}, epsilon = {plan.guarantee.epsilon:g}: {plan.noise} noise, {plan.local} reports")
-    ax.grid(alpha=0.3, which="both")
-    ax.legend()
-
-
-# --- vectors ----------------------------------------------------------------------------------------------------------
 
 
 @command("vector-mean")
@@ -349,7 +314,7 @@ def heavy_hitters(
         head=head,
         discovery_share=question.values["discovery_share"],
     )
-    if answered(found.to_dict(), lambda ax: _draw_records(ax, found), plot_file=show.plot, as_json=show.as_json):
+    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
         return
     table(
         f"Heavy hitters of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting; a record is shown from a noisy "
@@ -382,20 +347,6 @@ def _popularity(file: Path, column: str) -> Any:
     if not (len(values) and total > 0 and bool((values >= 0).all())):
         raise InvalidInput(f"`popularity` must hold counts or shares of 0 or more in the column {column}. Got others.")
     return values / total if total > 1 + 1e-9 else values
-
-
-def _draw_records(ax: Any, found: Any) -> None:
-    import numpy as np
-
-    rank = np.arange(1, len(found.shares) + 1)
-    ax.fill_between(rank, found.shares - 1.96 * found.errors, found.shares + 1.96 * found.errors, alpha=0.25)
-    ax.loglog(rank, found.shares, lw=2)
-    ax.axvline(found.expected_records, color="C3", lw=1, label="expected to be discovered")
-    ax.set_ylim(bottom=found.shares[-1] / 5)
-    ax.set_xlabel("rank")
-    ax.set_ylabel("share of people, with the 95 % interval expected")
-    ax.grid(alpha=0.3, which="both")
-    ax.legend()
 
 
 @command("kmeans")

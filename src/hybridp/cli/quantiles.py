@@ -72,7 +72,7 @@ def release(
             purpose=f"quantiles of {question.column}",
             **asked.run,
         )
-    asked.finish(found, _print, size=(7.2, 4.2))
+    asked.finish(found, _print)
 
 
 def _quantiles(at: str | None, *, alone: bool) -> tuple[float, ...]:
@@ -136,15 +136,7 @@ def plan(
     )
     found = plan_distribution(n=crowd.n, opt_in=crowd.opt_in, study=study, mean=mean, sd=sd)
 
-    def draw(ax: Any) -> None:
-        for name, style in (("tcm-only", "s"), ("lm-only", "^"), ("hybrid", "o")):
-            ax.plot(study.at, [100 * e for e in found.ranks[name]], style, label=name)
-        ax.set_xlabel("share of people below the quantile")
-        ax.set_ylabel("standard error, % of people")
-        ax.grid(alpha=0.3)
-        ax.legend()
-
-    if answered(found.to_dict(), draw, plot_file=show.plot, as_json=show.as_json):
+    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
         return
     names = list(found.ranks)
     table(

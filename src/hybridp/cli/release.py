@@ -78,7 +78,7 @@ def mean(
         usual, tally = mean_study(study, 0), asked.tallied("mean")
         with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}, trial=drawn) as ledger:
             found = release_mean(file, usual, columns, tally=tally, ledger=ledger, **run)
-    asked.finish(found, _print_mean, size=(7.2, 2.8))
+    asked.finish(found, _print_mean)
 
 
 @command("vector-mean")
@@ -118,7 +118,7 @@ def vector_mean(
         found = release_vector_mean(
             file, own, columns, tally=tally, ledger=ledger, purpose=f"mean of {d} columns", **asked.run
         )
-    asked.finish(found, _print_vector, size=(7.2, 4.8 if d > 60 else 1.2 + 0.28 * d))
+    asked.finish(found, _print_vector)
 
 
 # --- heavy hitters ----------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def heavy_hitters(
             _say_invited(protocol.write_invitation(file, own, columns, invite_out, **shared), invite_out, asked.as_json)
             return
         found = protocol.release_heavy_hitters(file, own, columns, simulate_local=asked.simulate_local, **shared)
-    asked.finish(found, _print_records, size=(7, 6))
+    asked.finish(found, _print_records)
 
 
 # Phase two may read a tally in place of a file.
@@ -212,7 +212,7 @@ def _combine(file: Path | None, invite: Path, stated: dict[str, Any], level: flo
             asked={name: value for name, value in stated.items() if value is not None},
             assume_mechanism=asked.assume_mechanism,
         )
-    asked.finish(found, _print_records, size=(7, 6))
+    asked.finish(found, _print_records)
 
 
 def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
@@ -272,7 +272,7 @@ def kmeans(
             purpose=f"kmeans of {', '.join(question.columns)}",
             **asked.run,
         )
-    asked.finish(found, _print_clusters, size=(5.6, 5.0))
+    asked.finish(found, _print_clusters)
 
 
 # --- for people -------------------------------------------------------------------------------------------------------

@@ -100,10 +100,10 @@ class Releasing(Fields):
             bar.add_task("reading and adding up", total=None)
             yield ledger
 
-    def finish(self, found: Any, show: Callable[[Any], None], *, size: tuple[float, float]) -> None:
+    def finish(self, found: Any, show: Callable[[Any], None]) -> None:
         """The end of a release: kept first, then written, drawn and shown."""
         finish(
-            found, show, ledger_file=self.ledger, out_file=self.out, plot_file=self.plot, size=size,
+            found, show, ledger_file=self.ledger, out_file=self.out, plot_file=self.plot,
             as_json=self.as_json,
         )  # fmt: skip
 
@@ -163,7 +163,6 @@ def finish(
     ledger_file: Path | None,
     out_file: Path | None,
     plot_file: Path | None,
-    size: tuple[float, float],
     as_json: bool,
 ) -> None:
     """The end of a release."""
@@ -175,7 +174,7 @@ def finish(
         again = f"`hybridp ledger show {ledger_file} --release {number}` shows it again, for free"
 
     def draw(path: Path) -> None:
-        save_plot(path, found.plot, size=size)
+        save_plot(path, found.plot)
 
     present(document, lambda: show(found), again, out_file=out_file, as_json=as_json, draw=draw, plot_file=plot_file)
     if ledger_file is None and not found.simulated:

@@ -170,8 +170,7 @@ def _release(
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         found = publish(file, own, share_columns(study, 0, rule), ledger=ledger, purpose=purpose, **asked.run)
-    height = 4.8 if own.question.size > _SHOWN else 1.4 + 0.28 * own.question.size
-    asked.finish(found, _print, size=(7.2, height))
+    asked.finish(found, _print)
 
 
 def _percent(x: float | None) -> str:
@@ -313,18 +312,7 @@ def _plan(choice: Choice, crowd: Crowd, promise: Promise, noise: Any, show: Show
         trusted_guarantee=None if promise.trusted_epsilon is None else study.trusted_guarantee,
         noise=noise,
     )
-    document = found.to_dict()
-
-    def draw(ax: Any) -> None:
-        places = range(question.size)
-        for name, style in (("tcm-only", "s"), ("lm-only", "^"), ("hybrid", "o")):
-            ax.plot(places, [100 * e for e in found.errors[name]], style, label=name)
-        ax.set_xticks(places, question.values, rotation=90)
-        ax.set_ylabel("standard error, % of people")
-        ax.grid(alpha=0.3)
-        ax.legend()
-
-    if answered(document, draw, plot_file=show.plot, as_json=show.as_json):
+    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
         return
     errors = zip(question.values, found.shares, *(found.errors[name] for name in ESTIMATORS), strict=True)
     table(

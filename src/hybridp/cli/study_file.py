@@ -113,7 +113,7 @@ def run_plan(
     document = found.to_dict()
     if invite_file is not None:
         document["invite"] = study.invite(invite_file, trusted=found.trusted, local=found.local)
-    if answered(document, found.plot, plot_file=plot_file, as_json=as_json, size=(7.2, 4.2)):
+    if answered(document, found.plot, plot_file=plot_file, as_json=as_json):
         return
     table(
         f"{study.title or 'A study'}: {found.people:,} people, {found.trusted:,} of them trusting",
@@ -295,7 +295,6 @@ def run_release(
         ledger_file=ledger_file,
         out_file=out_file,
         plot_file=plot_file,
-        size=(7.2, 2.9 * len(found.answers)),
         as_json=as_json,
     )
 

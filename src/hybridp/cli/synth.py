@@ -388,7 +388,7 @@ def report(model: Path, plot_file: Path | None, as_json: bool) -> None:
     utility = found.utility()
     document = _document(found, model)
     sole(document)["utility"] = utility
-    if answered(document, lambda ax: _draw(ax, found, utility), plot_file=plot_file, as_json=as_json, size=(5.6, 5.2)):
+    if answered(document, found.plot, plot_file=plot_file, as_json=as_json):
         return
     _simulated(found)
     click.echo(f"{found}, fitted to {found.people:,} people.")
@@ -409,30 +409,3 @@ def _marginal(feature: Any, one: dict[str, Any], *, most: int = 12) -> None:
         [(label, f"{measured:.5f}", f"{synthetic:.5f}") for label, measured, synthetic in shares[:most]],
         caption=f"{left} more in --json." if left > 0 else None,
     )
-
-
-def _draw(ax: Any, found: Any, utility: dict[str, Any]) -> None:
-    """Synthetic against measured shares: a cell of a one- or two-way table, or a selected query, is a dot."""
-    import numpy as np
-
-    from hybridp.blend.relaxed import selected_answers
-
-    groups: dict[str, list[Any]] = {}
-    for one in utility["marginals"]:
-        kind = f"{len(one['features'])}-way tables"
-        groups.setdefault(kind, []).append((one["measured"], one["synthetic"], one["noise_sd"]))
-    for asked in found.queries:
-        shown = selected_answers(found.data, asked.selection).detach().cpu().numpy()
-        groups.setdefault("selected queries", []).append(
-            (asked.counts / found.people, shown, asked.sigma / found.people)
-        )
-    for colour, (kind, parts) in enumerate(groups.items()):
-        x, y = (np.concatenate([np.ravel(part[i]) for part in parts]) for i in (0, 1))
-        sd = np.concatenate([np.full(np.size(part[0]), part[2]) for part in parts])
-        ax.errorbar(x, y, xerr=1.96 * sd, fmt="o", ms=3, lw=0.6, alpha=0.6, color=f"C{colour}", label=kind)
-    ax.axline((0, 0), slope=1, color="0.5", lw=1)
-    ax.set_xlabel("measured share of people, with 95 % of its noise")
-    ax.set_ylabel("share of the synthetic rows")
-    ax.grid(alpha=0.3)
-    if groups:
-        ax.legend()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
+from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +54,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class DistributionRelease:
+class DistributionRelease(Result):
     """What is known of a number's distribution in the population that the people were drawn from.
 
     `told` has the statistics that were asked for: "quantiles" (at shares of people), "shares-below" (at values), and
@@ -130,25 +132,53 @@ class DistributionRelease:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution function with its band, and the quantiles on it; needs matplotlib, the extra "plot"."""
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
+        ax = style.new_axes(ax, 7.2, 4.6)
         curve = self.curve
-        ax.fill_between(curve.values, curve.low, curve.high, color="C0", alpha=0.25, lw=0)
-        ax.plot(curve.values, curve.shares, color="C0", lw=2)
+        ax.fill_between(curve.values, curve.low, curve.high, color=style.TRUSTED, alpha=0.22, lw=0)
+        ax.plot(curve.values, curve.shares, color=style.INK, lw=2)
         if (told := self.told.get("quantiles")) is not None:
-            reach = [
-                [x - a for x, a in zip(told.estimate, told.low, strict=True)],
-                [b - x for x, b in zip(told.estimate, told.high, strict=True)],
-            ]
-            ax.errorbar(told.estimate, told.at, xerr=reach, fmt="o", color="C3", capsize=4)
-        mark = " (simulated)" if self.simulated else ""
-        ax.set_xlabel(f"{self.question}{mark}")
-        ax.set_ylabel("share of people at or below")
+            for at, x, low, high in zip(told.at, told.estimate, told.low, told.high, strict=True):
+                ax.plot([low, high], [at, at], color=style.LOCAL, alpha=0.5, lw=style.points(ax, 4))
+                ax.plot(x, at, "o", color=style.LOCAL, ms=style.points(ax, 6.5), mec="white", mew=1)
+                ax.annotate(
+                    f"{style.percent(at)} are at most {style.shortly(x, high - low)}", (x, at),
+                    xytext=(style.points(ax, 8), -style.points(ax, 6)), textcoords="offset points", va="top",
+                    fontsize=style.points(ax, 9), color=style.LOCAL,
+                )  # fmt: skip
+        ax.set_xlim(*self.bounds)
         ax.set_ylim(0, 1)
-        ax.grid(alpha=0.3)
+        style.plain_numbers(ax.xaxis)
+        style.plain_numbers(ax.yaxis, percents=True)
+        ax.set_xlabel(self.question)
+        ax.set_ylabel("people at or below")
+        style.dress(
+            ax,
+            f"Distribution of {self.question}: {people_words(*self.people)}, {promise_words(self.receipt)}",
+            interval_words(self.level, "the true number there") + " The band is made of such intervals.",
+            simulated=self.simulated,
+            grid="both",
+        )
         return ax
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = []
+        for name, told in self.told.items():
+            for i, x in enumerate(told.estimate):
+                wide = told.high[i] - told.low[i]
+                at = f" at {told.at[i]:g}" if told.at else ""
+                alone = ("" if some is None else style.shortly(some[i], wide) for some in (told.trusted, told.local))
+                numbers = (style.shortly(v, wide) for v in (x, told.low[i], told.high[i]))
+                rows.append((f"{name}{at}", *numbers, *alone))
+        differ = (
+            "The groups DISAGREE: read it with care" if self.groups_disagree else "No sign that the groups disagree"
+        )
+        return Words(
+            f"{self.question} of {people_words(*self.people)}, with {100 * self.level:.6g}% intervals",
+            ("statistic", "estimate", "from", "to", "trusted alone", "local alone"),
+            rows,
+            () if self.p_value is None else (f"{differ} (p = {self.p_value:.3g}).",),
+        )
 
     def __str__(self) -> str:
         lines = []
@@ -156,4 +186,4 @@ class DistributionRelease:
             for i, x in enumerate(told.estimate):
                 at = f" at {told.at[i]:g}" if told.at else ""
                 lines.append(f"{name}{at}: {x:,.6g}  ({told.low[i]:,.6g} to {told.high[i]:,.6g})")
-        return "\n".join(lines) + ("\n[SIMULATED: not a private release]" if self.simulated else "")
+        return "\n".join(lines) + (f"\n[{style.SIMULATED}]" if self.simulated else "")

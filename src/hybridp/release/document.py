@@ -12,12 +12,14 @@ statistic stands with it: ``estimate``, ``interval`` as ``[low, high]``, the gro
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from hybridp.release.receipt import Receipt
 
-__all__ = ["SCHEMA", "plan_document", "release_document", "sole", "statistic"]
+__all__ = ["SCHEMA", "plan_document", "release_document", "result_schema", "sole", "statistic"]
 
 SCHEMA = 1
 """The version of the shape. It changes when a key goes, moves or means something else; a new key is no change."""
@@ -74,3 +76,13 @@ def sole(document: Mapping[str, Any]) -> dict[str, Any]:
     ((facts,),) = (found.values() for found in document["questions"].values())
     told: dict[str, Any] = facts
     return told
+
+
+def result_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) that every release and plan keeps to.
+
+    >>> result_schema()["$defs"]["release"]["properties"]["schema"]
+    {'const': 1}
+    """
+    found: dict[str, Any] = json.loads(files("hybridp.release").joinpath("result.schema.json").read_text("utf-8"))
+    return found

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
+from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +42,7 @@ def _listed(records: tuple[HeavyRecord, ...]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class HeavyRelease:
+class HeavyRelease(Result):
     """The head list with everybody's counts. Records and queries are ordered by their estimates, wildcards last."""
 
     records: tuple[HeavyRecord, ...]
@@ -95,15 +97,45 @@ class HeavyRelease:
 
     def plot(self, ax: Axes | None = None, most: int = 30) -> Axes:
         """The most frequent queries with their intervals; needs matplotlib, the extra "plot"."""
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots(figsize=(7, 6), layout="constrained")
-        shown = self.queries[:most][::-1]
-        for y, q in enumerate(shown):
-            ax.plot([q.low, q.high], [y, y], color="0.6", lw=2)
-            ax.plot(q.estimate, y, "o", color="C0", ms=4)
-        ax.set_yticks(range(len(shown)), [str(q.record[0])[:40] for q in shown], fontsize=8)
-        ax.set_xlabel(f"share of people, with {self.level:.0%} interval" + (" (simulated)" if self.simulated else ""))
-        ax.grid(axis="x", alpha=0.3)
+        shown = self.queries[:most]
+        ax = style.new_axes(ax, 7.2, 1.5 + 0.27 * max(len(shown), 1))
+        rows = []
+        wide = max((100 * (q.high - q.low) for q in shown), default=1.0)
+        for q in shown:
+            at, low, high = (style.shortly(100 * v, wide) for v in (q.estimate, q.low, q.high))
+            name = _spoken(q.record)
+            label = name if len(name) <= 34 else f"{name[:33]}…"
+            rows.append(style.Row(label, q.estimate, q.low, q.high, f"{at}%  ({low} to {high})", f"{at}%"))
+        style.interval_rows(ax, rows, beside=True)
+        ax.set_xlim(left=0)
+        style.plain_numbers(ax.xaxis, percents=True)
+        ax.set_xlabel("share of people")
+        more = f" The {most} most frequent of {len(self.queries):,} are shown." if len(self.queries) > most else ""
+        style.dress(
+            ax,
+            f"Frequent records: {people_words(self.trusted_people, self.local_people)}, {promise_words(self.receipt)}",
+            interval_words(self.level, "the true share of its record") + more,
+            simulated=self.simulated,
+        )
         return ax
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows, wide = [], max((100 * (r.high - r.low) for r in self.records), default=1.0)
+        for r in self.records:
+            rank = f"{r.best_rank}" if r.best_rank == r.worst_rank else f"{r.best_rank} to {r.worst_rank}"
+            shares = (f"{style.shortly(100 * x, wide)}%" for x in (r.estimate, r.low, r.high))
+            rows.append((_spoken(r.record), *shares, "" if r.best_rank is None else rank))
+        rest = [f"{_spoken(w.record)}: {100 * w.estimate:.3g}%" for w in self.wildcards]
+        return Words(
+            f"{len(self.records):,} frequent records of {people_words(self.trusted_people, self.local_people)}: shares "
+            f"of people, with {100 * self.level:.6g}% intervals",
+            ("record", "share", "from", "to", "rank"),
+            rows,
+            ("A range of ranks: those records cannot be told apart.", f"The rest: {'; '.join(rest)}.") if rest else (),
+        )
+
+
+def _spoken(record: tuple[str | None, ...]) -> str:
+    """A record as one text; None is whatever else there is."""
+    return " / ".join("everything else" if part is None else part for part in record)

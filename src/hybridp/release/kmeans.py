@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
+from hybridp.release.result import Result, Words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +33,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class KMeansRelease:
+class KMeansRelease(Result):
     """K centres of both groups together, the largest cluster first.
 
     `iterations` counts how often the curator asked (the map is one), `map_cells` is the number of cells of the map, 0
@@ -83,41 +85,57 @@ class KMeansRelease:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Centres in the first two coordinates, discs as large as the clusters, inside the public bounds."""
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots(figsize=(5.2, 4.6), layout="constrained")
-        import matplotlib.patches as patches
-
+        ax = style.new_axes(ax, 6.0, 5.4)
         flat = len(self.columns) == 1
-        x = [c.centre[0] for c in self.clusters]
-        y = [0.0 if flat else c.centre[1] for c in self.clusters]
-        low = (self.lower[0], -1.0 if flat else self.lower[1])
-        high = (self.upper[0], 1.0 if flat else self.upper[1])
         largest = max((c.size for c in self.clusters), default=0.0) or 1.0
-        ax.add_patch(
-            patches.Rectangle(low, high[0] - low[0], high[1] - low[1], fill=False, ls="--", color="0.6", label="bounds")
-        )
-        area = [60 + 900 * max(c.size, 0.0) / largest for c in self.clusters]
-        ax.scatter(x, y, s=area, alpha=0.3, color="C0", linewidths=0)
-        ax.plot(x, y, "+", color="C3", ms=9, mew=2, label="centre")
-        for c, at_x, at_y in zip(self.clusters, x, y, strict=True):
-            ax.annotate(f"{c.size:,.0f}", (at_x, at_y), xytext=(7, 7), textcoords="offset points", fontsize=8)
-        margin = [0.04 * (h - w) for w, h in zip(low, high, strict=True)]
-        ax.set_xlim(low[0] - margin[0], high[0] + margin[0])
-        ax.set_ylim(low[1] - margin[1], high[1] + margin[1])
+        for c in self.clusters:
+            at = (c.centre[0], 0.0 if flat else c.centre[1])
+            area = (90 + 1200 * max(c.size, 0.0) / largest) * (style.points(ax, 10) / 10) ** 2
+            ax.scatter(*at, s=area, color=style.TRUSTED, alpha=0.22, linewidths=0)
+            ax.plot(*at, "+", color=style.INK, ms=8, mew=1.6)
+            reach = "" if c.size_error is None else f" ± {1.96 * c.size_error:,.0f}"
+            ax.annotate(
+                f"{_whole(c.size)}{reach} people", at, xytext=(0, -math.sqrt(area) / 2 - 3), textcoords="offset points",
+                fontsize=style.points(ax, 9.5), color=style.INK, ha="center", va="top",
+            )  # fmt: skip
+        ax.set_xlim(self.lower[0], self.upper[0])
+        ax.set_ylim(*((-1.0, 1.0) if flat else (self.lower[1], self.upper[1])))
         ax.set_xlabel(self.columns[0])
+        style.plain_numbers(ax.xaxis)
         if flat:
             ax.set_yticks([])
         else:
             ax.set_ylabel(self.columns[1])
-        note = " (simulated)" if self.simulated else ""
-        ax.set_title(f"{len(self.clusters)} centres and noisy sizes{note}", fontsize=10)
-        ax.legend(loc="best", fontsize=8)
+            style.plain_numbers(ax.yaxis)
+        seen = "" if len(self.columns) <= 2 else f" The first two of {len(self.columns)} coordinates are shown."
+        style.dress(
+            ax,
+            f"{len(self.clusters)} centres: {people_words(self.trusted_people, self.local_people)}, "
+            f"{promise_words(self.receipt)}",
+            "A cross is a centre; its disc is as large as the noisy number of people nearest to it, given with "
+            f"95% of its noise where that is known. The axes span the public bounds.{seen}",
+            simulated=self.simulated,
+            grid="x" if flat else "both",
+        )
         return ax
 
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        sides = [b - a for a, b in zip(self.lower, self.upper, strict=True)]
+        rows = [
+            (
+                str(i),
+                *(style.shortly(v, side / 100) for v, side in zip(c.centre, sides, strict=True)),
+                _whole(c.size),
+                "" if c.size_error is None else f"± {1.96 * c.size_error:,.0f}",
+            )
+            for i, c in enumerate(self.clusters, start=1)
+        ]
+        title = f"{len(rows)} centres ({self.method}) of {people_words(self.trusted_people, self.local_people)}"
+        return Words(title, ("cluster", *self.columns, "people", "95% of the noise"), rows)
+
     def __str__(self) -> str:
-        mark = "  [SIMULATED: not a private release]" if self.simulated else ""
+        mark = f"  [{style.SIMULATED}]" if self.simulated else ""
         shown = "; ".join(
             f"({', '.join(f'{v:.4g}' for v in c.centre)}) of about {_whole(c.size)}" for c in self.clusters
         )

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
+from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +66,7 @@ class EpsilonGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class MeanRelease:
+class MeanRelease(Result):
     """The mean of the population that the people were drawn from.
 
     `estimate` is unbiased (given a fixed weight); `projected` is the same put back inside the bounds, which can only
@@ -174,34 +176,73 @@ class MeanRelease:
         import pandas as pd
 
         rows = [("hybrid", self.trusted.people + self.local.people, self.projected, self.low, self.high)]
-        for name, g in (("trusted", self.trusted), ("local", self.local)):
-            if g.mean is not None and g.half_width is not None:
-                rows.append((name, g.people, g.mean, g.mean - g.half_width, g.mean + g.half_width))
+        rows += [(name, g.people, mean, mean - reach, mean + reach) for name, g, mean, reach in self._alone()]
         return pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high"])
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The three estimates with their intervals; needs matplotlib, the extra "plot"."""
-        if ax is None:
-            import matplotlib.pyplot as plt
+    def _alone(self) -> list[tuple[str, GroupEstimate, float, float]]:
+        """The groups that have an estimate of their own: name, group, mean, half-width."""
+        groups = (("trusted", self.trusted), ("local", self.local))
+        return [(n, g, g.mean, g.half_width) for n, g in groups if g.mean is not None and g.half_width is not None]
 
-            _, ax = plt.subplots(figsize=(6.4, 2.6), layout="constrained")
-        rows: list[tuple[str, float, float, float]] = [
-            (f"hybrid ({self.estimator})", self.projected, self.low, self.high)
-        ]
-        for name, g in (("trusted people", self.trusted), ("local people", self.local)):
-            if g.mean is not None and g.half_width is not None:
-                rows.append((f"{name} ({g.people:,})", g.mean, g.mean - g.half_width, g.mean + g.half_width))
-        for y, (_, x, low, high) in enumerate(reversed(rows)):
-            colour = "C0" if y == len(rows) - 1 else "0.45"
-            ax.errorbar(x, y, xerr=[[x - low], [high - x]], fmt="o", color=colour, capsize=4, lw=2)
-        ax.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
-        ax.set_ylim(-0.6, len(rows) - 0.4)
-        ax.set_xlabel(f"{self.what}, {_percent(self.level)} interval" + (" (simulated)" if self.simulated else ""))
-        ax.grid(axis="x", alpha=0.3)
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The estimates with their intervals; needs matplotlib, the extra "plot"."""
+        alone = self._alone()
+        ax = style.new_axes(ax, 7.2, 1.9 + 0.55 * len(alone))
+        wide = self.high - self.low
+        named = [(f"everyone ({self.estimator})", self.projected, self.low, self.high, style.INK)]
+        for name, g, mean, reach in alone:
+            colour = style.LOCAL if name == "local" else style.TRUSTED
+            named.append((f"{g.people:,} {name} people alone", mean, mean - reach, mean + reach, colour))
+        rows = []
+        for name, x, low, high, colour in named:
+            ends = f"{style.shortly(low, wide)} to {style.shortly(high, wide)}"
+            at = style.shortly(x, wide)
+            rows.append(style.Row(name, x, low, high, f"{at}  ({ends})", at, colour))
+        style.interval_rows(ax, rows)
+        style.plain_numbers(ax.xaxis)
+        ax.set_xlabel(self.question)
+        people = people_words(self.trusted.people, self.local.people)
+        style.dress(
+            ax,
+            f"{self._title}: {people}, {promise_words(self.receipt)}",
+            interval_words(self.level, f"the true {self.what}"),
+            simulated=self.simulated,
+        )
         return ax
 
+    @property
+    def _title(self) -> str:
+        return "Mean" if self.question == "value" else f"Mean {self.question}"
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = [
+            (f"hybrid ({self.estimator})", self.trusted.people + self.local.people, self.projected, self.low, self.high)
+        ]
+        rows += [
+            (f"{name} alone", g.people, mean, mean - reach, mean + reach) for name, g, mean, reach in self._alone()
+        ]
+        wide = self.high - self.low
+        remarks = []
+        if self.p_value is not None:
+            differ = (
+                "The groups DISAGREE: read a mean over both with care"
+                if self.groups_disagree
+                else "No sign that the groups disagree"
+            )
+            remarks.append(f"{differ} (p = {self.p_value:.3g}).")
+        if self.clipped is not None:
+            c = self.clipped
+            remarks.append(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")
+        return Words(
+            f"{self._title} ({self.what}), with {_percent(self.level)} intervals",
+            ("estimate", "people", "mean", "from", "to"),
+            [(name, f"{people:,}", *(style.shortly(x, wide) for x in numbers)) for name, people, *numbers in rows],
+            tuple(remarks),
+        )
+
     def __str__(self) -> str:
-        mark = "  [SIMULATED: not a private release]" if self.simulated else ""
+        mark = f"  [{style.SIMULATED}]" if self.simulated else ""
         interval = f"{_percent(self.level)} interval {self.low:,.6g} to {self.high:,.6g}"
         return f"{self.projected:,.6g}  ({interval}; {self.what}){mark}"
 

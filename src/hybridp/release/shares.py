@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
+from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +30,7 @@ class ShareGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class SharesRelease:
+class SharesRelease(Result):
     """The shares of the population that the people were drawn from; every tuple has one entry an option.
 
     `estimate` is unbiased (given fixed weights) and may lie below 0; `projected` is the nearest that is not negative
@@ -122,31 +124,57 @@ class SharesRelease:
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """A bar and an interval for each option; needs matplotlib, the extra "plot"."""
+        """A dot and an interval for each option; needs matplotlib, the extra "plot"."""
         many = len(self.options) > _DRAWN
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            height = 4.8 if many else 1.2 + 0.28 * len(self.options)
-            _, ax = plt.subplots(figsize=(6.4, height), layout="constrained")
-        rows = range(len(self.options))
-        below = [max(0.0, x - end) for x, end in zip(self.projected, self.low, strict=True)]
-        above = [max(0.0, end - x) for x, end in zip(self.projected, self.high, strict=True)]
-        ax.barh(rows, self.projected, color="C0", alpha=0.35)
-        ax.errorbar(self.projected, rows, xerr=[below, above], fmt="o", ms=2 if many else 5, capsize=3, lw=1.5)
+        ax = style.new_axes(ax, 7.2, 4.8 if many else 1.5 + 0.28 * len(self.options))
+        wide = max(100 * (high - low) for low, high in zip(self.low, self.high, strict=True))
+        rows = []
+        for name, x, low, high in zip(self.options, self.projected, self.low, self.high, strict=True):
+            at, *ends = (style.shortly(100 * v, wide) for v in (x, low, high))
+            words = f"{at}%  ({' to '.join(ends)})" + ("  groups differ" if name in self.disagreeing else "")
+            rows.append(style.Row(name, x, low, high, words, f"{at}%"))
         if many:
-            ax.set_ylabel("option")
-        else:
-            ax.set_yticks(rows, self.options)
-        ax.set_ylim(len(self.options) - 0.4, -0.6)
-        kind = "joint " if self.joint else ""
-        mark = " (simulated)" if self.simulated else ""
-        ax.set_xlabel(f"share of people by {self.question}, with {kind}{100 * self.level:.6g}% interval{mark}")
-        ax.grid(axis="x", alpha=0.3)
+            rows = [row._replace(label="", words="", brief="") for row in rows]
+        style.interval_rows(ax, rows, beside=True)
+        ax.set_xlim(left=0)
+        style.plain_numbers(ax.xaxis, percents=True)
+        ax.set_xlabel("share of people")
+        if many:
+            ax.set_yticks([])
+            ax.set_ylabel(f"{len(rows):,} options, in their order")
+        people = people_words(self.trusted.people, self.local.people)
+        all_of = "all true shares at once" if self.joint else "the true share of its option"
+        style.dress(
+            ax,
+            f"Shares by {self.question}: {people}, {promise_words(self.receipt)}",
+            interval_words(self.level, all_of, together=self.joint),
+            simulated=self.simulated,
+        )
         return ax
 
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        nothing = (None,) * len(self.options)
+        alone = (self.trusted.shares or nothing, self.local.shares or nothing, self.p_values or nothing)
+        rows = [
+            (name, f"{x:.2%}", f"{low:.2%}", f"{high:.2%}", *("" if v is None else f"{v:.2%}" for v in own),
+             "" if p is None else f"{p:.3g}")
+            for name, x, low, high, *own, p in zip(
+                self.options, self.projected, self.low, self.high, *alone, strict=True
+            )
+        ]  # fmt: skip
+        kind = "joint " if self.joint else ""
+        differ = f"The groups DISAGREE in {', '.join(self.disagreeing)}: read it with care." if self.disagreeing else ""
+        return Words(
+            f"Shares by {self.question} of {people_words(self.trusted.people, self.local.people)}, "
+            f"with {kind}{100 * self.level:.6g}% intervals",
+            ("option", "share", "from", "to", "trusted alone", "local alone", "p (groups differ)"),
+            rows,
+            (differ,) if differ else (),
+        )
+
     def __str__(self) -> str:
-        mark = "\n[SIMULATED: not a private release]" if self.simulated else ""
+        mark = f"\n[{style.SIMULATED}]" if self.simulated else ""
         shown = zip(self.options, self.projected, self.low, self.high, strict=True)
         return "\n".join(f"{n}: {x:.2%}  ({low:.2%} to {high:.2%})" for n, x, low, high in shown) + mark
 

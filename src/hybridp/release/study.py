@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.release import style
 from hybridp.release.document import release_document
 from hybridp.release.receipt import Promise, Receipt
+from hybridp.release.result import Result, Words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +22,7 @@ __all__ = ["StudyRelease", "one_receipt"]
 
 
 @dataclass(frozen=True)
-class StudyRelease:
+class StudyRelease(Result):
     """The answers of a study by the names of its questions, and the one receipt of all.
 
     ``release["salary"]`` is the answer to that question, as the question's own kind of release.
@@ -52,25 +55,38 @@ class StudyRelease:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Every answer's picture, one below the other; needs matplotlib, the extra "plot"."""
+        if len(self.answers) == 1:
+            alone: Axes = next(iter(self.answers.values())).plot(ax)
+            return alone
         if ax is None:
             import matplotlib.pyplot as plt
 
-            _, ax = plt.subplots(figsize=(6.4, 2.9 * len(self.answers)), layout="constrained")
-        place = ax.get_subplotspec()
-        if len(self.answers) == 1 or place is None:
-            next(iter(self.answers.values())).plot(ax)
-            return ax
+            whole = plt.figure(figsize=(7.2, 3.2 * len(self.answers)), layout="constrained")
+            parts: Any = whole.subfigures(len(self.answers), 1)
+            drawn = [a.plot(part.subplots()) for part, a in zip(parts, self.answers.values(), strict=True)]
+            first: Axes = drawn[0]
+            return first
+        place, figure = ax.get_subplotspec(), ax.figure
+        must(place is not None, "ax", "must be axes of a grid, which a study of several questions divides", "others")
+        assert place is not None
         ax.set_axis_off()
         grid = place.subgridspec(len(self.answers), 1)
-        figure: Any = ax.figure
-        for row, (name, answer) in enumerate(self.answers.items()):
-            below = figure.add_subplot(grid[row])
-            answer.plot(below)
-            below.set_title(name, loc="left")
+        for row, answer in enumerate(self.answers.values()):
+            answer.plot(figure.add_subplot(grid[row]))
         return ax
 
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        title = f"{self.title or 'Answers'}; promised in all: {promise_words(self.receipt)}"
+        return Words(title, ("question", "answer"), [(name, str(answer)) for name, answer in self.answers.items()])
+
+    def all_words(self) -> list[Words]:
+        """Every answer's own table, under the study's title."""
+        first, *more = (answer.in_words() for answer in self.answers.values())
+        return [replace(first, title=f"{self.in_words().title}. {first.title}"), *more]
+
     def __str__(self) -> str:
-        mark = "  [SIMULATED: not a private release]" if self.simulated else ""
+        mark = f"  [{style.SIMULATED}]" if self.simulated else ""
         return "\n".join(f"{name}: {answer}" for name, answer in self.answers.items()) + mark
 
 

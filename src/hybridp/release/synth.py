@@ -21,10 +21,15 @@ from hybridp.errors import must
 from hybridp.public.formulas import Formula, parse_formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
 from hybridp.public.synth import MeasuredQueries, MeasuredTable, significance
+from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
+from hybridp.release.result import Result, Words, promise_words
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
     from hybridp.blend.relaxed import Relaxed
 
 __all__ = ["SynthAnswer", "SyntheticModel"]
@@ -63,7 +68,7 @@ class SynthAnswer:
 
 
 @dataclass(frozen=True, eq=False)
-class SyntheticModel:
+class SyntheticModel(Result):
     """D' and the measurements that made it, for one workload."""
 
     workload: Workload
@@ -263,8 +268,62 @@ class SyntheticModel:
         )
         return release_document({"table": {"synthetic": told}}, level=None, receipt=self.receipt)
 
+    def to_frame(self) -> DataFrame:
+        """One row a class of queries: how D' agrees with what was measured; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        return pd.DataFrame.from_dict(self.utility()["classes"], orient="index").rename_axis("class").reset_index()
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        keys = ("largest_difference", "rms_difference", "noise_sd")
+        classes = self.utility()["classes"].items()
+        rows = [(name, f"{c['queries']:,}", *(f"{c[key]:.5f}" for key in keys)) for name, c in classes]
+        title = f"{self.data.rows:,} synthetic rows for {self.workload.queries:,} queries, from {self.people:,} people"
+        columns = ("kind of query", "queries", "largest difference", "root mean square", "noise sd")
+        said = (
+            "Differences from what was measured, in shares of people; near the noise in root mean square, they agree."
+        )
+        return Words(title, columns, rows, (said,))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Synthetic against measured shares: a cell of a one- or two-way table, or a selected query, is a dot."""
+        from hybridp.blend.relaxed import selected_answers
+
+        ax = style.new_axes(ax, 6.0, 6.0)
+        groups: dict[str, list[Any]] = {}
+        for one in self.utility()["marginals"]:
+            kind = f"{len(one['features'])}-way tables"
+            groups.setdefault(kind, []).append((one["measured"], one["synthetic"], one["noise_sd"]))
+        for asked in self.queries:
+            shown = selected_answers(self.data, asked.selection).detach().cpu().numpy()
+            part = (asked.counts / self.people, shown, asked.sigma / self.people)
+            groups.setdefault("selected queries", []).append(part)
+        ax.axline((0, 0), slope=1, color=style.QUIET, lw=0.8)
+        for i, (kind, parts) in enumerate(groups.items()):
+            colour, marker = (style.TRUSTED, style.LOCAL, style.INK)[i % 3], "osD"[i % 3]
+            x, y = (np.concatenate([np.ravel(part[j]) for part in parts]) for j in (0, 1))
+            sd = np.concatenate([np.full(np.size(part[0]), part[2]) for part in parts])
+            ax.errorbar(x, y, xerr=1.96 * sd, fmt=marker, ms=4, lw=0.8, alpha=0.6, color=colour, mew=0)
+            ax.annotate(
+                kind, (0, 1), xycoords="axes fraction", xytext=(10, -8 - 1.5 * style.points(ax, 9.5) * i),
+                textcoords="offset points", fontsize=style.points(ax, 9.5), color=colour, va="top",
+            )  # fmt: skip
+        for axis in (ax.xaxis, ax.yaxis):
+            style.plain_numbers(axis, percents=True)
+        ax.set_xlabel("measured share of people, with 95% of its noise")
+        ax.set_ylabel("share of the synthetic rows")
+        style.dress(
+            ax,
+            f"{self.data.rows:,} synthetic rows: {self.people:,} people, {promise_words(self.receipt)}",
+            "A dot on the line is a query that the synthetic rows answer as it was measured.",
+            simulated=self.simulated,
+            grid="both",
+        )
+        return ax
+
     def __str__(self) -> str:
-        mark = "  [SIMULATED: not a private release]" if self.simulated else ""
+        mark = f"  [{style.SIMULATED}]" if self.simulated else ""
         return f"{self.data.rows:,} synthetic rows for {self.workload.queries:,} queries ({self.method}){mark}"
 
 

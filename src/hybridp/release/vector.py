@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
+from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["VectorGroup", "VectorMeanRelease"]
 
 Numbers = tuple[float, ...]
-_DRAWN = 60  # coordinates whose names a picture can hold
+_DRAWN = 60  # columns whose names a picture can hold
+_OWN_SCALES = 14  # columns that can each have a scale of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class VectorGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorMeanRelease:
+class VectorMeanRelease(Result):
     """The mean vector of the population that the people were drawn from; every tuple has one entry a column.
 
     `estimate` is unbiased (given fixed weights); `projected` is the same put back inside the bounds, and the ball where
@@ -116,38 +119,95 @@ class VectorMeanRelease:
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """A dot and an interval for each column; needs matplotlib, the extra "plot".
+        """A dot and an interval for each column, in the column's own unit; needs matplotlib, the extra "plot".
 
-        Columns with different bounds are drawn by where they lie between their own.
+        Columns with the same bounds share a scale. Of others each has its own or, where they are many, is drawn by
+        where it lies between its bounds, with its numbers beside it.
         """
-        many = len(self.names) > _DRAWN
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            height = 4.8 if many else 1.2 + 0.28 * len(self.names)
-            _, ax = plt.subplots(figsize=(6.4, height), layout="constrained")
-        alike = len(set(self.bounds)) == 1
-
-        def place(values: Numbers) -> list[float]:
-            return [x if alike else (x - a) / (b - a) for x, (a, b) in zip(values, self.bounds, strict=True)]
-
-        at, low, high = place(self.projected), place(self.low), place(self.high)
-        below = [max(0.0, x - end) for x, end in zip(at, low, strict=True)]
-        above = [max(0.0, end - x) for x, end in zip(at, high, strict=True)]
-        rows = range(len(self.names))
-        ax.errorbar(at, rows, xerr=[below, above], fmt="o", ms=2 if many else 5, capsize=0 if many else 3, lw=1.5)
-        if many:
-            ax.set_ylabel("column")
+        d, alike = len(self.names), len(set(self.bounds)) == 1
+        own = not alike and d <= _OWN_SCALES
+        ax = style.new_axes(ax, 7.2, 4.8 if d > _DRAWN else 1.3 + (0.72 if own else 0.3) * d)
+        if own:
+            self._own_scales(ax)
         else:
-            ax.set_yticks(rows, self.names)
-        ax.set_ylim(len(self.names) - 0.4, -0.6)
-        what = "mean" if alike else "mean, from lower bound (0) to upper bound (1)"
-        kind = "joint " if self.joint else ""
-        ax.set_xlabel(f"{what}, with {kind}{self.level:.0%} interval" + (" (simulated)" if self.simulated else ""))
-        ax.grid(axis="x", alpha=0.3)
+            rows = [self._row(j, alike) for j in range(d)]
+            style.interval_rows(
+                ax, rows if d <= _DRAWN else [r._replace(words="", brief="") for r in rows], beside=True
+            )
+            style.plain_numbers(ax.xaxis, percents=not alike)
+            ax.set_xlabel("mean" if alike else "mean, between its column's bounds")
+            if d > _DRAWN:
+                ax.set_yticks([])
+                ax.set_ylabel(f"{d:,} columns")
+        people = people_words(self.trusted.people, self.local.people)
+        all_of = "all true means at once" if self.joint else "the true mean of its column"
+        style.dress(
+            ax,
+            f"Means of {d:,} columns: {people}, {promise_words(self.receipt)}",
+            interval_words(self.level, all_of, together=self.joint),
+            simulated=self.simulated,
+            grid="" if own else "x",
+        )
+        if own:
+            ax.spines[["left", "bottom"]].set_visible(False)
         return ax
 
+    def _row(self, j: int, alike: bool) -> style.Row:
+        (a, b), x, low, high = self.bounds[j], self.projected[j], self.low[j], self.high[j]
+        at = style.shortly(x, high - low)
+        words = f"{at}  ({style.shortly(low, high - low)} to {style.shortly(high, high - low)})"
+        if self.names[j] in self.disagreeing:
+            words += "  groups differ"
+        if not alike:
+            x, low, high = ((v - a) / (b - a) for v in (x, low, high))
+        return style.Row(self.names[j], x, low, high, words, at)
+
+    def _own_scales(self, ax: Axes) -> None:
+        """Each column on a line of its own, with ticks in its own unit."""
+        from matplotlib.ticker import MaxNLocator
+
+        rows = []
+        for y in range(len(self.names)):
+            row = self._row(y, alike=True)
+            reach = (row.high - row.low) or max(abs(row.x), 1.0) * 1e-6
+            start, wide = row.low - 0.35 * reach, 1.7 * reach
+
+            def place(v: float, start: float = start, wide: float = wide) -> float:
+                return (v - start) / wide
+
+            rows.append(row._replace(x=place(row.x), low=place(row.low), high=place(row.high)))
+            ax.plot([0, 1], [y, y], color=style.FAINT, lw=0.8, zorder=1)
+            for tick in MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(start, start + wide):
+                if 0.02 <= place(tick) <= 0.98:
+                    ax.plot([place(tick)] * 2, [y + 0.06, y + 0.12], color=style.QUIET, lw=0.8, zorder=1)
+                    ax.annotate(
+                        style.number(tick), (place(tick), y), xytext=(0, -style.points(ax, 7)), va="top", ha="center",
+                        textcoords="offset points", fontsize=style.points(ax, 8), color=style.QUIET,
+                    )  # fmt: skip
+        style.interval_rows(ax, rows)
+        ax.set_xlim(0, 1)
+        ax.set_xticks([])
+        ax.set_ylim(len(rows) - 0.45, -0.6)
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        rows = []
+        for j, name in enumerate(self.names):
+            wide, p = self.high[j] - self.low[j], self.p_values[j]
+            numbers = (style.shortly(x, wide) for x in (self.projected[j], self.low[j], self.high[j]))
+            alone = ("" if x is None else style.shortly(x, wide) for x in (self.trusted.means[j], self.local.means[j]))
+            rows.append((name, *numbers, *alone, "" if p is None else f"{p:.3g}"))
+        kind = "joint " if self.joint else ""
+        differ = f"The groups DISAGREE in {', '.join(self.disagreeing)}: read it with care." if self.disagreeing else ""
+        return Words(
+            f"Means of {len(rows):,} columns of {people_words(self.trusted.people, self.local.people)}, "
+            f"with {kind}{100 * self.level:.6g}% intervals",
+            ("column", "mean", "from", "to", "trusted alone", "local alone", "p (groups differ)"),
+            rows,
+            (differ,) if differ else (),
+        )
+
     def __str__(self) -> str:
-        mark = "\n[SIMULATED: not a private release]" if self.simulated else ""
+        mark = f"\n[{style.SIMULATED}]" if self.simulated else ""
         shown = zip(self.names, self.projected, self.low, self.high, strict=True)
         return "\n".join(f"{n}: {x:,.6g}  ({low:,.6g} to {high:,.6g})" for n, x, low, high in shown) + mark
