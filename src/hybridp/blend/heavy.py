@@ -14,21 +14,30 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.errors import must
 from hybridp.public.heavy import HeadList, TwoStage
+from hybridp.public.messages import OptInCounts, SlotReports
+from hybridp.public.oracles import Oracle
 
 __all__ = [
     "BlendName",
     "Estimate",
+    "HeavyBlend",
     "better_queries",
+    "blend_heavy",
     "combine",
     "fold",
     "from_noisy_counts",
     "from_oracle",
     "from_two_stage",
     "half_width",
+    "keep_best",
+    "local_estimate",
     "project",
     "rank_ranges",
+    "restrict",
     "simplex",
+    "trim",
 ]
 
 BlendName = Literal["weighted", "query-first", "slots"]
@@ -260,3 +269,138 @@ def half_width(errors: Floats, level: float) -> Floats:
     from statistics import NormalDist
 
     return np.asarray(NormalDist().inv_cdf((1 + level) / 2) * errors)
+
+
+# --- the head list, and what everyone counted -------------------------------------------------------------------------
+
+
+def trim(found: OptInCounts, most: int, *, reuse: bool) -> tuple[HeadList, list[Estimate]]:
+    """Keep the most probable queries; what is dropped joins the wildcard, with its noise.
+
+    `reuse` also uses the noisy counts of the discovery group, which are paid for already.
+    """
+    full = found.head
+    noise_t = np.full(len(full), found.noise.variance)
+    before = _opt_in(full, found, noise_t, reuse=reuse)
+    keep = _top(full, before, most, wildcards=not reuse)
+    head = full.trimmed(keep)
+    slots = full.fold(head)
+    counted = fold(found.counted, slots, len(head))
+    merged = fold(noise_t, slots, len(head))
+    estimates = []
+    if found.estimation_people >= 2:
+        estimates.append(from_noisy_counts(head, counted, found.estimation_people, merged))
+    if reuse:
+        kept = np.full(len(head), np.nan)
+        whole = len(head) - 1
+        for i, j in enumerate(slots.tolist()):
+            if j != whole:
+                kept[j] = found.discovered[i]
+        estimates.append(_from_discovery(head, kept, found))
+    return head, estimates
+
+
+def _opt_in(head: HeadList, found: OptInCounts, noise: Floats, *, reuse: bool) -> Estimate:
+    parts = []
+    if found.estimation_people >= 2:
+        parts.append(from_noisy_counts(head, found.counted, found.estimation_people, noise))
+    if reuse or not parts:
+        parts.append(_from_discovery(head, found.discovered, found))
+    return combine(parts)
+
+
+def _top(head: HeadList, estimate: Estimate, most: int, *, wildcards: bool) -> set[str]:
+    """The most probable queries by the sum of their slots; alphabetical order breaks ties.
+
+    The discovery group says nothing of wildcards: where its counts are used, a query's wildcard would only add the
+    noise of the few others, and its records alone rank it.
+    """
+    values = estimate.slots if wildcards else np.where(head.is_record, estimate.slots, 0.0)
+    sums = fold(values, head.query_of, len(head.queries))
+    return _first(head, sums, most)
+
+
+def _first(head: HeadList, shares: Floats, most: int) -> set[str]:
+    order = np.argsort(-shares[:-1], kind="stable")[:most]
+    return {str(head.queries[i]) for i in order.tolist()}
+
+
+def _from_discovery(head: HeadList, shown: Floats, found: OptInCounts) -> Estimate:
+    """The discovery group's shares of the records it showed; it says nothing of wildcards (infinite variance)."""
+    n = max(found.discovery_people, 1)
+    known = np.isfinite(shown)
+    p = np.where(known, np.nan_to_num(shown) / n, 0.0)
+    noise = np.where(known, found.discovery.variance / n**2, np.inf)
+    variance = np.maximum(p * (1 - p), 1 / n) / n + noise
+    unknown = np.full(len(head.queries), np.inf)
+    return Estimate(p, variance, np.zeros(len(unknown)), unknown, n, noise, unknown)
+
+
+def local_estimate(head: HeadList, mechanism: TwoStage | Oracle, reports: SlotReports) -> Estimate:
+    """What the devices say by themselves."""
+    if isinstance(mechanism, TwoStage):
+        return from_two_stage(mechanism, reports.counts)
+    share = reports.counts / max(reports.people, 1)
+    return from_oracle(head, share, mechanism.truth, mechanism.other, reports.people)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HeavyBlend:
+    """Probabilities of the slots with standard errors; `queries` adds up a query's slots.
+
+    Probabilities that add up are nearer to the truth all together, but each one is biased: noise that would be negative
+    is paid for by the others. Intervals are therefore built around `centres`, the unbiased values before that.
+    """
+
+    head: HeadList
+    slots: Floats
+    errors: Floats
+    centres: Floats
+    queries: Floats
+    query_errors: Floats
+    query_centres: Floats
+
+
+def blend_heavy(head: HeadList, estimates: list[Estimate], blend: BlendName = "query-first") -> HeavyBlend:
+    """Step 5: everything known, by inverse variance; queries first, then their urls, or all "slots" at once."""
+    must(bool(estimates), "people", "must be at least one in one of the groups", 0)
+    raw = better_queries(head, combine(estimates))
+    found = project(head, raw, blend)
+    return HeavyBlend(
+        head,
+        found.slots,
+        np.sqrt(found.variances),
+        raw.slots,
+        found.queries,
+        np.sqrt(found.query_variances),
+        raw.queries,
+    )
+
+
+def keep_best(blended: HeavyBlend, most: int) -> set[str]:
+    """The queries that stay at the end: the M largest of what everyone counted."""
+    return _first(blended.head, blended.queries, most)
+
+
+def restrict(blended: HeavyBlend, keep: set[str]) -> HeavyBlend:
+    """The same with only these queries; the others join the wildcard, and so do their errors."""
+    head = blended.head.trimmed(keep)
+    if len(head) == len(blended.head):
+        return blended
+    slots = blended.head.fold(head)
+    number = {q: i for i, q in enumerate(head.queries)}
+    queries = np.array([number.get(q, len(number) - 1) for q in blended.head.queries], dtype=np.int64)
+
+    def add(values: Floats, into: Ints, size: int) -> Floats:
+        return fold(values, into, size)
+
+    k = len(head.queries)
+    return HeavyBlend(
+        head,
+        add(blended.slots, slots, len(head)),
+        np.sqrt(add(blended.errors**2, slots, len(head))),
+        add(blended.centres, slots, len(head)),
+        add(blended.queries, queries, k),
+        np.sqrt(add(blended.query_errors**2, queries, k)),
+        add(blended.query_centres, queries, k),
+    )
