@@ -56,7 +56,7 @@ def inverted_weights(row: Row) -> Row:
 
 def one_pair(row: Row) -> Row:
     """Four rounds of sixteen queries do well, and nothing else does: no band of equal products."""
-    return {**row, "error": 0.01 * (1 + row["trial"]) if (row["T"], row["K"]) == (4, 16) else 1.0}
+    return {**row, "error": 0.01 + 1e-4 * row["trial"] if (row["T"], row["K"]) == (4, 16) else 1.0}
 
 
 # The mechanism or number that is wrong in each entry; a row is changed at a time.
