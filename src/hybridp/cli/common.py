@@ -41,13 +41,9 @@ __all__ = [
     "needed",
     "table_option",
     "seed_option",
-    "noise_option",
-    "missing_option",
-    "local_option",
     "note",
     "number",
     "plot_option",
-    "promise_options",
     "progress",
     "randomness",
     "receipt",
@@ -114,23 +110,6 @@ bounds_options = _stack(
     click.option("--lower", type=float, required=True, help="Public lower bound of the value."),
     click.option("--upper", type=float, required=True, help="Public upper bound of the value."),
 )
-noise_option = click.option(
-    "--noise",
-    type=click.Choice(["laplace", "gaussian", "best"]),
-    default="best",
-    show_default=True,
-    help="Noise of the trusted group.",
-)
-local_option = click.option(
-    "--local",
-    type=click.Choice(["best", "dithered", "piecewise", "laplace", "gaussian"]),
-    default="best",
-    show_default=True,
-    help="The randomiser on local people's devices.",
-)
-missing_option = click.option(
-    "--missing", type=float, help="Public: what a value that is missing or no number counts as.  [default: the middle]"
-)
 seed_option = click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 # Engine and query are read first, and the file then knows them: commands have one argument for where rows live.
@@ -168,12 +147,6 @@ assume_option = click.option(
     is_flag=True,
     help="Take reports that do not say how they were made at your word; the receipt says so.",
 )
-promise_options = _stack(
-    click.option("--epsilon", type=float, help="What every person is promised."),
-    click.option("--delta", type=float, default=0.0, show_default=True, help="For approximate guarantees."),
-)
-
-
 insist_option = click.option(
     "--insist",
     is_flag=True,

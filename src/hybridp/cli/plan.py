@@ -14,6 +14,7 @@ from hybridp.cli.options import Later, command, count, given, one_question, opti
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Number, Points, Promise, Records, Table, Vector
 from hybridp.public.study.fields import Fields, at_least, field
+from hybridp.public.study.questions import ESTIMATORS
 
 if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
@@ -141,6 +142,7 @@ def mean(
     )
     since = "at no n here" if math.isinf(plan.critical_n) else f"from n = {number(plan.critical_n)} on"
     click.echo(f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}: {since}.")
+    _explain_names()
     for name, enough in predicted["opt_ins"].get("to_reach_target", {}).items():
         click.echo(
             f"{name}: {'no number of' if enough is None else f'{enough:,}'} opt-ins reach an rmse of {number(target)}."
@@ -154,6 +156,11 @@ def mean(
             f"best at epsilon {offer['best_trusted_epsilon']:.3g} (opt-in {offer['opt_in_there']:.3g}, "
             f"rmse {number(offer['rmse_there'])} beside {number(offer['rmse_now'])} now)."
         )
+
+
+def _explain_names() -> None:
+    told = (f"  {name}: {ESTIMATORS[name]}" for name in PLAN_NAMES)
+    click.echo("\n".join(["How the groups are weighed:", *told]))
 
 
 def _personal(
@@ -268,6 +275,7 @@ def vector_mean(crowd: Crowd, question: Later, promise: Promise, show: Showing, 
             for j in few
         ],
     )
+    _explain_names()
 
 
 # --- records and points -----------------------------------------------------------------------------------------------
