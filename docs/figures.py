@@ -21,8 +21,7 @@ from hybridp.bench.simulate import salary_like
 from hybridp.curator.mean import Totals, release_sum
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
-from hybridp.protocols.kmeans import KMeansStudy
-from hybridp.protocols.kmeans_publish import release_points
+from hybridp.protocols.kmeans import KMeansStudy, release_points
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP

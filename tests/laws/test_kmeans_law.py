@@ -28,9 +28,8 @@ from hybridp.curator.kmeans import Points
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols import kmeans_paper
-from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster
+from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster, release_points
 from hybridp.protocols.kmeans_files import PointColumns, release_kmeans, write_invitation, write_point_reports
-from hybridp.protocols.kmeans_publish import release_points
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
 from hybridp.public.kmeans import STEPS, Box, round_noise
 from hybridp.public.kmeans_rounds import Plan

@@ -10,7 +10,7 @@ import pytest
 from hybridp.curator.kmeans import Points
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.kmeans import KMeansStudy, Method, SimulatedCrowd, cluster
+from hybridp.protocols.kmeans import KMeansStudy, Method, SimulatedCrowd, cluster, release_points
 from hybridp.protocols.kmeans_files import (
     PointColumns,
     read_invitation,
@@ -18,7 +18,6 @@ from hybridp.protocols.kmeans_files import (
     write_invitation,
     write_point_reports,
 )
-from hybridp.protocols.kmeans_publish import release_points
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports

@@ -18,8 +18,7 @@ from sklearn.metrics import pairwise_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols.kmeans import KMeansStudy
-from hybridp.protocols.kmeans_publish import release_points
+from hybridp.protocols.kmeans import KMeansStudy, release_points
 from hybridp.protocols.mean import warned
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box

@@ -20,8 +20,7 @@ from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device import files as device
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger
-from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd
-from hybridp.protocols.kmeans_publish import publish_kmeans, run_kmeans
+from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, publish_kmeans, run_kmeans
 from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
