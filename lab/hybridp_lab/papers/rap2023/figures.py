@@ -209,8 +209,8 @@ _FIG_7 = _present(
     "4.7",
     "RAP answers r-of-4 thresholds with less error than GM and All-0 in every setting, with the least at r = 4.",
     (
-        Grid(_axes(**_FOUR, mechanism=("RAP",), T=(4, 16), K=(4,), workload=(4, 8)), trials=3),
-        Grid(_axes(**_FOUR, **_BASELINES, workload=(4, 8)), trials=3),
+        Grid(_axes(**_FOUR, mechanism=("RAP",), T=(4, 16), K=(4,), workload=(8,)), trials=3),
+        Grid(_axes(**_FOUR, **_BASELINES, workload=(8,)), trials=3),
     ),
     (
         Grid(_published(**_FULL_FOUR, **_FULL_RAP, epsilon=_EPSILONS, workload=_SIZES), trials=20),
@@ -222,7 +222,10 @@ _FIG_7 = _present(
 _FIG_8 = _present(
     "4.8",
     "For 4-way marginals the error depends mostly on T K; for r < 4 the best is a large T with a small K.",
-    (Grid(_axes(**{**_FOUR, "r": (1, 2, 4)}, **_RAP, workload=(8,)), trials=3),),
+    (
+        Grid(_axes(**{**_FOUR, "r": (4,)}, **_RAP, workload=(8,)), trials=3),
+        Grid(_axes(**{**_FOUR, "r": (1, 2)}, mechanism=("RAP",), T=(1, 16), K=(4, 64), workload=(8,)), trials=3),
+    ),
     (Grid(_published(**_FULL_FOUR, **_FULL_RAP, workload=(64,)), trials=20),),
     rap_judges.adaptivity_of_thresholds,
     partial(rap_drawing.heatmaps, panel="r"),
