@@ -88,6 +88,27 @@ def test_raw_local_rows_are_refused_with_the_way_out_and_nothing_is_made(folder:
     assert sorted(p.name for p in folder.iterdir()) == ["people.csv", "study.toml"]
 
 
+@pytest.mark.parametrize("verb", ["plan", "randomise", "release"])
+def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_file(folder: Path, verb: str) -> None:
+    words = [
+        "--column",
+        "salary",
+        "--lower",
+        "0",
+        "--upper",
+        "9",
+        "--trusted-value",
+        "trusted",
+        "--local-value",
+        "local",
+    ]
+    assert hybridp(folder, "init", "people.csv", "--defaults", *words).returncode == 0
+    done = hybridp(folder, verb, "study.toml", "people.csv", *(["--out", "o.csv"] if verb == "randomise" else []))
+    assert done.returncode == 2
+    assert 'Say so in study.toml, under [trust]: trusted = ["yes"].' in done.stderr
+    assert "--trusted-value" not in done.stderr
+
+
 def test_a_trial_on_raw_rows_is_marked(folder: Path) -> None:
     hybridp(folder, "init", "people.csv", "--defaults")
     found = answer(folder, "release", "study.toml", "people.csv", "--simulate-local", "--seed", "3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import random
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,28 @@ def test_records_in_a_trial_and_in_two_phases_spend_the_promise_once(people: Pat
     shares = found.to_dict()["questions"]["search"]["shares"]
     assert {"weather", "news", "maps"} <= {record[0] for record in shares["records"]}
     assert not found.simulated
+
+
+def test_a_copy_with_reports_holds_the_points_of_trusted_people_alone(people: Path, tmp_path: Path) -> None:
+    """Points and numbers together: what local people tell elsewhere is in no column of theirs."""
+    study = declare(NUMBER, {**POINTS, "weight": 3}, people={"trusted": 1000, "local": 3000})
+    sent = study.randomise(people, tmp_path / "r.csv")
+    assert set(sent.left_out) == {"id", "a", "b", "query", "sex", "eps"}
+    with (tmp_path / "r.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    raw = people.read_text().splitlines()[1:]
+    assert len(rows) == len(raw)
+    for row, line in zip(rows, raw, strict=True):
+        pay, x, y = (line.split(",")[i] for i in (1, 4, 5))
+        trusted = row["trust"] == "trusted"
+        assert (row["pay"], row["x"], row["y"]) == ((pay, x, y) if trusted else ("", "", ""))
+    study.invite(tmp_path / "map.json")
+    study.randomise(people, tmp_path / "cells.csv", invite=tmp_path / "map.json")
+    found = study.release(
+        tmp_path / "r.csv", ledger=tmp_path / "l", invite=tmp_path / "map.json", reports=tmp_path / "cells.csv"
+    )
+    assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
+    assert set(found.to_dict()["questions"]) == {"pay", "place"}
 
 
 def test_points_answer_a_map_that_was_planned_from_public_numbers(people: Path, tmp_path: Path) -> None:

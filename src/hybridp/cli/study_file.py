@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +65,23 @@ def read_study(file: Path) -> Study:
     return study
 
 
+@contextmanager
+def said_of_file(file: Path) -> Iterator[None]:
+    """What helps with options of a shortcut is said as a line of the study file."""
+    try:
+        yield
+    except InvalidInput as error:
+        words = re.findall(r"--trusted-value ('[^']+'|[^\s.]+)", str(error))
+        start, found, _ = str(error).partition(" Add --trusted-value")
+        if not found:
+            raise
+        listed = ", ".join(json.dumps(word.strip("'")) for word in words)
+        problem = type(error)(f"{start} Say so in {file}, under [trust]: trusted = [{listed}].")
+    else:
+        return
+    raise problem
+
+
 # --- plan -------------------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +99,8 @@ def plan(**given: Any) -> None:
 
     How many people trust is read in the study, counted in DATA (where only that column is read), or given here.
     """
-    run_plan(given.pop("study_file"), given.pop("file"), **given)
+    with said_of_file(given["study_file"]):
+        run_plan(given.pop("study_file"), given.pop("file"), **given)
 
 
 next(parameter for parameter in plan.params if parameter.name == "file").required = False
@@ -176,7 +197,8 @@ def randomise(**given: Any) -> None:
 
     Trusted rows are copied as they are. Columns that the release does not need are left out unless --keep names them.
     """
-    run_randomise(given.pop("study_file"), given.pop("file"), **given)
+    with said_of_file(given["study_file"]):
+        run_randomise(given.pop("study_file"), given.pop("file"), **given)
 
 
 def run_randomise(
@@ -235,7 +257,8 @@ def release(**given: Any) -> None:
 
     DATA holds trusted people's values and the reports that `hybridp randomise STUDY.toml` wrote.
     """
-    run_release(given.pop("study_file"), given.pop("file"), **given)
+    with said_of_file(given["study_file"]):
+        run_release(given.pop("study_file"), given.pop("file"), **given)
 
 
 def run_release(

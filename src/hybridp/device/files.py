@@ -6,6 +6,7 @@ import csv
 import itertools
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
+from hybridp.tables.reports import write_emptied
 from hybridp.tables.vector import VectorQuery
 from hybridp.tables.vector_reports import write_vector_reports as write_vectors
 
@@ -37,6 +39,7 @@ __all__ = [
     "write_record_reports",
     "write_share_reports",
     "write_vector_reports",
+    "write_without",
 ]
 
 
@@ -94,6 +97,27 @@ def write_number_reports(
             overwrite=overwrite,
         )
     return people, text, left_out
+
+
+def write_without(
+    path: Any,
+    out: Path,
+    *,
+    emptied: tuple[str, ...],
+    kept: tuple[str, ...],
+    trust: Trusts,
+    person: str | None = None,
+    table: str | None = None,
+    rng: Randomness,
+) -> list[str]:
+    """A copy of the table in which local rows hold nothing in the columns `emptied`; gives the columns left out.
+
+    For what local people tell elsewhere: in a file of answers to an invitation.
+    """
+    labels = label_column(trust)
+    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
+        write_emptied(rows, emptied, kept, labels, out)
+        return [name for name in rows.written if name not in {labels, *emptied, *kept}]
 
 
 def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: str, *, rng: Randomness) -> None:

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hybridp.device.files import write_number_reports, write_share_reports
+from hybridp.device.files import write_number_reports, write_share_reports, write_without
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, vector
 from hybridp.public.bounds import Bounds
@@ -78,10 +78,22 @@ def randomise_study(
     count: dict[str, int] = {}
     texts: dict[str, str] = {}
     read = {name for i in places for name in study.questions[i].columns_read}
-    names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *kept}
+    # Trusted people's records and points are of use to the release; local people tell theirs elsewhere, if at all.
+    elsewhere = {name for q in study.questions for name in q.columns_read} - read
+    names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *elsewhere, *kept}
     with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         left_out: list[str] = []
-        source, carried = data, [*kept, *sorted(read)]
+        source, carried = data, [*kept, *sorted(read), *sorted(elsewhere)]
+        if elsewhere:
+            needed = (study.people.column, study.promise.epsilon_column, *read, *kept)
+            source = Path(folder, "emptied.parquet")
+            left_out = write_without(
+                data, source, emptied=tuple(sorted(elsewhere)), kept=tuple(name for name in needed if name is not None),
+                trust=rule, person=study.people.column, table=table, rng=rng,
+            )  # fmt: skip
+            table = None
+            if drawn_trust(rule):
+                simulated, rule = True, label_column(rule)
         for step, i in enumerate(places):
             question = study.questions[i]
             last = i == places[-1]
@@ -103,7 +115,7 @@ def randomise_study(
             else:
                 written, texts[question.name], gone = _write_number(study, i, source, rule, target, where, rng)
             count[question.name] = written
-            if step == 0:
+            if step == 0 and not elsewhere:
                 left_out = [name for name in gone if name not in names]
             carried += study.report_columns(question)
             source = target

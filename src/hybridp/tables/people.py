@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows
 from hybridp.tables.engine import arrays
+from hybridp.tables.labels import unlabelled
 from hybridp.tables.source import VIEW, Rows
 
 __all__ = ["Counted", "count_people"]
@@ -49,7 +49,7 @@ def count_people(rows: Rows, trust: str, person: str | None, epsilon: str | None
     labels: Any = np.ma.asarray(found["label"], dtype=object).filled("")
     counts = np.asarray(found["people"], dtype=np.int64)
     if not {*labels.tolist()} <= {"trusted", "local"}:
-        raise UnusablePublicRows(f"Column `{trust}` must hold `trusted` or `local` in every row.")
+        raise unlabelled(rows, trust)
     chosen = np.ma.filled(np.ma.asarray(found["asked"], dtype=np.float64), 0.0)
     inside = [labels == name for name in ("trusted", "local")]
     people = [int(counts[where].sum()) for where in inside]

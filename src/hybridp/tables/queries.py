@@ -5,7 +5,7 @@ Levels are summed by `exact_sum`, which no engine does in doubles or in 64 bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -36,8 +36,19 @@ if TYPE_CHECKING:
     from hybridp.public.queries import Feature
     from hybridp.tables.mean import MeanQuery
 
-__all__ = ["copied", "draw_problems", "drawn_from", "draws", "flags", "levels", "local_people", "mechanisms", "people"]
-__all__ += ["totals"]
+__all__ = [
+    "copied",
+    "draw_problems",
+    "drawn_from",
+    "draws",
+    "emptied",
+    "flags",
+    "levels",
+    "local_people",
+    "mechanisms",
+    "people",
+]
+__all__ += ["emptied", "totals"]
 
 
 def totals(rows: Rows, query: MeanQuery) -> exp.Select:
@@ -314,6 +325,14 @@ def local_people(person: str, trust: str | None) -> exp.Select:
     }
     counted = exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
     return counted if trust is None else counted.where(labelled(column(trust), "local"))
+
+
+def emptied(names: Mapping[str, str], values: Iterable[str], trust: str) -> exp.Select:
+    """Some columns of the rows, in order; raw `values` only where the row itself says `trusted`."""
+    trusted = labelled(column(trust), "trusted")
+    kept: dict[str, Any] = {name: column(place) for name, place in names.items()}
+    kept |= {name: exp.Case().when(trusted.copy(), column(name)) for name in values}
+    return exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW)
 
 
 def copied(

@@ -21,7 +21,7 @@ from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
-__all__ = ["on_files", "write_copy", "write_reports"]
+__all__ = ["on_files", "write_copy", "write_emptied", "write_reports"]
 
 Randomise = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 RandomiseEach = Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]
@@ -115,6 +115,16 @@ def write_reports(
     finally:
         drop(rows, levelled, drawn)
     return local
+
+
+def write_emptied(rows: Rows, emptied: tuple[str, ...], kept: tuple[str, ...], trust: str, out: Path) -> None:
+    """Copy columns of the rows to `out`: `kept` ones as they are, `emptied` ones only where the row says `trusted`."""
+    from hybridp.tables import queries
+
+    for name in (trust, *emptied, *kept):
+        rows.need("columns", name)
+    names = {name: place for name, place in rows.written.items() if name in {trust, *emptied, *kept}}
+    write_copy(on_files(rows), written(queries.emptied(names, emptied, trust)), out)
 
 
 def on_files(rows: Rows) -> Duck:
