@@ -7,12 +7,12 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hybridp.cli.options import count, share_type
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
 
@@ -57,6 +57,35 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _Count(click.ParamType):  # type: ignore[type-arg]
+    """A whole number, also written 250_000 or 2.5e5."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            exact = float(str(value).replace(",", "").replace("_", ""))
+            if not math.isfinite(exact) or exact != int(exact):
+                raise ValueError
+            return int(exact)
+        except ValueError:
+            self.fail(f"must be a whole number. Got {value}.", param, ctx)
+
+
+class _Share(click.ParamType):  # type: ignore[type-arg]
+    """A share, as a number or in percent."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            # Divided as written: 0.05 and 5% are the same number.
+            return float(Fraction(text[:-1].strip()) / 100) if text.endswith("%") else float(text)
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"must be a share such as 0.05 or 5%. Got {value}.", param, ctx)
+
+
 class _SdRange(click.ParamType):  # type: ignore[type-arg]
     """One number, or LOW:HIGH."""
 
@@ -90,6 +119,8 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     ctx.meta[f"hybridp.{param.human_readable_name.lower()}"] = value
 
 
+count = _Count()
+share_type = _Share()
 sd_range = _SdRange()
 
 

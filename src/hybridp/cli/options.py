@@ -10,17 +10,16 @@ A command names the declarations that it needs, and gets them as objects:
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from hybridp.cli.common import check_delta, count, share_type
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Declaration, Number, People, Promise, Question, Trust
 from hybridp.public.study.fields import Declared, Fields, declared
@@ -46,39 +45,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 # --- types of values --------------------------------------------------------------------------------------------------
-
-
-class _Count(click.ParamType):  # type: ignore[type-arg]
-    """A whole number, also written 250_000 or 2.5e5."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            exact = float(str(value).replace(",", "").replace("_", ""))
-            if not math.isfinite(exact) or exact != int(exact):
-                raise ValueError
-            return int(exact)
-        except ValueError:
-            self.fail(f"must be a whole number. Got {value}.", param, ctx)
-
-
-class _Share(click.ParamType):  # type: ignore[type-arg]
-    """A share, as a number or in percent."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        try:
-            # Divided as written: 0.05 and 5% are the same number.
-            return float(Fraction(text[:-1].strip()) / 100) if text.endswith("%") else float(text)
-        except (ValueError, ZeroDivisionError):
-            self.fail(f"must be a share such as 0.05 or 5%. Got {value}.", param, ctx)
-
-
-count = _Count()
-share_type = _Share()
 
 
 def _type(one: Declared) -> Any:
@@ -339,8 +305,6 @@ def one_question(
     level: float = 0.95,
 ) -> Declaration:
     """The study of one question that a command on one task declares; who trusts is told to the protocol by itself."""
-    from hybridp.cli.common import check_delta
-
     check_delta(promise.delta)
     with said_as_options(type(question)):
         return Declaration(

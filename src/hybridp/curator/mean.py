@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.sources import Answers
-from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
+from hybridp.public.mean import NoiseName, sum_noise
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import (
     SQUARE_STEPS,
     Invite,
@@ -49,9 +47,6 @@ __all__ = [
     "sum_noise",
 ]
 
-NoiseName = Literal["laplace", "gaussian", "best"]
-Guarantee = PureDP | ApproxDP
-
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -78,32 +73,6 @@ class Totals:
     trusted_squares: int = 0
     assumed: bool = False
     digest: str | None = None
-
-
-def sum_noise(guarantee: Guarantee, name: NoiseName = "best") -> DiscreteLaplace | DiscreteGaussian:
-    """The noise for the trusted sum: Laplace (pure, whatever the delta), Gaussian (needs delta), or the better one.
-
-    "best" compares the (epsilon, delta)-Laplace of the dissertation's Thm 1.1.5 with the analytic Gaussian.
-    """
-    must(
-        0.001 <= guarantee.epsilon <= 1e6,
-        "epsilon",
-        "must be at least 0.001 and at most one million",
-        guarantee.epsilon,
-    )
-    match name:
-        case "laplace":
-            return discrete_laplace(PureDP(guarantee.epsilon), LEVELS)
-        case "gaussian":
-            if not isinstance(guarantee, ApproxDP) or guarantee.delta == 0:
-                raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
-            return discrete_gaussian(guarantee, LEVELS)
-        case "best":
-            found: list[DiscreteLaplace | DiscreteGaussian] = [discrete_laplace(guarantee, LEVELS)]
-            if isinstance(guarantee, ApproxDP) and guarantee.delta > 0:
-                found.append(discrete_gaussian(guarantee, LEVELS))
-            return min(found, key=lambda m: m.variance)
-    raise InvalidInput(f"`noise` must be one of laplace, gaussian, best. Got {name}.")
 
 
 def mean_query(

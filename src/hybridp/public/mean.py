@@ -16,14 +16,18 @@ where the papers slip; `docs/errata.md` lists what and why. Every function broad
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
+from hybridp.public.randomisers import LEVELS
 
 __all__ = [
+    "NoiseName",
     "Setting",
     "critical_c",
     "critical_n",
@@ -37,11 +41,13 @@ __all__ = [
     "pwh_beats_both",
     "pwh_weight",
     "sampling_variance",
+    "sum_noise",
     "sup_over_best",
     "tcm_only",
 ]
 
 Floats = NDArray[np.float64]
+NoiseName = Literal["laplace", "gaussian", "best"]
 
 
 def _array(value: ArrayLike) -> Floats:
@@ -225,3 +231,32 @@ def pwh_beats_both(n: ArrayLike, c: ArrayLike, epsilon: ArrayLike, sd: ArrayLike
     with np.errstate(divide="ignore"):
         limit = np.where(room > 0, (1 - c) * (2 + y) / (c * np.where(room > 0, room, 1)), np.inf)
     return np.asarray((c >= y / (2 + y)) | (n < limit))
+
+
+# --- the trusted group's noise ----------------------------------------------------------------------------------------
+
+
+def sum_noise(guarantee: PureDP | ApproxDP, name: NoiseName = "best") -> DiscreteLaplace | DiscreteGaussian:
+    """The noise for the trusted sum: Laplace (pure, whatever the delta), Gaussian (needs delta), or the better one.
+
+    "best" compares the (epsilon, delta)-Laplace of the dissertation's Thm 1.1.5 with the analytic Gaussian.
+    """
+    must(
+        0.001 <= guarantee.epsilon <= 1e6,
+        "epsilon",
+        "must be at least 0.001 and at most one million",
+        guarantee.epsilon,
+    )
+    match name:
+        case "laplace":
+            return discrete_laplace(PureDP(guarantee.epsilon), LEVELS)
+        case "gaussian":
+            if not isinstance(guarantee, ApproxDP) or guarantee.delta == 0:
+                raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
+            return discrete_gaussian(guarantee, LEVELS)
+        case "best":
+            found: list[DiscreteLaplace | DiscreteGaussian] = [discrete_laplace(guarantee, LEVELS)]
+            if isinstance(guarantee, ApproxDP) and guarantee.delta > 0:
+                found.append(discrete_gaussian(guarantee, LEVELS))
+            return min(found, key=lambda m: m.variance)
+    raise InvalidInput(f"`noise` must be one of laplace, gaussian, best. Got {name}.")
