@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from hybridp.bench.planning import error_curves, plan_mean
+from hybridp.bench.planning import plan_mean
 from hybridp.bench.simulate import salary_like
 from hybridp.curator.mean import Totals, release_sum
 from hybridp.noise import reports
@@ -29,6 +29,7 @@ from hybridp.public.kmeans import Box
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.release import style
 
 __all__ = ["flow", "kmeans", "main", "pareto", "plan", "reach", "release"]
 
@@ -76,29 +77,8 @@ def flow() -> None:
 
 
 def plan() -> None:
-    """Predicted error against the share of trusting people: what `hybridp plan mean --plot` draws, annotated."""
-    planned = plan_mean(n=50_000, opt_in=0.02, bounds=BOUNDS, sd=45_000, guarantee=PureDP(1.0))
-    rates = np.geomspace(0.0004, 0.5, 80)
-    _, ax = plt.subplots(figsize=(7.4, 3.8), layout="constrained")
-    shown = {
-        "tcm-only": ("only the trusting (tcm-only)", "C7--", 1.6),
-        "full-lm": ("everybody local (full-lm)", "C7:", 2.0),
-        "pwh": ("paper's hybrid, variance unknown (pwh)", "C1-", 1.5),
-        "kvh": ("paper's hybrid, variance known (kvh)", "C0-", 4.5),
-        "adaptive": ("hybridp's default, variance unknown (adaptive)", "C3-", 1.6),
-    }
-    for name, curve in error_curves(planned, rates).items():
-        if name in shown:
-            label, style, width = shown[name]
-            ax.loglog(100 * rates, curve, style, label=label, lw=width, alpha=0.45 if name == "kvh" else 1)
-    ax.set_ylim(200, 20_000)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter("{x:,g}")
-    ax.set_xlabel("people who trust the curator, percent")
-    ax.set_ylabel("root mean squared error")
-    ax.set_title("50,000 people, values from 0 to 250,000, sd 45,000, epsilon 1", fontsize=11)
-    ax.grid(alpha=0.3, which="both")
-    ax.legend(fontsize=9)
+    """Expected error against the share of trusting people: what `hybridp plan mean --plot` draws."""
+    plan_mean(n=50_000, opt_in=0.02, bounds=BOUNDS, sd=45_000, guarantee=PureDP(1.0)).plot()
     _save("plan.png")
 
 
@@ -111,26 +91,32 @@ def release() -> None:
     unit = reports(study.invite.randomiser, local, rng=rng)
     summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.randomiser)
     noisy = release_sum(Totals(len(trusted), int(trusted.sum()), summary), study.sum_noise, rng=rng)
-    publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng).plot()
+    replace(publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng), question="salary").plot()
     _save("release.png")
 
 
 def reach() -> None:
     """How far dishonest devices can move the local mean, by randomiser: docs/privacy-model.md has the formula."""
     epsilons = np.geomspace(0.1, 8, 60)
-    _, ax = plt.subplots(figsize=(6.8, 3.4), layout="constrained")
-    names: tuple[LocalName, ...] = ("laplace", "piecewise", "dithered")
-    for name in names:
-        bound = np.array([randomiser(name, PureDP(float(e))).bound for e in epsilons])
-        ax.loglog(epsilons, 100 * 0.01 * (bound + 1) / 2, label=name, lw=1.8)
-    ax.axhline(1, color="0.5", ls=":", label="lying about the value")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter("{x:g}")
-    ax.set_xlabel("epsilon")
-    ax.set_ylabel("percent of the range")
-    ax.set_title("Largest shift of the local mean by 1 % dishonest devices", fontsize=11)
-    ax.grid(alpha=0.3, which="both")
-    ax.legend(fontsize=9)
+    ax = style.new_axes(None, 7.2, 3.8)
+    looks: dict[LocalName, str] = {"laplace": style.QUIET, "piecewise": style.TRUSTED, "dithered": style.LOCAL}
+    ends = []
+    for name, colour in looks.items():
+        shift = 0.01 * (np.array([randomiser(name, PureDP(float(e))).bound for e in epsilons]) + 1) / 2
+        ax.loglog(epsilons, shift, color=colour, lw=2)
+        ends.append((name, epsilons[-1], float(shift[-1]), colour))
+    ax.axhline(0.01, color=style.INK, lw=1, ls=":")
+    ends.append(("lying about the value", epsilons[-1], 0.01, style.INK))
+    ax.set(xlim=(0.1, 8), ylim=(0.005, 10), xlabel="epsilon", ylabel="shift, of the range")
+    style.plain_numbers(ax.xaxis)
+    style.plain_numbers(ax.yaxis, percents=True)
+    style.end_labels(ax, ends)
+    style.dress(
+        ax,
+        "Largest shift of the local mean by 1% dishonest devices",
+        "By the report that they pretend to send.",
+        grid="both",
+    )
     _save("reach.png")
 
 
@@ -150,24 +136,32 @@ def pareto() -> None:
     careful = replace(problem, repeats=20)
     ours = dpareto(problem, init=16, steps=24, seed=1)
     searches = {
-        "grid, 900 evaluations": ([e.setting for e in grid_search(problem, per_axis=30, seed=1).front], "0.6", 1.2),
-        "random search, 40": ([e.setting for e in random_search(problem, n=40, seed=1).front], "C1", 1.8),
-        "DPareto, 40": ([c.setting for c in final_front(problem, ours.evaluations)], "C0", 1.8),
+        "grid, 900 evaluations": (
+            [e.setting for e in grid_search(problem, per_axis=30, seed=1).front],
+            style.QUIET,
+            1.2,
+        ),
+        "random search, 40": ([e.setting for e in random_search(problem, n=40, seed=1).front], style.LOCAL, 1.8),
+        "DPareto, 40": ([c.setting for c in final_front(problem, ours.evaluations)], style.TRUSTED, 2.2),
     }
-    _, ax = plt.subplots(figsize=(6.8, 3.6), layout="constrained")
+    ax = style.new_axes(None, 7.4, 4.0)
+    ends = []
     for label, (settings, colour, width) in searches.items():
         found = [careful.evaluate(setting, 100 + i) for i, setting in enumerate(settings)]
         steps = staircase([[e.epsilon, e.values[0]] for e in found])
         x, y = np.append(steps.x, 1000.0), np.append(steps.y, steps.y[-1])
-        ax.step(x, y, where="post", color=colour, lw=width, label=label)
-        ax.plot(steps.x, steps.y, ".", color=colour, ms=5 if colour != "0.6" else 0)
+        ax.step(x, y, where="post", color=colour, lw=width)
+        ax.plot(steps.x, steps.y, ".", color=colour, ms=5 if colour != style.QUIET else 0)
+        ends.append((label, 1000.0, float(y[-1]), colour))
     ax.set_xscale("log")
-    ax.set_xlim(0.05, 1000)
-    ax.set_xlabel("epsilon")
-    ax.set_ylabel("1 - F1 score")
-    ax.set_title("Sparse vector technique, 100 queries, 10 of them positive", fontsize=11)
-    ax.grid(alpha=0.3, which="both")
-    ax.legend(fontsize=9)
+    ax.set(xlim=(0.05, 1000), ylim=(0, ax.get_ylim()[1]), xlabel="epsilon", ylabel="1 - F1 score")
+    style.plain_numbers(ax.xaxis)
+    style.plain_numbers(ax.yaxis)
+    style.end_labels(ax, ends)
+    about = (
+        "Fronts of the sparse vector technique on 100 queries, 10 of them positive; every setting was measured afresh."
+    )
+    style.dress(ax, "Error that an epsilon buys, by how it was searched for", about, grid="both")
     _save("pareto.png")
 
 
