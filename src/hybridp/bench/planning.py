@@ -209,7 +209,8 @@ class MeanPlan(Result):
         best, worst = (float(pick([pick(c) for c in shown])) for pick in (np.min, np.max))
         # One bad baseline must not squeeze the rest into a line.
         ax.set_ylim(best / 1.3, min(worst * 1.3, best * 60))
-        ax.set_xlim(rates[0], rates[-1])
+        if rates[0] < rates[-1]:  # two people leave one rate
+            ax.set_xlim(rates[0], rates[-1])
         style.plain_numbers(ax.xaxis, percents=True)
         style.plain_numbers(ax.yaxis)
         ax.axvline(self.opt_in, color=style.QUIET, lw=0.8)
