@@ -68,6 +68,18 @@ def test_the_band_covers_along_the_distribution(name: LocalName, epsilon: float,
     assert np.mean(narrow) < 0.9  # a band a tenth as wide does not cover
 
 
+def test_people_clipped_to_a_bound_do_not_bend_the_rest() -> None:
+    """Three in ten lie beyond the upper bound, and two in ten below the lower one."""
+    rng, errors, inside = np.random.default_rng(9), [], 0
+    for seed in range(30):
+        shape = fit([told(np.clip(rng.uniform(-0.4, 1.6, 50_000), 0, 1), "dithered", 1.0, seed)], CELLS)
+        errors += [shape.below(place)[0] - (place + 0.4) / 2 for place in (0.02, 0.5, 0.9, 0.98)]
+        low, high = shape.quantile_interval(0.6, 1.96)
+        inside += low <= 0.8 <= high
+    assert math.sqrt(np.mean(np.square(errors))) < 0.018
+    assert inside >= 26
+
+
 def test_free_reports_tell_quantiles_better_than_a_collection_made_for_them() -> None:
     """Rank errors at n = 100,000 and epsilon 1: hierarchical unary encoding reaches 1.5 % at the median."""
     rng, errors = np.random.default_rng(6), []

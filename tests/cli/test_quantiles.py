@@ -80,3 +80,15 @@ def test_the_plan_states_the_errors_that_a_release_has(run: Runner) -> None:
     ranks = {name: facts["rank_error"][0] for name, facts in both["estimators"].items()}
     assert ranks["hybrid"] <= min(ranks["tcm-only"], ranks["lm-only"]) * 1.001
     assert run(f"{line} --n 1000 --opt-in 0.1 --sd 500").code == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"questions": {"pay": {"distribution": {"counted": []}}}, "simulated": false}']
+)
+def test_a_pilot_that_says_nothing_is_refused(run: Runner, people: Path, text: str) -> None:
+    Path("pilot.json").write_text(text)
+    line = f"release quantiles people.csv {PAY} --simulate-local --pilot pilot.json --ledger l"
+    left = run(f"{line} --estimator lm-only")
+    assert (left.code, Path("l").exists()) == (2, False)
+    assert "`pilot`" in left.err
+    assert "`estimator`" in run(line).err or text == ""

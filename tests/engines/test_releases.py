@@ -45,6 +45,12 @@ COMMANDS = {
     "mean": "release mean {rows} --value value --trust trust --lower 0 --upper 100 --epsilon 1 --simulate-local",
     "vector": "release vector-mean {rows} --columns value other --trust trust --lower 0 -3 --upper 100 3 --epsilon 2 "
     "--simulate-local",
+    "shares": "release shares {rows} --choice colour --options red,green --trust trust --epsilon 1 --simulate-local",
+    "shares of people": "release shares {rows} --choice size --options s,m,l --trust trust --epsilon 1 --person person "
+    "--simulate-local",
+    "histogram": "release histogram {rows} --value value --edges 0,30,40,90 --trust trust --epsilon 1 --simulate-local",
+    "quantiles": "release quantiles {rows} --value value --trust trust --lower 0 --upper 100 --epsilon 1 --at .5 "
+    "--simulate-local",
     "heavy": "release heavy-hitters {rows} --person person --record query --trust trust --epsilon 4 --delta 1e-4 "
     "--head 5 --simulate-local",
     "kmeans": "release kmeans {rows} --columns value other --trust trust --lower 0 -3 --upper 100 3 --clusters 2 "

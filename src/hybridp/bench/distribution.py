@@ -3,6 +3,7 @@
 What would be seen on average, if people's numbers were normal, goes through the estimator itself: the errors are those
 that its intervals would state, which are wider than needed where a distribution is smooth.
 
+>>> from hybridp.public.budgets import PureDP
 >>> plan = plan_distribution(n=20_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), PureDP(1.0)))
 >>> [name for name in plan.ranks]
 ['hybrid', 'tcm-only', 'lm-only']

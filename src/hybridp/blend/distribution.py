@@ -22,7 +22,7 @@ from hybridp.errors import must
 from hybridp.public.distribution import BinnedReports, report_bins
 from hybridp.public.shares import NoisyCounts
 
-__all__ = ["Seen", "Shape", "counts_seen", "fit", "reports_seen"]
+__all__ = ["Seen", "Shape", "counts_seen", "fit", "reports_seen", "shares_seen"]
 
 Floats = NDArray[np.float64]
 
@@ -52,18 +52,29 @@ def reports_seen(told: BinnedReports, cells: int) -> Seen:
 
 
 def counts_seen(told: NoisyCounts, places: Sequence[float], pilot: Shape) -> Seen:
-    """The shares of trusted people at or below places of the range, from noisy counts between them.
+    """The shares of trusted people at or below places of the range, from noisy counts between them."""
+    one = told.noise.mechanism.variance / told.noise.steps**2
+    return shares_seen(np.cumsum(told.shares)[:-1], places, told.people, one, pilot)
 
-    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F. Noise: that of the counts added up.
+
+def shares_seen(below: Floats, places: Sequence[float], people: int, noise: float, pilot: Shape) -> Seen:
+    """Shares of so many people at or below places, from counts between them with noise of this variance each.
+
+    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F. Noise: that of the counts added up. Places outside the
+    range are left out.
     """
-    k, m = told.people, told.noise.size
-    matrix = np.array([pilot.row(place) for place in places])
-    at = np.clip(np.interp(places, np.linspace(0, 1, pilot.cells + 1), pilot.monotone), 0.5 / k, 1 - 0.5 / k)
+    k, m = people, len(places) + 1
+    at = np.interp(places, np.linspace(0, 1, pilot.cells + 1), pilot.monotone)
+    outside = [i for i, place in enumerate(places) if not 0 < place < 1]
+    at[outside] = below[outside]
+    at = np.clip(at, 0.5 / k, 1 - 0.5 / k)
     sampling = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
-    one = told.noise.mechanism.variance / told.noise.steps**2 / k**2
     add = np.tril(np.ones((m - 1, m)))
-    drawn = np.array([[one]]) if m == 2 else one * (add @ (np.eye(m) - 1 / m) @ add.T)
-    return Seen(matrix, np.cumsum(told.shares)[:-1], np.linalg.inv(sampling + drawn))
+    drawn = np.array([[1.0]]) if m == 2 else add @ (np.eye(m) - 1 / m) @ add.T
+    inside = [i for i, place in enumerate(places) if 0 < place < 1]
+    spread = (sampling + drawn * noise / k**2)[np.ix_(inside, inside)]
+    matrix = np.array([pilot.row(places[i]) for i in inside]).reshape(len(inside), pilot.cells + 1)
+    return Seen(matrix, below[inside], np.linalg.inv(spread))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -191,11 +202,15 @@ def fit(seen: Sequence[Seen], cells: int) -> Shape:
     """
     info = np.zeros((cells + 1, cells + 1))
     score = np.zeros(cells + 1)
-    start = np.linspace(0.0, 1.0, cells + 1)
     for one in seen:
         half = one.matrix.T @ one.precision
         info += half @ one.matrix
-        score += half @ (one.values - one.matrix @ start)
+        score += half @ one.values
+    # Around the straight line that suits what was seen, weakly held to the one from 0 to 1: walks have no drift.
+    line = np.stack([np.ones(cells + 1), np.linspace(0.0, 1.0, cells + 1)], axis=1)
+    suits = np.linalg.solve(line.T @ info @ line + np.eye(2), line.T @ score + np.array([0.0, 1.0]))
+    start = line @ suits
+    score -= info @ start
     lumpy, smooth = (_walked(order, sizes, info, score) for order, sizes in _WALKS)
     rough, both = _average(lumpy), _average([*lumpy, *smooth])
     apart = both[0] - rough[0]
@@ -216,7 +231,7 @@ def _walked(order: int, sizes: Floats, info: Floats, score: Floats) -> list[_Wal
     steps = np.diff(np.eye(ends), order, axis=0)
     rough, loose = steps.T @ steps, np.zeros((ends, ends))
     loose[0, 0] = 1.0  # F at the lower bound: anywhere
-    loose[-1, -1] = 1e6  # F at the upper bound: 1
+    loose[-1, -1] = 1.0  # and just below the upper one: whoever lies beyond is clipped to it, and may be many
     if order == 2:
         first = np.diff(np.eye(ends), axis=0)[0]
         loose += np.outer(first, first) * ((ends - 1) / 10) ** 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,6 +26,12 @@ __all__ = ["plan", "release"]
 @click.option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 @click.option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")
 @click.option("--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too.")
+@click.option(
+    "--pilot",
+    "pilot_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Steered: the release (--out) by trusted people that named the window which local people were asked about.",
+)
 @released
 def release(
     file: Any,
@@ -34,6 +41,7 @@ def release(
     at: str | None,
     below: str | None,
     spread: bool,
+    pilot_file: Path | None,
     people: People,
     promise: Promise,
     level: float,
@@ -62,6 +70,7 @@ def release(
         trusted_guarantee=mean.trusted_guarantee,
         level=level,
     )
+    pilot = None if pilot_file is None else _document(pilot_file)
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         found = release_distribution(
@@ -70,9 +79,21 @@ def release(
             number_columns(study, 0, rule),
             ledger=ledger,
             purpose=f"quantiles of {question.column}",
+            pilot=pilot,
             **asked.run,
         )
     asked.finish(found, _print)
+
+
+def _document(file: Path) -> Any:
+    import json
+
+    from hybridp.errors import InvalidInput
+
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InvalidInput(f"`pilot` must be a release as --out writes it. Got {file}.") from None
 
 
 def _quantiles(at: str | None, *, alone: bool) -> tuple[float, ...]:
@@ -98,6 +119,10 @@ def _print(found: Any) -> None:
         ["statistic", "estimate", "interval", "trusted", "local"],
         rows,
     )
+    for q, (low, high) in zip(
+        found.told["quantiles"].at if "quantiles" in found.told else (), found.windows, strict=False
+    ):
+        click.echo(f"Quantile {q:g} lies almost certainly between {number(low)} and {number(high)}.")
     if found.p_value is not None:
         level = f"at the {100 * found.test_level:.6g}% level"
         verdict = "The groups DISAGREE" if found.groups_disagree else "No sign that the groups disagree"

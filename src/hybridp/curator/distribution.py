@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -57,6 +58,6 @@ def count_between(
     rng: Randomness,
 ) -> NoisyCounts:
     """How many trusted people lie at or below each of the places (0 to 1 of the range), with the stated noise."""
-    cuts = [int(place * LEVELS) for place in places]
+    cuts = [math.floor(place * LEVELS + 0.5) for place in places]  # as values are rounded: whoever is at a place counts
     raw = stretch_counts(rows, _query(rows, columns, invite, local_raw=local_raw), cuts, people)
     return release_counts(RawCounts(people, raw), stated, rng=rng)

@@ -12,12 +12,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen
+from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen, shares_seen
 from hybridp.blend.shares import SHARE_ESTIMATORS, ShareEstimator
 from hybridp.curator import distribution as curating
 from hybridp.curator.mean import Columns, read
@@ -47,7 +48,7 @@ from hybridp.release.receipt import (
     values_rule,
 )
 
-__all__ = ["DistributionStudy", "places_around", "release_distribution"]
+__all__ = ["DistributionStudy", "places_around", "read_pilot", "release_distribution"]
 
 Guarantee = PureDP | ApproxDP
 _PILOT_CELLS = 16
@@ -131,17 +132,21 @@ def release_distribution(
     purpose: str = "distribution",
     collection: str | None = None,
     assume_mechanism: bool = False,
+    pilot: Mapping[str, Any] | None = None,
     rng: Randomness | None = None,
 ) -> DistributionRelease:
     """Release quantiles, shares below values and the spread of a number.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
     record a person. Local people: the guarantee of the report that they sent, for a mean or for this; the very same
-    reports are charged once. With `simulate_local` local rows are raw and randomised here: a trial, and marked as such.
+    reports are charged once. A `pilot` is the document of a release by trusted people that said where to ask local
+    ones: its noisy counts join in, at no further cost, and with them its error. With `simulate_local` local rows are
+    raw and randomised here: a trial, and marked as such.
     """
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
     invite = replace(study.invite, question=(columns.value,))
+    looked = None if pilot is None else read_pilot(pilot, columns.value, study)
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
@@ -176,14 +181,53 @@ def release_distribution(
             counted,
             told,
             alone,
+            looked,
             people=(people, 0 if local is None else local.people),
             entries=tuple(entries),
-            simulated_local=totals.simulated_reports,
+            simulated_local=totals.simulated_reports or (looked is not None and looked.simulated),
             rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
             rng=rng,
         )
         found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+
+
+@dataclass(frozen=True, eq=False)
+class Pilot:
+    """What trusted people said before: shares below places of the range that is asked about now, in parts."""
+
+    parts: tuple[tuple[Any, tuple[float, ...], int, float], ...]
+    simulated: bool
+
+
+def read_pilot(document: Mapping[str, Any], column: str, study: DistributionStudy) -> Pilot:
+    """The noisy counts of an earlier release about the same column. They are public: nothing is spent."""
+    refused = InvalidInput(
+        f"`pilot` must be a release of quantiles of `{column}` by trusted people. Got something else."
+    )
+    rule = "must be lm-only with a pilot: trusted people have been asked"
+    must(study.estimator == "lm-only", "estimator", rule, study.estimator)
+    parts = []
+    try:
+        for one in document["questions"][column]["distribution"]["counted"]:
+            values, counts, k = (
+                [float(x) for x in one["values"]],
+                [float(x) for x in one["noisy_counts"]],
+                int(one["people"]),
+            )
+            shares = np.array(counts) / k
+            if len(values) > 1:
+                shares = np.cumsum(shares - (shares.sum() - 1) / len(shares))[:-1]
+            places = tuple((x - study.bounds.lower) / study.bounds.width for x in values)
+            if len(shares) != len(places) or k < 1:
+                raise refused
+            parts.append((shares, places, k, float(one["noise_variance"])))
+        simulated = bool(document["simulated"])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        raise refused from None
+    if not any(0 < place < 1 for part in parts for place in part[1]):
+        raise refused
+    return Pilot(tuple(parts), simulated)
 
 
 def _enough(local: BinnedReports | None) -> bool:
@@ -210,8 +254,10 @@ def places_around(study: DistributionStudy, shape: Shape) -> tuple[float, ...]:
     for q in (*study.at, *(_BROAD if study.spread else ())):
         error = max(shape.below(shape.quantile(q))[1], 0.005)
         around = (-1.5, 0.0, 1.5) if q in study.at else (0.0,)
-        found |= {shape.quantile(min(max(q + d * error, 0.002), 0.998)) for d in around}
-    apart = 1 / 2**20  # places that are as good as one
+        # Around a quantile at whole steps of 2^-20 of the range, which doubles hold exactly.
+        near = (shape.quantile(min(max(q + d * error, 0.002), 0.998)) for d in around)
+        found |= {math.floor(place * 2**20) / 2**20 for place in near}
+    apart = 1 / 2**20
     out: list[float] = []
     for place in sorted(found):
         if apart < place < 1 - apart and (not out or place > out[-1] + apart):
@@ -225,6 +271,7 @@ def _publish(
     counted: list[tuple[NoisyCounts, tuple[float, ...]]],
     told: Seen | None,
     alone: Shape | None,
+    looked: Pilot | None = None,
     *,
     people: tuple[int, int],
     entries: tuple[int, ...],
@@ -240,6 +287,8 @@ def _publish(
         flat = Shape(np.linspace(0, 1, CELLS + 1), np.zeros((CELLS + 1, CELLS + 1)))
         pilot = fit([counts_seen(noisy, places, flat) for noisy, places in counted], CELLS)
     seen = [counts_seen(noisy, places, pilot) for noisy, places in counted]
+    if looked is not None:
+        seen += [shares_seen(*part, pilot) for part in looked.parts]
     own = fit(seen, CELLS) if seen else None
     shape = fit([*seen, *([] if told is None else [told])], CELLS)
     reach = _normal_reach(study.level)
@@ -262,11 +311,14 @@ def _publish(
                 tuple(study.bounds.lower + study.bounds.width * place for place in places),
                 noisy.noisy,
                 noisy.noise.steps,
+                noisy.people,
+                noisy.noise.mechanism.variance / noisy.noise.steps**2,
             )
             for noisy, places in counted
         ),
         level=study.level,
         people=people,
+        windows=tuple(_window(study, shape, q) for q in study.at),
         p_value=_disagreement(counted, seen, alone),
         noise=noise_level(counted[-1][0].noise.mechanism)[0] if counted else "none",
         reports=study.invite.randomiser.name if told is not None else "none",
@@ -279,6 +331,7 @@ def _publish(
                 chosen_blindly(),
                 honest_devices("a local share"),
                 rows,
+                "" if looked is None else "trusted people were asked before: what they said is used again, for nothing",
             ),
             randomness=rng.label,
             seeded=rng.simulated,
@@ -286,6 +339,12 @@ def _publish(
             entries=entries,
         ),
     )
+
+
+def _window(study: DistributionStudy, shape: Shape, q: float) -> tuple[float, float]:
+    """Where the quantile lies, by all that is known, but for one time in a thousand or so."""
+    low, high = shape.quantile_interval(q, 3.3)
+    return study.bounds.lower + study.bounds.width * low, study.bounds.lower + study.bounds.width * high
 
 
 def _normal_reach(level: float) -> float:
@@ -352,7 +411,7 @@ def _disagreement(
     from scipy.special import ndtr
 
     found: list[float] = []
-    for (_, places), one in zip(counted, seen, strict=True):
+    for (_, places), one in zip(counted, seen[: len(counted)], strict=True):
         spread = np.diag(np.linalg.inv(one.precision))
         for i, place in enumerate(places):
             share, error = alone.below(place)

@@ -41,6 +41,9 @@ class Counted:
     values: Numbers
     noisy: tuple[int, ...]
     steps: int
+    people: int
+    variance: float
+    """Of the noise in each count, in people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class DistributionRelease(Result):
     noise: str
     reports: str
     receipt: Receipt
+    windows: tuple[tuple[float, float], ...] = ()
+    """Around each quantile: where it almost certainly lies, and where local people should be asked."""
 
     @property
     def simulated(self) -> bool:
@@ -105,7 +110,13 @@ class DistributionRelease(Result):
         found["distribution"] = statistic(
             "distribution", list(curve.shares), (list(curve.low), list(curve.high)), at=list(curve.values),
             counted=[
-                {"values": list(one.values), "noisy_counts": [n / one.steps for n in one.noisy]} for one in self.counted
+                {
+                    "values": list(one.values),
+                    "noisy_counts": [n / one.steps for n in one.noisy],
+                    "people": one.people,
+                    "noise_variance": one.variance,
+                }
+                for one in self.counted
             ],
             **common,
         )  # fmt: skip
@@ -115,7 +126,9 @@ class DistributionRelease(Result):
         def listed(values: Numbers | None) -> Any:
             return None if values is None else list(values) if told.at else values[0]
 
-        more = {"at": list(told.at)} if told.at else {}
+        more: dict[str, Any] = {"at": list(told.at)} if told.at else {}
+        if name == "quantiles":
+            more["windows"] = [list(window) for window in self.windows]
         ends = listed(told.low), listed(told.high)
         return statistic(name, listed(told.estimate), ends, listed(told.trusted), listed(told.local), **more, **common)
 
