@@ -50,7 +50,7 @@ def test_every_declared_field_is_an_option_with_its_help_words_and_default(task:
         if one.choices:
             assert isinstance(option.type, click.Choice)
             assert tuple(option.type.choices) == one.choices
-        if one.form not in ("texts", "numbers") and not one.required and option.default is not None:
+        if one.form not in ("texts", "numbers") and one.default is not None:
             assert option.default == one.default
 
 
@@ -107,6 +107,20 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
         # A plan reads a file of epsilons, and a schema's columns; a tally reads any reports.
         own = {"plan": {"epsilon-column", "columns"}, "tally": {"report"}}.get(name, set())
         assert by_hand & fields <= own
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [("release mean p.csv --all-trusted --lower 0 --upper 5 --epsilon 1", "--value"),
+     ("release mean p.csv --all-trusted --value a --upper 5 --epsilon 1", "--lower"),
+     ("release vector-mean p.csv --all-trusted --columns a --lower 0 --upper 5", "--epsilon"),
+     ("release shares p.csv --all-trusted --choice a --epsilon 1", "--options"),
+     ("randomise mean p.csv --value a --lower 0 --upper 5 --epsilon 1", "--out"),
+     ("plan kmeans --columns a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "--n")],
+)  # fmt: skip
+def test_what_must_be_given_is_asked_for_by_its_option(run: Runner, line: str, missing: str) -> None:
+    found = run(f"{line} --json")
+    assert (found.code, found.document["error"]["message"]) == (2, f"Missing option '{missing}'.")
 
 
 def test_a_share_may_be_written_in_percent(run: Runner) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "answered",
-    "assume_option",
     "bounds",
     "bounds_options",
     "check_delta",
@@ -35,12 +34,9 @@ __all__ = [
     "guarantee",
     "insist_option",
     "json_option",
-    "keep_option",
-    "kept_columns",
     "say_left_out",
     "needed",
     "table_option",
-    "seed_option",
     "note",
     "number",
     "plot_option",
@@ -141,7 +137,6 @@ bounds_options = _stack(
     click.option("--lower", type=float, required=True, help="Public lower bound of the value."),
     click.option("--upper", type=float, required=True, help="Public upper bound of the value."),
 )
-seed_option = click.option("--seed", type=int, help="SIMULATION ONLY: a seeded generator protects nobody.")
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 # Engine and query are read first, and the file then knows them: commands have one argument for where rows live.
 rows_argument = _stack(
@@ -162,21 +157,6 @@ rows_argument = _stack(
         callback=_remember,
         help="Read what one SELECT makes of FILE: of a file from the table `rows`, of a database from its tables.",
     ),
-)
-collected_options = _stack(
-    click.option("--collection", help="A name for these local reports, charged once; others under it are refused."),
-    click.option("--simulate-local", is_flag=True, help="A trial: local rows are raw values and are randomised here."),
-)
-keep_option = click.option(
-    "--keep",
-    multiple=True,
-    metavar="COLUMNS",
-    help="Other columns to copy as they are, for everybody (a,b); without it they are left out.",
-)
-assume_option = click.option(
-    "--assume-mechanism",
-    is_flag=True,
-    help="Take reports that do not say how they were made at your word; the receipt says so.",
 )
 insist_option = click.option(
     "--insist",
@@ -229,11 +209,6 @@ def randomness(seed: int | None) -> Randomness:
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
-
-
-def kept_columns(given: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of --keep a,b --keep c."""
-    return tuple(name for part in given for name in part.split(",") if name)
 
 
 def say_left_out(names: Sequence[str]) -> None:

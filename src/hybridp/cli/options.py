@@ -84,12 +84,14 @@ class Some:
         if one.form == "yes/no":
             return click.option(f"{flag}/--no-{one.option}" if one.default else flag, parameter, is_flag=True,
                                 default=one.default, show_default=bool(one.default), help=one.help)  # fmt: skip
+        # A default of None that is stated would count as given, and nothing would be required.
+        default = {} if many or one.default is None else {"default": one.default}
         return click.option(
             flag,
             parameter,
+            **default,
             type=_type(one),
             multiple=many,
-            default=None if many else one.default,
             required=one.name in self.needed or (one.required and not self.later),
             show_default=one.default is not None and not many,
             metavar=one.metavar,

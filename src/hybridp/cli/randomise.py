@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import emit, insist_option, note, progress, randomness, rows_argument
+from hybridp.cli.common import emit, insist_option, note, progress, randomness, rows_argument, say_left_out
 from hybridp.cli.options import command, one_question, options_of, some, trust_options
 from hybridp.public.budgets import PureDP
 from hybridp.public.study import Number, People, Promise, Records, Vector
@@ -62,9 +62,7 @@ class Writing(Fields):
 
         if promise is not None:
             warned([promise], max(people, 1))
-        if left_out:
-            few = ", ".join(left_out[:8]) + (f" and {len(left_out) - 8} more" if len(left_out) > 8 else "")
-            note(f"Left out, because the release does not need them: {few}. --keep copies columns as they are, raw.")
+        say_left_out(left_out)
         if self.as_json:
             emit({"out": str(self.out), **document, "simulated": self.rng.simulated or drawn})
             return

@@ -13,36 +13,32 @@ import click
 
 from hybridp.cli.common import (
     answered,
-    assume_option,
     check_delta,
     check_plot,
-    collected_options,
     count,
     emit,
     insist_option,
     json_option,
-    keep_option,
-    kept_columns,
     note,
     number,
     plot_option,
     progress,
-    randomness,
     receipt,
     rows_argument,
     say_left_out,
-    seed_option,
     share_type,
     table,
     table_option,
 )
-from hybridp.cli.releasing import check_out, finish, ledger_option, out_option, present
+from hybridp.cli.options import command, options_of, some
+from hybridp.cli.randomise import Writing
+from hybridp.cli.releasing import Releasing, check_out, present
 from hybridp.errors import InvalidInput
 
 if TYPE_CHECKING:
     from hybridp.study import Study
 
-__all__ = ["plan", "randomise", "read_study", "release", "run_plan", "run_randomise", "run_release"]
+__all__ = ["plan", "randomise", "read_study", "release", "run_plan"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
 study_argument = click.argument("study_file", metavar="STUDY.toml", type=_PATH)
@@ -181,153 +177,94 @@ def _expected(predicted: dict[str, Any]) -> str:
 # --- randomise --------------------------------------------------------------------------------------------------------
 
 
-@click.command("STUDY.toml")
+@command("STUDY.toml")
 @study_argument
 @rows_argument
-@click.option("--out", type=_PATH, required=True, help="Where to write the reports (.csv or .parquet).")
+@options_of(asked=Writing)
 @click.option("--invite", type=_PATH, help="The invitation to answer, for a question of kind records or points.")
-@keep_option
-@table_option
-@click.option("--overwrite", is_flag=True, help="Replace an existing output file.")
-@seed_option
 @insist_option
-@json_option
-def randomise(**given: Any) -> None:
+def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None) -> None:
     """What devices do for a study: every local person's answers become reports, private by themselves.
 
     Trusted rows are copied as they are. Columns that the release does not need are left out unless --keep names them.
     """
-    with said_of_file(given["study_file"]):
-        run_randomise(given.pop("study_file"), given.pop("file"), **given)
+    from hybridp.protocols.mean import warned
 
-
-def run_randomise(
-    study_file: Path,
-    data: Any,
-    *,
-    out: Path,
-    invite: Path | None = None,
-    keep: tuple[str, ...] = (),
-    table_name: str | None = None,
-    overwrite: bool = False,
-    seed: int | None = None,
-    as_json: bool = False,
-) -> None:
-    """Randomise a table as the study that a file declares asks for."""
-    study = read_study(study_file)
-    with progress() as bar:
-        bar.add_task("randomising", total=None)
-        found = study.randomise(
-            data, out, table=table_name, invite=invite, keep=kept_columns(keep), overwrite=overwrite,
-            rng=randomness(seed),
-        )  # fmt: skip
-    say_left_out(found.left_out)
-    if as_json:
-        emit(found.to_dict())
-        return
-    if found.simulated:
-        note("SIMULATED: a seeded generator was used; these reports protect nobody.")
-    for name, reports in found.reports.items():
-        click.echo(f"{name}: {reports:,} reports by {found.mechanisms[name]}")
-    click.echo(f"Written to {out}.")
+    with said_of_file(study_file):
+        study = read_study(study_file)
+        with progress() as bar:
+            bar.add_task("randomising", total=None)
+            found = study.randomise(
+                file,
+                asked.out,
+                table=asked.table,
+                invite=invite,
+                keep=asked.kept,
+                overwrite=asked.overwrite,
+                rng=asked.rng,
+            )
+        if not study.promise.personal:
+            warned([study.guarantee], max(1, *found.reports.values()))
+        say_left_out(found.left_out)
+        if asked.as_json:
+            emit(found.to_dict())
+            return
+        if found.simulated:
+            note("SIMULATED: a seeded generator was used; these reports protect nobody.")
+        for name, reports in found.reports.items():
+            click.echo(f"{name}: {reports:,} reports by {found.mechanisms[name]}")
+        click.echo(f"Written to {asked.out}.")
 
 
 # --- release ----------------------------------------------------------------------------------------------------------
 
 
-@click.command("STUDY.toml")
+@command("STUDY.toml")
 @study_argument
 @rows_argument
-@ledger_option
-@collected_options
+@options_of(
+    asked=some(Releasing, "ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out", "plot",
+               "as_json"),
+)  # fmt: skip
 @click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
 @click.option("--invite-out", type=_PATH, help="Records, phase one: discover, and write the devices' invitation.")
 @click.option("--invite", type=_PATH, help="Records or points: the invitation that --reports answer.")
 @click.option("--reports", type=_PATH, help="Records or points: the reports that answer --invite.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
-@assume_option
-@seed_option
-@table_option
-@out_option
-@plot_option
 @insist_option
-@json_option
-def release(**given: Any) -> None:
+def release(study_file: Path, file: Any, asked: Releasing, invite_out: Path | None, **given: Any) -> None:
     """Publish the answers to all questions of a study, under one promise, charged once.
 
     DATA holds trusted people's values and the reports that `hybridp randomise STUDY.toml` wrote.
     """
-    with said_of_file(given["study_file"]):
-        run_release(given.pop("study_file"), given.pop("file"), **given)
+    with said_of_file(study_file):
+        study = read_study(study_file)
+        if asked.collection is not None and asked.ledger is None:
+            raise InvalidInput(
+                f"`collection` must go with --ledger, which charges it once. Got {asked.collection} alone."
+            )
+        tables = [question.name for question in study.questions if question.kind == "table"]
+        if tables and given["model"] is None:
+            raise InvalidInput(
+                f"`model` must be given for `{tables[0]}`: the folder that keeps its data set. Got none."
+            )
+        new = asked.ledger is not None and not asked.ledger.exists()
+        if invite_out is not None:
+            _invite(study, file, invite_out, asked)
+            return
+        with progress() as bar:
+            bar.add_task("reading and adding up", total=None)
+            found = study.release(file, ledger=asked.ledger, **asked.run, **given)
+        if new:
+            trial = "It is for trials only: a release refuses it. " if found.simulated else ""
+            note(f"Created {asked.ledger}: each group may spend what this study promises, once. {trial}".rstrip())
+        asked.finish(found, _print)
 
 
-def run_release(
-    study_file: Path,
-    data: Any,
-    *,
-    ledger_file: Path | None = None,
-    collection: str | None = None,
-    simulate_local: bool = False,
-    trial_opt_in: float | None = None,
-    invite_out: Path | None = None,
-    invite: Path | None = None,
-    reports: Path | None = None,
-    model: Path | None = None,
-    assume_mechanism: bool = False,
-    seed: int | None = None,
-    table_name: str | None = None,
-    out_file: Path | None = None,
-    plot_file: Path | None = None,
-    as_json: bool = False,
-) -> None:
-    """Release the study that a file declares."""
-    check_plot(plot_file)
-    check_out(out_file)
-    study = read_study(study_file)
-    rng = randomness(seed)
-    if collection is not None and ledger_file is None:
-        raise InvalidInput(f"`collection` must go with --ledger, which charges it once. Got {collection} alone.")
-    tables = [question.name for question in study.questions if question.kind == "table"]
-    if tables and model is None:
-        raise InvalidInput(f"`model` must be given for `{tables[0]}`: the folder that keeps its data set. Got none.")
-    new = ledger_file is not None and not ledger_file.exists()
-    if invite_out is not None:
-        _invite(study, data, invite_out, ledger_file, table_name, rng, as_json)
-        return
-    with progress() as bar:
-        bar.add_task("reading and adding up", total=None)
-        found = study.release(
-            data,
-            ledger=ledger_file,
-            table=table_name,
-            simulate_local=simulate_local,
-            trial_opt_in=trial_opt_in,
-            collection=collection,
-            assume_mechanism=assume_mechanism,
-            invite=invite,
-            reports=reports,
-            model=model,
-            rng=rng,
-        )
-    if new:
-        trial = "It is for trials only: a release refuses it. " if found.simulated else ""
-        note(f"Created {ledger_file}: each group may spend what this study promises, once. {trial}".rstrip())
-    finish(
-        found,
-        _print,
-        ledger_file=ledger_file,
-        out_file=out_file,
-        plot_file=plot_file,
-        as_json=as_json,
-    )
-
-
-def _invite(
-    study: Study, data: Any, out: Path, ledger: Path | None, table_name: str | None, rng: Any, as_json: bool
-) -> None:
-    made = study.invite(out, data, ledger=ledger, table=table_name, rng=rng)
+def _invite(study: Study, data: Any, out: Path, asked: Releasing) -> None:
+    made = study.invite(out, data, ledger=asked.ledger, table=asked.table, rng=asked.rng)
     said = f"{made['question']}: the invitation for the devices is in {out}."
-    present(made, lambda: click.echo(said), f"the invitation is in {out}", out_file=None, as_json=as_json)
+    present(made, lambda: click.echo(said), f"the invitation is in {out}", out_file=None, as_json=asked.as_json)
 
 
 def _print(found: Any) -> None:
