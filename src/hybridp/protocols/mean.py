@@ -31,7 +31,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, doubts, split_off
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
-from hybridp.public.randomisers import LEVELS, LocalName, randomiser
+from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import Anchored, ClippedShare, GroupEstimate, MeanRelease
@@ -454,7 +454,7 @@ def _trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Pro
     if trusted is None:
         return None
     kind, size = noise_level(trusted.noise)
-    text = f"discrete {kind} noise on the sum of {LEVELS:,}-step values, {size:.6g} times its sensitivity"
+    text = f"discrete {kind} noise on the sum, {size:.6g} times its sensitivity"
     budget: Guarantee = trusted.noise.guarantee
     named = (("count of clipped people", study.count_noise), ("sum of squares", study.squares_noise))
     if beside := [(what, noise) for what, noise in named if noise is not None]:

@@ -31,7 +31,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
-from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum
+from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
 from hybridp.randomness import Randomness, secure
@@ -325,8 +325,8 @@ def _trusted_protection(trusted: VectorSum | None) -> Protection | None:
         return None
     kind, size = noise_level(trusted.noise)
     ball = "L2" if kind == "gaussian" else "L1"
-    steps = f"{2 * HALF:,}-step values, {size:.6g} times their {ball} sensitivity"
-    return Protection(trusted.noise.guarantee, f"discrete {kind} noise on each column's sum of {steps}")
+    text = f"discrete {kind} noise on each column's sum, {size:.6g} times their {ball} sensitivity"
+    return Protection(trusted.noise.guarantee, text)
 
 
 def _local_protection(study: VectorStudy) -> Protection:
