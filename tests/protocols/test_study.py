@@ -190,9 +190,9 @@ def test_what_a_question_needs_first_is_said_in_one_sentence(people: Path, tmp_p
     with pytest.raises(InvalidInput, match="`question` must be one of none in this study"):
         declare(NUMBER).invite(tmp_path / "i.json", people)
     with pytest.raises(InvalidInput, match="`people` must be given for a map of points"):
-        declare(POINTS).invite(tmp_path / "i.json")
+        declare(POINTS, people={}).invite(tmp_path / "i.json")
     with pytest.raises(InvalidInput, match="`reports` must be given together with the invitation"):
-        declare(POINTS).release(people, reports=tmp_path / "r.csv")
+        declare(POINTS, people={}).release(people, reports=tmp_path / "r.csv")
     with pytest.raises(InvalidInput, match="`invite` must be given by question's name unless exactly one"):
         declare(NUMBER).release(people, invite=tmp_path / "i.json")
     with pytest.raises(InvalidInput, match="`collection` must not name the reports of a trial"):
@@ -235,18 +235,17 @@ def test_plans_are_of_each_part_and_read_no_value(people: Path, tmp_path: Path) 
 
 
 def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
-    """Epsilon 4 and delta 1e-6 by the weights 1, 2 and 5: what each protocol is told to keep."""
+    """Epsilon 4 and delta 1e-6 by the weights 3 and 5: what each protocol is told to keep."""
     from hybridp.protocols import asked
 
-    weighted = [{**question, "weight": w} for question, w in ((VECTOR, 1), (RECORDS, 2), (POINTS, 5))]
-    study = declare(*weighted)
-    told = [asked.vector_study(study, 0), asked.heavy_study(study, 1), asked.kmeans_study(study, 2)]
-    assert [(one.guarantee.epsilon, one.guarantee.delta) for one in told] == [
-        (0.5, 1.25e-7),
-        (1.0, 2.5e-7),
-        (2.5, 6.25e-7),
-    ]
-    alike = declare(TABLE, {**NUMBER, "weight": 3}, trust={"everyone": "trusted"})
+    def parts(*studies: Any) -> list[tuple[float, float]]:
+        return [(one.guarantee.epsilon, one.guarantee.delta) for one in studies]
+
+    search = declare({**VECTOR, "weight": 3}, {**RECORDS, "weight": 5})
+    assert parts(asked.vector_study(search, 0), asked.heavy_study(search, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
+    place = declare({**NUMBER, "weight": 3}, {**POINTS, "weight": 5}, people={})
+    assert parts(asked.mean_study(place, 0), asked.kmeans_study(place, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
+    alike = declare(TABLE, {**NUMBER, "weight": 3}, trust={"everyone": "trusted"}, people={})
     assert asked.synth_study(alike, 0).guarantee.epsilon == 1.0
     own = declare(VECTOR, NUMBER, promise={"epsilon": 1.0, "trusted_epsilon": 3.0})
     assert asked.vector_study(own, 0).trusted_guarantee == PureDP(1.5)

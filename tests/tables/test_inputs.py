@@ -329,6 +329,24 @@ def test_numbers_with_a_point_do_not_say_who_trusts() -> None:
 @pytest.mark.parametrize("everyone", ["trusted", "local"])
 def test_everybody_alike_needs_no_column(everyone: Any) -> None:
     assert labels(WORDS, TrustRule(everyone=everyone)) == [everyone] * 6
+    told = pa.table({"pay": [10.0], "trusted_or_local": ["trusted" if everyone == "local" else "local"]})
+    assert labels(told, TrustRule(everyone=everyone)) == [everyone]
+
+
+@pytest.mark.parametrize(
+    ("name", "trust"),
+    [
+        ("Trusted_or_Local", TrustRule(everyone="local")),
+        ("Trusted_or_Local", TrustRule(trial_opt_in=0.5)),
+        ("Trust as written", TrustRule("consent", trusted=("yes",))),
+        ("trust as written", TrustRule("consent", trusted=("yes",))),
+    ],
+)
+def test_no_column_of_the_table_stands_in_for_the_labels(name: str, trust: TrustRule) -> None:
+    """Engines read names in any case: a column would be taken for the label, or be copied in place of the words."""
+    table = pa.table({"pay": [10.0], "consent": ["no"], name: ["trusted"]})
+    with pytest.raises(InvalidInput, match=f"must not have a column called `{name.lower()}`"):
+        open_rows(table, trust=trust, rng=seeded(1))
 
 
 @pytest.mark.parametrize(

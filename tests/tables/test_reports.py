@@ -106,7 +106,7 @@ def test_reports_survive_the_text_of_a_file(tmp_path: Path) -> None:
 
 
 def test_missing_values_and_people(tmp_path: Path) -> None:
-    content = "salary,trust,who\n,local,a\nnan,local,b\n,trusted,a\nwords,trusted,a\n"
+    content = "salary,trust,who\n,local,a\nnan,local,b\n,trusted,c\nwords,trusted,c\n"
     path = save(tmp_path, content)
     assert write(path, tmp_path / "out.csv", missing=5, person="who") == 2
     assert [row["report"] for row in read(tmp_path / "out.csv")] == ["6.25", "6.25", "", ""]
@@ -125,8 +125,10 @@ def test_an_empty_table_has_an_empty_copy(tmp_path: Path) -> None:
         (CSV + "1,,,\n", {}, "Column `trust` must hold `trusted` or `local` in every row."),
         (CSV, {"person": "zip"}, "Column `zip` must name every local person, and once."),
         (CSV + "1,local,010,\n", {"person": "zip"}, "Column `zip` must name every local person, and once."),
+        ("salary,trust,who\n1,trusted,a\n2,local,a\n", {"person": "who"},
+         "Column `trust` must hold one label for each person, not both."),
     ],
-)
+)  # fmt: skip
 def test_unusable_rows_leave_no_copy(tmp_path: Path, content: str, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UnusableRows) as caught:
         write(save(tmp_path, content), tmp_path / "out.csv", **changes)

@@ -316,15 +316,24 @@ def draw_problems(table: str, *, with_epsilon: bool = False) -> exp.Select:
 
 
 def local_people(person: str, trust: str | None) -> exp.Select:
-    """How many local rows there are, how many name a person, and how many people they name."""
-    who = column(person)
+    """How many local rows there are, how many name a person, and how many people: local, trusted, and either."""
+    local = exp.true() if trust is None else labelled(column(trust), "local")
+    trusted = exp.false() if trust is None else labelled(column(trust), "trusted")
+
+    def who(where: Any) -> Any:
+        return exp.Case().when(where.copy(), column(person))
+
+    def different(where: Any) -> Any:
+        return exp.Count(this=exp.Distinct(expressions=[who(where)]))
+
     asked = {
-        "rows": exp.Count(this=exp.Star()),
-        "named": exp.Count(this=who),
-        "people": exp.Count(this=exp.Distinct(expressions=[who])),
+        "rows": count_if(local),
+        "named": exp.Count(this=who(local)),
+        "people": different(local),
+        "trusted": different(trusted),
+        "either": different(exp.or_(local.copy(), trusted.copy())),
     }
-    counted = exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
-    return counted if trust is None else counted.where(labelled(column(trust), "local"))
+    return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
 
 
 def emptied(names: Mapping[str, str], values: Iterable[str], trust: str) -> exp.Select:

@@ -98,8 +98,10 @@ def write_reports(
     must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
     if person is not None:
         found = answers(rows, queries.local_people(person, trust))[0]
-        if not found["rows"] == found["named"] == found["people"]:
+        if not (found["rows"] or 0) == found["named"] == found["people"]:
             raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
+        if found["people"] + found["trusted"] > found["either"]:
+            raise UnusablePublicRows(f"Column `{trust}` must hold one label for each person, not both.")
 
     duck = on_files(rows)
     levelled, drawn = fresh("levelled"), fresh("drawn")

@@ -304,6 +304,10 @@ def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness 
         if person is not None:
             rows.need("person", person)
         derived = {trust.label: drawn_label(trust, person, rng, rows.engine.dialect)}
+    # Most engines read a name in any case: a column of the table would be read in place of the one that is made here.
+    own = {name.lower() for name in rows.columns if name != trust.label}
+    for name in derived:
+        must(name not in own or name == trust.column, "path", f"must not have a column called `{name}`", "one")
     engine = attempt(rows.engine, lambda: rows.engine.derive(derived))
     columns = {**rows.columns, trust.label: "VARCHAR"}
     return Rows(rows.name, MappingProxyType(columns), engine, trust, notes)

@@ -27,6 +27,7 @@ from hybridp.public.study.questions import (
     PERSONAL_ESTIMATORS,
     Choice,
     Number,
+    Points,
     Question,
     Records,
     Table,
@@ -296,6 +297,9 @@ class Declaration(Fields):
         if isinstance(question, Records):
             rule = f"must be given for {question.name}: one record of each person is used"
             self.people.must(self.people.column is not None, "column", rule, "nothing")
+        if isinstance(question, (Points, Table)):
+            rule = f"must be left out with {question.name}, a question of kind {question.kind}: there a row is a person"
+            self.people.must(self.people.column is None, "column", rule, self.people.column)
         if isinstance(question, Table):
             rule = f"must be trusted for {question.name}: a synthetic table is made by a curator whom everyone trusts"
             trust.must(trust.everyone == "trusted", "everyone", rule, trust.everyone or f"the column {trust.column}")
