@@ -48,7 +48,7 @@ class Study(Declaration):
         """What error each question will have, from public numbers: nothing is charged.
 
         How many people trust is taken from here, from the study's `people`, or counted in `data`, where only the column
-        of trust is read (and that of own epsilons): both are public.
+        of trust is read (and that of own epsilons): both are public. That the questions' columns are there is checked.
         """
         from hybridp.bench.study import plan_study
 

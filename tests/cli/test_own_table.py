@@ -83,7 +83,7 @@ def test_raw_local_rows_are_refused_with_the_way_out_and_nothing_is_made(folder:
     hybridp(folder, "init", "people.csv", "--defaults")
     done = hybridp(folder, "release", "study.toml", "people.csv", "--ledger", "l", "--out", "o.json")
     assert done.returncode == 2
-    assert "hybridp randomise" in done.stderr
+    assert "make them with `hybridp randomise study.toml`" in done.stderr
     assert "Traceback" not in done.stderr
     assert sorted(p.name for p in folder.iterdir()) == ["people.csv", "study.toml"]
 
@@ -164,3 +164,33 @@ def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
             assert server.stderr is not None
             server.stderr.close()
     assert len(links) == 1
+
+
+@pytest.mark.parametrize("verb", ["randomise", "release"])
+def test_a_missing_table_is_called_as_in_the_help(folder: Path, verb: str) -> None:
+    hybridp(folder, "init", "people.csv", "--defaults")
+    done = hybridp(folder, verb, "study.toml", *(["--out", "o.csv"] if verb == "randomise" else []))
+    assert done.returncode == 2
+    assert "Missing argument 'DATA'" in done.stderr
+    assert "STUDY.toml DATA" in hybridp(folder, verb, "STUDY.toml", "--help").stdout
+
+
+def test_a_plan_says_what_is_true_of_its_study(folder: Path) -> None:
+    study = ["--lower", "0", "--upper", "9", "--out"]
+    hybridp(folder, "init", "people.csv", "--defaults", "--column", "salary", *study, "one.toml")
+    hybridp(folder, "init", "people.csv", "--defaults", "--column", "salary", "--all-local", *study, "local.toml")
+    split = "split over the questions by their weights"
+    assert split not in hybridp(folder, "plan", "one.toml", "people.csv").stdout
+    assert "(local alone, one standard error)" in hybridp(folder, "plan", "local.toml", "people.csv").stdout
+
+    (folder / "other.csv").write_text("pay,consent\n" + "5,yes\n6,no\n" * 50)
+    done = hybridp(folder, "plan", "one.toml", "other.csv")
+    assert done.returncode == 2
+    assert "`salary.column` must be a column of other.csv. Got `salary`." in done.stderr
+
+
+def test_names_in_brackets_are_shown_as_they_are(folder: Path) -> None:
+    (folder / "odd.csv").write_text("[t],:smile:,consent\n" + "5,1,yes\n6,2,no\n" * 50)
+    assert hybridp(folder, "init", "odd.csv", "--defaults", "--title", "[b] of us").returncode == 0
+    planned = hybridp(folder, "plan", "study.toml", "odd.csv").stdout
+    assert all(name in planned for name in ("[t]", ":smile:", "[b] of us", "split over the questions by their weights"))

@@ -172,7 +172,9 @@ def _people(
 ) -> Counted:
     if data is not None:
         rule = asked.trust_rule(study) if trust is None else trust
-        found = count_people(data, rule, study.people.column, study.promise.epsilon_column, table=table)
+        answers = {question.name: question.columns_read for question in study.questions}
+        people = study.people.column, study.promise.epsilon_column
+        found = count_people(data, rule, *people, answers=answers, table=table)
     else:
         many = (study.people.trusted if trusted is None else trusted, study.people.local if local is None else local)
         if many[0] is None or many[1] is None:

@@ -44,6 +44,7 @@ __all__ = [
     "randomness",
     "receipt",
     "rows_argument",
+    "rows_in",
     "save_plot",
     "sd_range",
     "share_type",
@@ -139,25 +140,30 @@ bounds_options = _stack(
 )
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 # Engine and query are read first, and the file then knows them: commands have one argument for where rows live.
-rows_argument = _stack(
-    click.argument("file", type=_RowsIn()),
-    click.option(
-        "--engine",
-        metavar="NAME",
-        is_eager=True,
-        expose_value=False,
-        callback=_remember,
-        help="duckdb (default), postgresql (FILE is a postgresql:// URL), spark, or an sc:// URL of Spark Connect.",
-    ),
-    click.option(
-        "--query",
-        metavar="SELECT",
-        is_eager=True,
-        expose_value=False,
-        callback=_remember,
-        help="Read what one SELECT makes of FILE: of a file from the table `rows`, of a database from its tables.",
-    ),
-)
+def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
+    """The argument for where rows live, called so in the help and in messages."""
+    return _stack(
+        click.argument("file", metavar=name if required else f"[{name}]", type=_RowsIn(), required=required),
+        click.option(
+            "--engine",
+            metavar="NAME",
+            is_eager=True,
+            expose_value=False,
+            callback=_remember,
+            help=f"duckdb (default), postgresql ({name} is a postgresql:// URL), spark, or an sc:// URL of Spark Connect.",
+        ),
+        click.option(
+            "--query",
+            metavar="SELECT",
+            is_eager=True,
+            expose_value=False,
+            callback=_remember,
+            help=f"Read what one SELECT makes of {name}: of a file from the table `rows`, of a database from its tables.",
+        ),
+    )
+
+
+rows_argument = rows_in("FILE")
 insist_option = click.option(
     "--insist",
     is_flag=True,
@@ -257,7 +263,7 @@ def table(
         view.add_column(column, justify="left" if words else "right", overflow="fold", no_wrap=bool(text) and not words)
     for row in rows:
         view.add_row(*row)
-    console = Console(soft_wrap=False)
+    console = Console(soft_wrap=False, markup=False, emoji=False)  # [t] and :x: are names that people gave
     with console.capture() as drawn:  # the console would end the program by itself where a pipe breaks
         console.print(view)
     click.echo(drawn.get(), nl=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from hybridp.cli.common import (
     plot_option,
     progress,
     receipt,
-    rows_argument,
+    rows_in,
     say_left_out,
     share_type,
     table,
@@ -63,16 +64,19 @@ def read_study(file: Path) -> Study:
 
 @contextmanager
 def said_of_file(file: Path) -> Iterator[None]:
-    """What helps with options of a shortcut is said as a line of the study file."""
+    """What helps with a shortcut is said as it helps with a study: a line of its file, or its own command."""
     try:
         yield
     except InvalidInput as error:
         words = re.findall(r"--trusted-value ('[^']+'|[^\s.]+)", str(error))
-        start, found, _ = str(error).partition(" Add --trusted-value")
-        if not found:
+        said, found, _ = str(error).partition(" Add --trusted-value")
+        if found:
+            listed = ", ".join(json.dumps(word.strip("'")) for word in words)
+            said = f"{said} Say so in {file}, under [trust]: trusted = [{listed}]."
+        said = re.sub(r"`hybridp randomise[^`]*`", lambda _: f"`hybridp randomise {shlex.quote(str(file))}`", said)
+        if said == str(error):
             raise
-        listed = ", ".join(json.dumps(word.strip("'")) for word in words)
-        problem = type(error)(f"{start} Say so in {file}, under [trust]: trusted = [{listed}].")
+        problem = type(error)(said)
     else:
         return
     raise problem
@@ -83,7 +87,7 @@ def said_of_file(file: Path) -> Iterator[None]:
 
 @click.command("STUDY.toml")
 @study_argument
-@rows_argument
+@rows_in("DATA", required=False)
 @click.option("--n", "people", type=count, help="How many people in all, where the study and DATA do not say.")
 @click.option("--opt-in", type=share_type, help="With --n: the share of people who trust the curator.")
 @click.option("--invite", "invite_file", type=_PATH, help="Write the invitation to a question of kind points.")
@@ -97,9 +101,6 @@ def plan(**given: Any) -> None:
     """
     with said_of_file(given["study_file"]):
         run_plan(given.pop("study_file"), given.pop("file"), **given)
-
-
-next(parameter for parameter in plan.params if parameter.name == "file").required = False
 
 
 def run_plan(
@@ -141,19 +142,20 @@ def run_plan(
             for statistic, facts in statistics.items()
         ],
         text=["statistic", "expected"],
-        caption="The promise is split over the questions by their weights."
-        + (
-            " Where sd is not stated, the largest spread within the bounds is assumed."
-            if _unknown_spread(study)
-            else ""
-        ),
+        caption=_caption(study),
     )
     if invite_file is not None:
         click.echo(f"The invitation for the devices is in {invite_file}.")
 
 
-def _unknown_spread(study: Study) -> bool:
-    return any(not getattr(question, "sd", True) for question in study.questions)
+def _caption(study: Study) -> str | None:
+    """What the numbers rest on, as far as it is true of this study."""
+    said = []
+    if len(study.questions) > 1:
+        said.append("The promise is split over the questions by their weights.")
+    if any(not getattr(question, "sd", True) for question in study.questions):
+        said.append("Where sd is not stated, the largest spread within the bounds is assumed.")
+    return " ".join(said) or None
 
 
 def _epsilon(study: Study, name: str) -> str:
@@ -163,13 +165,14 @@ def _epsilon(study: Study, name: str) -> str:
 
 def _expected(predicted: dict[str, Any]) -> str:
     """The error of the estimator that is used, or what else is known before."""
-    for name in ("adaptive", "hybrid", "unified", "tcm-only", "lm-only"):
+    alone = {"tcm-only": "trusted alone", "lm-only": "local alone"}
+    for name in ("adaptive", "hybrid", "unified", *alone):
         facts = predicted.get("estimators", {}).get(name)
         if facts is not None:
             error = facts.get("rmse_population", facts.get("mse", 0.0) ** 0.5 if "mse" in facts else None)
             if isinstance(error, list):
                 error = max(error)
-            return f"± {number(error)} ({name}, one standard error)"
+            return f"± {number(error)} ({alone.get(name, name)}, one standard error)"
     said = {name: value for name, value in predicted.items() if isinstance(value, (int, float, str))}
     return ", ".join(f"{name.replace('_', ' ')} {number(v) if isinstance(v, float) else v}" for name, v in said.items())
 
@@ -179,7 +182,7 @@ def _expected(predicted: dict[str, Any]) -> str:
 
 @command("STUDY.toml")
 @study_argument
-@rows_argument
+@rows_in("DATA")
 @options_of(asked=Writing)
 @click.option("--invite", type=_PATH, help="The invitation to answer, for a question of kind records or points.")
 @insist_option
@@ -221,7 +224,7 @@ def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None) 
 
 @command("STUDY.toml")
 @study_argument
-@rows_argument
+@rows_in("DATA")
 @options_of(
     asked=some(Releasing, "ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out", "plot",
                "as_json"),

@@ -5,7 +5,7 @@ The one door to tables for everyone else, with what may be read of them that is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -61,8 +61,17 @@ def must_read_again(data: TableLike | None, times: int) -> None:
 
 
 def count_people(
-    data: TableLike, trust: Trusts, person: str | None, epsilon: str | None, *, table: str | None = None
+    data: TableLike,
+    trust: Trusts,
+    person: str | None,
+    epsilon: str | None,
+    *,
+    answers: Mapping[str, Sequence[str]],
+    table: str | None = None,
 ) -> Counted:
-    """How many people are in each group, by their choices alone."""
+    """How many people are in each group, by their choices alone; of the columns of `answers` only that they exist."""
     with open_rows(data, table=table, trust=trust, person=person) as rows:
+        for question, columns in answers.items():
+            for name in columns:
+                rows.need(f"{question}.column", name)
         return count_rows(rows, label_column(trust), person, epsilon)
