@@ -233,3 +233,19 @@ def test_a_kind_is_found_by_its_name_and_names_itself() -> None:
         assert of.kind == kind
         assert issubclass(of, Question)
         assert issubclass(of, Fields)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trust": {"column": "salary", "trusted": ["1"]}},
+        {"people": {"column": "salary"}},
+        {"promise": {"epsilon_column": "salary"}},
+        {"questions": [BODY], "trust": {"column": "weight"}},
+    ],
+    ids=["trust", "person", "own epsilon", "vector"],
+)
+def test_a_question_asks_for_no_column_that_a_release_reads_as_public(changes: dict[str, object]) -> None:
+    """Reports take the place of local people's values, and of the words of trust with them."""
+    with pytest.raises(InvalidInput, match=r"must not be the column of .*, which is public"):
+        declare(**changes)

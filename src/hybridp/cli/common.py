@@ -139,6 +139,8 @@ bounds_options = _stack(
     click.option("--upper", type=float, required=True, help="Public upper bound of the value."),
 )
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
+
+
 # Engine and query are read first, and the file then knows them: commands have one argument for where rows live.
 def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
     """The argument for where rows live, called so in the help and in messages."""
@@ -150,7 +152,8 @@ def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
             is_eager=True,
             expose_value=False,
             callback=_remember,
-            help=f"duckdb (default), postgresql ({name} is a postgresql:// URL), spark, or an sc:// URL of Spark Connect.",
+            help=f"duckdb (default), postgresql ({name} is a postgresql:// URL), spark, or an sc:// URL of Spark "
+            "Connect.",
         ),
         click.option(
             "--query",
@@ -158,7 +161,8 @@ def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
             is_eager=True,
             expose_value=False,
             callback=_remember,
-            help=f"Read what one SELECT makes of {name}: of a file from the table `rows`, of a database from its tables.",
+            help=f"Read what one SELECT makes of {name}: of a file from the table `rows`, of a database from its "
+            "tables.",
         ),
     )
 

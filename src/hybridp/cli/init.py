@@ -7,7 +7,9 @@ names and marked as a guess.
 
 from __future__ import annotations
 
+import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +55,11 @@ class _Seen:
 
     name: str
     columns: Mapping[str, bool | None]
+
+    @property
+    def looked(self) -> str:
+        many = len(self.columns)
+        return "the name and type of the 1 column" if many == 1 else f"the names and types of the {many} columns"
 
 
 def _look(file: Any, table: str | None) -> _Seen:
@@ -137,7 +144,7 @@ def init(
     questions, others = _questions(seen, asker, taken, columns, lower, upper)
     named = title if title is not None else asker.text("What the study is called", f"A study of {seen.name}")
     by = asked_by if asked_by is not None else asker.text("Who asks", "")
-    level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0)
+    level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0, above=0)
     study = Study.of(
         {
             "title": named,
@@ -148,9 +155,12 @@ def init(
             "questions": questions,
         }
     )
-    looked = f"Written by `hybridp init`, which looked at the names and types of the {len(seen.columns)} columns of"
+    looked = f"Written by `hybridp init`, which looked at {seen.looked} of"
     write_new(out_file, to_toml(study, first=f"{looked}\n{seen.name} and at no value.", last=_left(others)))
     _say(study, seen, out_file, others, as_json)
+    if not as_json:
+        query = [] if file.query is None else ["--query", file.query]
+        click.echo(f"Next: {shlex.join(['hybridp', 'plan', str(out_file), file.shown, *query])}")
 
 
 def _say(study: Any, seen: _Seen, out_file: Path, others: Sequence[str], as_json: bool) -> None:
@@ -168,14 +178,13 @@ def _say(study: Any, seen: _Seen, out_file: Path, others: Sequence[str], as_json
             }
         )
         return
-    note(f"Looked at the names and types of the {len(seen.columns)} columns of {seen.name}, and at no value.")
+    note(f"Looked at {seen.looked} of {seen.name}, and at no value.")
     asked = ", ".join(f"{q.name} ({q.lower:g} to {q.upper:g})" for q in study.questions)
     rule = study.trust
     who = f"everyone is {rule.everyone}" if rule.everyone else f"`{rule.column}` says who trusts"
     click.echo(f"Wrote {out_file}: {asked}; {who}; epsilon {study.promise.epsilon:g}.")
     if guessed:
         click.echo(f"GUESSED bounds, from the names alone: {', '.join(guessed)}. Choose them before you release.")
-    click.echo(f"Next: hybridp plan {out_file} {seen.name}")
 
 
 def _left(others: Sequence[str]) -> str:
@@ -205,12 +214,17 @@ class _Asker:
             raise InvalidInput(f"`answers` must be typed, or --defaults given. Got none to: {what}.") from None
         return found.strip()
 
-    def number(self, what: str, suggested: float) -> float:
+    def number(
+        self, what: str, suggested: float, *, above: float = -math.inf, leave: str | None = None
+    ) -> float | None:
+        """A finite number above a limit, asked for until it is one; None for the word that leaves the question out."""
         while True:
             given = self.text(what, f"{suggested:g}")
-            if _is_number(given):
+            if given == leave:
+                return None
+            if _is_number(given) and above < float(given) < math.inf:
                 return float(given)
-            note(f"`{given}` is no number.")
+            note(f"`{given}` is no number{f' above {above:g}' if above > -math.inf else ''}.")
 
 
 def _trust(
@@ -268,14 +282,10 @@ def _questions(
         if asker.quiet:
             found.append({"name": name, "kind": "number", "lower": low, "upper": high, "guessed": True})
             continue
-        given = asker.text(f"Public lower bound of `{name}`, or - to leave the column out", f"{low:g}")
-        if given == "-":
-            continue
-        must(_is_number(given), f"{name}.lower", "must be a number", repr(given))
-        found.append(
-            {"name": name, "kind": "number", "lower": float(given),
-             "upper": asker.number(f"Public upper bound of `{name}`", high)}
-        )  # fmt: skip
+        least = asker.number(f"Public lower bound of `{name}`, or - to leave the column out", low, leave="-")
+        if least is not None:
+            most = asker.number(f"Public upper bound of `{name}`", high, above=least)
+            found.append({"name": name, "kind": "number", "lower": least, "upper": most})
     must(bool(found), "column", "must leave at least one to ask about", "none")
     names = {question["name"] for question in found}
     return found, [name for name in free if name not in names]

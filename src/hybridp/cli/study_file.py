@@ -165,7 +165,7 @@ def _epsilon(study: Study, name: str) -> str:
 
 def _expected(predicted: dict[str, Any]) -> str:
     """The error of the estimator that is used, or what else is known before."""
-    alone = {"tcm-only": "trusted alone", "lm-only": "local alone"}
+    alone = {"tcm-only": "trusted", "lm-only": "local"}
     for name in ("adaptive", "hybrid", "unified", *alone):
         facts = predicted.get("estimators", {}).get(name)
         if facts is not None:

@@ -269,6 +269,10 @@ class Declaration(Fields):
 
     def _check_question(self, question: Question) -> None:
         promise, trust = self.promise, self.trust
+        public = {"who trusts": trust.column, "who is who": self.people.column, "own epsilons": promise.epsilon_column}
+        for what, column in public.items():  # a report takes the value's place
+            rule = f"must not be the column of {what}, which is public"
+            question.must(column is None or column not in question.columns_read, "column", rule, f"`{column}`")
         personal_estimator = isinstance(question, Number) and question.estimator in PERSONAL_ESTIMATORS
         if promise.personal:
             alone = len(self.questions) == 1 and isinstance(question, Number)
