@@ -163,3 +163,18 @@ def test_without_a_column_for_it_everyone_counts_as_local(folder: Path, capsys: 
     for flag, group in (("--all-trusted", "trusted"), ("--all-local", "local")):
         assert run(capsys, "init", "people.csv", "--defaults", flag, "--out", f"{group}.toml")[0] == 0
         assert Study.read(folder / f"{group}.toml").trust.everyone == group
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["disagree", "Distrusts", "mistrust", "untrusted", "no_consent", "not agreed", "consent_withdrawn",
+     "consent_revoked", "trust-refused", "permission_denied", "declined_consent", "consent: opt-out"],
+)  # fmt: skip
+def test_a_name_that_says_no_is_not_taken_for_the_column_of_trust(folder: Path, capsys: Any, name: str) -> None:
+    """A yes there may mean that somebody does not trust: read as trust, it would hand over their raw value."""
+    (folder / "people.csv").write_text(f"pay,{name}\n3,yes\n")
+    assert run(capsys, "init", "people.csv", "--defaults", "--column", "pay")[0] == 0
+    assert Study.read(folder / "study.toml").trust.everyone == "local"
+    (folder / "people.csv").write_text(f"pay,{name},opted_in_consent\n3,yes,no\n")
+    assert run(capsys, "init", "people.csv", "--defaults", "--column", "pay", "--out", "other.toml")[0] == 0
+    assert Study.read(folder / "other.toml").trust.column == "opted_in_consent"

@@ -25,6 +25,11 @@ __all__ = ["init"]
 _YES = ("yes", "Yes", "YES", "y", "Y", "true", "True", "TRUE", "1", "trusted")
 _NO = ("no", "No", "NO", "n", "N", "false", "False", "FALSE", "0", "local")
 _TRUST = re.compile(r"trust|consent|opt[_ -]?in|agree|permission|permit")
+# A yes in such a column may mean no: nobody is taken for trusted on the word of its name.
+_DISTRUST = re.compile(
+    r"dis|mis[_ -]?trust|un[_ -]?trust|(^|[^a-z])(no|not|non|un|anti|without|lacks?)([^a-z]|$)|opt[_ -]?out|"
+    r"withdr|withheld|revok|refus|reject|den(y|ie)|declin|object"
+)
 _PERSON = re.compile(
     r"(person|user|respondent|participant|patient|customer|employee|member|client)([_ -]?(id|key|no|nr))?|id"
 )
@@ -234,7 +239,8 @@ def _trust(
         must(column is None and not trusted and not local, "trust", "must not go with --all-trusted or --all-local",
              column or "words")  # fmt: skip
         return {"everyone": everyone}
-    guess = next((name for name in seen.columns if _TRUST.search(name.lower())), "")
+    likely = (name for name in seen.columns if _TRUST.search(name.lower()))
+    guess = next((name for name in likely if not _DISTRUST.search(name.lower())), "")
     if column is None:
         what = f"The column that says who trusts you (of {', '.join(seen.columns)}; everyone: trusted or local)"
         column = asker.text(what, guess or "local")
