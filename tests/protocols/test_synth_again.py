@@ -85,8 +85,8 @@ def test_a_fit_stopped_before_a_round_is_kept_pays_for_it_once(
 
 
 KILLED = """
-import os, sys
-import tests.protocols.test_synth_again as here
+import os, runpy, sys
+here = runpy.run_path(sys.argv[2])
 from hybridp.ledger import Ledger
 from hybridp.protocols.synth_files import Folder
 
@@ -102,7 +102,7 @@ elif point == "save":
     Folder.save_measured = stopped
 else:
     Folder.save_synthetic = stopped
-here.fit_synth(here.CODES, here.STUDY, folder="m", ledger=Ledger.open("l.ledger"))
+here["fit_synth"](here["CODES"], here["STUDY"], folder="m", ledger=Ledger.open("l.ledger"))
 """
 
 
@@ -110,11 +110,7 @@ here.fit_synth(here.CODES, here.STUDY, folder="m", ledger=Ledger.open("l.ledger"
 def test_a_killed_fit_neither_loses_what_it_paid_for_nor_measures_twice(
     tmp_path: Path, ledger: Ledger, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n{KILLED}", point],
-        cwd=tmp_path,
-        check=False,
-    )
+    run = subprocess.run([sys.executable, "-c", KILLED, point, __file__], cwd=tmp_path, check=False)
     assert run.returncode == -9
     first = ledger.history()[0]
     kept = ledger.measured(first.collection or "")

@@ -73,7 +73,8 @@ def test_the_models_of_the_sparse_vector_technique(tmp_path: Path) -> None:
     assert BY_NAME["pareto-3.6"].judge(blind).status == "refuted"
 
 
-def test_searches_on_adult_are_shared_by_their_figures(tmp_path: Path) -> None:
+def test_searches_on_adult_are_shared_by_their_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRIDP_DATA", raising=False)
     size = {"settings": ("original",), "people": (512,), "runs": (2,), "evaluations": (4,)}
     models = ("dpsgd-adult", "dpadam-adult", "svm-adult")
     ours = Grid({"problem": models, "method": ("DPareto",), **size})
