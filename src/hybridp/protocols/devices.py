@@ -15,7 +15,7 @@ from hybridp.protocols import asked, heavy_files, kmeans_files, vector
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.study import Choice, Declaration, Number, Points, Records, Vector
-from hybridp.public.trust import drawn_trust, label_column
+from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness, secure
 
 __all__ = ["Randomised", "randomise_study"]
@@ -52,7 +52,6 @@ def randomise_study(
     out: str | PathLike[str],
     *,
     table: str | None = None,
-    trust: Any = None,
     invite: Path | None = None,
     overwrite: bool = False,
     kept: tuple[str, ...] = (),
@@ -64,7 +63,7 @@ def randomise_study(
     With an `invite`, the one question of kind records or points that it belongs to is answered, in a file of its own.
     """
     rng = secure() if rng is None else rng
-    rule = asked.trust_rule(study) if trust is None else trust
+    rule = asked.trust_rule(study)
     if invite is not None:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
     places = [i for i, q in enumerate(study.questions) if isinstance(q, (Number, Choice, Vector))]
@@ -74,7 +73,6 @@ def randomise_study(
             f"`invite` must be given for `{name}`, a question of kind {study.questions[0].kind}: its reports answer an "
             "invitation. Got none."
         )
-    simulated = rng.simulated
     count: dict[str, int] = {}
     texts: dict[str, str] = {}
     read = {name for i in places for name in study.questions[i].columns_read}
@@ -92,8 +90,6 @@ def randomise_study(
                 trust=rule, person=study.people.column, table=table, rng=rng,
             )  # fmt: skip
             table = None
-            if drawn_trust(rule):
-                simulated, rule = True, label_column(rule)
         for step, i in enumerate(places):
             question = study.questions[i]
             last = i == places[-1]
@@ -119,9 +115,7 @@ def randomise_study(
                 left_out = [name for name in gone if name not in names]
             carried += study.report_columns(question)
             source = target
-            if drawn_trust(rule):  # the copy holds who was drawn
-                simulated, rule = True, label_column(rule)
-    return Randomised(str(out), count, texts, tuple(left_out), simulated, rng.label)
+    return Randomised(str(out), count, texts, tuple(left_out), rng.simulated, rng.label)
 
 
 def _write_number(
