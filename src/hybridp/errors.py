@@ -100,8 +100,13 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("trsut", ["pay", "trust"])
     ' Did you mean `trust`?'
+    >>> did_you_mean("pay,trust", ["pay", "trust"])
+    ' Several names are given one by one, without commas: pay trust.'
     """
     by_case = {name.lower(): name for name in known}
+    listed = [name.strip() for name in given.split(",")]
+    if len(listed) > 1 and {*listed} <= {*by_case.values()}:
+        return f" Several names are given one by one, without commas: {' '.join(listed)}."
     near = difflib.get_close_matches(given.lower(), by_case, n=2, cutoff=0.6)
     return f" Did you mean {' or '.join(f'`{by_case[name]}`' for name in near)}?" if near else ""
 

@@ -222,3 +222,13 @@ def test_an_answer_that_cannot_be_is_asked_for_again(folder: Path) -> None:
     assert (stated["question"][0]["lower"], stated["question"][0]["upper"]) == (10, 90)
     assert stated["promise"]["epsilon"] == 2
     assert "`5` is no number above 10." in done.stderr
+
+
+def test_several_columns_written_with_commas_are_told_how_they_are_written(folder: Path) -> None:
+    (folder / "points.csv").write_text("x,y\n" + "0.5,0.25\n0.75,0.5\n" * 200)
+    words = ["release", "vector-mean", "points.csv", "--all-trusted", "--lower", "0", "--upper", "1", "--epsilon", "1"]
+    done = hybridp(folder, *words, "--columns", "x,y")
+    assert done.returncode == 2
+    assert "without commas: x y." in done.stderr
+    assert hybridp(folder, *words, "--columns", "x", "y").returncode == 0
+    assert "--columns TEXT..." in hybridp(folder, "release", "vector-mean", "--help").stdout

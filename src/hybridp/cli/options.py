@@ -94,7 +94,7 @@ class Some:
             multiple=many,
             required=one.name in self.needed or (one.required and not self.later),
             show_default=one.default is not None and not many,
-            metavar=one.metavar,
+            metavar=one.metavar or {"texts": "TEXT...", "numbers": "FLOAT..."}.get(one.form),
             help=re.sub(r" Default: [^.]*\.", "", one.help) if one.name in self.needed else one.help,
         )
 

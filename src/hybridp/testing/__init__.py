@@ -5,7 +5,7 @@ dataclass with its parameters and its promise), the law of its outputs computed 
 noise" means for it, and how to draw. `broken` runs the whole contract and says
 what is wrong; `hold` raises it. Every statistical promise comes with a control: the same test must notice 10 % less
 noise. Importing this package needs nothing but NumPy and SciPy. The ready laws (`hybridp.testing.laws`) have 40
-digits, and need mpmath for them (`pip install "hybridp[testing]"`); a law of your own may do with fractions or floats.
+digits, and need mpmath for them (the extra `testing`); a law of your own may do with fractions or floats.
 
 >>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.mechanisms import discrete_laplace
