@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
+from hybridp.protocols.study import ledger_totals
 from hybridp.public.study import Question
 from hybridp.study import Study
 
@@ -91,3 +93,19 @@ def test_the_file_says_again_what_it_said_and_the_plan_predicts(study: Study) ->
 def test_what_is_no_question_is_refused(stated: dict[str, object], word: str) -> None:
     with pytest.raises(InvalidInput, match=word):
         Question.of({"name": "way", "kind": "choice", **stated})
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "int64[]"])
+def test_a_column_that_no_bin_can_hold_is_refused_by_its_type_and_costs_nothing(tmp_path: Path, kind: str) -> None:
+    """A type is public, so that the refusal tells nothing of the rows, and the charge is void."""
+    types = {"date": pa.date32(), "timestamp": pa.timestamp("us"), "int64[]": pa.list_(pa.int64())}
+    table = pa.table({"when": pa.nulls(4, types[kind]), "trust": ["trusted", "trusted", "local", "local"]})
+    asked = {"name": "when", "kind": "choice", "edges": [0, 1, 2]}
+    study = Study(promise=1.0, trust="trust", questions=[asked])
+    ledger = Ledger.create(tmp_path / "l", ledger_totals(study), trial=True)
+    with pytest.raises(UnusablePublicRows, match="Column `when` must hold numbers; its type is"):
+        study.release(table, ledger=ledger, simulate_local=True)
+    assert [account.spent.epsilon for account in ledger.accounts()] == [0.0, 0.0]
+    assert [entry.state for entry in ledger.history()] == ["void", "void"]
+    with pytest.raises(UnusablePublicRows, match="Column `when` must hold numbers; its type is"):
+        study.randomise(table, tmp_path / "r.csv")
