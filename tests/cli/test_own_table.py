@@ -232,3 +232,24 @@ def test_several_columns_written_with_commas_are_told_how_they_are_written(folde
     assert "without commas: x y." in done.stderr
     assert hybridp(folder, *words, "--columns", "x", "y").returncode == 0
     assert "--columns TEXT..." in hybridp(folder, "release", "vector-mean", "--help").stdout
+
+
+def test_a_plan_of_questions_of_every_kind_says_what_to_expect(folder: Path) -> None:
+    questions = {
+        "pay": 'kind = "number"\nlower = 0\nupper = 9\ncolumn = "salary"',
+        "way": 'kind = "choice"\noptions = ["a", "b", "c"]',
+        "body": 'kind = "vector"\ncolumns = ["p", "q"]\nlower = 0\nupper = 1',
+        "words": 'kind = "records"\ncolumns = ["w"]',
+        "place": 'kind = "points"\ncolumns = ["x", "y"]\nlower = 0\nupper = 1\nclusters = 2',
+        "home": 'kind = "table"\nmarginals = ["f,g"]\n'
+        'features = [{name = "f", values = ["1", "2"]}, {name = "g", values = ["1", "2"]}]',
+    }
+    head = "schema = 1\n[people]\ntrusted = 500\nlocal = 4500\n[promise]\nepsilon = 2\ndelta = 1e-6\n"
+    for name, stated in questions.items():
+        trust = '[trust]\ncolumn = "t"\n' if name != "home" else '[trust]\neveryone = "trusted"\n'
+        people = head if name != "home" else head.replace("local = 4500", "local = 0")
+        ids = people.replace("[people]", '[people]\ncolumn = "id"') if name == "words" else people
+        (folder / "one.toml").write_text(f'{ids}{trust}[[question]]\nname = "{name}"\n{stated}\n')
+        done = hybridp(folder, "plan", "one.toml")
+        assert done.returncode == 0, (name, done.stderr)
+        assert re.search(rf"│ {name} +│ \w+ +│ +2 │ .*\d", done.stdout), done.stdout

@@ -169,10 +169,12 @@ def _expected(predicted: dict[str, Any]) -> str:
     for name in ("adaptive", "hybrid", "unified", *alone):
         facts = predicted.get("estimators", {}).get(name)
         if facts is not None:
-            error = facts.get("rmse_population", facts.get("mse", 0.0) ** 0.5 if "mse" in facts else None)
-            if isinstance(error, list):
-                error = max(error)
+            error = facts["rmse_population"] if "rmse_population" in facts else facts["mse"] ** 0.5
+            error = max(error) if isinstance(error, list) else error
             return f"± {number(error)} ({alone.get(name, name)}, one standard error)"
+    if "tables" in predicted:
+        worst = max(one["expected_largest_error"] for one in predicted["tables"])
+        return f"± {number(worst)} (the largest error of a share, on average)"
     said = {name: value for name, value in predicted.items() if isinstance(value, (int, float, str))}
     return ", ".join(f"{name.replace('_', ' ')} {number(v) if isinstance(v, float) else v}" for name, v in said.items())
 
