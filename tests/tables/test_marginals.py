@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import open_rows
 from hybridp.tables.marginals import codes, table_counts
@@ -99,3 +99,16 @@ def test_numbers_in_a_typed_table(tmp_path: Path) -> None:
     schema = Schema((Feature.categorical("flag", ["0", "1"]), Feature.binned("size", [0, 5, 7], missing=True)))
     with open_rows(path, threads=1) as rows:
         assert codes(rows, schema).tolist() == [[1, 0, 1], [0, 2, 1]]
+
+
+def test_bins_of_what_is_no_number_are_refused_by_the_type(tmp_path: Path) -> None:
+    """A type is public: the refusal tells nothing of the rows, and its charge is void."""
+    import duckdb
+
+    path = tmp_path / "typed.parquet"
+    duckdb.execute(f"COPY (SELECT DATE '2020-01-01' AS born) TO '{path}'")
+    schema = Schema((Feature.binned("born", [0, 5, 7]),))
+    with open_rows(path, threads=1) as rows:
+        for read in (lambda: codes(rows, schema), lambda: table_counts(rows, schema, [(0,)])):
+            with pytest.raises(UnusablePublicRows, match="Column `born` must hold numbers; its type is DATE"):
+                read()

@@ -2,7 +2,7 @@
 
 The codes are a function of one row and the schema, never of the other rows, and every field has one: a number outside
 the edges is in the nearest bin, and whatever else the schema does not list, or is missing, counts as the feature's last
-value (the missing category where there is one). Nothing is refused, because a refusal would be an answer.
+value (the missing category where there is one). Nothing but a type is refused, because a refusal would be an answer.
 """
 
 from __future__ import annotations
@@ -125,6 +125,9 @@ def feature_code(rows: Rows, feature: Feature, field: Any = None) -> Any:
     raw = column(feature.name) if field is None else field
     case: Any = exp.Case()
     if feature.edges:
+        if not (rows.is_number(feature.name) or rows.is_text(feature.name)):
+            kind = rows.columns[feature.name]
+            raise UnusablePublicRows(f"Column `{feature.name}` must hold numbers; its type is {kind}.")
         value = number(raw, is_text=rows.is_text(feature.name))
         inner = feature.edges[1:-1]
         for i, edge in enumerate(inner):

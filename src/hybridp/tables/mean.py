@@ -222,8 +222,7 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
             rows.need(parameter, name)
     if query.record_id is not None:
         rows.need_identifier("record_id", query.record_id)
-    binned = query.feature is not None and bool(query.feature.edges)
-    numbers = (query.value, query.report, query.epsilon) if query.feature is None else (query.value,) * binned
+    numbers = (query.value, query.report, query.epsilon) if query.feature is None else ()
     for name in numbers:
         if name is not None and not (rows.is_number(name) or rows.is_text(name)):
             raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")

@@ -87,7 +87,7 @@ def write_reports(
         must(lower <= missing <= upper, "missing", f"must lie between {lower} and {upper}", missing)
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     added = {"report": report, "mechanism_column": mechanism_column, **({} if batch is None else {"batch": batch[0]})}
-    _check_columns(rows, value, trust, person, added, numbers=feature is None or bool(feature.edges))
+    _check_columns(rows, value, trust, person, added, numbers=feature is None)
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
     for name in kept:
