@@ -265,3 +265,22 @@ def test_everyone_alike_needs_no_column(people: Path, tmp_path: Path, group: str
     assert charged(tmp_path / "l")[group] == 1.0
     planned = study.plan(people)["pay"]
     assert planned.rmse < (high - low)
+
+
+@pytest.mark.parametrize("everyone", [None, "trusted", "local"])
+def test_a_plan_shows_numbers_shares_and_vectors_alike(people: Path, everyone: str | None) -> None:
+    """In shares of their ranges; that of a share is 1, and of options and columns the worst is shown."""
+    widths: dict[str, Any] = {"pay": 100, "sex": (1, 1), "body": (100, 200)}
+    asked = [NUMBER, {"name": "sex", "kind": "choice", "options": ["F", "M"]}, {**VECTOR, "upper": [100, 200]}]
+    trust: Any = "trust" if everyone is None else {"everyone": everyone}
+    plan = declare(*asked[: 3 if everyone is None else 2], trust=trust).plan(people)
+    used = {None: {"adaptive", "hybrid"}, "trusted": {"tcm-only"}, "local": {"lm-only"}}[everyone]
+    expected = {}
+    for name, statistics in plan.to_dict()["questions"].items():
+        (facts,) = statistics.values()
+        (error,) = [told["rmse_population"] for by, told in facts["predicted"]["estimators"].items() if by in used]
+        pairs = zip(error, widths[name], strict=True) if isinstance(error, list) else [(error, widths[name])]
+        expected[name] = max(one / width for one, width in pairs)
+    shown = {name: float(text.split("%")[0].strip("±")) / 100 for name, text in plan.in_words().rows}
+    assert shown == pytest.approx(expected, rel=0.01)
+    assert {label.get_text() for label in plan.plot().get_yticklabels()} == set(expected)

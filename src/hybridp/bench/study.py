@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hybridp.curator.sources import Counted, count_people
 from hybridp.errors import InvalidInput
 from hybridp.protocols import asked
@@ -42,15 +44,17 @@ class StudyPlan(Result):
         return self.trusted + self.local
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The predicted standard errors of the questions about numbers, in shares of their ranges; needs matplotlib."""
+        """The predicted standard errors of numbers, vectors and shares, in shares of their ranges; needs matplotlib."""
         shown = {name: error for name, plan in self.plans.items() if (error := self._error(name, plan)) is not None}
         if not shown:
-            raise InvalidInput("`plot` must be of a study with a question of kind number. Got none.")
+            raise InvalidInput("`plot` must be of a study with a question of kind number, choice or vector. Got none.")
         ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(shown))
         style.sized_rows(ax, [(name, error, f"±{style.percent(error, 3)}") for name, error in shown.items()])
         style.plain_numbers(ax.xaxis, percents=True)
         ax.set_xlabel("expected standard error, as a share of the public range")
-        style.dress(ax, self._title, "Further left is better. Against the mean of the population.")
+        several = any(isinstance(q, (Choice, Vector)) for q in self.study.questions)
+        of = " Of a question's options or columns the largest." if several else ""
+        style.dress(ax, self._title, f"Further left is better. Against the mean of the population.{of}")
         return ax
 
     @property
@@ -78,16 +82,16 @@ class StudyPlan(Result):
         return [self.in_words(), *(plan.in_words() for plan in self.plans.values())]
 
     def _error(self, name: str, plan: Any) -> float | None:
-        """One standard error against the population, in shares of the range."""
+        """One standard error against the population, in shares of the range; the largest of options or columns."""
         (question,) = [q for q in self.study.questions if q.name == name]
-        if not isinstance(question, Number):
+        if not isinstance(question, (Number, Choice, Vector)):
             return None
-        width = question.upper - question.lower
-        if isinstance(plan, AlonePlan):
-            return plan.rmse / width
-        if hasattr(plan, "estimators"):
-            return math.sqrt(max(plan.estimators["unified"]["mse"], 0.0)) / width
-        return float(plan["adaptive"].rmse) / width
+        width = 1.0 if isinstance(question, Choice) else np.subtract(question.upper, question.lower)
+        (facts,) = _facts(plan.to_dict()).values()
+        known = facts["predicted"]["estimators"]
+        used = next(known[one] for one in ("adaptive", "hybrid", "unified", "tcm-only", "lm-only") if one in known)
+        error = used["rmse_population"] if "rmse_population" in used else math.sqrt(max(used["mse"], 0.0))
+        return float(np.max(np.divide(error, width)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
