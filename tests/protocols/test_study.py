@@ -284,3 +284,11 @@ def test_a_plan_shows_numbers_shares_and_vectors_alike(people: Path, everyone: s
     shown = {name: float(text.split("%")[0].strip("±")) / 100 for name, text in plan.in_words().rows}
     assert shown == pytest.approx(expected, rel=0.01)
     assert {label.get_text() for label in plan.plot().get_yticklabels()} == set(expected)
+
+
+@pytest.mark.parametrize("question", [VECTOR, RECORDS], ids=["vector", "records"])
+def test_what_cannot_be_planned_for_one_group_alone_is_said_in_the_words_of_the_study(question: dict[str, Any]) -> None:
+    study = declare(question, trust={"everyone": "trusted"})
+    with pytest.raises(InvalidInput, match=r"`people` must be in both groups to plan .* Got 50 trusted and 0 local"):
+        study.plan(trusted=50, local=0)
+    study.plan(trusted=50, local=50)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybridp.curator.sources import Counted, count_people
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.public.study import Choice, Declaration, Number, Points, Records, Table, Vector
 from hybridp.release import style
@@ -196,6 +196,9 @@ def _plan(study: Declaration, i: int, people: Counted) -> Any:
     question = study.questions[i]
     many = people.trusted + people.local
     opt_in = people.trusted / many
+    if isinstance(question, (Vector, Records)):
+        rule = f"must be in both groups to plan `{question.name}`, a question of kind {question.kind}"
+        must(0 < people.trusted < many, "people", rule, f"{people.trusted} trusted and {people.local} local")
     match question:
         case Number() if study.promise.personal:
             return _personal(study, i, people)
