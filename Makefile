@@ -13,7 +13,7 @@ test: $(VENV)/.stamp-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/components.py
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 2
 
 # Less than a minute on two cores: all but what is marked slow.
 quick: $(VENV)/.stamp-dev
