@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Result", "Words", "interval_words", "people_words", "promise_words"]
+__all__ = ["Result", "Words", "each_in_words", "interval_words", "people_words", "promise_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,17 @@ def people_words(trusted: int, local: int) -> str:
     if not (trusted and local):
         return f"{trusted + local:,} people, all {'trusting' if trusted else 'local'}"
     return f"{trusted + local:,} people, {trusted:,} trusting"
+
+
+def each_in_words(
+    title: str, names: tuple[str, str], rows: Sequence[tuple[str, ...]], level: float, *, joint: bool,
+    disagreeing: Sequence[str],
+) -> Words:  # fmt: skip
+    """Several answers of one kind, a row each: both groups alone beside them, and where the groups disagree."""
+    kind = "joint " if joint else ""
+    differ = f"The groups DISAGREE in {', '.join(disagreeing)}: read it with care." if disagreeing else ""
+    columns = (*names, "from", "to", "trusted alone", "local alone", "p (groups differ)")
+    return Words(f"{title}, with {kind}{100 * level:.6g}% intervals", columns, rows, (differ,) if differ else ())
 
 
 def interval_words(level: float, what: str, *, together: bool = False) -> str:

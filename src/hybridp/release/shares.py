@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
+from hybridp.release.result import Result, Words, each_in_words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -163,14 +163,9 @@ class SharesRelease(Result):
                 self.options, self.projected, self.low, self.high, *alone, strict=True
             )
         ]  # fmt: skip
-        kind = "joint " if self.joint else ""
-        differ = f"The groups DISAGREE in {', '.join(self.disagreeing)}: read it with care." if self.disagreeing else ""
-        return Words(
-            f"Shares by {self.question} of {people_words(self.trusted.people, self.local.people)}, "
-            f"with {kind}{100 * self.level:.6g}% intervals",
-            ("option", "share", "from", "to", "trusted alone", "local alone", "p (groups differ)"),
-            rows,
-            (differ,) if differ else (),
+        title = f"Shares by {self.question} of {people_words(self.trusted.people, self.local.people)}"
+        return each_in_words(
+            title, ("option", "share"), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
         )
 
     def __str__(self) -> str:

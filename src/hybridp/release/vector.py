@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
+from hybridp.release.result import Result, Words, each_in_words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -197,14 +197,9 @@ class VectorMeanRelease(Result):
             numbers = (style.shortly(x, wide) for x in (self.projected[j], self.low[j], self.high[j]))
             alone = ("" if x is None else style.shortly(x, wide) for x in (self.trusted.means[j], self.local.means[j]))
             rows.append((name, *numbers, *alone, "" if p is None else f"{p:.3g}"))
-        kind = "joint " if self.joint else ""
-        differ = f"The groups DISAGREE in {', '.join(self.disagreeing)}: read it with care." if self.disagreeing else ""
-        return Words(
-            f"Means of {len(rows):,} columns of {people_words(self.trusted.people, self.local.people)}, "
-            f"with {kind}{100 * self.level:.6g}% intervals",
-            ("column", "mean", "from", "to", "trusted alone", "local alone", "p (groups differ)"),
-            rows,
-            (differ,) if differ else (),
+        title = f"Means of {len(rows):,} columns of {people_words(self.trusted.people, self.local.people)}"
+        return each_in_words(
+            title, ("column", "mean"), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
         )
 
     def __str__(self) -> str:
