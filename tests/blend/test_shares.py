@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from hybridp import noise
@@ -97,3 +99,86 @@ def test_the_projection_is_the_nearest_point_of_the_simplex() -> None:
 def test_noise_for_a_smaller_move_is_refused(size: int, sensitivity: int) -> None:
     with pytest.raises(InvalidInput, match="sensitivity"):
         CountNoise(DiscreteLaplace(PureDP(1.0), sensitivity, 5.0), size)
+
+
+# --- lies -------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    named=st.lists(st.floats(0, 1), min_size=4, max_size=4),
+    seed=st.integers(0, 3),
+    few=st.sampled_from([30, 300, 3000]),
+)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_no_reports_whatever_move_an_anchored_share_beyond_what_it_says(
+    named: list[float], seed: int, few: int
+) -> None:
+    """Not even counts that no devices could send; and neither weight, leash nor the stated error come from them."""
+    own, told = groups([0.01, 0.09, 0.3, 0.6], 1.0, few, 9 * few, seed)
+    lies = ShareReports(told.people, np.rint(np.array(named) * told.people).astype(np.int64), told.oracle)
+    honest, found = blend_shares(own, told, "anchored"), blend_shares(own, lies, "anchored")
+    assert found.anchor is not None
+    assert honest.anchor is not None
+    assert (np.abs(found.estimate - own.shares) <= found.anchor.most * (1 + 1e-12)).all()
+    assert found.anchor.most.tolist() == honest.anchor.most.tolist()
+    assert found.weights.tolist() == honest.weights.tolist()
+    at = np.full(4, 0.25)
+    assert found.errors(at)[0].tolist() == honest.errors(at)[0].tolist()
+    moved = to_simplex(found.estimate) - to_simplex(own.shares)
+    assert np.linalg.norm(moved) <= np.linalg.norm(found.anchor.most) * (1 + 1e-9)
+    np.testing.assert_allclose(
+        found.anchor.plain, own.shares + (1 - found.weights) * (blend_shares(None, lies).estimate - own.shares)
+    )
+
+
+def test_the_leash_is_so_many_standard_errors_of_the_groups_difference() -> None:
+    """Warner's and the Laplace noise's variances, by hand, at the trusted share."""
+    own, told = groups([0.3, 0.7], 1.0, 500, 4000, 1)
+    found = blend_shares(own, told, "anchored")
+    p, r, e = own.shares[0], math.exp(-1), math.e
+    v_t = p * (1 - p) / 500 + 2 * r / (1 - r) ** 2 / 500**2
+    v_l = p * (1 - p) / 4000 + e / (e - 1) ** 2 / 4000
+    assert found.anchor is not None
+    assert found.anchor.most[0] == pytest.approx(1.5 * v_t / math.sqrt(v_t + v_l), rel=1e-9)
+    assert found.weights[0] == pytest.approx(v_l / (v_t + v_l), rel=1e-9)
+
+
+def test_honest_people_pay_what_the_rule_says_and_liars_gain_little() -> None:
+    """Root mean squared errors over collections; the plain blend, the control, is pulled away by one in ten."""
+    p, runs = [0.1, 0.2, 0.3, 0.4], 300
+    squared = {(name, liars): 0.0 for name in ("best", "hybrid") for liars in (0, 1900)}
+    leash = 0.0
+    for seed in range(runs):
+        own, told = groups(p, 1.0, 1000, 19_000, seed)
+        for liars in (0, 1900):
+            counts = np.rint(told.counts * (1 - liars / 19_000)).astype(np.int64) + np.array([liars, 0, 0, 0])
+            for name in ("best", "hybrid"):
+                found = blend_shares(own, ShareReports(19_000, counts, told.oracle), name)  # type: ignore[arg-type]
+                squared[name, liars] += (found.estimate[0] - p[0]) ** 2 / runs
+                leash = max(leash, float(found.anchor.most[0])) if found.anchor else leash
+    best, plain, pulled, away = (math.sqrt(squared[key]) for key in
+                                 (("best", 0), ("hybrid", 0), ("best", 1900), ("hybrid", 1900)))  # fmt: skip
+    assert best < 1.05 * plain  # 3 % at equal shares; 300 runs tell the two, on the same draws, well apart
+    assert pulled < leash + plain < 0.03
+    assert away > 0.1
+
+
+def test_anchored_intervals_cover_where_nobody_lies() -> None:
+    runs, truth, inside = 150, np.array([0.1, 0.2, 0.3, 0.4]), 0
+    for seed in range(runs):
+        found = blend_shares(*groups(truth.tolist(), 1.0, 500, 5000, seed), "anchored")
+        low, high = found.intervals(0.9)
+        inside += int(((low <= truth) & (truth <= high)).sum())
+    assert 0.9 - 4 * math.sqrt(0.09 / runs) < inside / (4 * runs) < 0.96
+
+
+def test_by_default_the_reports_are_held_where_that_costs_little() -> None:
+    for trusted, local, name in ((2000, 18_000, "anchored"), (20, 19_980, "hybrid"), (15_000, 5_000, "anchored")):
+        own, told = groups([0.25] * 4, 1.0, trusted, local, 1)
+        found = blend_shares(own, told, "best")
+        assert found.estimator == name
+        assert found.default is not None
+        assert (found.anchor is not None) == (name == "anchored") == (found.default.cost <= 0.03)
+        if name == "hybrid":
+            assert found.estimate.tolist() == blend_shares(own, told, "hybrid").estimate.tolist()
+    assert blend_shares(own, None, "best").default is None

@@ -76,7 +76,9 @@ def test_the_file_says_again_what_it_said_and_the_plan_predicts(study: Study) ->
     study.write("again.toml")
     assert Study.read("again.toml").to_dict() == study.to_dict()
     plan = study.plan("people.csv").to_dict()
-    assert set(plan["questions"]["way"]["shares"]["predicted"]["estimators"]) == {"hybrid", "tcm-only", "lm-only"}
+    told = plan["questions"]["way"]["shares"]["predicted"]
+    assert set(told["estimators"]) == {"hybrid", "anchored", "tcm-only", "lm-only"}
+    assert told["default"]["estimator"] in told["estimators"]
 
 
 @pytest.mark.parametrize(

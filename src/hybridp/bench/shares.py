@@ -8,14 +8,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridp.blend.shares import SHARE_ESTIMATORS
+from hybridp.blend.shares import share_anchoring
 from hybridp.errors import must
+from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.queries import Feature
@@ -49,17 +51,34 @@ class SharePlan(Result):
     guarantee: Guarantee
     trusted_guarantee: Guarantee | None
     assumes: tuple[str, ...]
+    default: Anchoring
+    most: tuple[float, ...] | None
+    """How far from a trusted share any reports could move the default, option by option; None where it is plain."""
 
     @property
     def trusted_people(self) -> int:
         return round(self.n * self.opt_in)
+
+    @property
+    def said_of_default(self) -> str:
+        """Which blend the default takes for so many people, and how far reports can move it; nothing for one group."""
+        if self.most is None and not math.isfinite(self.default.cost):
+            return ""
+        said = self.default.words("hybrid", "a trusted share", "at equal shares")
+        return said if self.most is None else f"{said}: at most {max(self.most):.3%}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry an option."""
         told = {
             "task": self.statistic,
             "predicted": {
-                "estimators": {name: {"rmse_population": list(errors)} for name, errors in self.errors.items()}
+                "estimators": {name: {"rmse_population": list(errors)} for name, errors in self.errors.items()},
+                "default": {
+                    "estimator": "hybrid" if self.default.reach is None else "anchored",
+                    "reach": self.default.reach,
+                    "cost": self.default.cost if math.isfinite(self.default.cost) else None,
+                    "most": None if self.most is None else list(self.most),
+                },
             },
             "options": list(self.options),
             "shares": list(self.shares),
@@ -92,8 +111,9 @@ class SharePlan(Result):
         """The result as a title, a table and remarks."""
         listed = zip(self.options, self.shares, *self.errors.values(), strict=True)
         rows = [(name, f"{p:.2%}", *(f"{e:.3%}" for e in errors)) for name, p, *errors in listed]
-        columns = ("option", "assumed share", *self.errors)
-        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+        columns, said = ("option", "assumed share", *self.errors), self.said_of_default
+        remarks = [*(f"Assumes: {a}." for a in self.assumes), *([f"{said}."] if said else [])]
+        return Words(self._title, columns, rows, tuple(remarks))
 
     def plot(self, ax: Axes | None = None, most: int = 30) -> Axes:
         """The standard error of each option's share, by who is heard; needs matplotlib."""
@@ -130,7 +150,14 @@ def plan_shares(
     oracle = share_oracle(guarantee, choices)
     v_t = p * (1 - p) / k + drawn.variance / k**2 if k else np.full(choices, np.inf)
     v_l = np.array([oracle.variance(x) for x in p.tolist()]) / (n - k) if n > k else np.full(choices, np.inf)
-    found = dict(zip(SHARE_ESTIMATORS, (1 / (1 / v_t + 1 / v_l), v_t, v_l), strict=True))
+    default = share_anchoring(choices, drawn, k, oracle, n - k)
+    found = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
+    most = None
+    if k and n > k:
+        reach = default.reach or TIGHTEST
+        held = found["hybrid"] * (1 + clipping_loss(reach) * v_t / v_l)
+        found = {"hybrid": found["hybrid"], "anchored": held, "tcm-only": v_t, "lm-only": v_l}
+        most = None if default.reach is None else tuple((reach * v_t / np.sqrt(v_t + v_l)).tolist())
     return SharePlan(
         question=question.name,
         statistic="histogram" if question.edges else "shares",
@@ -144,4 +171,6 @@ def plan_shares(
         guarantee=guarantee,
         trusted_guarantee=trusted_guarantee,
         assumes=("the shares are equal" if shares is None else "the shares are as stated", "the groups are alike"),
+        default=default,
+        most=most,
     )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AlonePlan", "StudyPlan", "plan_study"]
 
+_USED = ("adaptive", "hybrid", "unified", "tcm-only", "lm-only")
+
 DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
 
@@ -89,7 +91,8 @@ class StudyPlan(Result):
         width = 1.0 if isinstance(question, Choice) else np.subtract(question.upper, question.lower)
         (facts,) = _facts(plan.to_dict()).values()
         known = facts["predicted"]["estimators"]
-        used = next(known[one] for one in ("adaptive", "hybrid", "unified", "tcm-only", "lm-only") if one in known)
+        default = facts["predicted"].get("default", {}).get("estimator")
+        used = next(known[one] for one in (default, *_USED) if one in known)
         error = used["rmse_population"] if "rmse_population" in used else math.sqrt(max(used["mse"], 0.0))
         return float(np.max(np.divide(error, width)))
 

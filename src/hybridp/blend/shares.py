@@ -3,28 +3,45 @@
 Every option is a yes-or-no of its own. With share p, ``V_T = p(1-p)/k + noise`` and ``V_L`` is that of the reports at
 p; the weight of the trusted share is ``V_L/(V_T + V_L)``, at a pilot of p. An interval holds every p whose own law of
 the error does not reject what was seen (a score interval): near 0 and 1 the spread of a share depends on it.
+
+"anchored" holds the reports to the trusted shares (`hybridp.public.anchoring`): the weight and the leash come from the
+trusted group's noisy shares and from public numbers, so that nothing that decides how far comes from reports.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.adjusting import holm
+from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss
 from hybridp.public.errorlaw import log_upper_tail
 from hybridp.public.oracles import estimate
-from hybridp.public.shares import NoisyCounts, ShareReports
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareOracle, ShareReports
 
-__all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "blend_shares", "to_simplex"]
+__all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "blend_shares", "share_anchoring"]
+__all__ += ["to_simplex"]
 
 Floats = NDArray[np.float64]
-ShareEstimator = Literal["hybrid", "tcm-only", "lm-only"]
-SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = ("hybrid", "tcm-only", "lm-only")
+ShareEstimator = Literal["best", "hybrid", "anchored", "tcm-only", "lm-only"]
+SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ShareAnchor:
+    """The blend before local people were held to the trusted shares, and how far from these they can move each.
+
+    `reach` is the leash in standard errors of the groups' difference.
+    """
+
+    plain: Floats
+    most: Floats
+    reach: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,6 +54,10 @@ class ShareBlend:
     local: Floats | None
     _trusted: NoisyCounts | None
     _local: ShareReports | None
+    estimator: ShareEstimator
+    anchor: ShareAnchor | None = None
+    default: Anchoring | None = None
+    """What decided, where the estimator was left to the rule and both groups were heard."""
 
     def errors(self, share: Floats, weights: Floats | float | None = None) -> tuple[Floats, Floats]:
         """The law of the error if the shares were these: sd of its normal part, scale of its Laplace part."""
@@ -47,7 +68,9 @@ class ShareBlend:
             normal += w**2 * (share * (1 - share) / k + noise.normal_variance / k**2)
             laplace += w * noise.laplace_scale / k
         if self._local is not None:
-            normal += (1 - w) ** 2 * _report_variance(self._local, share) / self._local.people
+            normal += (1 - w) ** 2 * _report_variance(self._local.oracle, share) / self._local.people
+        if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies
+            normal += clipping_loss(self.anchor.reach) * (self.anchor.most / self.anchor.reach) ** 2
         return np.sqrt(normal), laplace
 
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
@@ -91,10 +114,29 @@ class ShareBlend:
         return holm(np.minimum(2 * np.exp(log_upper_tail(away, s, b)), 1.0).tolist())
 
 
+def share_anchoring(size: int, noise: CountNoise, trusted: int, oracle: ShareOracle, local: int) -> Anchoring:
+    """The default for so many options and people, at equal shares: public numbers alone.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.shares import count_noise, share_oracle
+    >>> found = share_anchoring(4, count_noise(PureDP(1.0), 4), 2_000, share_oracle(PureDP(1.0), 4), 18_000)
+    >>> found.reach, round(found.cost, 3)
+    (1.5, 0.019)
+    """
+    if not (trusted and local):
+        return Anchoring(None, math.inf)
+    share = 1 / size
+    v_l = oracle.variance(share) / local
+    return anchoring(share * (1 - share) / trusted + noise.variance / trusted**2, v_l)
+
+
 def blend_shares(
     trusted: NoisyCounts | None, local: ShareReports | None, estimator: ShareEstimator = "hybrid"
 ) -> ShareBlend:
-    """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule."""
+    """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule.
+
+    "best" is "anchored" where that costs little if nobody lies, and else "hybrid" (`share_anchoring`).
+    """
     must(estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {', '.join(SHARE_ESTIMATORS)}", estimator)
     if local is not None and local.people == 0:
         local = None
@@ -102,27 +144,56 @@ def blend_shares(
     local = None if estimator == "tcm-only" else local
     own = None if trusted is None else trusted.shares
     told = None if local is None else estimate(local.oracle, local.counts, local.people)[0]
+    plainly: ShareEstimator = "hybrid" if estimator == "best" else estimator
     if trusted is None or own is None:
         if local is None or told is None:
             raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-        return ShareBlend(told, np.zeros_like(told), None, told, None, local)
+        return ShareBlend(told, np.zeros_like(told), None, told, None, local, plainly)
     if local is None or told is None:
-        return ShareBlend(own, np.ones_like(own), own, None, trusted, None)
+        return ShareBlend(own, np.ones_like(own), own, None, trusted, None, plainly)
+    if estimator == "anchored":
+        return _anchored(trusted, local, own, told, TIGHTEST)
+    default = None
+    if estimator == "best":
+        default = share_anchoring(len(own), trusted.noise, trusted.people, local.oracle, local.people)
+        if default.reach is not None:
+            return replace(_anchored(trusted, local, own, told, default.reach), default=default)
     pilot = np.full_like(own, 1 / len(own))
     weights = pilot
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
-        v_t = pilot * (1 - pilot) / trusted.people + trusted.noise.variance / trusted.people**2
-        v_l = _report_variance(local, pilot) / local.people
+        v_t, v_l = _variances(trusted, local, pilot * (1 - pilot), pilot)
         weights = v_l / (v_t + v_l)
         pilot = np.clip(weights * own + (1 - weights) * told, 0.0, 1.0)
-    return ShareBlend(weights * own + (1 - weights) * told, weights, own, told, trusted, local)
+    return ShareBlend(
+        weights * own + (1 - weights) * told, weights, own, told, trusted, local, "hybrid", default=default
+    )
 
 
-def _report_variance(local: ShareReports, share: Floats) -> Floats:
+def _anchored(trusted: NoisyCounts, local: ShareReports, own: Floats, told: Floats, reach: float) -> ShareBlend:
+    """Option by option: nothing but the last line's difference comes from reports, and that is clipped.
+
+    A noisy share near 0 or 1 would state that it has no sampling error: it has at least that of one person's.
+    """
+    pilot = np.clip(own, 0.0, 1.0)
+    spread = np.maximum(pilot * (1 - pilot), 1 / trusted.people)
+    v_t, v_l = _variances(trusted, local, spread, pilot)
+    weights = v_l / (v_t + v_l)
+    most = (1 - weights) * reach * np.sqrt(v_t + v_l)
+    moved = (1 - weights) * (told - own)
+    held = ShareAnchor(own + moved, most, reach)
+    return ShareBlend(own + np.clip(moved, -most, most), weights, own, told, trusted, local, "anchored", held)
+
+
+def _variances(trusted: NoisyCounts, local: ShareReports, spread: Floats, share: Floats) -> tuple[Floats, Floats]:
+    """Of the groups' own shares, for a spread of the trusted and the shares that reports are about."""
+    v_t = spread / trusted.people + trusted.noise.variance / trusted.people**2
+    return v_t, _report_variance(local.oracle, share) / local.people
+
+
+def _report_variance(oracle: ShareOracle, share: Floats) -> Floats:
     """Of one debiased report: ``s (1-s)/(p*-q*)^2`` with ``s = share p* + (1-share) q*``."""
-    truth, other = local.oracle.truth, local.oracle.other
-    seen = share * truth + (1 - share) * other
-    return np.asarray(seen * (1 - seen) / (truth - other) ** 2)
+    seen = share * oracle.truth + (1 - share) * oracle.other
+    return np.asarray(seen * (1 - seen) / (oracle.truth - oracle.other) ** 2)
 
 
 def to_simplex(shares: Floats) -> Floats:

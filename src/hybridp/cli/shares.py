@@ -30,7 +30,6 @@ __all__ = ["plan_histogram", "plan_shares", "randomise_histogram", "randomise_sh
 __all__ += ["PROMISE", "listed", "numbers", "release_histogram", "release_shares", "released"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-ESTIMATORS = ("hybrid", "tcm-only", "lm-only")
 _MOST_BINS = 1000
 _SHOWN = 60
 _ASKED, _HEARD = ("column", "options", "other"), ("estimator", "noise", "joint", "report")
@@ -197,6 +196,11 @@ def _print(found: Any) -> None:
         rows[:_SHOWN],
         caption=None if len(rows) <= _SHOWN else f"{_SHOWN} of {len(rows)}; --json has all of them",
     )
+    if found.anchor is not None:
+        click.echo(
+            f"Whatever local people send, no share moves farther than {max(found.anchor.most):.2%} from the trusted "
+            "group's; --json has every option's bound, and the blend without that rule."
+        )
     if found.p_values is not None:
         level = f"at the {100 * found.test_level:.6g}% level"
         if found.disagreeing:
@@ -314,11 +318,13 @@ def _plan(choice: Choice, crowd: Crowd, promise: Promise, noise: Any, show: Show
     )
     if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
         return
-    errors = zip(question.values, found.shares, *(found.errors[name] for name in ESTIMATORS), strict=True)
+    errors = zip(question.values, found.shares, *found.errors.values(), strict=True)
     table(
         f"Standard errors of shares; {found.trusted_people:,} trusted and {crowd.n - found.trusted_people:,} local "
         f"people; {found.noise} noise, {found.reports} reports",
-        ["option", "share", *ESTIMATORS],
+        ["option", "share", *found.errors],
         [(name, _percent(p), *(f"{e:.3%}" for e in some)) for name, p, *some in errors][:_SHOWN],
         caption="; ".join(found.assumes),
     )
+    if found.said_of_default:
+        click.echo(found.said_of_default)

@@ -166,7 +166,8 @@ def _epsilon(study: Study, name: str) -> str:
 def _expected(predicted: dict[str, Any]) -> str:
     """The error of the estimator that is used, or what else is known before."""
     alone = {"tcm-only": "trusted", "lm-only": "local"}
-    for name in ("adaptive", "hybrid", "unified", *alone):
+    default = predicted.get("default", {}).get("estimator")
+    for name in (default, "adaptive", "hybrid", "unified", *alone):
         facts = predicted.get("estimators", {}).get(name)
         if facts is not None:
             error = facts["rmse_population"] if "rmse_population" in facts else facts["mse"] ** 0.5

@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen, shares_seen
-from hybridp.blend.shares import SHARE_ESTIMATORS, ShareEstimator
 from hybridp.curator import distribution as curating
 from hybridp.curator.mean import Columns, read
 from hybridp.curator.sources import TableLike, open_rows
@@ -69,7 +68,7 @@ class DistributionStudy:
     at: tuple[float, ...] = (0.5,)
     below: tuple[float, ...] = ()
     spread: bool = False
-    estimator: ShareEstimator = "hybrid"
+    estimator: Literal["hybrid", "tcm-only", "lm-only"] = "hybrid"
     local: LocalName = "best"
     noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
@@ -88,8 +87,8 @@ class DistributionStudy:
         low, high = self.bounds.lower, self.bounds.upper
         must(all(low < x < high for x in self.below), "below", f"must lie between {low:g} and {high:g}", self.below)
         must(bool(self.at or self.below or self.spread), "at", "must be given, or another statistic", "nothing")
-        known = ", ".join(SHARE_ESTIMATORS)
-        must(self.estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {known}", self.estimator)
+        known = ("hybrid", "tcm-only", "lm-only")
+        must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         if self.estimator != "lm-only":
             self.count_noise(2)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it

@@ -34,7 +34,7 @@ from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedS
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import Anchored, ClippedShare, GroupEstimate, MeanRelease
+from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
     Asked,
     Protection,
@@ -49,6 +49,7 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
+from hybridp.release.result import Anchored
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally, PersonalTally, VectorTally
@@ -403,7 +404,9 @@ def publish_mean(
         randomiser=study.invite.randomiser.name,
         clipped_to=(bounds.lower, bounds.upper),
         clipped=_clipped(study, clipped, trusted_people),
-        anchor=None if anchor is None else Anchored(bounds.from_unit(anchor.plain), bounds.half * anchor.most),
+        anchor=None
+        if anchor is None
+        else Anchored(bounds.from_unit(anchor.plain), bounds.half * anchor.most, study.rule.reach),
         receipt=build_receipt(
             _trusted_protection(study, trusted),
             _local_protection(study, sealed) if local is not None and local.people else None,

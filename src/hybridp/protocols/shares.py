@@ -45,6 +45,7 @@ from hybridp.release.receipt import (
     noted,
     public_choice,
 )
+from hybridp.release.result import Anchored
 from hybridp.release.shares import ShareGroup, SharesRelease
 
 __all__ = ["ShareStudy", "bins", "choice", "publish_shares", "release_shares"]
@@ -81,12 +82,12 @@ class ShareStudy:
 
     `question` names the column and its options, or the edges of its bins (`Feature.binned`). `guarantee` is what every
     person is promised; `trusted_guarantee` may differ for the trusted group. `joint` asks for intervals that cover all
-    options together.
+    options together. The estimator "best" is "anchored" where that costs little if nobody lies, and else "hybrid".
     """
 
     question: Feature
     guarantee: Guarantee
-    estimator: ShareEstimator = "hybrid"
+    estimator: ShareEstimator = "best"
     noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
@@ -186,11 +187,12 @@ def publish_shares(
     low, high = found.intervals(study.level, joint=study.joint)
     question = study.question
     own, told = found.standard_errors("trusted"), found.standard_errors("local")
+    held, default = found.anchor, found.default
     return SharesRelease(
         question=question.name,
         options=question.values,
         edges=question.edges,
-        estimator=study.estimator,
+        estimator=found.estimator,
         estimate=tuple(found.estimate.tolist()),
         projected=tuple(to_simplex(found.estimate).tolist()),
         low=tuple(low.tolist()),
@@ -216,12 +218,14 @@ def publish_shares(
                 chosen_blindly("the options, or the edges of bins,"),
                 honest_devices("a local share"),
                 _rule(question),
+                "" if default is None else default.words("hybrid", "a trusted share", "at equal shares"),
             ),
             randomness=rng.label,
             seeded=rng.simulated,
             simulated_local=simulated_local,
             entries=entries,
         ),
+        anchor=None if held is None else Anchored(tuple(held.plain.tolist()), tuple(held.most.tolist()), held.reach),
     )
 
 

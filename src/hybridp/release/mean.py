@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
+from hybridp.release.result import Anchored, Result, Words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Anchored", "ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease"]
+__all__ = ["ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease"]
 
 _SHOWN = 1000  # levels of epsilon listed in full
 
@@ -38,14 +38,6 @@ class ClippedShare:
     share: float
     low: float
     high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Anchored:
-    """The plain blend beside an anchored estimate, and how far from the trusted mean reports can move the latter."""
-
-    plain: float
-    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +123,7 @@ class MeanRelease(Result):
             what=self.what,
             clipped_to=None if self.clipped_to is None else list(self.clipped_to),
             clipped=None if clipped is None else {"share": clipped.share, "interval": [clipped.low, clipped.high]},
-            anchor=None if self.anchor is None else {"plain": self.anchor.plain, "most": self.anchor.most},
+            anchor=None if self.anchor is None else self.anchor.to_dict(),
             estimator=self.estimator,
             weight=self.weight,
             groups={

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Result", "Words", "each_in_words", "interval_words", "people_words", "promise_words"]
+__all__ = ["Anchored", "Result", "Words", "each_in_words", "interval_words", "people_words", "promise_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,23 @@ class Words:
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """The plain blend beside an anchored estimate, and how far reports can move the latter, whatever they say.
+
+    `most` is the farthest from the trusted group's own estimate, one number for each that is estimated; `reach` is the
+    leash in standard errors of the groups' difference.
+    """
+
+    plain: float | tuple[float, ...]
+    most: float | tuple[float, ...]
+    reach: float
+
+    def to_dict(self) -> dict[str, Any]:
+        listed = (list(x) if isinstance(x, tuple) else x for x in (self.plain, self.most))
+        return {**dict(zip(("plain", "most"), listed, strict=True)), "reach": self.reach}
 
 
 class Result(ABC):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Result, Words, each_in_words, interval_words, people_words, promise_words
+from hybridp.release.result import Anchored, Result, Words, each_in_words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,8 @@ class SharesRelease(Result):
 
     `estimate` is unbiased (given fixed weights) and may lie below 0; `projected` is the nearest that is not negative
     and adds up to 1. Each interval covers its own option at the stated level or, when `joint`, all of them cover
-    together. `p_values` tell where the two groups disagree, adjusted for the number of options (Holm).
+    together. `p_values` tell where the two groups disagree, adjusted for the number of options (Holm). `anchor` holds
+    for `estimate`; the nearest shares that add up are no farther, all options together (the root of summed squares).
     """
 
     question: str
@@ -55,6 +56,7 @@ class SharesRelease(Result):
     noise: str
     reports: str
     receipt: Receipt
+    anchor: Anchored | None = None
 
     @property
     def simulated(self) -> bool:
@@ -89,6 +91,7 @@ class SharesRelease(Result):
             **({"edges": list(self.edges)} if self.edges else {}),
             projected=list(self.projected),
             joint=self.joint,
+            anchor=None if self.anchor is None else self.anchor.to_dict(),
             estimator=self.estimator,
             weight=list(self.weights),
             groups={
