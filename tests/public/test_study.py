@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -48,6 +49,10 @@ STUDIES = {
         collection={"closes": "2031-05-01T12:00:00+02:00", "min_batch": 50, "by_invitation": True},
     ),
 }
+
+
+def asked(*statistics: str, **more: Any) -> dict[str, Any]:
+    return {"questions": [{**SALARY, "statistics": list(statistics), **more}]}
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -104,7 +109,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"trust": {"everyone": "nobody"}}, r"`trust.everyone` must be one of trusted, local. Got 'nobody'."),
         ({"questions": []}, r"`questions` must hold at least one. Got none."),
         ({"questions": [SALARY, {**SALARY, "name": "SALARY"}]}, r"`name` must be a question's own"),
-        ({"questions": [{"name": "x"}]}, r"`x.kind` must be given: one of number, choice, vector"),
+        ({"questions": [{"name": "x"}]}, r"`x.kind` must be given: one of number, choice, count, vector"),
         ({"questions": [{"name": "x", "kind": "numbr"}]}, r"`x.kind` must be one of .* Did you mean `number`"),
         ({"questions": [{"name": "x", "kind": "number", "lower": 0}]}, r"`x.upper` must be given: public upper bound"),
         ({"questions": [{**SALARY, "uper": 1}]}, r"`salary.uper` must be left out: .* Did you mean `upper`"),
@@ -115,6 +120,16 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{**SALARY, "estimator": "unified"}]}, r"`salary.estimator` must go with everyone's own"),
         ({"questions": [{**SALARY, "statistics": ["median"]}]}, r"`salary.statistics` must be"),
         ({"questions": [{**SALARY, "noise": "gaussian"}]}, r"`promise.delta` must be positive for the Gaussian"),
+        (asked("quantiles"), r"`salary.at` must be given exactly when statistics names quantiles. Got nothing."),
+        (asked("mean", at=[0.5]), r"`salary.at` must be given exactly when statistics names quantiles. Got 1."),
+        (asked("quantiles", at=[1.0]), r"`salary.at` must be strictly between 0 and 1. Got 1"),
+        (asked("shares-above", above=[-1]), r"`salary.above` must lie between 0 and 200000. Got -1."),
+        (asked("histogram", edges=[0, 20, 10]), r"`salary.edges` must ascend. Got 0, 20, 10."),
+        (asked("histogram", edges=[0, 10, 3e5]), r"`salary.edges` must lie within the bounds, 0 to 200000. Got 0 to"),
+        (asked("gini", lower=-1), r"`salary.statistics` must not be asked for where the lower bound is negative"),
+        (asked("sd", estimator="full-lm"), r"`salary.estimator` must not be full-lm where more than the mean"),
+        ({"questions": [{"name": "smokes", "kind": "count"}]}, r"`smokes.value` must be given"),
+        ({**asked("sum"), "promise": {"epsilon_column": "own"}}, r"`salary.statistics` must be left out where every"),
         ({"questions": [{**BODY, "upper": [1, 2, 3]}]}, r"`body.upper` must be one number, or one for each of the 2"),
         ({"questions": [SEARCH], "promise": {"epsilon": 1, "delta": 1e-6}}, r"`people.column` must be given for s"),
         ({"questions": [SEARCH]}, r"`promise.delta` must be positive for search, a question of kind records"),

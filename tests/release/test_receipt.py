@@ -14,6 +14,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.randomness import seeded
 from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt
+from hybridp.release.study import one_receipt
 
 NOISE = Protection(PureDP(0.5), "noise on the sum", "a remark")
 REPORT = Protection(PureDP(2.0), "a report")
@@ -66,3 +67,17 @@ def test_a_trial_says_which_promises_nobody_was_given(seeded_noise: bool, drawn:
         [(True, False)] * seeded_noise + [(False, True)] * drawn
     )
     assert found.randomness == ("r; local reports simulated" if drawn else "r")
+
+
+def test_one_report_told_in_two_receipts_is_one_promise_the_larger() -> None:
+    parts = {
+        name: build_receipt(NOISE, Protection(PureDP(e), name), assumes=[], randomness="r", seeded=False)
+        for name, e in (("a", 0.5), ("b", 2.0))
+    }
+    assert levels(one_receipt(parts, once=("local",))) == {
+        ("trusted", CURATOR): None,
+        ("trusted", VIEWER): 1.0,
+        ("local", CURATOR): 2.0,
+        ("local", VIEWER): 2.0,
+    }
+    assert levels(one_receipt(parts))["local", VIEWER] == 2.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ from hybridp.release.distribution import Curve, DistributionRelease, Told
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
 from hybridp.release.kmeans import Cluster, KMeansRelease
 from hybridp.release.mean import GroupEstimate, MeanRelease
+from hybridp.release.number import NumberRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.result import Result
 from hybridp.release.shares import ShareGroup, SharesRelease
@@ -111,6 +113,13 @@ def distribution() -> DistributionRelease:
     )
 
 
+def number() -> NumberRelease:
+    told = {"histogram": Told((0.0, 20.0), (0.25, 0.75), (0.2, 0.7), (0.3, 0.8), None, (0.3, 0.7))}
+    spread = dataclasses.replace(distribution(), told=distribution().told | told, edges=(0.0, 20.0, 90.0))
+    asked = ("mean", "sum", "quantiles", "histogram", "variance")
+    return NumberRelease(ODD, asked, mean(), spread, (400, 9_600), 0.95, True, RECEIPT)
+
+
 def study() -> StudyRelease:
     return StudyRelease("Work", {"pay": mean(), "way": shares()}, 0.95, RECEIPT)
 
@@ -120,6 +129,23 @@ DECLARED = hybridp.Study(
     questions=(Number(name="pay", column="pay", lower=0, upper=1), Number(name="age", column="age", lower=0, upper=90)),
     promise=Promised(epsilon=1.0),
     trust=Trust(column="trust"),
+)
+ASKED = hybridp.Study(
+    title="Asked",
+    questions=[
+        {
+            "name": "pay",
+            "kind": "number",
+            "lower": 0,
+            "upper": 1,
+            "statistics": ["mean", "sum", "quantiles"],
+            "at": [0.5],
+        },
+        {"name": "age", "kind": "number", "lower": 0, "upper": 90, "statistics": ["sd", "gini"]},
+        {"name": "smokes", "kind": "count", "value": "yes"},
+    ],
+    promise=3.0,
+    trust="trust",
 )
 WORK = Workload(Schema.from_domain({"age": 5, "sex": 2}), (Threshold((0, 1), 2),))
 BOX = KMeansStudy(Box((0.0, 0.0), (1.0, 1.0)), 3, ONE)
@@ -132,7 +158,10 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "heavy": heavy,
     "kmeans": kmeans,
     "shares": shares,
+    "count": lambda: dataclasses.replace(shares(), counted=True),
     "distribution": distribution,
+    "number": number,
+    "sum": lambda: dataclasses.replace(number(), statistics=("sum",), distribution=None),
     "study": study,
 }
 PLANS: dict[str, Callable[[], Any]] = {
@@ -152,6 +181,9 @@ PLANS: dict[str, Callable[[], Any]] = {
     "plan quantiles": lambda: hybridp.bench.distribution.plan_distribution(
         n=10_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), ONE, at=(0.25, 0.5))
     ),
+    "plan number": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["pay"],
+    "plan spread": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["age"],
+    "plan count": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["smokes"],
     "plan shuffle": lambda: hybridp.bench.shuffling.plan_shuffle(10_000, APPROX),
 }
 EVERY = RELEASES | PLANS

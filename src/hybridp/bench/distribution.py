@@ -21,7 +21,7 @@ import numpy as np
 
 from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen
 from hybridp.errors import must
-from hybridp.protocols.distribution import DistributionStudy, places_around
+from hybridp.protocols.distribution import DistributionStudy, places_around, statistics
 from hybridp.public.bounds import Bounds
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins
 from hybridp.public.shares import NoisyCounts
@@ -48,6 +48,8 @@ class DistributionPlan(Result):
     ranks: dict[str, tuple[float, ...]]
     values: dict[str, tuple[float, ...]]
     assumes: tuple[str, ...]
+    others: dict[str, dict[str, tuple[float, ...]]]
+    """Standard errors of the other statistics that the study asks for, by who is heard."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry a quantile."""
@@ -64,8 +66,12 @@ class DistributionPlan(Result):
             "assumes": list(self.assumes),
         }
         trusted = self.study.trusted_guarantee
+        found = {"quantiles": told} if self.study.at else {}
+        for name, errors in self.others.items():
+            heard = {who: {"rmse_population": list(e) if len(e) > 1 else e[0]} for who, e in errors.items()}
+            found[name] = {"task": name, "predicted": {"estimators": heard}, "assumes": list(self.assumes)}
         return plan_document(
-            {self.question: {"quantiles": told}},
+            {self.question: found},
             people=self.n,
             opt_in=self.opt_in,
             epsilon=self.study.guarantee.epsilon,
@@ -119,7 +125,6 @@ def plan_distribution(
 
     must(n >= 1, "n", "must be at least 1", n)
     must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
-    must(bool(study.at), "at", "must be given for a plan", "nothing")
     bounds: Bounds = study.bounds
     centre = bounds.centre if mean is None else mean
     spread = bounds.width / 6 if sd is None else sd
@@ -140,6 +145,7 @@ def plan_distribution(
     seen = {"hybrid": (own, told), "tcm-only": (own,), "lm-only": (told,)}
     ranks: dict[str, tuple[float, ...]] = {}
     values: dict[str, tuple[float, ...]] = {}
+    others: dict[str, dict[str, tuple[float, ...]]] = {}
     quantiles = tuple(float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at)
     for name, parts in seen.items():
         known = [part for part in parts if part is not None]
@@ -147,12 +153,24 @@ def plan_distribution(
         if known:
             shape = fit(known, CELLS)
             errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
+            for statistic, told_errors in _other_errors(study, shape).items():
+                others.setdefault(statistic, {})[name] = told_errors
         slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
         ranks[name] = tuple(errors)
         values[name] = tuple(e / f for e, f in zip(errors, slopes, strict=True))
     law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
     assumes = (law, "the groups are alike", "errors as intervals state them")
-    return DistributionPlan(question, study, n, opt_in, quantiles, ranks, values, assumes)
+    return DistributionPlan(question, study, n, opt_in, quantiles, ranks, values, assumes, others)
+
+
+def _other_errors(study: DistributionStudy, shape: Shape) -> dict[str, tuple[float, ...]]:
+    """Standard errors of what is asked for beside quantiles, as intervals would state them."""
+    told = statistics(study, shape, None, None, 1.0)
+    return {
+        name: tuple((high - low) / 2 for low, high in zip(one.low, one.high, strict=True))
+        for name, one in told.items()
+        if name != "quantiles"
+    }
 
 
 def _reports(study: DistributionStudy, people: int, ends: Any) -> Seen:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["SharePlan", "plan_shares"]
+__all__ = ["CountPlan", "SharePlan", "plan_shares"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -124,6 +124,23 @@ class SharePlan(Result):
         noises = f"{self.noise.capitalize()} noise, {self.reports} reports."
         style.dress(ax, self._title, f"{noises} Further left is better.{more}")
         return ax
+
+
+@dataclass(frozen=True)
+class CountPlan(SharePlan):
+    """The same of a count: how many people have the first of two options."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        document = super().to_dict()
+        ((name, told),) = document["questions"].items()
+        heard = told[self.statistic]["predicted"]["estimators"]
+        errors = {who: {"rmse_population": self.n * e["rmse_population"][0]} for who, e in heard.items()}
+        most = None if self.most is None else self.n * self.most[0]
+        default = {**told[self.statistic]["predicted"]["default"], "most": most}
+        facts = {**told[self.statistic], "task": "count", "options": list(self.options[:1]),
+                 "shares": list(self.shares[:1]), "predicted": {"estimators": errors, "default": default}}  # fmt: skip
+        return {**document, "questions": {name: {"count": facts}}}
 
 
 def plan_shares(

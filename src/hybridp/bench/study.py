@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybridp.bench.number import USED, NumberPlan
 from hybridp.curator.sources import Counted, count_people
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
-from hybridp.public.study import Choice, Declaration, Number, Points, Records, Table, Vector
+from hybridp.protocols.mean import MeanStudy
+from hybridp.public.study import REPORTED, Choice, Count, Declaration, Number, Points, Records, Table, Vector
 from hybridp.release import style
 from hybridp.release.document import plan_document
 from hybridp.release.result import Result, Words, people_words
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AlonePlan", "StudyPlan", "plan_study"]
 
-_USED = ("adaptive", "hybrid", "unified", "tcm-only", "lm-only")
-
 DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
+
+
+_SHARES = ("shares", "histogram", "shares-below", "shares-above", "gini")
+_IN_RANGE = ("mean", "vector-mean", "sum", "quantiles", "sd", "count", *_SHARES)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class StudyPlan(Result):
         style.sized_rows(ax, [(name, error, f"±{style.percent(error, 3)}") for name, error in shown.items()])
         style.plain_numbers(ax.xaxis, percents=True)
         ax.set_xlabel("expected standard error, as a share of the public range")
-        several = any(isinstance(q, (Choice, Vector)) for q in self.study.questions)
+        several = any(isinstance(q, (Choice, Count, Vector)) for q in self.study.questions)
         of = " Of a question's options or columns the largest." if several else ""
         style.dress(ax, self._title, f"Further left is better. Against the mean of the population.{of}")
         return ax
@@ -86,13 +90,18 @@ class StudyPlan(Result):
     def _error(self, name: str, plan: Any) -> float | None:
         """One standard error against the population, in shares of the range; the largest of options or columns."""
         (question,) = [q for q in self.study.questions if q.name == name]
-        if not isinstance(question, (Number, Choice, Vector)):
+        if not isinstance(question, REPORTED):
             return None
-        width = 1.0 if isinstance(question, Choice) else np.subtract(question.upper, question.lower)
-        (facts,) = _facts(plan.to_dict()).values()
+        told = _facts(plan.to_dict())
+        width = np.subtract(question.upper, question.lower) if isinstance(question, (Number, Vector)) else 1.0
+        of = next((one for one in _IN_RANGE if one in told), None)
+        if of is None:
+            return None
+        facts = told[of]
+        width = {"sum": width * self.people, "count": self.people}.get(of, 1.0 if of in _SHARES else width)
         known = facts["predicted"]["estimators"]
         default = facts["predicted"].get("default", {}).get("estimator")
-        used = next(known[one] for one in (default, *_USED) if one in known)
+        used = next(known[one] for one in (default, *USED) if one in known)
         error = used["rmse_population"] if "rmse_population" in used else math.sqrt(max(used["mse"], 0.0))
         return float(np.max(np.divide(error, width)))
 
@@ -206,15 +215,16 @@ def _plan(study: Declaration, i: int, people: Counted) -> Any:
         case Number() if study.promise.personal:
             return _personal(study, i, people)
         case Number():
-            return _number(study, i, people, opt_in)
-        case Choice():
-            from hybridp.bench.shares import plan_shares
+            return _number(study, i, people, opt_in) if question.statistics == ("mean",) else _several(study, i, people)
+        case Choice() | Count():
+            from hybridp.bench.shares import CountPlan, plan_shares
 
             shares = asked.share_study(study, i)
-            return plan_shares(
+            planned = plan_shares(
                 question=shares.question, n=many, opt_in=opt_in, guarantee=shares.guarantee, noise=shares.noise,
                 trusted_guarantee=shares.trusted_guarantee,
             )  # fmt: skip
+            return CountPlan(**vars(planned)) if isinstance(question, Count) else planned
         case Vector():
             from hybridp.bench.vector import plan_vector_mean
 
@@ -240,10 +250,10 @@ def _plan(study: Declaration, i: int, people: Counted) -> Any:
     raise InvalidInput(f"`{question.name}.kind` must be one that can be planned. Got {question.kind}.")
 
 
-def _number(study: Declaration, i: int, people: Counted, opt_in: float) -> Any:
+def _number(study: Declaration, i: int, people: Counted, opt_in: float, given: MeanStudy | None = None) -> Any:
     from hybridp.bench.planning import plan_mean
 
-    question, own = study.questions[i], asked.mean_study(study, i)
+    question, own = study.questions[i], given or asked.mean_study(study, i)
     assert isinstance(question, Number)
     if people.trusted and people.local:
         return plan_mean(
@@ -261,6 +271,21 @@ def _number(study: Declaration, i: int, people: Counted, opt_in: float) -> Any:
         group, mechanism = "local", own.invite.randomiser.name
     many = people.trusted + people.local
     return AlonePlan(question.name, group, many, sd, question.sd is None, error, mechanism)
+
+
+def _several(study: Declaration, i: int, people: Counted) -> NumberPlan:
+    from hybridp.bench.distribution import plan_distribution
+
+    question, own, many = study.questions[i], asked.number_study(study, i), people.trusted + people.local
+    assert isinstance(question, Number)
+    mean = None if own.mean is None else _number(study, i, people, people.trusted / many, own.mean)
+    told = own.distribution
+    spread = None if told is None else plan_distribution(
+        n=many, opt_in=people.trusted / many, study=told, sd=question.sd, question=question.name
+    )  # fmt: skip
+    promise = study.parts[i].everybody
+    assert promise is not None
+    return NumberPlan(question.name, question.statistics, many, people.trusted, promise, mean, spread)
 
 
 def _personal(study: Declaration, i: int, people: Counted) -> Any:

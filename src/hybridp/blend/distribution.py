@@ -105,6 +105,14 @@ class Shape:
         value = float(np.interp(place, np.linspace(0, 1, self.cells + 1), self.monotone))
         return value, math.sqrt(max(float(row @ self.covariance @ row), 0.0))
 
+    def between(self, low: float | None, high: float | None) -> tuple[float, float]:
+        """The share of people above one place and at or below another, and its standard error; None is no limit."""
+        first, last = (None if place is None else self.row(place) for place in (low, high))
+        row = (0.0 if last is None else last) - (np.zeros(self.cells + 1) if first is None else first)
+        f = self.monotone
+        value = (1.0 if last is None else float(last @ f)) - (0.0 if first is None else float(first @ f))
+        return max(value, 0.0), self._error(np.asarray(row))
+
     def row(self, place: float) -> Floats:
         """F at a place, linear within cells, as a row of a matrix."""
         at = min(max(place, 0.0), 1.0) * self.cells

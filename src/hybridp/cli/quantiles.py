@@ -8,21 +8,22 @@ from typing import Any
 import click
 
 from hybridp.cli.common import answered, note, number, receipt, table
-from hybridp.cli.options import command, one_question, options_of, some, value_of, who_trusts
+from hybridp.cli.options import command, one_question, options_of, some, who_trusts
 from hybridp.cli.plan import Crowd, Showing
 from hybridp.cli.releasing import Releasing
 from hybridp.cli.shares import PROMISE, numbers, released
-from hybridp.public.study import Choice, Number, People, Promise
+from hybridp.public.study import Number, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["plan", "release"]
 
 
 @command("quantiles")
-@options_of(
-    question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report"),
-    estimator=value_of(Choice, "estimator"),
-)
+@options_of(question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report"))
+@click.option(
+    "--estimator", type=click.Choice(["hybrid", "tcm-only", "lm-only"]), default="hybrid", show_default=True,
+    help="Who is heard: both groups, only the people who trust, or only the local people.",
+)  # fmt: skip
 @click.option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 @click.option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")
 @click.option("--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too.")

@@ -276,18 +276,22 @@ def _invite(study: Study, data: Any, out: Path, asked: Releasing) -> None:
 def _print(found: Any) -> None:
     if found.simulated:
         note("SIMULATED: this is a trial, not a private release.")
-    rows = [
-        row
+    answers = [
+        (name, statistic, facts)
         for name, statistics in found.to_dict()["questions"].items()
         for statistic, facts in statistics.items()
-        for row in _rows(name, statistic, facts)
     ]
+    rows = [row for name, statistic, facts in answers if statistic != "distribution"
+            for row in _rows(name, statistic, facts)]  # fmt: skip
+    more = [f"{len(rows) - _SHOWN} more in --json."] if len(rows) > _SHOWN else []
+    if any(statistic == "distribution" for _, statistic, _ in answers):
+        more.append("Distribution functions are in --json and --plot.")
     table(
         f"{found.title or 'Answers'}; {100 * found.level:.6g}% intervals",
         ["answer", "estimate", "interval", "trusted", "local"],
         rows[:_SHOWN],
         text=["answer"],
-        caption=None if len(rows) <= _SHOWN else f"{len(rows) - _SHOWN} more in --json.",
+        caption=" ".join(more) or None,
     )
     receipt(found)
 

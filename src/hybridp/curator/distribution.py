@@ -13,13 +13,14 @@ from hybridp import noise, tables
 from hybridp.curator.mean import Columns, mean_query
 from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins
-from hybridp.public.messages import Invite
+from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.randomness import Randomness
 from hybridp.tables.distribution import report_counts, stretch_counts
 
-__all__ = ["count_between", "read_bins", "simulate_bins"]
+__all__ = ["count_between", "read_bins", "simulate_reports"]
 
 
 def _query(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
@@ -36,14 +37,18 @@ def read_bins(rows: tables.Rows, columns: Columns, invite: Invite, people: int) 
     return BinnedReports(counts, invite.randomiser)
 
 
-def simulate_bins(rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> BinnedReports:
-    """For a trial only: local people's raw values, randomised here instead of on their devices."""
+def simulate_reports(
+    rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness
+) -> tuple[LocalSummary, BinnedReports]:
+    """For a trial only: local people's raw values, randomised here instead of on their devices: sums and bins."""
     bins = report_bins(invite.randomiser, CELLS)
     counts: NDArray[np.int64] = np.zeros(bins.size, dtype=np.int64)
+    sums = NOTHING
     for levels in tables.local_levels(rows, _query(rows, columns, invite, local_raw=True)):
         sent = noise.reports(invite.randomiser, levels, rng=rng)
+        sums += exact_sums(sent)[0]
         counts += np.bincount(bins.numbers(sent), minlength=bins.size)
-    return BinnedReports(counts, invite.randomiser)
+    return LocalSummary.of(sums, invite.randomiser), BinnedReports(counts, invite.randomiser)
 
 
 def count_between(

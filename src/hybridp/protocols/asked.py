@@ -8,25 +8,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from hybridp.blend.mean import Rule
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
+from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns
 from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.number import NumberStudy, halves
 from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.shares import ShareStudy, bins, choice
 from hybridp.protocols.synth import SynthStudy
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.distribution import CELLS
 from hybridp.public.kmeans import Box
 from hybridp.public.queries import Feature, Schema
-from hybridp.public.study import Choice, Declaration, Number, Points, Records, Table, Vector
+from hybridp.public.study import Choice, Count, Declaration, Number, Points, Records, Table, Vector
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
@@ -36,6 +40,7 @@ __all__ = [
     "kmeans_study",
     "mean_study",
     "number_columns",
+    "number_study",
     "personal_study",
     "point_columns",
     "record_columns",
@@ -84,6 +89,46 @@ def mean_study(study: Declaration, place: int) -> MeanStudy:
     )
 
 
+def number_study(study: Declaration, place: int) -> NumberStudy:
+    """The statistics of the number that is asked for at this place among the questions.
+
+    Where sums and counts are both needed each has half of the trusted people's part.
+    """
+    asked, part = cast(Number, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    summed = counted = part.trusted or part.everybody
+    if asked.summed and asked.counted:
+        summed, counted = halves(summed)
+    each = study.level
+    if asked.joint:
+        each = 1 - (1 - study.level) / _intervals(asked)
+    mean = replace(mean_study(study, place), trusted_guarantee=summed, level=each) if asked.summed else None
+    distribution = None
+    if asked.counted:
+        distribution = DistributionStudy(
+            Bounds(asked.lower, asked.upper),
+            part.everybody,
+            at=asked.at,
+            below=asked.below,
+            spread=not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics),
+            estimator=cast(Any, asked.estimator if asked.estimator in ("tcm-only", "lm-only") else "hybrid"),
+            local=cast(Any, asked.local),
+            noise=cast(Any, asked.noise),
+            trusted_guarantee=counted,
+            level=each,
+            above=asked.above,
+            edges=asked.edges,
+        )
+    return NumberStudy(asked.statistics, mean, distribution, study.level, asked.joint)
+
+
+def _intervals(asked: Number) -> int:
+    """How many intervals joint coverage is about: a sum's says what the mean's does, an sd's the variance's."""
+    alone = asked.summed + (not {"variance", "sd"}.isdisjoint(asked.statistics)) + ("gini" in asked.statistics)
+    curve = CELLS if "distribution" in asked.statistics else 0
+    return alone + len(asked.at) + len(asked.below) + len(asked.above) + max(len(asked.edges) - 1, 0) + curve
+
+
 def personal_study(study: Declaration, place: int) -> PersonalStudy:
     """The same where everyone has their own epsilon."""
     asked = cast(Number, study.questions[place])
@@ -103,19 +148,24 @@ def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
 
 def share_study(study: Declaration, place: int) -> ShareStudy:
     """The shares of the options, or bins, that are asked for at this place among the questions."""
-    asked, part = cast(Choice, study.questions[place]), study.parts[place]
+    asked, part = cast(Choice | Count, study.questions[place]), study.parts[place]
     assert part.everybody is not None
     assert asked.column is not None
+    if isinstance(asked, Count):
+        feature = choice(asked.column, (asked.value,), other=f"not {asked.value}")
+    elif asked.edges:
+        feature = bins(asked.column, asked.edges, other=asked.other)
+    else:
+        feature = choice(asked.column, asked.options, other=asked.other)
     return ShareStudy(
-        bins(asked.column, asked.edges, other=asked.other) if asked.edges
-        else choice(asked.column, asked.options, other=asked.other),
+        feature,
         part.everybody,
         cast(Any, asked.estimator),
         cast(Any, asked.noise),
         part.trusted,
         study.level,
-        asked.joint,
-    )  # fmt: skip
+        isinstance(asked, Choice) and asked.joint,
+    )
 
 
 def share_columns(study: Declaration, place: int, trust: Any) -> Columns:

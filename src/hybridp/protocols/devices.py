@@ -14,7 +14,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, vector
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
-from hybridp.public.study import Choice, Declaration, Number, Points, Records, Vector
+from hybridp.public.study import REPORTED, Choice, Count, Declaration, Points, Records, Vector
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness, secure
 
@@ -66,7 +66,7 @@ def randomise_study(
     rule = asked.trust_rule(study)
     if invite is not None:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
-    places = [i for i, q in enumerate(study.questions) if isinstance(q, (Number, Choice, Vector))]
+    places = [i for i, q in enumerate(study.questions) if isinstance(q, REPORTED)]
     if not places:
         name = study.questions[0].name
         raise InvalidInput(
@@ -101,7 +101,7 @@ def randomise_study(
                 columns = asked.vector_columns(study, i, rule)
                 written, gone = vector.write_reports(source, own, columns, target, **where, rng=rng)  # type: ignore[arg-type]
                 texts[question.name] = replace(own, question=columns.values).text
-            elif isinstance(question, Choice):
+            elif isinstance(question, (Choice, Count)):
                 chosen, at = asked.share_study(study, i).invite, asked.share_columns(study, i, rule)
                 written, gone = write_share_reports(
                     source, chosen, target, trust=at.trust, person=at.person, report=at.report or "report",

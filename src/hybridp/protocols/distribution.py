@@ -12,8 +12,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -47,7 +48,7 @@ from hybridp.release.receipt import (
     values_rule,
 )
 
-__all__ = ["DistributionStudy", "places_around", "read_pilot", "release_distribution"]
+__all__ = ["DistributionStudy", "measured", "places_around", "read_pilot", "release_distribution", "statistics"]
 
 Guarantee = PureDP | ApproxDP
 _PILOT_CELLS = 16
@@ -60,7 +61,8 @@ class DistributionStudy:
     """Everything that is decided, and public, before anybody sends anything.
 
     `at` are shares of people whose quantiles are asked for, `below` values at or below which a share of people is asked
-    for; `spread` asks for variance, standard deviation and, where the lower bound is not negative, Gini's coefficient.
+    for, `above` values above which one is, `edges` those of a histogram; `spread` asks for variance, standard deviation
+    and, where the lower bound is not negative, Gini's coefficient.
     """
 
     bounds: Bounds
@@ -73,11 +75,13 @@ class DistributionStudy:
     noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
+    above: tuple[float, ...] = ()
+    edges: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
         must(all(0 < q < 1 for q in self.at), "at", "must be shares strictly between 0 and 1", self.at)
-        for name, values in (("at", self.at), ("below", self.below)):
+        for name, values in (("at", self.at), ("below", self.below), ("above", self.above), ("edges", self.edges)):
             must(
                 len(set(values)) == len(values) <= _MOST,
                 name,
@@ -85,8 +89,11 @@ class DistributionStudy:
                 len(values),
             )
         low, high = self.bounds.lower, self.bounds.upper
-        must(all(low < x < high for x in self.below), "below", f"must lie between {low:g} and {high:g}", self.below)
-        must(bool(self.at or self.below or self.spread), "at", "must be given, or another statistic", "nothing")
+        for name, values in (("below", self.below), ("above", self.above), ("edges", self.edges[1:-1])):
+            must(all(low < x < high for x in values), name, f"must lie between {low:g} and {high:g}", values)
+        must(all(a < b for a, b in pairwise(self.edges)), "edges", "must ascend", self.edges)
+        asked = self.at or self.below or self.above or self.edges or self.spread
+        must(bool(asked), "at", "must be given, or another statistic", "nothing")
         known = ("hybrid", "tcm-only", "lm-only")
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         if self.estimator != "lm-only":
@@ -155,33 +162,23 @@ def release_distribution(
         local: BinnedReports | None = None
         if study.estimator != "tcm-only":
             if simulate_local:
-                local = curating.simulate_bins(rows, columns, invite, rng=rng)
+                local = curating.simulate_reports(rows, columns, invite, rng=rng)[1]
             elif totals.local.people:
                 entries.charge([replace(charge, digest=totals.digest) for charge in own])
                 local = curating.read_bins(rows, columns, invite, totals.local.people)
-        local = None if local is None or not local.people else local
-        told = None if local is None else reports_seen(local, CELLS)
-        alone = None if told is None else fit([told], CELLS)
-        counted: list[tuple[NoisyCounts, tuple[float, ...]]] = []
-        if people and study.estimator != "lm-only":
 
-            def count(places: tuple[float, ...], part: Guarantee | None) -> NoisyCounts:
-                stated = study.count_noise(len(places), part)
-                found = curating.count_between(
-                    rows, columns, invite, places, stated, people, local_raw=simulate_local, rng=rng
-                )
-                counted.append((found, places))
-                return found
+        def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+            return curating.count_between(
+                rows, columns, invite, places, stated, people, local_raw=simulate_local, rng=rng
+            )
 
-            _count(study, count, alone if _enough(local) else None)
-        found = _publish(
+        found = measured(
             study,
             columns.value,
-            counted,
-            told,
-            alone,
+            people,
+            local,
+            count,
             looked,
-            people=(people, 0 if local is None else local.people),
             entries=tuple(entries),
             simulated_local=totals.simulated_reports or (looked is not None and looked.simulated),
             rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
@@ -189,6 +186,32 @@ def release_distribution(
         )
         found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+
+
+def measured(
+    study: DistributionStudy,
+    question: str,
+    people: int,
+    local: BinnedReports | None,
+    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
+    looked: Pilot | None = None,
+    **publication: Any,
+) -> DistributionRelease:
+    """Count the trusted people where the reports say that it matters, with noise by `count`, and publish both."""
+    local = None if local is None or not local.people else local
+    told = None if local is None else reports_seen(local, CELLS)
+    alone = None if told is None else fit([told], CELLS)
+    counted: list[tuple[NoisyCounts, tuple[float, ...]]] = []
+    if people and study.estimator != "lm-only":
+
+        def noisy(places: tuple[float, ...], part: Guarantee | None) -> NoisyCounts:
+            found = count(places, study.count_noise(len(places), part))
+            counted.append((found, places))
+            return found
+
+        _count(study, noisy, alone if _enough(local) else None)
+    heard = (people, 0 if local is None else local.people)
+    return _publish(study, question, counted, told, alone, looked, people=heard, **publication)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +272,8 @@ def _count(study: DistributionStudy, count: Any, shape: Shape | None) -> None:
 
 def places_around(study: DistributionStudy, shape: Shape) -> tuple[float, ...]:
     """Around each quantile, at each value that is asked for, and, for the spread, broadly; in rising order."""
-    found = {(x - study.bounds.lower) / study.bounds.width for x in study.below}
+    asked = (*study.below, *study.above, *study.edges[1:-1])
+    found = {(x - study.bounds.lower) / study.bounds.width for x in asked}
     for q in (*study.at, *(_BROAD if study.spread else ())):
         error = max(shape.below(shape.quantile(q))[1], 0.005)
         around = (-1.5, 0.0, 1.5) if q in study.at else (0.0,)
@@ -298,7 +322,7 @@ def _publish(
         question=question,
         bounds=(study.bounds.lower, study.bounds.upper),
         estimator=study.estimator,
-        told=_statistics(study, shape, own, alone, reach),
+        told=statistics(study, shape, own, alone, reach),
         curve=Curve(
             tuple(values),
             tuple(shape.monotone.tolist()),
@@ -317,6 +341,7 @@ def _publish(
         ),
         level=study.level,
         people=people,
+        edges=study.edges,
         windows=tuple(_window(study, shape, q) for q in study.at),
         p_value=_disagreement(counted, seen, alone),
         noise=noise_level(counted[-1][0].noise.mechanism)[0] if counted else "none",
@@ -352,9 +377,10 @@ def _normal_reach(level: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def _statistics(
+def statistics(
     study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, reach: float
 ) -> dict[str, Told]:
+    """What is asked for, read from the distribution function; intervals of so many standard errors."""
     low, width = study.bounds.lower, study.bounds.width
     found: dict[str, Told] = {}
     if study.at:
@@ -367,17 +393,24 @@ def _statistics(
             None if own is None else tuple(low + width * own.quantile(q) for q in study.at),
             None if alone is None else tuple(low + width * alone.quantile(q) for q in study.at),
         )
-    if study.below:
-        places = [(x - low) / width for x in study.below]
-        told = [shape.below(place) for place in places]
-        found["shares-below"] = Told(
-            study.below,
-            tuple(x for x, _ in told),
-            tuple(max(x - reach * error, 0.0) for x, error in told),
-            tuple(min(x + reach * error, 1.0) for x, error in told),
-            None if own is None else tuple(own.below(place)[0] for place in places),
-            None if alone is None else tuple(alone.below(place)[0] for place in places),
-        )
+    at = {x: (x - low) / width for x in (*study.below, *study.above, *study.edges)}
+    inner: list[float | None] = [None, *(at[x] for x in study.edges[1:-1]), None]
+    stretches: dict[str, tuple[tuple[float, ...], list[tuple[float | None, float | None]]]] = {
+        "shares-below": (study.below, [(None, at[x]) for x in study.below]),
+        "shares-above": (study.above, [(at[x], None) for x in study.above]),
+        "histogram": (study.edges[:-1], list(pairwise(inner)) if study.edges else []),
+    }
+    for name, (places, between) in stretches.items():
+        if places:
+            told = [shape.between(*ends) for ends in between]
+            found[name] = Told(
+                places,
+                tuple(x for x, _ in told),
+                tuple(max(x - reach * error, 0.0) for x, error in told),
+                tuple(min(x + reach * error, 1.0) for x, error in told),
+                None if own is None else tuple(own.between(*ends)[0] for ends in between),
+                None if alone is None else tuple(alone.between(*ends)[0] for ends in between),
+            )
     if study.spread:
         groups = (shape, own, alone)
         variances = [None if one is None else one.moments()["variance"] for one in groups]

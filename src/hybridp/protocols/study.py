@@ -23,12 +23,13 @@ from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
+from hybridp.protocols.number import release_number
 from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
 from hybridp.protocols.shares import release_shares
 from hybridp.protocols.synth import fit_file
 from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.study import Choice, Declaration, Number, Points, Question, Records, Table, Vector
+from hybridp.public.study import Choice, Count, Declaration, Number, Points, Question, Records, Table, Vector
 from hybridp.public.trust import drawn_trust, keyed
 from hybridp.randomness import Randomness, secure
 from hybridp.release.study import StudyRelease, one_receipt
@@ -188,9 +189,9 @@ def _people(answer: Any) -> tuple[int, int]:
     """Trusted and local people of an answer."""
     if hasattr(answer, "trusted_people"):
         return answer.trusted_people, answer.local_people
-    if hasattr(answer, "people"):
-        return answer.people, 0
-    return answer.trusted.people, answer.local.people
+    if hasattr(answer, "trusted"):
+        return answer.trusted.people, answer.local.people
+    return answer.people, 0
 
 
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
@@ -200,7 +201,7 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             return _personal(study, i, data, trust, run)
         case Number():
             return _number(study, i, data, trust, run)
-        case Choice():
+        case Choice() | Count():
             return _choice(study, i, data, trust, run)
         case Vector():
             return _vector(study, i, data, trust, run)
@@ -219,8 +220,14 @@ def _parted(charges: list[Charge], run: Mapping[str, Any]) -> tuple[list[Charge]
 
 
 def _number(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    own, columns = asked.mean_study(study, i), asked.number_columns(study, i, trust)
-    purpose = study.questions[i].name
+    columns, purpose = asked.number_columns(study, i, trust), study.questions[i].name
+    if study.questions[i].statistics != ("mean",):  # type: ignore[attr-defined]
+        several = asked.number_study(study, i)
+        return _Way(
+            *_parted(several.charges(purpose, None), run),
+            lambda shared: release_number(data, several, columns, ledger=shared, purpose=purpose, **run),
+        )
+    own = asked.mean_study(study, i)
     return _Way(
         *_parted(own.charges(purpose, None), run),
         lambda shared: release_mean(data, own, columns, ledger=shared, purpose=purpose, **run),
@@ -241,10 +248,13 @@ def _personal(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[st
 def _choice(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
     own, columns = asked.share_study(study, i), asked.share_columns(study, i, trust)
     purpose = study.questions[i].name
-    return _Way(
-        *_parted(own.charges(purpose, None), run),
-        lambda shared: release_shares(data, own, columns, ledger=shared, purpose=purpose, **run),
-    )
+    counted = isinstance(study.questions[i], Count)
+
+    def answer(shared: Shared) -> Any:
+        found = release_shares(data, own, columns, ledger=shared, purpose=purpose, **run)
+        return replace(found, counted=counted)
+
+    return _Way(*_parted(own.charges(purpose, None), run), answer)
 
 
 def _vector(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hybridp.release import style
@@ -60,9 +61,10 @@ class Curve:
 class DistributionRelease(Result):
     """What is known of a number's distribution in the population that the people were drawn from.
 
-    `told` has the statistics that were asked for: "quantiles" (at shares of people), "shares-below" (at values), and
-    "variance", "sd" and "gini", which have one entry. Intervals cover sampling and noise, and are wider than they
-    need to be where the distribution is smooth. `p_value` tells whether the two groups disagree.
+    `told` has the statistics that were asked for: "quantiles" (at shares of people), "shares-below" and "shares-above"
+    (at values), "histogram" (by bins), and "variance", "sd" and "gini", which have one entry. Intervals cover sampling
+    and noise, and are wider than they need to be where the distribution is smooth. `p_value` tells whether the two
+    groups disagree.
     """
 
     question: str
@@ -79,6 +81,8 @@ class DistributionRelease(Result):
     receipt: Receipt
     windows: tuple[tuple[float, float], ...] = ()
     """Around each quantile: where it almost certainly lies, and where local people should be asked."""
+    edges: Numbers = ()
+    """Of the bins of a histogram; whoever is below the first edge or above the last lies in the nearest bin."""
 
     @property
     def simulated(self) -> bool:
@@ -91,6 +95,20 @@ class DistributionRelease(Result):
     @property
     def groups_disagree(self) -> bool | None:
         return None if self.p_value is None else self.p_value < self.test_level
+
+    @property
+    def bins(self) -> tuple[str, ...]:
+        """What the bins of a histogram are called: an upper edge belongs to its bin."""
+        inner = [f"{edge:g}" for edge in self.edges[1:-1]]
+        if not inner:
+            return ()
+        return f"at most {inner[0]}", *(f"over {a} to {b}" for a, b in pairwise(inner)), f"over {inner[-1]}"
+
+    def where(self, name: str, place: int) -> str:
+        """What one entry of a statistic is about."""
+        if name == "histogram":
+            return self.bins[place]
+        return f"{self.told[name].at[place]:g}" if self.told[name].at else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
@@ -127,6 +145,8 @@ class DistributionRelease(Result):
             return None if values is None else list(values) if told.at else values[0]
 
         more: dict[str, Any] = {"at": list(told.at)} if told.at else {}
+        if name == "histogram":
+            more = {"edges": list(self.edges), "options": list(self.bins)}
         if name == "quantiles":
             more["windows"] = [list(window) for window in self.windows]
         ends = listed(told.low), listed(told.high)
@@ -179,7 +199,7 @@ class DistributionRelease(Result):
         for name, told in self.told.items():
             for i, x in enumerate(told.estimate):
                 wide = told.high[i] - told.low[i]
-                at = f" at {told.at[i]:g}" if told.at else ""
+                at = f" at {self.where(name, i)}" if told.at else ""
                 alone = ("" if some is None else style.shortly(some[i], wide) for some in (told.trusted, told.local))
                 numbers = (style.shortly(v, wide) for v in (x, told.low[i], told.high[i]))
                 rows.append((f"{name}{at}", *numbers, *alone))
@@ -197,6 +217,6 @@ class DistributionRelease(Result):
         lines = []
         for name, told in self.told.items():
             for i, x in enumerate(told.estimate):
-                at = f" at {told.at[i]:g}" if told.at else ""
+                at = f" at {self.where(name, i)}" if told.at else ""
                 lines.append(f"{name}{at}: {x:,.6g}  ({told.low[i]:,.6g} to {told.high[i]:,.6g})")
         return "\n".join(lines) + (f"\n[{style.SIMULATED}]" if self.simulated else "")

@@ -57,6 +57,8 @@ class SharesRelease(Result):
     reports: str
     receipt: Receipt
     anchor: Anchored | None = None
+    counted: bool = False
+    """Asked for as a count: how many people have the first option, of two."""
 
     @property
     def simulated(self) -> bool:
@@ -64,7 +66,36 @@ class SharesRelease(Result):
 
     @property
     def statistic(self) -> str:
-        return "histogram" if self.edges else "shares"
+        return "count" if self.counted else "histogram" if self.edges else "shares"
+
+    @property
+    def people(self) -> int:
+        """How many there are: public."""
+        return self.trusted.people + self.local.people
+
+    def _count(self, told: dict[str, Any]) -> dict[str, Any]:
+        """The first option's share as a number of people: share times people, who are as many whoever is replaced."""
+
+        def first(values: Any) -> Any:
+            return None if values is None else values[0]
+
+        n, (low, high) = self.people, (first(ends) for ends in told["interval"])
+        told["disagreement"] |= {name: first(told["disagreement"][name]) for name in ("difference", "p_value")}
+        shares = (first(told[group]) for group in ("trusted", "local"))
+        return {
+            **told,
+            "estimate": n * self.estimate[0],
+            "interval": [n * low, n * high],
+            **{g: None if p is None else n * p for g, p in zip(("trusted", "local"), shares, strict=True)},
+            "projected": n * self.projected[0],
+            "share": {"estimate": self.estimate[0], "interval": [low, high]},
+            "options": list(self.options[:1]),
+            "people": n,
+            "weight": self.weights[0],
+            "anchor": None
+            if told["anchor"] is None
+            else {**told["anchor"], **{name: n * first(told["anchor"][name]) for name in ("plain", "most")}},
+        }
 
     @property
     def test_level(self) -> float:
@@ -106,6 +137,7 @@ class SharesRelease(Result):
             },
             mechanisms={"trusted": self.noise, "local": self.reports},
         )
+        told = self._count(told) if self.counted else told
         return release_document({self.question: {self.statistic: told}}, level=self.level, receipt=self.receipt)
 
     def to_frame(self) -> DataFrame:
@@ -167,12 +199,21 @@ class SharesRelease(Result):
             )
         ]  # fmt: skip
         title = f"Shares by {self.question} of {people_words(self.trusted.people, self.local.people)}"
+        if self.counted:
+            number = tuple(f"{self.people * v[0]:,.0f}" for v in (self.projected, self.low, self.high))
+            return each_in_words(
+                f"People with {self.options[0]} in {self.question}, of {self.people:,}", ("people with", "count"),
+                [(self.options[0], *number, *rows[0][4:])], self.level, joint=False, disagreeing=self.disagreeing[:1],
+            )  # fmt: skip
         return each_in_words(
             title, ("option", "share"), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
         )
 
     def __str__(self) -> str:
         mark = f"\n[{style.SIMULATED}]" if self.simulated else ""
+        if self.counted:
+            x, low, high = (f"{self.people * v[0]:,.0f}" for v in (self.projected, self.low, self.high))
+            return f"{x} people with {self.options[0]}  ({low} to {high})" + mark
         shown = zip(self.options, self.projected, self.low, self.high, strict=True)
         return "\n".join(f"{n}: {x:.2%}  ({low:.2%} to {high:.2%})" for n, x, low, high in shown) + mark
 

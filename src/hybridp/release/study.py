@@ -97,10 +97,11 @@ def _facts(answer: Any) -> dict[str, Any]:
     return found
 
 
-def one_receipt(receipts: Mapping[str, Receipt], split: str = "") -> Receipt:
+def one_receipt(receipts: Mapping[str, Receipt], split: str = "", *, once: tuple[str, ...] = ()) -> Receipt:
     """The receipt of all questions: each group's promises added up, and every assumption once.
 
     `split` says how the promise was divided; the sums are by basic composition, as the same people answer everything.
+    People of the groups in `once` sent one report each, whichever of the receipts it is told in: theirs are not added.
     """
     if len(receipts) == 1:
         return next(iter(receipts.values()))
@@ -113,7 +114,7 @@ def one_receipt(receipts: Mapping[str, Receipt], split: str = "") -> Receipt:
     made = [receipt.assumed_mechanism for receipt in every if receipt.assumed_mechanism is not None]
     return replace(
         every[0],
-        promises=tuple(_added(who, against, said) for (who, against), said in promises.items()),
+        promises=tuple(_added(who, against, said, who in once) for (who, against), said in promises.items()),
         randomness=max((receipt.randomness for receipt in every), key=len),
         simulated=any(receipt.simulated for receipt in every),
         unit=" / ".join(dict.fromkeys(receipt.unit for receipt in every)),
@@ -123,13 +124,17 @@ def one_receipt(receipts: Mapping[str, Receipt], split: str = "") -> Receipt:
     )
 
 
-def _added(people: str, against: str, said: Sequence[tuple[str, Promise]]) -> Promise:
+def _added(people: str, against: str, said: Sequence[tuple[str, Promise]], once: bool) -> Promise:
     budgets = [promise.budget for _, promise in said]
     known = [budget for budget in budgets if isinstance(budget, (PureDP, ApproxDP))]
     mechanism = "; ".join(f"{name}: {promise.mechanism}{_level(promise)}" for name, promise in said)
     notes = "; ".join(dict.fromkeys(promise.note for _, promise in said if promise.note))
     if len(known) < len(budgets):  # trust in place of a guarantee
         return Promise(people, against, None, "; ".join(dict.fromkeys(p.mechanism for _, p in said)), notes)
+    if once:
+        most = max(known, key=lambda budget: (budget.epsilon, budget.delta))
+        made = "; ".join(dict.fromkeys(promise.mechanism for _, promise in said))
+        return Promise(people, against, most, made, notes)
     epsilon = float(sum(Fraction(repr(float(budget.epsilon))) for budget in known))
     delta = float(sum(Fraction(repr(float(budget.delta))) for budget in known))
     relation = known[0].neighbours
@@ -142,4 +147,5 @@ def _level(promise: Promise) -> str:
     if not isinstance(budget, (PureDP, ApproxDP)):
         return ""
     delta = f", delta {budget.delta:g}" if budget.delta else ""
-    return f" (epsilon {budget.epsilon:.12g}{delta})"
+    level = f" (epsilon {budget.epsilon:.12g}{delta})"
+    return "" if promise.mechanism.endswith(level) else level

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Collection, Declaration, Declared, Fields, People, Promise, declared
+from hybridp.public.study import Collection, Declaration, Declared, Fields, Number, People, Promise, declared
 from hybridp.service.plans import KINDS
 
 __all__ = ["NAMES", "FormField", "declared_by", "fieldsets"]
@@ -75,6 +75,8 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     shown = {"name", *_READ, *_COLLECTED[kind]}
     rest = [one.name for one in declared(question) if one.name not in shown | _OF_TABLES]
     personal = kind == "personal-mean"
+    if question is Number:  # of one number a page asks for the mean
+        rest = [name for name in rest if name not in ("at", "below", "above", "edges", "joint")]
     if personal:
         rest = [name for name in rest if name not in ("local", "noise", "local_sd", "gap", "trusted_weight")]
     single = (*_KEPT[:1], *_KEPT[2:]) if kind in ("personal-mean", "heavy-hitters") else _KEPT

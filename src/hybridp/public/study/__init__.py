@@ -1,15 +1,27 @@
 """THE STUDY: questions, trust, promise, declared once as fields with help and check; everything else is derived."""
 
 from hybridp.public.study.fields import Check, Declared, Fields, declared, field
-from hybridp.public.study.questions import KINDS, Choice, Feature, Number, Points, Question, Records, Table, Vector
+from hybridp.public.study.invited import Points, Records
+from hybridp.public.study.questions import (
+    KINDS,
+    REPORTED,
+    Choice,
+    Count,
+    Number,
+    Question,
+    Vector,
+)
 from hybridp.public.study.study import SCHEMA, Collection, Declaration, Part, People, Promise, Trust
+from hybridp.public.study.tables import Feature, Table
 
 __all__ = [
     "KINDS",
+    "REPORTED",
     "SCHEMA",
     "Check",
     "Choice",
     "Collection",
+    "Count",
     "Declaration",
     "Declared",
     "Feature",

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, declared, field, positive
 
-__all__ = ["KINDS", "Choice", "Feature", "Number", "Points", "Question", "Records", "Table", "Vector"]
+__all__ = ["KINDS", "REPORTED", "Choice", "Count", "Number", "Question", "Vector"]
 
 ESTIMATORS = {
     "adaptive": "by the groups' errors, with the spread of the values learned from the reports",
@@ -49,12 +50,20 @@ CHOICE_ESTIMATORS = {
     "tcm-only": "only the people who trust",
     "lm-only": "only the local people",
 }
-METHODS = {
-    "improved": "a noisy map of everybody, then rounds with the trusted people",
-    "paper": "both groups in every round, by their noise",
-    "tcm": "only the people who trust",
-    "lm": "everybody reports as if local",
+STATISTICS = {
+    "mean": "",
+    "sum": "the mean times the number of people, which is public",
+    "variance": "",
+    "sd": "",
+    "quantiles": "at stated shares of people",
+    "histogram": "shares by bins",
+    "shares-below": "of people at or below values",
+    "shares-above": "of people above values",
+    "gini": "",
+    "distribution": "the share of people at or below any value",
 }
+_PLACES = {"at": "quantiles", "below": "shares-below", "above": "shares-above", "edges": "histogram"}
+MOST_PLACES = 50
 MOST_COLUMNS = 10_000
 
 
@@ -137,8 +146,15 @@ class Number(Question):
         None, help="Public: what a value that is missing or no number counts as. Default: the middle of the bounds."
     )
     statistics: tuple[str, ...] = field(
-        ("mean",), help="What is wanted of the number.", choices=("mean",), shown=True, option=""
+        ("mean",), help="What is wanted of the number.", choices=STATISTICS, shown=True, option=""
     )
+    at: tuple[float, ...] = field(
+        (), help="For quantiles: the shares of people, such as 0.5, 0.9.", check=between_0_and_1, option=""
+    )
+    below: tuple[float, ...] = field((), help="For shares-below: the values at or below which people are.", option="")
+    above: tuple[float, ...] = field((), help="For shares-above: the values above which people are.", option="")
+    edges: tuple[float, ...] = field((), help="For a histogram: the public edges of the bins, ascending.", option="")
+    joint: bool = field(False, help="Intervals that hold for all statistics of the question together.", option="")
     estimator: str | None = field(
         None,
         help="How the groups are weighed. Default: adaptive; where everyone has their own epsilon: unified.",
@@ -196,6 +212,7 @@ class Number(Question):
         self.must(bool(self.statistics), "statistics", "must name at least one", "none")
         once = len(set(self.statistics)) == len(self.statistics)
         self.must(once, "statistics", "must name each once", ", ".join(self.statistics))
+        self._check_statistics()
         for name, most in (("sd", half), ("local_sd", half), ("gap", width), ("step", width)):
             value = getattr(self, name)
             rule = f"must be at most {most:g} for these bounds"
@@ -206,10 +223,51 @@ class Number(Question):
             rule = "must be full unless the weight is fixed in advance and sd is stated"
             self.must(fixed, "publish", rule, self.publish)
 
+    def _check_statistics(self) -> None:
+        """Each statistic has the places that it needs, and no others are given."""
+        for name, wanted in _PLACES.items():
+            places = getattr(self, name)
+            rule = f"must be given exactly when statistics names {wanted}"
+            self.must((wanted in self.statistics) == bool(places), name, rule, len(places) or "nothing")
+            few = len(set(places)) == len(places) <= MOST_PLACES
+            self.must(few, name, f"must be at most {MOST_PLACES} different numbers", len(places))
+        for name in ("below", "above"):
+            for place in getattr(self, name):
+                rule = f"must lie between {self.lower:g} and {self.upper:g}"
+                self.must(self.lower < place < self.upper, name, rule, f"{place:g}")
+        if self.edges:
+            _check_edges(self)
+            inside = self.lower <= self.edges[0] and self.edges[-1] <= self.upper
+            rule = f"must lie within the bounds, {self.lower:g} to {self.upper:g}"
+            self.must(inside, "edges", rule, f"{self.edges[0]:g} to {self.edges[-1]:g}")
+        rule = "must not be asked for where the lower bound is negative"
+        self.must("gini" not in self.statistics or self.lower >= 0, "statistics", rule, "gini")
+        if self.counted:
+            rule = "must not be full-lm where more than the mean and the sum is asked for"
+            self.must(self.estimator != "full-lm", "estimator", rule, self.estimator)
+            rule = "must be full where more than the mean and the sum is asked for"
+            self.must(self.publish == "full", "publish", rule, self.publish)
+
+    @property
+    def summed(self) -> bool:
+        """Whether trusted values are added up: for the mean and the sum."""
+        return not {"mean", "sum"}.isdisjoint(self.statistics)
+
+    @property
+    def counted(self) -> bool:
+        """Whether trusted people are counted between places: for everything else."""
+        return not {"mean", "sum"}.issuperset(self.statistics)
+
     @property
     def columns_read(self) -> tuple[str, ...]:
         assert self.column is not None
         return (self.column,)
+
+
+def _check_edges(asked: Number | Choice) -> None:
+    rising = all(a < b for a, b in pairwise(asked.edges))
+    asked.must(rising, "edges", "must ascend", ", ".join(f"{e:g}" for e in asked.edges))
+    asked.must(len(asked.edges) >= 3, "edges", "must be at least 3", len(asked.edges))
 
 
 def _check_estimator(asked: Number | Vector) -> None:
@@ -250,12 +308,12 @@ class Choice(Question):
             object.__setattr__(self, "column", self.name)
         one = bool(self.options) != bool(self.edges)
         self.must(one, "options", "must be given, or edges in their place", "both" if self.options else "neither")
-        rising = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
-        self.must(rising, "edges", "must ascend", ", ".join(f"{e:g}" for e in self.edges))
+        if self.edges:
+            _check_edges(self)
+            return
         every = (*self.options, *([] if self.other is None else [self.other]))
         self.must(len(set(every)) == len(every), "options", "must all be different", "one twice")
-        enough = len(every) >= 2 if self.options else len(self.edges) >= 3
-        self.must(enough, "options", "must be at least 2 (or 3 edges)", len(every) or len(self.edges))
+        self.must(len(every) >= 2, "options", "must be at least 2 (or 3 edges)", len(every))
 
     @property
     def columns_read(self) -> tuple[str, ...]:
@@ -263,14 +321,41 @@ class Choice(Question):
         return (self.column,)
 
 
-def _each(asked: Vector | Points, name: str, what: str = "columns") -> None:
+@dataclass(frozen=True, kw_only=True)
+class Count(Question):
+    """How many people have one public value in a column: a yes or no, whose share is told too."""
+
+    kind: ClassVar[str] = "count"
+    _what: ClassVar[str] = "a question of kind count"
+
+    column: str | None = field(
+        None, help="The column with everybody's answer. Default: the question's name.", shown=True, option="choice"
+    )
+    value: str = field(help="The value that is counted, as it is written in the column.", check=named)
+    estimator: str = field("best", help="Who is heard.", choices=CHOICE_ESTIMATORS)
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    report: str | None = field(
+        None, help="The column with local people's reports. Default: report; with several questions NAME_report."
+    )
+
+    def check(self) -> None:
+        if self.column is None:
+            object.__setattr__(self, "column", self.name)
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        assert self.column is not None
+        return (self.column,)
+
+
+def _each(asked: Any, name: str, what: str = "columns") -> None:
     """One number for all columns becomes one for each."""
     given, d = getattr(asked, name), len(asked.columns)
     asked.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} {what}", len(given))
     object.__setattr__(asked, name, given * d if len(given) == 1 else given)
 
 
-def _check_box(asked: Vector | Points) -> None:
+def check_box(asked: Any) -> None:
     names = asked.columns
     asked.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
     distinct = len({name.lower() for name in names}) == len(names)
@@ -329,7 +414,7 @@ class Vector(Question):
     joint: bool = field(False, help="Intervals that hold for all columns together.")
 
     def check(self) -> None:
-        _check_box(self)
+        check_box(self)
         for name in ("missing", "sd"):
             if getattr(self, name):
                 _each(self, name)
@@ -348,140 +433,6 @@ class Vector(Question):
         return self.columns
 
 
-@dataclass(frozen=True, kw_only=True)
-class Records(Question):
-    """The most frequent records: discovered by the trusted, then counted by everybody."""
-
-    kind: ClassVar[str] = "records"
-    _what: ClassVar[str] = "a question of kind records"
-
-    columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="record")
-    head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
-    discovery_share: float = field(0.95, help="Trusted people used to discover.", check=between_0_and_1)
-    query_share: float = field(0.85, help="Two-stage reports: budget of the query.", check=between_0_and_1)
-    local: str = field(
-        "k-rr",
-        help="The report of local people; all but k-rr and two-stage are for trials.",
-        choices={
-            "k-rr": "their record with a stated chance, else another one of the list",
-            "two-stage": "first the query, then the url",
-            "oue": "a noisy bit for each record of the list",
-            "subset": "a drawn set of records that likely holds theirs",
-            "hashing": "the hash of their record, randomised",
-            "best": "the one of least error",
-        },
-    )
-    reuse: bool = field(True, help="Blend the discovery group's noisy counts too.")
-    blend: str | None = field(
-        None,
-        help="All slots by their variance; queries first; or all slots alike. Default: what suits the report.",
-        choices=("weighted", "query-first", "slots"),
-    )
-    max_records: int = field(
-        100, help="The most records that one person may send to the service.", check=at_least(1, 1000), option=""
-    )
-    max_length: int = field(
-        200, help="The most characters of a record that is sent to the service.", check=at_least(1, 1000), option=""
-    )
-
-    def check(self) -> None:
-        self.must(len(self.columns) in (1, 2), "columns", "must be one column, or two: query and url",
-                  len(self.columns))  # fmt: skip
-        self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
-
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        return self.columns
-
-
-@dataclass(frozen=True, kw_only=True)
-class Points(Question):
-    """Points in a public box, to be clustered around K centres."""
-
-    kind: ClassVar[str] = "points"
-    _what: ClassVar[str] = "a question of kind points"
-
-    columns: tuple[str, ...] = field(help="The columns of the coordinates.", check=named)
-    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
-    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
-    clusters: int = field(help="How many centres (K).", check=at_least(1))
-    iterations: int | None = field(
-        None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1)
-    )
-    method: str = field("improved", help="How centres are found.", choices=METHODS)
-
-    def check(self) -> None:
-        _check_box(self)
-
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        return self.columns
-
-
-@dataclass(frozen=True, kw_only=True)
-class Feature(Fields):
-    """One column of a synthetic table, with its public values or the public edges of its bins."""
-
-    _what: ClassVar[str] = "a column of a table"
-
-    name: str = field(help="The column.", check=named)
-    values: tuple[str, ...] = field((), help="Its public values; what is not listed counts as the last one.")
-    edges: tuple[float, ...] = field((), help="Or the public edges of its bins, ascending.")
-    missing: bool = field(False, help="Missing values are a category of their own.")
-
-    @property
-    def label(self) -> str:
-        name = getattr(self, "name", None)
-        return f"{name}." if isinstance(name, str) and name else "feature."
-
-    def check(self) -> None:
-        one = bool(self.values) != bool(self.edges)
-        self.must(one, "values", "must be given, or edges in their place", "both" if self.values else "neither")
-        rising = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
-        self.must(rising, "edges", "must ascend", ", ".join(f"{e:g}" for e in self.edges))
-        distinct = len(set(self.values)) == len(self.values)
-        self.must(distinct, "values", "must be different from each other", "a value twice")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table(Question):
-    """A synthetic table with the original columns and values; everybody trusts the curator."""
-
-    kind: ClassVar[str] = "table"
-    _what: ClassVar[str] = "a question of kind table"
-
-    features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.", option="")
-    marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
-    thresholds: str | None = field(None, help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
-    law: str = field("uniform", help="How thresholds picks columns: uniform, or zipf[:s] or geometric[:p].")
-    most_queries: int | None = field(
-        None, help="Leave out sets of columns with more consistent queries than this.", check=at_least(1)
-    )
-    workload_seed: int = field(0, help="Public: decides what thresholds picks.", check=at_least(0))
-    method: str | None = field(
-        None, help="tables: whole marginals, the default; rap: the dissertation's.", choices=("tables", "rap")
-    )
-    rounds: int | None = field(
-        None, help="rap: how often the worst queries are looked for (T). Default: 16.", check=at_least(1)
-    )
-    per_round: int | None = field(
-        None, help="rap: how many queries are answered each time (K). Default: 2.", check=at_least(1)
-    )
-    select_share: float | None = field(
-        None, help="rap: of each round's budget, to find queries. Default: 0.75.", check=between_0_and_1
-    )
-    rows: int = field(1000, help="Rows of the relaxed data set (n').", check=at_least(1))
-
-    def check(self) -> None:
-        names = [feature.name for feature in self.features]
-        self.must(bool(names), "features", "must list at least one column", "none")
-        self.must(len(set(names)) == len(names), "features", "must name each column once", ", ".join(names))
-        some = bool(self.marginals) or self.thresholds is not None
-        self.must(some, "marginals", "must be given, or thresholds", "neither")
-
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        return tuple(feature.name for feature in self.features)
-
-
-KINDS: dict[str, type[Question]] = {one.kind: one for one in (Number, Choice, Vector, Records, Points, Table)}
+KINDS: dict[str, type[Question]] = {one.kind: one for one in (Number, Choice, Count, Vector)}
+REPORTED = (Number, Choice, Count, Vector)
+"""The kinds whose local reports stand in the table itself; the others answer an invitation."""

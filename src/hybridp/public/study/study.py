@@ -23,18 +23,19 @@ from typing import Any, ClassVar, Self
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
+from hybridp.public.study.invited import Points, Records
 from hybridp.public.study.questions import (
     PERSONAL_ESTIMATORS,
+    REPORTED,
     Choice,
+    Count,
     Number,
-    Points,
     Question,
-    Records,
-    Table,
     Vector,
     named,
     short,
 )
+from hybridp.public.study.tables import Table
 
 __all__ = ["SCHEMA", "Collection", "Declaration", "Part", "People", "Promise", "Trust"]
 
@@ -282,7 +283,8 @@ class Declaration(Fields):
             known = question.estimator is None or personal_estimator
             rule = f"must be one of {', '.join(PERSONAL_ESTIMATORS)} where everyone has their own epsilon"
             question.must(known, "estimator", rule, question.estimator)
-            uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best"}
+            uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best",
+                       "statistics": ("mean",)}  # fmt: skip
             for name, usual in uniform.items():
                 given = getattr(question, name)
                 question.must(given == usual, name, "must be left out where everyone has their own epsilon", given)
@@ -307,10 +309,10 @@ class Declaration(Fields):
         if isinstance(question, Table):
             rule = f"must be trusted for {question.name}: a synthetic table is made by a curator whom everyone trusts"
             trust.must(trust.everyone == "trusted", "everyone", rule, trust.everyone or f"the column {trust.column}")
-        if isinstance(question, Choice):
+        if isinstance(question, (Choice, Count)):
             rule = f"must be positive for the Gaussian noise of {question.name}"
             promise.must(question.noise != "gaussian" or promise.delta > 0, "delta", rule, promise.delta)
-        if not isinstance(question, (Number, Vector, Choice)):
+        if not isinstance(question, REPORTED):
             rule = f"must not be given with {question.name}, a question of kind {question.kind}"
             promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
 
@@ -318,7 +320,7 @@ class Declaration(Fields):
         """Reports on several questions stand in one table: no two columns may have one name, and none is read twice."""
         used: set[str] = set()
         for question in self.questions:
-            for name in question.columns_read if isinstance(question, (Number, Vector, Choice)) else ():
+            for name in question.columns_read if isinstance(question, REPORTED) else ():
                 rule = "must not be read by another question too: its report takes the value's place"
                 question.must(name.lower() not in used, "column", rule, f"`{name}`")
                 used.add(name.lower())
@@ -337,7 +339,7 @@ class Declaration(Fields):
         if isinstance(question, Number):
             report = question.report or f"{start}report"
             return report, f"{report}_mechanism"
-        if isinstance(question, Choice):
+        if isinstance(question, (Choice, Count)):
             report = question.report or f"{start}report"
             return report, f"{report}_batch", f"{report}_mechanism"
         if isinstance(question, Vector):

@@ -1,0 +1,164 @@
+"""Several statistics of one number, from a collection of rows to a published release.
+
+Local people send one report, that of a mean, and every statistic is read from it. The trusted people's promise is
+divided in two equal halves where both are needed: one for the sum (mean and sum), one for the counts between places
+(everything else). Whoever is asked for one of these alone spends the whole on it. Each group is charged once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hybridp.curator import distribution as counting
+from hybridp.curator import mean as curating
+from hybridp.curator.sources import TableLike, open_rows
+from hybridp.errors import must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.distribution import DistributionStudy, measured
+from hybridp.protocols.mean import MeanStudy, kept, on_reports, publish_mean, spending
+from hybridp.public.budgets import ApproxDP, PureDP, split
+from hybridp.public.distribution import BinnedReports
+from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.public.trust import drawn_trust
+from hybridp.randomness import Randomness, secure
+from hybridp.release.number import NumberRelease
+from hybridp.release.receipt import assuming, noted, values_rule
+from hybridp.release.study import one_receipt
+
+__all__ = ["NumberStudy", "halves", "release_number"]
+
+
+def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
+    """The trusted people's promise for the sum, and for the counts; together it is the whole, exactly.
+
+    >>> [half.epsilon for half in halves(PureDP(1.0))]
+    [0.5, 0.5]
+    """
+    summed, counted = split(promise, [1, 1])
+    return summed, counted
+
+
+@dataclass(frozen=True)
+class NumberStudy:
+    """What is asked of one number: of the mean's kind, of the distribution's kind, or both.
+
+    The studies have the same bounds and the same invitation, and each its own part of the trusted people's promise.
+    `level` is the coverage of every interval or, when `joint`, of all of them together; the studies' own level then is
+    that of each.
+    """
+
+    statistics: tuple[str, ...]
+    mean: MeanStudy | None
+    distribution: DistributionStudy | None
+    level: float = 0.95
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        must(self.mean is not None or self.distribution is not None, "statistics", "must name at least one", "none")
+        if self.mean is not None and self.distribution is not None:
+            alike = self.mean.invite == self.distribution.invite
+            must(alike, "statistics", "must be read from one report", "two kinds of reports")
+
+    @property
+    def invite(self) -> Invite:
+        """What goes to every device."""
+        study = self.mean or self.distribution
+        assert study is not None
+        return study.invite
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for: both parts of the trusted group, and each local person's one report."""
+        both = [study.charges(purpose, collection) for study in (self.mean, self.distribution) if study is not None]
+        trusted = [charge for charges in both for charge in charges if charge.people == "trusted"]
+        return trusted + [charge for charge in both[0] if charge.people == "local"]
+
+
+def release_number(
+    path: TableLike,
+    study: NumberStudy,
+    columns: curating.Columns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str = "number",
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    rng: Randomness | None = None,
+) -> NumberRelease:
+    """Release several statistics of one number from a table of trusted values and local reports.
+
+    Trusted people: what both studies promise together against whoever sees the release, under replacement of one
+    person's data, one record a person. Local people: the guarantee of their one report, against everyone. With
+    `simulate_local` local rows are raw and randomised here, once for all statistics: a trial, and marked as such.
+    """
+    rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
+    invite = replace(study.invite, question=(columns.value,))
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
+    trial = rng.simulated or simulate_local
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
+        totals = curating.read(
+            rows,
+            columns,
+            invite,
+            local_raw=simulate_local,
+            count_clipped=study.mean is not None and study.mean.count_noise is not None,
+            sum_squares=study.mean is not None and study.mean.squares_noise is not None,
+            assume=assume_mechanism,
+        )
+        heard = any(charge.people == "local" for charge in study.charges(purpose, None))
+        local: LocalSummary | None = totals.local if heard else None
+        binned: BinnedReports | None = None
+        if heard and simulate_local:
+            local, binned = counting.simulate_reports(rows, columns, invite, rng=rng)
+        elif heard and totals.local.people:
+            entries.charge([replace(charge, digest=totals.digest) for charge in own])
+            if study.distribution is not None:
+                binned = counting.read_bins(rows, columns, invite, totals.local.people)
+        publication: dict[str, Any] = {
+            "entries": tuple(entries),
+            "simulated_local": totals.simulated_reports,
+            "rows": values_rule(f"{invite.bounds.centre if columns.missing is None else columns.missing:g}"),
+            "rng": rng,
+        }
+
+        def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+            return counting.count_between(
+                rows, columns, invite, places, stated, totals.trusted_people, local_raw=simulate_local, rng=rng
+            )
+
+        mean = distribution = None
+        if study.mean is not None:
+            mean = _mean(study.mean, totals, local, publication)
+        if study.distribution is not None:
+            distribution = measured(
+                study.distribution, columns.value, totals.trusted_people, binned, count, **publication
+            )
+        parts = {"sum": mean, "counts": distribution}
+        receipts = {name: one.receipt for name, one in parts.items() if one is not None}
+        found = NumberRelease(
+            question=columns.value,
+            statistics=study.statistics,
+            mean=None if mean is None else replace(mean, question=columns.value, level=study.level),
+            distribution=None if distribution is None else replace(distribution, level=study.level),
+            people=(totals.trusted_people, 0 if local is None else local.people),
+            level=study.level,
+            joint=study.joint,
+            receipt=one_receipt(receipts, once=("local",)),
+        )
+        found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+
+
+def _mean(study: MeanStudy, totals: curating.Totals, local: LocalSummary | None, publication: dict[str, Any]) -> Any:
+    trusted: TrustedSummary | None = None
+    clipped: int | None = None
+    if totals.trusted_people and study.rule.name != "lm-only":
+        trusted = curating.release_sum(totals, study.sum_noise, study.squares_noise, rng=publication["rng"])
+        if (noise := study.count_noise) is not None:
+            clipped = curating.release_clipped(totals, noise, rng=publication["rng"])
+    return publish_mean(study, trusted, local, trusted_people=totals.trusted_people, clipped=clipped, **publication)

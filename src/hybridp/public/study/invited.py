@@ -1,0 +1,91 @@
+"""The kinds of questions that local people can answer only when they have been sent an invitation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hybridp.public.study.fields import at_least, between_0_and_1, field
+from hybridp.public.study.questions import KINDS, Question, check_box, named
+
+__all__ = ["Points", "Records"]
+
+METHODS = {
+    "improved": "a noisy map of everybody, then rounds with the trusted people",
+    "paper": "both groups in every round, by their noise",
+    "tcm": "only the people who trust",
+    "lm": "everybody reports as if local",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records(Question):
+    """The most frequent records: discovered by the trusted, then counted by everybody."""
+
+    kind: ClassVar[str] = "records"
+    _what: ClassVar[str] = "a question of kind records"
+
+    columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="record")
+    head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
+    discovery_share: float = field(0.95, help="Trusted people used to discover.", check=between_0_and_1)
+    query_share: float = field(0.85, help="Two-stage reports: budget of the query.", check=between_0_and_1)
+    local: str = field(
+        "k-rr",
+        help="The report of local people; all but k-rr and two-stage are for trials.",
+        choices={
+            "k-rr": "their record with a stated chance, else another one of the list",
+            "two-stage": "first the query, then the url",
+            "oue": "a noisy bit for each record of the list",
+            "subset": "a drawn set of records that likely holds theirs",
+            "hashing": "the hash of their record, randomised",
+            "best": "the one of least error",
+        },
+    )
+    reuse: bool = field(True, help="Blend the discovery group's noisy counts too.")
+    blend: str | None = field(
+        None,
+        help="All slots by their variance; queries first; or all slots alike. Default: what suits the report.",
+        choices=("weighted", "query-first", "slots"),
+    )
+    max_records: int = field(
+        100, help="The most records that one person may send to the service.", check=at_least(1, 1000), option=""
+    )
+    max_length: int = field(
+        200, help="The most characters of a record that is sent to the service.", check=at_least(1, 1000), option=""
+    )
+
+    def check(self) -> None:
+        self.must(len(self.columns) in (1, 2), "columns", "must be one column, or two: query and url",
+                  len(self.columns))  # fmt: skip
+        self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        return self.columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points(Question):
+    """Points in a public box, to be clustered around K centres."""
+
+    kind: ClassVar[str] = "points"
+    _what: ClassVar[str] = "a question of kind points"
+
+    columns: tuple[str, ...] = field(help="The columns of the coordinates.", check=named)
+    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
+    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
+    clusters: int = field(help="How many centres (K).", check=at_least(1))
+    iterations: int | None = field(
+        None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1)
+    )
+    method: str = field("improved", help="How centres are found.", choices=METHODS)
+
+    def check(self) -> None:
+        check_box(self)
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        return self.columns
+
+
+KINDS |= {one.kind: one for one in (Records, Points)}
