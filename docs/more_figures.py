@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -28,19 +29,21 @@ from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.shares import simulated_reports
 from hybridp.protocols.distribution import DistributionStudy, release_distribution
-from hybridp.protocols.mean import release_mean
+from hybridp.protocols.groups import release_groups
+from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.protocols.shares import ShareStudy, choice, publish_shares
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.study import Study
 
-__all__ = ["FIGURES", "epsilon", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth", "trust"]
-__all__ += ["vector"]
+__all__ = ["FIGURES", "epsilon", "groups", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth"]
+__all__ += ["trust", "vector"]
 
 IMAGES = Path(__file__).resolve().parent / "images"
 
@@ -191,6 +194,21 @@ def shares() -> None:
     _save("shares.png")
 
 
+def groups() -> None:
+    """Pay in three years, as in docs/groups.md, of made-up people."""
+    draw = synthetic_data_generator(seeded(1))
+    years = {"2010": 27_700, "2015": 31_300, "2020": 39_800}
+    rows: dict[str, Any] = {
+        "year": np.repeat(list(years), 27_000),
+        "pay": np.concatenate([draw.gamma(0.6, pay / 0.6, 27_000) for pay in years.values()]),
+        "trust": np.where(draw.random(81_000) < 0.05, "trusted", "local"),
+    }
+    study = MeanStudy(Bounds(0, 200_000), PureDP(1.0))
+    by = Grouping("year", compare="2010")
+    release_groups(rows, study, Columns("pay", "trust"), by, simulate_local=True, rng=seeded(1)).plot()
+    _save("groups.png")
+
+
 def quantiles() -> None:
     """The distribution function of docs/quantiles.md, with its band and three quantiles."""
     draw = synthetic_data_generator(seeded(1))
@@ -273,7 +291,8 @@ def synth() -> None:
     _save("synth.png")
 
 
-FIGURES: tuple[Callable[[], None], ...] = (study, trust, epsilon, poison, own_steps, shares, quantiles, vector, synth)
+FIGURES: tuple[Callable[[], None], ...] = (study, trust, epsilon, poison, own_steps, shares, groups, quantiles, vector,
+                                            synth)  # fmt: skip
 
 
 def main(names: list[str]) -> None:

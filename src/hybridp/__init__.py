@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hybridp.pareto.run import dpareto as dpareto
     from hybridp.protocols.distribution import DistributionStudy as DistributionStudy
     from hybridp.protocols.distribution import release_distribution as release_distribution
+    from hybridp.protocols.groups import release_groups as release_groups
     from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
     from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
     from hybridp.protocols.kmeans import KMeansStudy as KMeansStudy
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from hybridp.public.budgets import ApproxDP as ApproxDP
     from hybridp.public.budgets import Neighbours as Neighbours
     from hybridp.public.budgets import PureDP as PureDP
+    from hybridp.public.groups import Grouping as Grouping
     from hybridp.public.heterogeneous import PersonalDP as PersonalDP
     from hybridp.public.kmeans import Box as Box
     from hybridp.public.messages import Invite as Invite
@@ -70,6 +72,7 @@ _PLACES = {
     "Columns": "curator.mean",
     "DistributionStudy": "protocols.distribution",
     "Feature": "public.queries",
+    "Grouping": "public.groups",
     "HeavyStudy": "protocols.heavy",
     "HybridKMeans": "protocols.kmeans_estimator",
     "HybridpError": "errors",
@@ -102,6 +105,7 @@ _PLACES = {
     "plan_shares": "bench.shares",
     "randomise": "device.mean",
     "release_distribution": "protocols.distribution",
+    "release_groups": "protocols.groups",
     "release_heavy_hitters": "protocols.heavy_files",
     "release_kmeans": "protocols.kmeans_files",
     "release_mean": "protocols.mean",

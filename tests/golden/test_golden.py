@@ -85,6 +85,13 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan shares --options yes,no,maybe --n 250_000 --opt-in 0.01 --epsilon 1",
         "plan histogram --edges 0,10,20,50 --shares 0.2,0.3,0.5 --n 1000 --opt-in 0.1 --epsilon 0.5 --delta 1e-6",
     ),
+    "groups": (
+        f"release mean wards.csv {MEAN} --by ward --compare all --joint --simulate-local --seed 5",
+        f"release shares wards.csv {SHARES} --by ward --categories east,north,south --least 20 --compare north "
+        "--simulate-local --seed 7",
+        f"randomise mean wards.csv {MEAN} --by ward --out sent.csv --seed 4",
+        f"release mean sent.csv {MEAN} --by ward --seed 4",
+    ),
     "quantiles": (
         f"release quantiles people.csv {MEAN} --at .5,.9 --below 30000 --spread --simulate-local --seed 5",
         f"release quantiles people.csv {MEAN} --simulate-local --seed 5 --estimator tcm-only --delta 1e-6",
@@ -109,6 +116,8 @@ def people(folder: Path) -> None:
         trust = "trusted" if i % 5 == 0 else "local"
         lines.append(f"{i},{15_000 + (7919 * i) % 60_000},{20 + (31 * i) % 60},{trust},{(0.5, 1.0, 2.0)[i % 3]}")
     (folder / "people.csv").write_text("\n".join(lines) + "\n")
+    wards = [f"{line},{('north', 'south', 'east')[i % 11 % 3]}" for i, line in enumerate(lines[1:])]
+    (folder / "wards.csv").write_text("\n".join([f"{lines[0]},ward", *wards]) + "\n")
     words = ("weather", "news", "maps")
     said = [words[i % 7] if i % 7 < 3 else f"rare{i % 40}" for i in range(9_000)]
     log = [f"{i},{text},{'trusted' if i % 3 else 'local'}" for i, text in enumerate(said)]

@@ -105,13 +105,19 @@ class ShareBlend:
 
     def p_values(self) -> tuple[float, ...] | None:
         """Do the groups differ in an option? Adjusted for asking so often (Holm); None where one group says nothing."""
+        found = self.single_p_values()
+        return None if found is None else holm(found)
+
+    def single_p_values(self) -> list[float] | None:
+        """The same of each option by itself."""
         if self.trusted is None or self.local is None or self._trusted is None or self._local is None:
             return None
         share = np.clip(self.estimate, 0.0, 1.0)
         (s_t, b), (s_l, _) = self.errors(share, 1.0), self.errors(share, 0.0)
         away = np.abs(self.trusted - self.local)
         s = np.maximum(np.sqrt(s_t**2 + s_l**2), 1e-300)
-        return holm(np.minimum(2 * np.exp(log_upper_tail(away, s, b)), 1.0).tolist())
+        found: list[float] = np.minimum(2 * np.exp(log_upper_tail(away, s, b)), 1.0).tolist()
+        return found
 
 
 def share_anchoring(size: int, noise: CountNoise, trusted: int, oracle: ShareOracle, local: int) -> Anchoring:

@@ -105,6 +105,8 @@ class Some:
         stated = {name: value for name, value in values.items() if value is not None and value != ()}
         if issubclass(self.of, Question):
             stated["name"] = stated.get("column", self.of.kind)
+        if "categories" in stated:  # written A,B,C, or one after another
+            stated["categories"] = tuple(part.strip() for text in stated["categories"] for part in text.split(","))
         with said_as_options(self.of):
             return self.of(**stated)
 

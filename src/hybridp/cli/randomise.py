@@ -47,6 +47,10 @@ class Writing(Fields):
         """The names of --keep a,b --keep c."""
         return tuple(name for part in self.keep for name in part.split(",") if name)
 
+    def kept_with(self, by: str | None) -> tuple[str, ...]:
+        """The same with the public column of groups, which the release needs."""
+        return self.kept if by is None or by in self.kept else (*self.kept, by)
+
     def finish(
         self,
         document: dict[str, Any],
@@ -77,7 +81,7 @@ class Writing(Fields):
 @rows_argument
 @trust_options(devices=True)
 @options_of(
-    question=some(Number, "column", "lower", "upper", "missing", "local"),
+    question=some(Number, "column", "lower", "upper", "missing", "local", "by"),
     people=some(People, "column"),
     promise=some(Promise, "epsilon", "delta", "epsilon_column"),
     asked=Writing,
@@ -107,7 +111,7 @@ def mean(file: Path, question: Number, trust: Trusts | None, people: People, pro
             person=people.column,
             missing=question.missing,
             epsilon=promise.epsilon_column,
-            kept=asked.kept,
+            kept=asked.kept_with(question.by),
             table=asked.table,
             overwrite=asked.overwrite,
             rng=asked.rng,

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hybridp.cli.common import insist_option, needed, note, number, receipt, rows_argument, table
+from hybridp.cli.groups import print_groups
 from hybridp.cli.options import (
     Later,
     command,
@@ -59,14 +60,17 @@ def mean(
     """The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
-    FILE are trusted.
+    FILE are trusted. With --by, the mean of every group of a public column.
     """
-    from hybridp.protocols.asked import mean_study, number_columns, personal_study
+    from hybridp.protocols.asked import grouping, mean_study, number_columns, personal_study
+    from hybridp.protocols.groups import release_groups
     from hybridp.protocols.mean import release_mean
     from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
     from hybridp.public.budgets import PureDP
 
     rule = who_trusts(trust)
+    if question.joint and question.by is None:
+        raise InvalidInput("`joint` must go with by, the column of the groups. Got it alone.")
     study = one_question(question, promise, trust=rule, people=people, level=level)
     columns, drawn = number_columns(study, 0, rule), drawn_trust(rule)
     run = {**asked.run, "purpose": f"mean of {question.column}"}
@@ -75,7 +79,14 @@ def mean(
         with asked.paying({name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=drawn) as ledger:
             found = release_personal_mean(file, own, columns, promise.epsilon_column, tally=tally, ledger=ledger, **run)
     else:
-        usual, tally = mean_study(study, 0), asked.tallied("mean")
+        usual, tally, groups = mean_study(study, 0), asked.tallied("mean"), grouping(study, 0)
+        if groups is not None:
+            if tally is not None:
+                raise InvalidInput("`tally` must not go with --by: it holds nobody's group. Got both.")
+            with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}, trial=drawn) as ledger:
+                by_group = release_groups(file, usual, columns, groups, ledger=ledger, **asked.run)
+            asked.finish(by_group, print_groups)
+            return
         with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}, trial=drawn) as ledger:
             found = release_mean(file, usual, columns, tally=tally, ledger=ledger, **run)
     asked.finish(found, _print_mean)

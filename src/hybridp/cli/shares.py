@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from hybridp.cli.common import answered, insist_option, needed, note, progress, receipt, rows_argument, table
+from hybridp.cli.groups import print_groups
 from hybridp.cli.options import (
     Later,
     command,
@@ -32,7 +33,8 @@ __all__ += ["PROMISE", "listed", "numbers", "release_histogram", "release_shares
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_BINS = 1000
 _SHOWN = 60
-_ASKED, _HEARD = ("column", "options", "other"), ("estimator", "noise", "joint", "report")
+_ASKED, _HEARD = ("column", "options", "other"), ("estimator", "noise", "report")
+_BY = ("by", "categories", "least", "compare", "joint")
 PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
 
 
@@ -127,7 +129,7 @@ def _bins(
 
 
 @command("shares")
-@options_of(question=some(Choice, *_ASKED, *_HEARD, needed=("column", "options"), later=True))
+@options_of(question=some(Choice, *_ASKED, *_HEARD, *_BY, needed=("column", "options"), later=True))
 @released
 def release_shares(question: Later, **given: Any) -> None:
     """The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.
@@ -140,7 +142,7 @@ def release_shares(question: Later, **given: Any) -> None:
 @command("histogram")
 @options_of(value=value_of(Number, "column", needed=True))
 @_edges
-@options_of(question=some(Choice, "other", *_HEARD, later=True))
+@options_of(question=some(Choice, "other", *_HEARD, *_BY, later=True))
 @released
 def release_histogram(question: Later, value: str, edges: Any, lower: Any, upper: Any, bins: int, **given: Any) -> None:
     """The shares of people by bin of a number; a number outside the edges counts in the nearest bin.
@@ -159,17 +161,23 @@ def _release(
     level: float,
     asked: Releasing,
 ) -> None:
-    from hybridp.protocols.asked import share_columns, share_study
+    from hybridp.protocols.asked import grouping, share_columns, share_study
+    from hybridp.protocols.groups import release_groups
     from hybridp.protocols.shares import release_shares as publish
 
     rule = who_trusts(trust)
     study = one_question(question, promise, trust=rule, people=people, level=level)
-    own = share_study(study, 0)
+    own, groups = share_study(study, 0), grouping(study, 0)
     purpose = f"{'histogram' if question.edges else 'shares'} of {question.column}"
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
-        found = publish(file, own, share_columns(study, 0, rule), ledger=ledger, purpose=purpose, **asked.run)
-    asked.finish(found, _print)
+        columns: Any = share_columns(study, 0, rule)
+        found: Any
+        if groups is not None:
+            found = release_groups(file, own, columns, groups, ledger=ledger, **asked.run)
+        else:
+            found = publish(file, own, columns, ledger=ledger, purpose=purpose, **asked.run)
+    asked.finish(found, _print if groups is None else print_groups)
 
 
 def _percent(x: float | None) -> str:
@@ -215,7 +223,7 @@ def _print(found: Any) -> None:
 
 
 @command("shares")
-@options_of(question=some(Choice, *_ASKED, needed=("column", "options"), later=True))
+@options_of(question=some(Choice, *_ASKED, "by", needed=("column", "options"), later=True))
 @_randomised
 def randomise_shares(question: Later, **given: Any) -> None:
     """Replace each local person's option by a report that is private by itself.
@@ -229,7 +237,7 @@ def randomise_shares(question: Later, **given: Any) -> None:
 @command("histogram")
 @options_of(value=value_of(Number, "column", needed=True))
 @_edges
-@options_of(question=some(Choice, "other", later=True))
+@options_of(question=some(Choice, "other", "by", later=True))
 @_randomised
 def randomise_histogram(
     question: Later, value: str, edges: Any, lower: Any, upper: Any, bins: int, **given: Any
@@ -256,7 +264,7 @@ def _randomise(
             person=people.column,
             table=asked.table,
             overwrite=asked.overwrite,
-            keep=asked.kept,
+            keep=asked.kept_with(question.by),
             rng=asked.rng,
         )
     document = {

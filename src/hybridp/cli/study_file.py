@@ -309,6 +309,12 @@ def _rows(name: str, statistic: str, facts: dict[str, Any]) -> Iterator[tuple[st
             number(facts.get("local")),
         )
         return
+    if "by" in facts:
+        for i, group in enumerate(facts["by"]["categories"]):
+            own = {key: facts[key] and facts[key][i] for key in ("estimate", "trusted", "local")}
+            ends = [side[i] for side in facts["interval"]]
+            yield from _rows(f"{name}, {group}", statistic, {**own, "interval": ends, "options": facts.get("options")})
+        return
     listed = [facts.get(key) for key in ("columns", "records", "options", "at")]
     known = [names for names in listed if isinstance(names, list) and len(names) == len(estimate)]
     names: Any = known[0] if known else range(1, len(estimate) + 1)

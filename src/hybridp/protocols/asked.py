@@ -28,14 +28,16 @@ from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.distribution import CELLS
+from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
 from hybridp.public.queries import Feature, Schema
-from hybridp.public.study import Choice, Count, Declaration, Number, Points, Records, Table, Vector
+from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, Points, Records, Table, Vector
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
 
 __all__ = [
+    "grouping",
     "heavy_study",
     "kmeans_study",
     "mean_study",
@@ -127,6 +129,14 @@ def _intervals(asked: Number) -> int:
     alone = asked.summed + (not {"variance", "sd"}.isdisjoint(asked.statistics)) + ("gini" in asked.statistics)
     curve = CELLS if "distribution" in asked.statistics else 0
     return alone + len(asked.at) + len(asked.below) + len(asked.above) + max(len(asked.edges) - 1, 0) + curve
+
+
+def grouping(study: Declaration, place: int) -> Grouping | None:
+    """By which groups the question at this place is to be answered; None where it is for everybody at once."""
+    asked = study.questions[place]
+    if not isinstance(asked, Grouped) or asked.by is None:
+        return None
+    return Grouping(asked.by, asked.categories, False, asked.least, asked.compare, asked.joint)
 
 
 def personal_study(study: Declaration, place: int) -> PersonalStudy:

@@ -14,7 +14,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, vector
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
-from hybridp.public.study import REPORTED, Choice, Count, Declaration, Points, Records, Vector
+from hybridp.public.study import REPORTED, Choice, Count, Declaration, Grouped, Points, Records, Vector
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness, secure
 
@@ -78,6 +78,7 @@ def randomise_study(
     read = {name for i in places for name in study.questions[i].columns_read}
     # Trusted people's records and points are of use to the release; local people tell theirs elsewhere, if at all.
     elsewhere = {name for q in study.questions for name in q.columns_read} - read
+    kept += tuple(q.by for q in study.questions if isinstance(q, Grouped) and q.by is not None and q.by not in kept)
     names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *elsewhere, *kept}
     with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         left_out: list[str] = []

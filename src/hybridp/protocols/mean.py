@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from hybridp.protocols.vector import VectorStudy
     from hybridp.release.vector import VectorMeanRelease
 
-__all__ = ["MeanStudy", "kept", "noise_level", "on_reports", "publish_mean", "release_mean", "spending", "warned"]
+__all__ = ["MeanStudy", "heard", "kept", "noise_level", "on_reports", "publish_mean", "read_totals", "release_mean"]
+__all__ += ["spending", "warned"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -305,7 +306,7 @@ def _release_number(
 ) -> MeanRelease:
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
-    invite, noise = replace(study.invite, question=(columns.value,)), study.sum_noise
+    invite = replace(study.invite, question=(columns.value,))
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         collection = tally.origin.stands_in(invite.text, collection)
@@ -314,33 +315,13 @@ def _release_number(
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
-        count = study.count_noise
-        totals = curating.read(
-            rows,
-            columns,
-            invite,
-            local_raw=simulate_local,
-            count_clipped=count is not None,
-            sum_squares=study.squares_noise is not None,
-            assume=assume_mechanism,
-        )
+        totals = read_totals(rows, study, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         if totals.local.people:
             entries.charge([replace(charge, digest=totals.digest) for charge in own])
-        local = totals.local
-        if simulate_local:
-            local = curating.simulate_local(rows, columns, invite, rng=rng)
         if tally is not None:
-            tally.origin.stands_in(invite.text, collection, local_rows=local.people)
-            local = tally.summary()
-        trusted: TrustedSummary | None = None
-        clipped: int | None = None
-        if study.rule.name == "full-lm":
-            if totals.trusted_people:
-                local = local + curating.randomise_trusted(rows, columns, invite, local_raw=simulate_local, rng=rng)
-        elif totals.trusted_people and study.rule.name != "lm-only":
-            trusted = curating.release_sum(totals, noise, study.squares_noise, rng=rng)
-            if count is not None:
-                clipped = curating.release_clipped(totals, count, rng=rng)
+            tally.origin.stands_in(invite.text, collection, local_rows=totals.local.people)
+            totals = replace(totals, local=tally.summary())
+        trusted, local, clipped = heard(rows, totals, study, columns, invite, local_raw=simulate_local, rng=rng)
         found = publish_mean(
             study,
             trusted,
@@ -356,6 +337,32 @@ def _release_number(
         people = found.trusted.people + found.local.people
         found = noted(found, rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
+
+
+def read_totals(
+    rows: Any, study: MeanStudy, columns: curating.Columns, invite: Invite, *, local_raw: bool, assume: bool
+) -> curating.Totals:
+    """RAW: what the study needs of these rows."""
+    wanted = {"count_clipped": study.count_noise is not None, "sum_squares": study.squares_noise is not None}
+    return curating.read(rows, columns, invite, local_raw=local_raw, assume=assume, **wanted)
+
+
+def heard(
+    rows: Any, totals: curating.Totals, study: MeanStudy, columns: curating.Columns, invite: Invite, *,
+    local_raw: bool, rng: Randomness,
+) -> tuple[TrustedSummary | None, LocalSummary, int | None]:  # fmt: skip
+    """What leaves the curator: the trusted sum with its noise, the reports' sums, the noisy count of the clipped."""
+    local = totals.local
+    if local_raw:
+        local = curating.simulate_local(rows, columns, invite, rng=rng)
+    if not totals.trusted_people or study.rule.name == "lm-only":
+        return None, local, None
+    if study.rule.name == "full-lm":
+        own = curating.randomise_trusted(rows, columns, invite, local_raw=local_raw, rng=rng)
+        return None, local + own, None
+    trusted = curating.release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
+    count = study.count_noise
+    return trusted, local, None if count is None else curating.release_clipped(totals, count, rng=rng)
 
 
 def publish_mean(

@@ -48,7 +48,7 @@ from hybridp.release.receipt import (
 from hybridp.release.result import Anchored
 from hybridp.release.shares import ShareGroup, SharesRelease
 
-__all__ = ["ShareStudy", "bins", "choice", "publish_shares", "release_shares"]
+__all__ = ["ShareStudy", "bins", "choice", "counted", "publish_shares", "release_shares"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -150,18 +150,13 @@ def release_shares(
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        local = raw.local
-        if local is not None and local.people:
+        if raw.local is not None and raw.local.people:
             entries.charge([replace(charge, digest=raw.digest) for charge in own])
-        if raw.local_raw is not None and study.estimator != "tcm-only":
-            local = simulated_reports(raw.local_raw, invite, rng=rng)
-        trusted: NoisyCounts | None = None
-        if raw.trusted_people and study.estimator != "lm-only":
-            trusted = curating.release_counts(raw, study.count_noise, rng=rng)
+        trusted, local = counted(raw, study, rng=rng)
         found = publish_shares(
             study,
             trusted,
-            None if study.estimator == "tcm-only" else local,
+            local,
             trusted_people=raw.trusted_people,
             entries=tuple(entries),
             simulated_local=raw.simulated_reports,
@@ -170,6 +165,19 @@ def release_shares(
         found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
         people = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
+
+
+def counted(
+    raw: curating.RawCounts, study: ShareStudy, *, rng: Randomness
+) -> tuple[NoisyCounts | None, ShareReports | None]:
+    """What leaves the curator: the trusted counts with their noise, and how many reports support each option."""
+    local = raw.local
+    if raw.local_raw is not None and study.estimator != "tcm-only":
+        local = simulated_reports(raw.local_raw, study.invite, rng=rng)
+    trusted: NoisyCounts | None = None
+    if raw.trusted_people and study.estimator != "lm-only":
+        trusted = curating.release_counts(raw, study.count_noise, rng=rng)
+    return trusted, None if study.estimator == "tcm-only" else local
 
 
 def publish_shares(

@@ -22,6 +22,7 @@ from hybridp.curator.sources import must_read_again
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files
+from hybridp.protocols.groups import release_groups
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
 from hybridp.protocols.number import release_number
 from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
@@ -92,7 +93,8 @@ def release_study(
     rng = secure() if rng is None else rng
     rule = asked.trust_rule(study) if trust is None else trust
     simulate_local = simulate_local or drawn_trust(rule)
-    must_read_again(data, len(study.questions))
+    twice = any(asked.grouping(study, i) is not None for i in range(len(study.questions)))
+    must_read_again(data, len(study.questions) + twice)
     run = {
         "table": table,
         "simulate_local": simulate_local,
@@ -199,6 +201,8 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
     match question:
         case Number() if study.promise.personal:
             return _personal(study, i, data, trust, run)
+        case Number() | Choice() if question.by is not None:
+            return _by_group(study, i, data, trust, run)
         case Number():
             return _number(study, i, data, trust, run)
         case Choice() | Count():
@@ -231,6 +235,17 @@ def _number(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str,
     return _Way(
         *_parted(own.charges(purpose, None), run),
         lambda shared: release_mean(data, own, columns, ledger=shared, purpose=purpose, **run),
+    )
+
+
+def _by_group(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
+    number, groups, purpose = isinstance(study.questions[i], Number), asked.grouping(study, i), study.questions[i].name
+    own: Any = asked.mean_study(study, i) if number else asked.share_study(study, i)
+    columns = asked.number_columns(study, i, trust) if number else asked.share_columns(study, i, trust)
+    assert groups is not None
+    return _Way(
+        *_parted(own.charges(purpose, None), run),
+        lambda shared: release_groups(data, own, columns, groups, ledger=shared, purpose=purpose, **run),
     )
 
 

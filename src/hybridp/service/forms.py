@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Collection, Declaration, Declared, Fields, Number, People, Promise, declared
+from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, Number, People, Promise, declared
+from hybridp.public.study.question import GROUPED
 from hybridp.service.plans import KINDS
 
 __all__ = ["NAMES", "FormField", "declared_by", "fieldsets"]
@@ -73,7 +74,8 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     """The form of a kind: a legend and its fields, in order; the last set holds what most studies leave alone."""
     question = KINDS[kind]
     shown = {"name", *_READ, *_COLLECTED[kind]}
-    rest = [one.name for one in declared(question) if one.name not in shown | _OF_TABLES]
+    by_group = GROUPED if issubclass(question, Grouped) else frozenset[str]()
+    rest = [one.name for one in declared(question) if one.name not in shown | _OF_TABLES | by_group]
     personal = kind == "personal-mean"
     if question is Number:  # of one number a page asks for the mean
         rest = [name for name in rest if name not in ("at", "below", "above", "edges", "joint")]

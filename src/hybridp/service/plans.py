@@ -35,7 +35,7 @@ from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
-from hybridp.public.study import SCHEMA, Collection, Declaration, Number, Question, Records, Vector
+from hybridp.public.study import SCHEMA, Collection, Declaration, Grouped, Number, Question, Records, Vector
 from hybridp.public.study.fields import plain_fields
 from hybridp.public.vector import VectorInvite
 
@@ -418,6 +418,8 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
     declared = stated if isinstance(stated, Declaration) else _declaration(stated)
     must(len(declared.questions) == 1, "questions", "must be one in a study of the service", len(declared.questions))
     question = declared.questions[0]
+    if isinstance(question, Grouped):
+        question.must(question.by is None, "by", "must be left out: the service answers for everybody", question.by)
     declared = replace(declared, title=declared.title or question.name, collection=declared.collection or Collection())
     plan: SomePlan
     match question:

@@ -82,7 +82,7 @@ def written(expression: exp.Expression, dialect: str = "duckdb", source: exp.Exp
 
 
 def _sql(rows: Rows, expression: exp.Expression) -> str:
-    return written(expression, rows.engine.dialect, rows.engine.source)
+    return written(expression, rows.engine.dialect, rows.engine.source if rows.part is None else rows.part)
 
 
 def text(value: str) -> str:

@@ -152,7 +152,8 @@ class Rows:
     """An open table: its columns with their types, and the engine that answers queries about it.
 
     `columns` maps each name to DuckDB's name of its type; every CSV column is text (`VARCHAR`) and is converted by the
-    query that reads it, because types guessed from the first rows would depend on the people in them.
+    query that reads it, because types guessed from the first rows would depend on the people in them. `part` stands
+    for the rows in every query, where they are some of the table's (`hybridp.tables.groups`).
     """
 
     name: str
@@ -160,6 +161,7 @@ class Rows:
     engine: Engine = field(repr=False)
     trust: TrustRule | None = None
     notes: tuple[str, ...] = ()
+    part: Any = field(default=None, repr=False)
 
     @property
     def written(self) -> Mapping[str, str]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hybridp.public.study.fields import at_least, between_0_and_1, field
-from hybridp.public.study.questions import KINDS, Question, check_box, named
+from hybridp.public.study.question import KINDS, Question, named
+from hybridp.public.study.questions import check_box
 
 __all__ = ["Points", "Records"]
 

@@ -10,15 +10,14 @@ hybridp.errors.InvalidInput: `salary.upper` must be greater than lower (9). Got 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from hybridp.errors import InvalidInput, did_you_mean
-from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, declared, field, positive
+from hybridp.public.study.fields import Check, at_least, between_0_and_1, field, positive
+from hybridp.public.study.question import KINDS, Grouped, Question, named
 
-__all__ = ["KINDS", "REPORTED", "Choice", "Count", "Number", "Question", "Vector"]
+__all__ = ["KINDS", "REPORTED", "Choice", "Count", "Grouped", "Number", "Question", "Vector"]
 
 ESTIMATORS = {
     "adaptive": "by the groups' errors, with the spread of the values learned from the reports",
@@ -67,71 +66,8 @@ MOST_PLACES = 50
 MOST_COLUMNS = 10_000
 
 
-def short(most: int) -> Check:
-    """Text of at most so many characters."""
-    return Check(f"must be text of at most {most:,} characters", lambda text: len(text) <= most)
-
-
-named = Check("must be text of 1 to 200 characters", lambda text: 1 <= len(text) <= 200)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Question(Fields):
-    """What every question states; `KINDS` has one class for each kind."""
-
-    kind: ClassVar[str] = ""
-    _what: ClassVar[str] = "a question"
-
-    name: str = field(help="The question's name: its results are listed under it.", check=named, option="")
-    text: str = field("", help="The question as people read it.", check=short(2000), lines=True, option="")
-    unit: str = field("", help="The unit of the answer, for people and pictures.", check=short(40), option="")
-    weight: float = field(
-        1.0,
-        help="The question's part of the promise, relative to the weights of the other questions.",
-        check=positive,
-        option="",
-    )
-
-    @property
-    def label(self) -> str:
-        name = getattr(self, "name", None)
-        return f"{name}." if isinstance(name, str) and name else "question."
-
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        """The columns of a table that hold people's answers."""
-        raise NotImplementedError
-
-    @classmethod
-    def of(cls, stated: Mapping[str, Any]) -> Self:
-        """A question of the kind that is stated."""
-        name = stated.get("name")
-        where = f"{name}." if isinstance(name, str) and name else "question."
-        chosen: Any = cls
-        if cls is Question:
-            kind = stated.get("kind")
-            if kind is None:
-                raise InvalidInput(f"`{where}kind` must be given: one of {', '.join(KINDS)}. Got nothing.")
-            if not isinstance(kind, str) or kind not in KINDS:
-                hint = did_you_mean(str(kind), KINDS)
-                raise InvalidInput(f"`{where}kind` must be one of {', '.join(KINDS)}. Got {str(kind)[:60]!r}.{hint}")
-            chosen = KINDS[kind]
-        known = [one.name for one in declared(chosen)]
-        given = {name: value for name, value in stated.items() if name != "kind"}
-        for name in given:
-            if name not in known:
-                hint = did_you_mean(str(name), known)
-                raise InvalidInput(f"`{where}{name}` must be left out: {chosen._what} has no such field.{hint}")
-        made: Self = chosen(**given)
-        return made
-
-    def to_dict(self) -> dict[str, Any]:
-        stated = super().to_dict()
-        return {"name": stated.pop("name"), "kind": self.kind, **stated}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Number(Question):
+class Number(Grouped):
     """One number a person, within public bounds."""
 
     kind: ClassVar[str] = "number"
@@ -154,7 +90,6 @@ class Number(Question):
     below: tuple[float, ...] = field((), help="For shares-below: the values at or below which people are.", option="")
     above: tuple[float, ...] = field((), help="For shares-above: the values above which people are.", option="")
     edges: tuple[float, ...] = field((), help="For a histogram: the public edges of the bins, ascending.", option="")
-    joint: bool = field(False, help="Intervals that hold for all statistics of the question together.", option="")
     estimator: str | None = field(
         None,
         help="How the groups are weighed. Default: adaptive; where everyone has their own epsilon: unified.",
@@ -222,6 +157,12 @@ class Number(Question):
             fixed = self.estimator in ("kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only") and self.sd is not None
             rule = "must be full unless the weight is fixed in advance and sd is stated"
             self.must(fixed, "publish", rule, self.publish)
+        self.check_groups(self.column)
+        if self.by is not None:
+            self.must(self.statistics == ("mean",), "statistics", "must be the mean alone for an answer by group",
+                      ", ".join(self.statistics))  # fmt: skip
+            self.must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
+            self.must(not self.clipped_share, "clipped_share", "must not go with by", self.clipped_share)
 
     def _check_statistics(self) -> None:
         """Each statistic has the places that it needs, and no others are given."""
@@ -282,7 +223,7 @@ def _check_estimator(asked: Number | Vector) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Question):
+class Choice(Grouped):
     """One of several public options a person, or a number in one of several bins: the share of each is asked for."""
 
     kind: ClassVar[str] = "choice"
@@ -298,7 +239,6 @@ class Choice(Question):
     )
     estimator: str = field("best", help="Who is heard.", choices=CHOICE_ESTIMATORS)
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
-    joint: bool = field(False, help="Intervals that hold for all options together.")
     report: str | None = field(
         None, help="The column with local people's reports. Default: report; with several questions NAME_report."
     )
@@ -308,6 +248,7 @@ class Choice(Question):
             object.__setattr__(self, "column", self.name)
         one = bool(self.options) != bool(self.edges)
         self.must(one, "options", "must be given, or edges in their place", "both" if self.options else "neither")
+        self.check_groups(self.column)
         if self.edges:
             _check_edges(self)
             return
@@ -433,6 +374,6 @@ class Vector(Question):
         return self.columns
 
 
-KINDS: dict[str, type[Question]] = {one.kind: one for one in (Number, Choice, Count, Vector)}
+KINDS |= {one.kind: one for one in (Number, Choice, Count, Vector)}
 REPORTED = (Number, Choice, Count, Vector)
 """The kinds whose local reports stand in the table itself; the others answer an invitation."""

@@ -24,16 +24,16 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
 from hybridp.public.study.invited import Points, Records
+from hybridp.public.study.question import named, short
 from hybridp.public.study.questions import (
     PERSONAL_ESTIMATORS,
     REPORTED,
     Choice,
     Count,
+    Grouped,
     Number,
     Question,
     Vector,
-    named,
-    short,
 )
 from hybridp.public.study.tables import Table
 
@@ -274,6 +274,10 @@ class Declaration(Fields):
         for what, column in public.items():  # a report takes the value's place
             rule = f"must not be the column of {what}, which is public"
             question.must(column is None or column not in question.columns_read, "column", rule, f"`{column}`")
+        if isinstance(question, Grouped) and question.by is not None:
+            taken = {trust.column, *(name for other in self.questions for name in other.columns_read)}
+            rule = "must not be the column of who trusts, or of a question's answers"
+            question.must(question.by not in taken, "by", rule, f"`{question.by}`")
         personal_estimator = isinstance(question, Number) and question.estimator in PERSONAL_ESTIMATORS
         if promise.personal:
             alone = len(self.questions) == 1 and isinstance(question, Number)
@@ -284,7 +288,7 @@ class Declaration(Fields):
             rule = f"must be one of {', '.join(PERSONAL_ESTIMATORS)} where everyone has their own epsilon"
             question.must(known, "estimator", rule, question.estimator)
             uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best",
-                       "statistics": ("mean",)}  # fmt: skip
+                       "statistics": ("mean",), "by": None}  # fmt: skip
             for name, usual in uniform.items():
                 given = getattr(question, name)
                 question.must(given == usual, name, "must be left out where everyone has their own epsilon", given)

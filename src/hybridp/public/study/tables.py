@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hybridp.public.study.fields import Fields, at_least, between_0_and_1, field
-from hybridp.public.study.questions import KINDS, Question, named
+from hybridp.public.study.question import KINDS, Question, named
 
 __all__ = ["Feature", "Table"]
 

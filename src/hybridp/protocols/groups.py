@@ -1,0 +1,260 @@
+"""An answer by group, from a collection of rows to a published release: a mean or shares, for everybody's group.
+
+By a **public** group, every group is a study of its own with the whole promise: nobody is in two, so that each person
+pays once (parallel composition), as the ledger is charged once. Whatever the groups, the local reports are those of the
+same question without them, and are charged once with it.
+
+1. Everyone may know: the column of groups, which are asked for, and the rule on small ones.
+2. The ledger is charged, before any row is read.
+3. The curator counts who is in which group: public, as who trusts is. Small groups are merged or withheld.
+4. Each group's rows are answered for by the protocol of the mean, or of shares, with noise of their own.
+5. The blend takes the differences that were asked for. No further privacy is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hybridp.blend.groups import Gap, mean_gaps, share_gaps
+from hybridp.blend.mean import blend
+from hybridp.blend.shares import blend_shares
+from hybridp.curator import groups as curating
+from hybridp.curator import shares as counting
+from hybridp.curator.mean import Columns
+from hybridp.curator.sources import TableLike, must_read_again, open_rows
+from hybridp.errors import must
+from hybridp.ledger import Ledger
+from hybridp.protocols import mean as means
+from hybridp.protocols import shares
+from hybridp.protocols.mean import MeanStudy, kept, on_reports, spending
+from hybridp.protocols.shares import ShareStudy
+from hybridp.public.adjusting import holm
+from hybridp.public.groups import OTHER, Grouping
+from hybridp.public.trust import drawn_trust
+from hybridp.randomness import Randomness, secure
+from hybridp.release.groups import Difference, GroupAnswer, GroupsRelease
+from hybridp.release.mean import MeanRelease
+from hybridp.release.receipt import Receipt, assuming, noted, values_rule
+from hybridp.release.shares import SharesRelease
+
+__all__ = ["adjusted", "kind_of", "listed_differences", "release_groups", "small_rule"]
+
+Study = MeanStudy | ShareStudy
+
+
+def release_groups(
+    path: TableLike,
+    study: Study,
+    columns: Columns,
+    grouping: Grouping,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str | None = None,
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    rng: Randomness | None = None,
+) -> GroupsRelease:
+    """Release a mean (`MeanStudy`) or shares (`ShareStudy`) by group.
+
+    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data; of a
+    public group, who is in which stays what it is, as the choice of trust does. Local people: the guarantee of their
+    own report. Reports and their charge: as in `release_mean`.
+    """
+    rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
+    must(grouping.column != columns.value, "by", "must be another column than the value's", grouping.column)
+    must_read_again(path, 2)
+    name = kind_of(study)
+    purpose = f"{name} of {columns.value} by {grouping.column}" if purpose is None else purpose
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
+    trial = rng.simulated or simulate_local
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    told = {"local_raw": simulate_local, "assume": assume_mechanism}
+    with (
+        spending(ledger, first, own, trial=trial) as entries,
+        open_rows(path, **opened) as rows,
+        curating.grouped(rows, grouping.column, columns) as every,
+    ):
+        whole = _read(every, study, columns, **told)
+        sizes = grouping.sized(curating.sizes(every, grouping.column, columns))
+        groups, withheld = grouping.must_remain({name: _heard(study, size) for name, size in sizes.items()})
+        if whole.local is not None and whole.local.people:
+            entries.charge([replace(charge, digest=whole.digest) for charge in own])
+        each = _each(study, len(groups), joint=grouping.joint)
+        parts: dict[str, tuple[Any, Any]] = {}
+        for group, members in groups.items():
+            some = curating.rows_of(every, members)
+            totals = _read(some, each, columns, **told)
+            parts[group] = _answer(some, totals, each, columns, simulate_local, tuple(entries), rng)
+        found = _published(study, columns, grouping, groups, withheld, parts)
+        mechanism = _invite(study, columns).text if whole.assumed else None
+        found = noted(assuming(found, mechanism), rows.notes)
+        people = found.trusted_people + found.local_people
+        asked = {"question": study, "by": grouping}
+        return kept(found, ledger, entries, purpose=purpose, study=asked, columns=columns, people=people)
+
+
+def kind_of(study: Study) -> str:
+    """What is asked for of every group."""
+    return "mean" if isinstance(study, MeanStudy) else "histogram" if study.question.edges else "shares"
+
+
+def _invite(study: Study, columns: Columns) -> Any:
+    return replace(study.invite, question=(columns.value,)) if isinstance(study, MeanStudy) else study.invite
+
+
+def _heard(study: Study, people: tuple[int, int]) -> int:
+    """How many of a group's trusted and local people the estimator hears."""
+    name = study.rule.name if isinstance(study, MeanStudy) else study.estimator
+    return people[0] if name == "tcm-only" else people[1] if name == "lm-only" else sum(people)
+
+
+def _each(study: Study, groups: int, *, joint: bool) -> Study:
+    """The study of one group: joint intervals share what may go wrong."""
+    if not joint:
+        return study
+    level = 1 - (1 - study.level) / groups
+    return replace(study, level=level) if isinstance(study, MeanStudy) else replace(study, level=level, joint=True)
+
+
+def _read(rows: Any, study: Study, columns: Columns, *, local_raw: bool, assume: bool) -> Any:
+    """RAW: what the question needs of these rows."""
+    invite = _invite(study, columns)
+    if isinstance(study, MeanStudy):
+        return means.read_totals(rows, study, columns, invite, local_raw=local_raw, assume=assume)
+    return counting.read(rows, columns, invite, local_raw=local_raw, assume=assume)
+
+
+def _answer(
+    rows: Any, raw: Any, study: Study, columns: Columns, local_raw: bool, entries: tuple[int, ...], rng: Randomness
+) -> tuple[Any, Any]:
+    """One group's own release, and the blend behind it."""
+    said: dict[str, Any] = {"trusted_people": raw.trusted_people, "entries": entries, "rng": rng}
+    said["simulated_local"] = raw.simulated_reports
+    if isinstance(study, MeanStudy):
+        trusted, local, _ = means.heard(
+            rows, raw, study, columns, _invite(study, columns), local_raw=local_raw, rng=rng
+        )
+        used = None if study.rule.name == "tcm-only" else local
+        missing = study.bounds.centre if columns.missing is None else columns.missing
+        mean = means.publish_mean(study, trusted, used, rows=values_rule(f"{missing:g}"), **said)
+        return mean, blend(trusted, used, study.rule)
+    counts, reports = shares.counted(raw, study, rng=rng)
+    return shares.publish_shares(study, counts, reports, **said), blend_shares(counts, reports, study.estimator)
+
+
+# --- what is published ------------------------------------------------------------------------------------------------
+
+
+def _published(
+    study: Study,
+    columns: Columns,
+    grouping: Grouping,
+    groups: Mapping[str, tuple[str, ...]],
+    withheld: tuple[str, ...],
+    parts: Mapping[str, tuple[Any, Any]],
+) -> GroupsRelease:
+    names, found = list(groups), [part for part, _ in parts.values()]
+    answers = [_group(name, groups[name], part) for name, part in zip(names, found, strict=True)]
+    own = [_own_p_values(part, blended) for part, blended in parts.values()]
+    pairs, blends = grouping.pairs(names), [blended for _, blended in parts.values()]
+    options: tuple[str, ...] = ()
+    if isinstance(study, MeanStudy):
+        half = study.bounds.half
+        gaps = [[Gap(half * gap.estimate, half * gap.low, half * gap.high, gap.p_value)]
+                for gap in mean_gaps(blends, pairs, study.level, joint=grouping.joint)]  # fmt: skip
+    else:
+        options = study.question.values
+        gaps = share_gaps(blends, pairs, study.level, joint=grouping.joint)
+    kinds = [part.noise for part in found if part.noise != "none"]
+    return GroupsRelease(
+        question=columns.value,
+        kind=kind_of(study),
+        by=grouping.column,
+        private=False,
+        options=options,
+        edges=() if isinstance(study, MeanStudy) else study.question.edges,
+        estimator=study.rule.name if isinstance(study, MeanStudy) else study.estimator,
+        groups=tuple(replace(a, p_values=p) for a, p in zip(answers, adjusted(own), strict=True)),
+        differences=listed_differences(names, pairs, gaps, options),
+        withheld=withheld,
+        least=grouping.least,
+        level=study.level,
+        joint=grouping.joint,
+        trusted_people=sum(part.trusted.people for part in found),
+        local_people=sum(part.local.people for part in found),
+        noise=kinds[0] if kinds else "none",
+        reports=found[0].randomiser if isinstance(study, MeanStudy) else found[0].reports,
+        receipt=_one_receipt([part.receipt for part in found], grouping),
+        bounds=(study.bounds.lower, study.bounds.upper) if isinstance(study, MeanStudy) else None,
+    )
+
+
+def _group(name: str, members: tuple[str, ...], part: MeanRelease | SharesRelease) -> GroupAnswer:
+    people = part.trusted.people, part.local.people
+    if isinstance(part, SharesRelease):
+        return GroupAnswer(
+            name, members, part.estimate, part.projected, part.low, part.high, part.weights, part.trusted.shares,
+            part.local.shares, None, people,
+        )  # fmt: skip
+    own, told = ((None if group.mean is None else (group.mean,)) for group in (part.trusted, part.local))
+    return GroupAnswer(
+        name, members, (part.estimate,), (part.projected,), (part.low,), (part.high,), (part.weight,), own, told, None,
+        people,
+    )  # fmt: skip
+
+
+def _own_p_values(part: MeanRelease | SharesRelease, blended: Any) -> list[float] | None:
+    """Do a group's trusted and local people disagree? Not adjusted."""
+    if isinstance(part, MeanRelease):
+        return None if part.p_value is None else [part.p_value]
+    found: list[float] | None = blended.single_p_values()
+    return found
+
+
+def adjusted(p_values: list[list[float] | None]) -> list[tuple[float, ...] | None]:
+    """Some lists of p-values, adjusted together (Holm)."""
+    every = iter(holm([p for some in p_values if some is not None for p in some]))
+    return [None if some is None else tuple(next(every) for _ in some) for some in p_values]
+
+
+def listed_differences(
+    names: list[str], pairs: list[tuple[int, int]], gaps: list[list[Gap]], options: tuple[str, ...]
+) -> tuple[Difference, ...]:
+    """The differences with adjusted p-values (Holm)."""
+    every = iter(holm([gap.p_value for some in gaps for gap in some]))
+    return tuple(
+        Difference(names[i], names[j], options[at] if options else None, *gap[:3], next(every))
+        for (i, j), some in zip(pairs, gaps, strict=True)
+        for at, gap in enumerate(some)
+    )
+
+
+def _one_receipt(receipts: list[Receipt], grouping: Grouping) -> Receipt:
+    """The receipt of all groups: nobody is in two, so that what each was promised is what everybody was."""
+    promises = {(p.people, p.against): p for receipt in reversed(receipts) for p in receipt.promises}
+    order = list(dict.fromkeys((p.people, p.against) for r in receipts for p in r.promises))
+    said = [
+        f"who is in which group of `{grouping.column}` is public, and stays when a person's data is replaced; nobody "
+        "is in two groups, so that each person pays once for all of them",
+        small_rule(grouping, "public"),
+    ]
+    assumes = dict.fromkeys([*(line for receipt in receipts for line in receipt.assumes), *(s for s in said if s)])
+    return replace(
+        receipts[0],
+        promises=tuple(promises[key] for key in sorted(order, key=lambda key: key[0] != "trusted")),
+        simulated=any(receipt.simulated for receipt in receipts),
+        assumes=tuple(assumes),
+    )
+
+
+def small_rule(grouping: Grouping, counts: str) -> str:
+    """What becomes of small groups, for the receipt."""
+    if grouping.least == 1:
+        return ""
+    few = f"groups of fewer than {grouping.least:,} people, by {counts} counts,"
+    return f"{few} were merged into `{OTHER}`, which is withheld if it has fewer"

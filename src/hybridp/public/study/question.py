@@ -1,0 +1,115 @@
+"""What every question of a study states, and what those state that may be answered by group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybridp.errors import InvalidInput, did_you_mean
+from hybridp.public.study.fields import Check, Fields, at_least, declared, field, positive
+
+__all__ = ["GROUPED", "KINDS", "Grouped", "Question", "named", "short"]
+
+KINDS: dict[str, type[Question]] = {}
+"""The kinds of questions by their names: `hybridp.public.study.questions` fills it in."""
+
+
+def short(most: int) -> Check:
+    """Text of at most so many characters."""
+    return Check(f"must be text of at most {most:,} characters", lambda text: len(text) <= most)
+
+
+named = Check("must be text of 1 to 200 characters", lambda text: 1 <= len(text) <= 200)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Fields):
+    """What every question states; `KINDS` has one class for each kind."""
+
+    kind: ClassVar[str] = ""
+    _what: ClassVar[str] = "a question"
+
+    name: str = field(help="The question's name: its results are listed under it.", check=named, option="")
+    text: str = field("", help="The question as people read it.", check=short(2000), lines=True, option="")
+    unit: str = field("", help="The unit of the answer, for people and pictures.", check=short(40), option="")
+    weight: float = field(
+        1.0,
+        help="The question's part of the promise, relative to the weights of the other questions.",
+        check=positive,
+        option="",
+    )
+
+    @property
+    def label(self) -> str:
+        name = getattr(self, "name", None)
+        return f"{name}." if isinstance(name, str) and name else "question."
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """The columns of a table that hold people's answers."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Self:
+        """A question of the kind that is stated."""
+        name = stated.get("name")
+        where = f"{name}." if isinstance(name, str) and name else "question."
+        chosen: Any = cls
+        if cls is Question:
+            kind = stated.get("kind")
+            if kind is None:
+                raise InvalidInput(f"`{where}kind` must be given: one of {', '.join(KINDS)}. Got nothing.")
+            if not isinstance(kind, str) or kind not in KINDS:
+                hint = did_you_mean(str(kind), KINDS)
+                raise InvalidInput(f"`{where}kind` must be one of {', '.join(KINDS)}. Got {str(kind)[:60]!r}.{hint}")
+            chosen = KINDS[kind]
+        known = [one.name for one in declared(chosen)]
+        given = {name: value for name, value in stated.items() if name != "kind"}
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(str(name), known)
+                raise InvalidInput(f"`{where}{name}` must be left out: {chosen._what} has no such field.{hint}")
+        made: Self = chosen(**given)
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        stated = super().to_dict()
+        return {"name": stated.pop("name"), "kind": self.kind, **stated}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Question):
+    """A question that may be answered by group."""
+
+    by: str | None = field(None, help="Answer by group: the column that names everybody's group.", check=named)
+    categories: tuple[str, ...] = field(
+        (), help="With by: the public names of the groups, A,B,C. Default: those that the column holds.", check=named
+    )
+    least: int = field(
+        1,
+        help="With by: groups of fewer people are merged into `other`, which is withheld if it has fewer.",
+        check=at_least(1),
+    )
+    compare: str | None = field(
+        None,
+        help="With by: differences between all pairs of groups (all), or of all from one, with intervals.",
+        check=named,
+    )
+    joint: bool = field(False, help="Intervals that hold for all groups, options and statistics together.")
+
+    def check_groups(self, column: str | None) -> None:
+        """The rules of an answer by group, which is about another column than the value's."""
+        if self.by is None:
+            for name, given in (("categories", self.categories), ("compare", self.compare), ("least", self.least > 1)):
+                self.must(not given, name, "must go with by, the column of the groups", given)
+            return
+        self.must(self.by != column, "by", "must be another column than the value's", self.by)
+        distinct = len(set(self.categories)) == len(self.categories)
+        self.must(distinct, "categories", "must all be different", "one twice")
+        known = not self.categories or self.compare in (None, "all", "other", *self.categories)
+        self.must(known, "compare", "must be all, or one of the categories", self.compare)
+
+
+GROUPED = frozenset(one.name for one in declared(Grouped)) - {one.name for one in declared(Question)}
+"""The fields of an answer by group."""

@@ -1,0 +1,132 @@
+"""`--by`: a mean or shares of every group; what is refused, in one sentence, with nothing charged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridp.ledger import Ledger
+
+from .conftest import SECRET, Runner
+
+MEAN = "--value pay --trust trust --lower 0 --upper 100 --epsilon 1 --simulate-local"
+SHARES = "--choice way --options car,train --trust trust --epsilon 1 --simulate-local"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    sizes = {"law": 120, "sales": 240, "post": 30, "mail": 10}
+    depts = [dept for dept, n in sizes.items() for _ in range(n)]
+    rows = [
+        f"{20 + i % 7 + 40 * (dept == 'law')},{'car' if i % 3 else 'train'},{dept},{('local', 'trusted')[i % 2]},{i}"
+        for i, dept in enumerate(depts)
+    ]
+    rows[1] = f"{SECRET},{SECRET},law,trusted,1"
+    file = tmp_path / "people.csv"
+    file.write_text("pay,way,dept,trust,id\n" + "\n".join(rows) + "\n")
+    return file
+
+
+def test_a_mean_by_group_is_kept_written_drawn_and_charged_once(run: Runner, people: Path) -> None:
+    line = f"release mean people.csv {MEAN.replace('--epsilon 1', '--epsilon 20')} --by dept"
+    found = run(f"{line} --least 40 --compare all --ledger l --out o.json --plot p.png --json").document
+    told = found["questions"]["pay"]["mean_by_group"]
+    assert told["by"]["categories"] == ["law", "sales", "other"]
+    assert told["by"]["members"] == [["law"], ["sales"], ["mail", "post"]]
+    assert told["by"]["people"] == [[60, 60], [120, 120], [20, 20]]
+    assert told["estimate"] == pytest.approx([63, 23, 23], abs=3)
+    first, second, third = told["differences"]
+    assert (first["of"], first["less"], first["option"]) == ("law", "sales", None)
+    assert first["estimate"] == pytest.approx(told["estimate"][0] - told["estimate"][1])
+    assert first["p_value"] < 1e-6
+    assert first["interval"][0] < 40 < first["interval"][1]
+    assert third["interval"][0] < 0 < third["interval"][1]
+    assert second["less"] == third["less"] == "other"
+    assert Path("o.json").exists()
+    assert Path("p.png").stat().st_size > 1000
+    assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local"]
+    assert run(f"{line} --ledger l").code == 3
+    shown = run(f"{line} --least 15 --compare law --seed 1")
+    assert shown.code == 0
+    assert "Withheld: mail" in shown.out
+    assert "sales - law" in shown.out
+
+
+def test_joint_intervals_are_wider_and_shares_have_one_an_option(run: Runner, people: Path) -> None:
+    line = (
+        f"release shares people.csv {SHARES} --by dept --categories sales,law,post,mail --compare sales --seed 3 --json"
+    )
+    alone, joint = (run(f"{line}{more}").document["questions"]["way"]["shares_by_group"] for more in ("", " --joint"))
+    assert alone["by"]["categories"] == ["sales", "law", "post", "mail"]
+    assert alone["estimate"] == joint["estimate"]
+    assert [sum(shares) for shares in alone["projected"]] == pytest.approx([1.0] * 4)
+    for group in range(4):
+        assert joint["interval"][0][group][0] <= alone["interval"][0][group][0]
+        assert joint["interval"][1][group][0] >= alone["interval"][1][group][0]
+    assert [(d["of"], d["option"]) for d in alone["differences"][:2]] == [("law", "car"), ("law", "train")]
+    for one, other in zip(alone["differences"], joint["differences"], strict=True):
+        assert other["interval"][0] <= one["interval"][0] <= one["interval"][1] <= other["interval"][1]
+
+
+def test_a_study_answers_by_group_and_its_devices_keep_the_public_column(run: Runner, people: Path) -> None:
+    Path("study.toml").write_text(
+        "schema = 1\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n[[question]]\nname = 'pay'\nkind = 'number'\n"
+        "lower = 0\nupper = 100\nby = 'dept'\nleast = 40\ncompare = 'law'\n[[question]]\nname = 'way'\n"
+        "kind = 'choice'\noptions = ['car', 'train']\nby = 'dept'\n"
+    )
+    assert run("randomise study.toml people.csv --out sent.csv").code == 0
+    found = run("release study.toml sent.csv --ledger l --json").document
+    assert found["questions"]["pay"]["mean_by_group"]["by"]["categories"] == ["law", "sales", "other"]
+    assert found["questions"]["way"]["shares_by_group"]["by"]["categories"] == ["law", "mail", "post", "sales"]
+    assert {(e.people, e.budget.epsilon) for e in Ledger.open("l").history()} == {("trusted", 2.0), ("local", 2.0)}
+    assert run("release study.toml people.csv --simulate-local").code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (f"mean people.csv {MEAN} --by pay", "another column"),
+        (f"shares people.csv {SHARES} --by way", "another column"),
+        (f"mean people.csv {MEAN} --by trust", "who trusts"),
+        (f"mean people.csv {MEAN} --by nowhere", "`by` must be a column"),
+        (f"mean people.csv {MEAN} --by dept --least 0", "`least` must be at least 1"),
+        (f"mean people.csv {MEAN} --by dept --least 1000", "none is left"),
+        (f"mean people.csv {MEAN} --by dept --categories law,sales", "one of the listed categories"),
+        (f"mean people.csv {MEAN} --by dept --categories law,sales,post,mail,none", "nobody in `none`"),
+        (f"mean people.csv {MEAN} --by dept --categories law,law", "different"),
+        (f"mean people.csv {MEAN} --by dept --compare nobody", "`compare` must be"),
+        (f"mean people.csv {MEAN} --by dept --least 40 --compare post", "`compare` must be"),
+        (f"mean people.csv {MEAN} --least 5", "must go with by"),
+        (f"mean people.csv {MEAN} --compare all", "must go with by"),
+        (f"mean people.csv {MEAN} --joint", "must go with by"),
+        (f"mean people.csv {MEAN} --by dept --clipped-share 0.1", "must not go with by"),
+        (f"mean holes.csv {MEAN} --by dept", "a group in every row"),
+        (f"mean moved.csv {MEAN} --by dept --person id", "one group for each person"),
+        (f"mean alone.csv {MEAN} --by dept --estimator tcm-only", "nobody in `mail`"),
+        ("mean people.csv --value pay --trust trust --lower 0 --upper 9 --epsilon-column id --by dept", "left out"),
+    ],
+)
+def test_bad_groups_are_refused_in_one_sentence_and_nothing_is_charged(
+    run: Runner, people: Path, line: str, word: str
+) -> None:
+    text = people.read_text()
+    Path("holes.csv").write_text(text.replace(",law,", ",,", 1))
+    Path("moved.csv").write_text(text + "3,car,sales,trusted,1\n")
+    Path("alone.csv").write_text("\n".join(row.replace("mail,trusted", "mail,local") for row in text.split("\n")))
+    refused = run(f"release {line} --ledger l")
+    assert refused.code == 2
+    assert word in refused.err
+    assert refused.err.strip().count("\n") == 0
+    assert SECRET not in refused.err
+    assert not Path("l").exists()
+
+
+def test_the_service_collects_no_answer_by_group() -> None:
+    from hybridp.errors import InvalidInput
+    from hybridp.service.plans import parse_plan
+
+    question = {"name": "pay", "kind": "number", "lower": 0, "upper": 9}
+    parse_plan({"title": "t", "promise": 1, "questions": [question]})
+    with pytest.raises(InvalidInput, match="answers for everybody"):
+        parse_plan({"title": "t", "promise": 1, "questions": [question | {"by": "dept"}]})
