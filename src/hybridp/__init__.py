@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hybridp.bench.heavy_plan import plan_heavy as plan_heavy
     from hybridp.bench.personal import plan_personal as plan_personal
     from hybridp.bench.planning import plan_mean as plan_mean
+    from hybridp.bench.regression import plan_regression as plan_regression
     from hybridp.bench.shares import plan_shares as plan_shares
     from hybridp.blend.mean import Rule as Rule
     from hybridp.curator.mean import Columns as Columns
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from hybridp.protocols.mean import MeanStudy as MeanStudy
     from hybridp.protocols.mean import release_mean as release_mean
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
+    from hybridp.protocols.regression import RegressionStudy as RegressionStudy
+    from hybridp.protocols.regression import release_regression as release_regression
     from hybridp.protocols.shares import ShareStudy as ShareStudy
     from hybridp.protocols.shares import choice as choice
     from hybridp.protocols.shares import release_shares as release_shares
@@ -85,6 +88,7 @@ _PLACES = {
     "PersonalDP": "public.heterogeneous",
     "PersonalStudy": "protocols.personal",
     "PureDP": "public.budgets",
+    "RegressionStudy": "protocols.regression",
     "Rule": "blend.mean",
     "ShareStudy": "protocols.shares",
     "Source": "curator.sources",
@@ -102,6 +106,7 @@ _PLACES = {
     "plan_heavy": "bench.heavy_plan",
     "plan_mean": "bench.planning",
     "plan_personal": "bench.personal",
+    "plan_regression": "bench.regression",
     "plan_shares": "bench.shares",
     "randomise": "device.mean",
     "release_distribution": "protocols.distribution",
@@ -109,6 +114,7 @@ _PLACES = {
     "release_heavy_hitters": "protocols.heavy_files",
     "release_kmeans": "protocols.kmeans_files",
     "release_mean": "protocols.mean",
+    "release_regression": "protocols.regression",
     "release_shares": "protocols.shares",
     "result_schema": "release.document",
     "secure": "randomness",

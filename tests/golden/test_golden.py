@@ -27,6 +27,7 @@ VECTOR = "--columns pay age --trust trust --lower 0 --upper 100000 90 --epsilon 
 SHARES = "--choice eps --options 0.5,1.0 --other more --trust trust --epsilon 1"
 BINS = "--value age --lower 20 --upper 80 --bins 24 --trust trust --epsilon 1"
 RECORDS = "--person id --record query --trust trust --epsilon 4 --delta 1e-5"
+LINE = "--target pay --on age,eps --trust trust --lower 20 0 0 --upper 80 2 100000 --epsilon 8"
 POINTS = "--columns a b --trust trust --lower 0 --upper 1 --clusters 2 --epsilon 4"
 
 # name -> commands that are run one after another in one folder; every one prints one JSON object
@@ -98,6 +99,14 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"randomise quantiles people.csv {MEAN} --out quantiles.csv --seed 4",
         f"release quantiles quantiles.csv {MEAN} --estimator lm-only --seed 4",
         "plan quantiles --n 20_000 --opt-in 0.05 --lower 0 --upper 100 --at .5,.9 --mean 40 --sd 12 --epsilon 1",
+    ),
+    "regression": (
+        f"release regression people.csv {LINE} --simulate-local --seed 5",
+        f"release regression people.csv {LINE} --simulate-local --seed 5 --delta 1e-6 --form plain",
+        f"release regression people.csv {LINE} --seed 5 --clip 40000 --form steered --invite-out asked.json",
+        "randomise regression people.csv --invite asked.json --trust trust --out told.csv --seed 4",
+        "release regression told.csv --invite asked.json",
+        "plan regression --on age,eps --n 20_000 --opt-in 0.05 --epsilon 1",
     ),
     "synth": (
         "synth fit table.csv --schema schema.json --marginals age,sex sex,works --epsilon 2 --delta 1e-6 --rows 60 "

@@ -116,6 +116,10 @@ plan = _group(
         "shares": ("hybridp.cli.shares:plan_shares", "Predicted errors of the shares of several options."),
         "quantiles": ("hybridp.cli.quantiles:plan", "Predicted errors of quantiles."),
         "histogram": ("hybridp.cli.shares:plan_histogram", "Predicted errors of the shares of a number's bins."),
+        "regression": (
+            "hybridp.cli.regression:plan",
+            "Predicted errors of a regression, by what is asked.",
+        ),
         "shuffle": ("hybridp.cli.amplify:shuffle", "The local epsilon that a mixed batch of reports allows."),
     },
     on_file="hybridp.cli.study_file:plan",
@@ -131,6 +135,7 @@ randomise = _group(
         "quantiles": ("hybridp.cli.randomise:mean", "The same report as for a mean: it tells quantiles too."),
         "histogram": ("hybridp.cli.shares:randomise_histogram", "A report on the bin of each local person's number."),
         "kmeans": ("hybridp.cli.randomise:kmeans", "A report on each local person's point, as invited."),
+        "regression": ("hybridp.cli.regression:randomise", "A report on each local person's columns, as invited."),
     },
     on_file="hybridp.cli.study_file:randomise",
 )
@@ -145,6 +150,7 @@ release = _group(
         "histogram": ("hybridp.cli.shares:release_histogram", "The shares of people by bin of a number."),
         "quantiles": ("hybridp.cli.quantiles:release", "Quantiles and spread of a number; old reports will do."),
         "kmeans": ("hybridp.cli.release:kmeans", "The centres of K clusters, with a picture and receipt."),
+        "regression": ("hybridp.cli.regression:release", "Coefficients of a target on columns, with intervals."),
     },
     on_file="hybridp.cli.study_file:release",
 )

@@ -16,6 +16,7 @@ from hybridp import tables
 from hybridp.device.heavy import report_slots
 from hybridp.device.kmeans import answer_map
 from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
+from hybridp.device.regression import answer_question
 from hybridp.device.shares import report_codes
 from hybridp.noise import categories
 from hybridp.public.bounds import Bounds
@@ -24,6 +25,7 @@ from hybridp.public.heavy import HeadList, TwoStage
 from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse
+from hybridp.public.regression import Question
 from hybridp.public.shares import ShareInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorInvite
@@ -31,12 +33,14 @@ from hybridp.randomness import Randomness
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
 from hybridp.tables.reports import write_emptied
 from hybridp.tables.vector import VectorQuery
+from hybridp.tables.vector_reports import write_bare_reports
 from hybridp.tables.vector_reports import write_vector_reports as write_vectors
 
 __all__ = [
     "write_number_reports",
     "write_point_reports",
     "write_record_reports",
+    "write_regression_reports",
     "write_share_reports",
     "write_vector_reports",
     "write_without",
@@ -230,6 +234,33 @@ def write_vector_reports(
             kept=kept,
         )
     return people, left_out
+
+
+def write_regression_reports(
+    path: tables.TableLike,
+    question: Question,
+    out: str | PathLike[str],
+    *,
+    trust: Trusts | None,
+    person: str | None = None,
+    missing: tuple[float, ...] | None = None,
+    text: str,
+    table: str | None = None,
+    rng: Randomness,
+) -> int:
+    """One report on the question for each local row (every row without `trust`), and nothing else; how many."""
+    read = {"missing": missing, "person": person, "reads": "local"}
+    query = VectorQuery.of(question.bounds, question.columns, label_column(trust), **read)
+    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
+        return write_bare_reports(
+            rows,
+            query,
+            question.names,
+            mechanism_column=MECHANISM,
+            mechanism_text=text,
+            randomise=lambda steps: answer_question(steps, question, rng=rng),
+            out=out,
+        )
 
 
 def write_share_reports(

@@ -22,6 +22,7 @@ from hybridp.protocols.kmeans_files import PointColumns
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy, halves
 from hybridp.protocols.personal import PersonalStudy
+from hybridp.protocols.regression import RegressionStudy
 from hybridp.protocols.shares import ShareStudy, bins, choice
 from hybridp.protocols.synth import SynthStudy
 from hybridp.protocols.vector import VectorStudy
@@ -31,7 +32,7 @@ from hybridp.public.distribution import CELLS
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
 from hybridp.public.queries import Feature, Schema
-from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, Points, Records, Table, Vector
+from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, Points, Records, Regression, Table, Vector
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
@@ -46,6 +47,8 @@ __all__ = [
     "personal_study",
     "point_columns",
     "record_columns",
+    "regression_columns",
+    "regression_study",
     "share_columns",
     "share_study",
     "synth_study",
@@ -248,6 +251,28 @@ def kmeans_study(study: Declaration, place: int) -> KMeansStudy:
 def point_columns(study: Declaration, place: int, trust: Any) -> PointColumns:
     """Where a table holds people's points."""
     return PointColumns(cast(Points, study.questions[place]).columns, trust)
+
+
+def regression_study(study: Declaration, place: int) -> RegressionStudy:
+    """The regression that is asked for at this place among the questions."""
+    asked, part = cast(Regression, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    return RegressionStudy(
+        VectorBounds.of(asked.lower, asked.upper),
+        part.everybody,
+        cast(Any, asked.model),
+        cast(Any, asked.form),
+        cast(Any, asked.noise),
+        part.trusted,
+        asked.clip,
+        study.level,
+    )
+
+
+def regression_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:
+    """Where a table holds the predictors and, last, the target."""
+    asked = cast(Regression, study.questions[place])
+    return VectorColumns(asked.columns, trust, study.people.column, asked.missing or None)
 
 
 def synth_study(study: Declaration, place: int) -> SynthStudy:

@@ -19,7 +19,8 @@ from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.mean import ends
 from hybridp.tables.source import Rows
 
-__all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_people", "local_vectors", "vector_totals"]
+__all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_people", "group_vectors", "local_vectors"]
+__all__ += ["vector_totals"]
 
 CHUNK = 2**16
 
@@ -148,12 +149,18 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
 
 def local_vectors(rows: Rows, query: VectorQuery, chunk: int = CHUNK) -> Iterator[NDArray[np.int64]]:
     """For a trial: the local people's vectors on the lattice, one a row, after the rules of `vector_totals`."""
-    from hybridp.tables import vector_queries
-
     must(query.reads != "trusted", "reads", "must be local or all to read vectors of local people", query.reads)
     vector_totals(rows, query)
+    yield from group_vectors(rows, query, "local", chunk)
+
+
+def group_vectors(rows: Rows, query: VectorQuery, group: str, chunk: int = CHUNK) -> Iterator[NDArray[np.int64]]:
+    """RAW: the vectors of one group on the lattice, one a person. Check the rows first."""
+    from hybridp.tables import vector_queries
+
+    must(query.reads in (group, "all"), "reads", f"must be {group} or all to read vectors of that group", query.reads)
     names = [f"c{j}" for j in range(len(query.values))]
-    for part in stream(rows, vector_queries.vectors(rows, query), chunk):
+    for part in stream(rows, vector_queries.vectors(rows, query, group), chunk):
         yield np.stack([np.asarray(part[name], dtype=np.int64) for name in names], axis=1)
 
 

@@ -142,11 +142,11 @@ def totals(rows: Rows, query: VectorQuery) -> exp.Select:
     return exp.select(*outputs).from_(everybody).group_by(column("trusted"))
 
 
-def vectors(rows: Rows, query: VectorQuery) -> exp.Select:
-    """The vectors of the local people of a trial, in ascending order: a seeded simulation repeats itself."""
+def vectors(rows: Rows, query: VectorQuery, group: str = "local") -> exp.Select:
+    """One vector for each person of a group; local people's in ascending order: a seeded simulation repeats itself."""
     c = [column(f"c{j}") for j in range(len(query.values))]
-    found = exp.select(*c).from_(clipped(rows, query).subquery("vectors")).where(column("local"))
-    return found.order_by(*(each.copy() for each in c))
+    found = exp.select(*c).from_(_one_each(clipped(rows, query), query).subquery("vectors")).where(column(group))
+    return found.order_by(*(each.copy() for each in c)) if group == "local" else found
 
 
 def people(query: VectorQuery) -> exp.Select:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.tables.duck import Duck
-from hybridp.tables.engine import answers, drop, fresh, given, keep, quoted, stream, written
+from hybridp.tables.engine import answers, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.labels import unlabelled
 from hybridp.tables.reports import on_files, write_copy
 from hybridp.tables.source import Rows
 from hybridp.tables.vector import CHUNK, VectorQuery, check_columns, check_people
 
-__all__ = ["write_vector_reports"]
+__all__ = ["write_bare_reports", "write_vector_reports"]
 
 RandomiseVectors = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
@@ -70,6 +70,45 @@ def write_vector_reports(
     return local
 
 
+def write_bare_reports(
+    rows: Rows,
+    query: VectorQuery,
+    names: tuple[str, ...],
+    *,
+    mechanism_column: str,
+    mechanism_text: str,
+    randomise: RandomiseVectors,
+    out: str | os.PathLike[str],
+    chunk: int = CHUNK,
+) -> int:
+    """Reports of the local rows alone, in the columns `names`, and nothing else; return how many there are.
+
+    They are written in the order of their own numbers, so that it tells nothing of anybody.
+    """
+    from hybridp.tables import vector_queries
+
+    query = replace(query, reads="local", reports=None)
+    target = Path(out)
+    check_columns(rows, query)
+    writable = target.name.lower().endswith(".csv") and target.parent.is_dir() and not target.exists()
+    must(writable, "out", "must name a new .csv file in an existing folder", str(target))
+    check_people(rows, query)
+    duck = on_files(rows)
+    levelled, drawn = fresh("vector_levels"), fresh("vector_draws")
+    try:
+        keep(rows, levelled, vector_queries.clipped(rows, query))
+        (found,) = answers(rows, vector_queries.draw_problems(levelled))
+        if (found["known"] or 0) != found["records"]:
+            raise unlabelled(rows, query.trust or "")
+        _draw(rows, duck, levelled, drawn, len(query.values), randomise, chunk, bare=len(names))
+        listed = ", ".join(f"y{j} AS {quoted(name)}" for j, name in enumerate(names))
+        copy = f"SELECT {listed}, {text(mechanism_text)} AS {quoted(mechanism_column)} FROM {drawn} ORDER BY ALL"
+        write_copy(duck, copy, target)
+    finally:
+        drop(rows, levelled, drawn)
+    return int(found["local"] or 0)
+
+
 def _check_target(rows: Rows, target: Path, added: tuple[str, ...], *, overwrite: bool) -> None:
     taken = {name.lower() for name in rows.columns}
     for name in added:
@@ -81,20 +120,27 @@ def _check_target(rows: Rows, target: Path, added: tuple[str, ...], *, overwrite
     must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
 
 
-def _draw(rows: Rows, duck: Duck, levelled: str, drawn: str, d: int, randomise: RandomiseVectors, chunk: int) -> None:
-    """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local or says nothing."""
+def _draw(
+    rows: Rows, duck: Duck, levelled: str, drawn: str, d: int, randomise: RandomiseVectors, chunk: int, bare: int = 0
+) -> None:
+    """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local or says nothing.
+
+    With `bare`, so many numbers long, there are reports of local rows alone.
+    """
     from hybridp.tables import vector_queries
 
-    duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} DOUBLE' for j in range(d))})")
+    wide = bare or d
+    duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} DOUBLE' for j in range(wide))})")
     for part in stream(rows, vector_queries.drawn_from(levelled, d), chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
-        sent = np.full((len(local), d), np.nan)
+        sent = np.full((len(local), wide), np.nan)
         if local.any():
             steps = [np.asarray(np.ma.filled(part[f"c{j}"], 0), dtype=np.int64)[local] for j in range(d)]
             told = np.asarray(randomise(np.stack(steps, axis=1)), dtype=np.float64)
-            must(told.shape == (int(local.sum()), d), "randomise", "must return one report for each vector",
+            must(told.shape == (int(local.sum()), wide), "randomise", "must return one report for each vector",
                  f"shape {told.shape}")  # fmt: skip
             sent[local] = told
-        with given(rows, {f"y{j}": np.ascontiguousarray(sent[:, j]) for j in range(d)}) as name:
-            listed = ", ".join(f"CASE WHEN isnan(y{j}) THEN NULL ELSE y{j} END" for j in range(d))
+        sent = sent[local] if bare else sent
+        with given(rows, {f"y{j}": np.ascontiguousarray(sent[:, j]) for j in range(wide)}) as name:
+            listed = ", ".join(f"CASE WHEN isnan(y{j}) THEN NULL ELSE y{j} END" for j in range(wide))
             duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {quoted(name)}")

@@ -12,6 +12,7 @@ from hybridp.public.study.questions import (
     Question,
     Vector,
 )
+from hybridp.public.study.regression import Regression
 from hybridp.public.study.study import SCHEMA, Collection, Declaration, Part, People, Promise, Trust
 from hybridp.public.study.tables import Feature, Table
 
@@ -35,6 +36,7 @@ __all__ = [
     "Promise",
     "Question",
     "Records",
+    "Regression",
     "Table",
     "Trust",
     "Vector",

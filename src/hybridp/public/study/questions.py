@@ -289,7 +289,7 @@ class Count(Question):
         return (self.column,)
 
 
-def _each(asked: Any, name: str, what: str = "columns") -> None:
+def each(asked: Any, name: str, what: str = "columns") -> None:
     """One number for all columns becomes one for each."""
     given, d = getattr(asked, name), len(asked.columns)
     asked.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} {what}", len(given))
@@ -301,8 +301,8 @@ def check_box(asked: Any) -> None:
     asked.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
     distinct = len({name.lower() for name in names}) == len(names)
     asked.must(distinct, "columns", "must have different names", "a name twice")
-    _each(asked, "lower")
-    _each(asked, "upper")
+    each(asked, "lower")
+    each(asked, "upper")
     for column, low, high in zip(names, asked.lower, asked.upper, strict=True):
         asked.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
 
@@ -358,7 +358,7 @@ class Vector(Question):
         check_box(self)
         for name in ("missing", "sd"):
             if getattr(self, name):
-                _each(self, name)
+                each(self, name)
         for value, low, high in zip(self.missing, self.lower, self.upper, strict=False):
             self.must(low <= value <= high, "missing", f"must lie between {low:g} and {high:g}", value)
         for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):

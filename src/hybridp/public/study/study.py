@@ -35,6 +35,7 @@ from hybridp.public.study.questions import (
     Question,
     Vector,
 )
+from hybridp.public.study.regression import Regression
 from hybridp.public.study.tables import Table
 
 __all__ = ["SCHEMA", "Collection", "Declaration", "Part", "People", "Promise", "Trust"]
@@ -313,10 +314,10 @@ class Declaration(Fields):
         if isinstance(question, Table):
             rule = f"must be trusted for {question.name}: a synthetic table is made by a curator whom everyone trusts"
             trust.must(trust.everyone == "trusted", "everyone", rule, trust.everyone or f"the column {trust.column}")
-        if isinstance(question, (Choice, Count)):
+        if isinstance(question, (Choice, Count, Regression)):
             rule = f"must be positive for the Gaussian noise of {question.name}"
             promise.must(question.noise != "gaussian" or promise.delta > 0, "delta", rule, promise.delta)
-        if not isinstance(question, REPORTED):
+        if not isinstance(question, (*REPORTED, Regression)):
             rule = f"must not be given with {question.name}, a question of kind {question.kind}"
             promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
 

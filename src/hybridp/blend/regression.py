@@ -1,0 +1,289 @@
+"""Regression from what both groups said: coefficients, their covariance, and which question to ask local people.
+
+A `Score` is what is known of the mean score as a function of the coefficients beta (unit coordinates):
+
+    g(beta) = score - slope (beta - centre),
+
+in which score and slope carry noise of known variances, and the score the sampling error ``spread/people``. Where g is
+zero lies the estimate, ``centre + slope^-1 score``. Its error is slope^-1 times the error of g at the true beta:
+exactly, and not to first order, so that noise in the slope is counted too.
+
+*Steered*: local people tell the mean of the score at beta0, the trusted people's estimate, with a small error. Given
+that, score and slope are updated as in a linear Gaussian model (their noise at beta0 is now known up to that error),
+and the estimate is where the updated g is zero. Its error contains what is left of the noise in the slope, times the
+move.
+
+*Plain*: local people tell all products, with errors of their own; both groups' products are averaged with one weight.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import must
+from hybridp.public.regression import KindName, NoisyRounds, Question, pairs
+from hybridp.public.vector import VectorReportSums
+from hybridp.public.vector_randomisers import ScalarReports
+
+__all__ = ["Fit", "Score", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer", "steered_alone"]
+__all__ += ["trusted_score"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Coefficients with their covariance, in unit coordinates; `weak` where the slope cannot be told from noise."""
+
+    beta: Floats
+    covariance: Floats
+    weak: bool = False
+
+    @property
+    def mse(self) -> float:
+        return math.inf if self.weak else float(np.trace(self.covariance))
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """The mean score around a centre; `residual` is an upper estimate of the residuals' variance."""
+
+    people: int
+    centre: Floats
+    score: Floats
+    slope: Floats
+    score_noise: Floats
+    slope_noise: Floats
+    spread: Floats
+    residual: float
+
+    def cross(self, beta: Floats, other: Floats) -> Floats:
+        """The covariance of the noise in g at beta with that in g at `other`."""
+        a, b, s = beta - self.centre, other - self.centre, self.slope_noise
+        out = s * np.outer(b, a)  # (j, k): the one entry (j, k) of the slope, times a_k and b_j
+        np.fill_diagonal(out, self.score_noise + s @ (a * b))
+        return np.asarray(out)
+
+    @property
+    def sampling(self) -> Floats:
+        return self.spread / self.people
+
+    @property
+    def stable(self) -> tuple[Floats, bool]:
+        """The slope with its eigenvalues kept above the size of its noise, and whether one lay below."""
+        value, vector = np.linalg.eigh(self.slope)
+        least = max(math.sqrt(float(np.mean(self.slope_noise)) * len(value)), 1e-9)
+        return np.asarray((vector * np.maximum(value, least)) @ vector.T), bool(value.min() < least)
+
+    def fit(self) -> Fit:
+        slope, weak = self.stable
+        inverse = np.linalg.inv(slope)
+        beta = self.centre + inverse @ self.score
+        return Fit(beta, inverse @ (self.cross(beta, beta) + self.sampling) @ inverse, weak)
+
+
+# --- what each group says ---------------------------------------------------------------------------------------------
+
+
+def _linear(people: int, second: Floats, noise: Floats, *, sampled: bool) -> Score:
+    """From the mean of uu' and the variances of its errors; `sampled` where those contain the drawing of people."""
+    p = len(second) - 1
+    empty = np.zeros((p, p))
+    found = Score(people, np.zeros(p), second[:p, p], second[:p, :p], noise[:p, p], noise[:p, :p], empty, 1.0)
+    w = np.append(-found.fit().beta, 1.0)
+    weight = 2 * np.outer(w, w) ** 2 - np.diag(w**4)  # of the variances: (2 w_i w_j)^2 for a pair, once; w_i^4
+    error = math.sqrt(float(np.sum(weight * noise)))
+    residual = min(max(float(w @ second @ w), 0.0) + 1.645 * error, 1.0)
+    residual = max(residual, 1e-8)
+    return replace(found, residual=residual, spread=empty if sampled else residual * found.stable[0])
+
+
+def trusted_score(said: NoisyRounds) -> Score:
+    """The trusted people's score, from the noisy sums of their (last) round."""
+    if said.kind == "linear":
+        second, noise = said.second
+        return _linear(said.people, second, noise, sampled=False)
+    score, score_noise, slope, slope_noise = said.last
+    centre = np.array(said.centres[-1])
+    found = Score(said.people, centre, score, slope, score_noise, slope_noise, slope, 0.25)
+    stable = found.stable[0]
+    # The curvature moves with the estimate, relatively by at most the change of the linear predictor.
+    move = np.linalg.solve(stable, score)
+    bent = float(move @ stable @ move) / max(float(np.trace(stable)) / len(stable), 1e-9)
+    slope_noise = slope_noise + 0.1 * min(bent, 1.0) * slope**2
+    return replace(found, spread=stable, slope_noise=slope_noise)
+
+
+def newton(said: NoisyRounds) -> tuple[float, ...]:
+    """Where the next round stands: a step from the last one, no longer than 4 in any coefficient."""
+    found = trusted_score(said).fit().beta
+    return tuple(np.clip(found, np.array(said.centres[-1]) - 4, np.array(said.centres[-1]) + 4).tolist())
+
+
+def local_score(sums: VectorReportSums, question: Question) -> Score | None:
+    """Plain reports as a score; None where some product has fewer than two reports."""
+    must(question.form == "plain", "question", "must be plain", question.form)
+    if int(sums.counts.min()) < 2:
+        return None
+    mean, variance = _means(sums, question)
+    size = question.bounds.dimensions + 1
+    second, noise = np.eye(size), np.zeros((size, size))
+    for (i, j), m, v in zip(pairs(size, 1), mean.tolist(), variance.tolist(), strict=True):
+        second[i, j] = second[j, i] = m
+        noise[i, j] = noise[j, i] = v
+    return _linear(sums.people, second, noise, sampled=True)
+
+
+def _means(sums: VectorReportSums, question: Question) -> tuple[Floats, Floats]:
+    """Each coordinate's mean over those who reported it, and its variance, from the reports' own spread."""
+    box = question.invite.bounds
+    count = np.maximum(sums.counts, 1).astype(np.float64)
+    mean = sums.totals / count
+    law = sums.reports.randomiser if isinstance(sums.reports, ScalarReports) else sums.reports
+    seen = np.maximum(sums.squares / count - mean**2, 0.0) * count / np.maximum(count - 1, 1.0)
+    spread = np.where(sums.counts < 30, max(law.worst_variance, float(seen.max())), seen)
+    half = np.array([b.half for b in box.bounds])
+    middle = np.array([b.centre for b in box.bounds])
+    return middle + half * mean, half**2 * spread / count
+
+
+def _told(sums: VectorReportSums, question: Question, score: Score) -> tuple[Floats, Floats] | None:
+    """The mean score at the centre by local people, and its covariance; None where a coordinate has no two reports."""
+    if int(sums.counts.min()) < 2:
+        return None
+    mean, variance = _means(sums, question)
+    covariance = np.diag(variance)
+    plan = sums.reports
+    # Who reports several coordinates brings the same drawing of people to each of them.
+    if isinstance(plan, ScalarReports):
+        d, k = plan.dimensions, plan.reported
+        together = k * (k - 1) / (d * (d - 1)) / (k / d) ** 2 if d > 1 else 0.0
+    else:
+        together = 1.0
+    covariance += together * (score.spread - np.diag(np.diag(score.spread))) / sums.people
+    return mean, covariance
+
+
+# --- together ---------------------------------------------------------------------------------------------------------
+
+
+def _updated(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fit:
+    """The estimate when local people say what the mean score at beta0 is, up to this error."""
+    known = score.cross(beta0, beta0) + score.sampling
+    gain = np.linalg.inv(known + covariance)
+    here = score.score - score.slope @ (beta0 - score.centre)
+    w, away = gain @ (told - here), beta0 - score.centre
+    moved = score.slope_noise * (np.outer(w, away) + np.outer(away, w))
+    np.fill_diagonal(moved, np.diag(score.slope_noise) * w * away)
+    slope = score.slope - moved
+    at = score.score + score.score_noise * w + score.sampling @ w
+    after, weak = replace(score, slope=slope).stable
+    inverse = np.linalg.inv(after)
+    beta = score.centre + inverse @ at
+    shared = score.cross(beta, beta0) + score.sampling
+    left = score.cross(beta, beta) + score.sampling - shared @ gain @ shared.T
+    return Fit(beta, inverse @ left @ inverse, weak)
+
+
+def steer(score: Score, sums: VectorReportSums, question: Question) -> Fit | None:
+    """Both groups, steered; None where the reports are too few to say anything."""
+    told = _told(sums, question, score)
+    return None if told is None else _updated(score, np.array(question.centre), *told)
+
+
+def steered_alone(score: Score, sums: VectorReportSums, question: Question) -> tuple[Fit, Floats] | None:
+    """One step from the centre by local people's score; and the covariance of that step where the groups agree."""
+    told = _told(sums, question, score)
+    if told is None:
+        return None
+    mean, covariance = told
+    beta0 = np.array(question.centre)
+    slope, weak = score.stable
+    inverse = np.linalg.inv(slope)
+    step = inverse @ mean
+    after = beta0 + step
+    at = replace(score, centre=beta0, score_noise=np.zeros(len(beta0)))
+    alone = Fit(after, inverse @ (covariance + at.cross(after, after)) @ inverse, weak)
+    apart = covariance + score.cross(beta0, beta0) + score.sampling
+    return alone, inverse @ apart @ inverse
+
+
+def blend_plain(trusted: Score, local: Score) -> tuple[Fit, float]:
+    """Both groups' scores with one weight for all, of the least mean squared error; and the trusted one's weight."""
+    weight = 0.5
+    for _ in range(3):
+        both = _mixed(trusted, local, weight)
+        beta = both.fit().beta
+        inverse = np.linalg.inv(both.stable[0])
+        own, told = (
+            float(np.trace(inverse @ (part.cross(beta, beta) + part.sampling) @ inverse)) for part in (trusted, local)
+        )
+        weight = told / (own + told)
+    return _mixed(trusted, local, weight).fit(), weight
+
+
+def _mixed(trusted: Score, local: Score, w: float) -> Score:
+    v = 1 - w
+    return replace(
+        trusted,
+        score=w * trusted.score + v * local.score,
+        slope=w * trusted.slope + v * local.slope,
+        score_noise=w**2 * trusted.score_noise + v**2 * local.score_noise,
+        slope_noise=w**2 * trusted.slope_noise + v**2 * local.slope_noise,
+        spread=trusted.people * (w**2 * trusted.sampling + v**2 * local.sampling),
+        residual=min(trusted.residual, local.residual),
+    )
+
+
+# --- before local people are asked ------------------------------------------------------------------------------------
+
+
+def clip_for(kind: KindName, score: Score, local_people: int) -> float:
+    """How far residuals from the trusted people's line may go before they are clipped, in unit coordinates.
+
+    ``sqrt(2 ln n)`` standard deviations: of n normal residuals the largest is about there. The deviation is an upper
+    estimate, and contains the error of the line. Nothing can lie farther away than the line itself reaches.
+    """
+    if kind == "logistic":
+        return 1.0
+    found = score.fit()
+    wide = score.residual + max(float(np.trace(score.stable[0] @ found.covariance)), 0.0)
+    reach = 1.0 + float(np.abs(found.beta).sum())
+    clip = min(math.sqrt(2 * math.log(max(local_people, 10)) * wide), reach)
+    return float(f"{clip:.3g}")
+
+
+def forecast(score: Score, questions: dict[str, Question], local_people: int) -> dict[str, Fit]:
+    """What to expect of the trusted people alone, and of each question to local people: from the release alone."""
+    alone = score.fit()
+    found = {"tcm-only": alone}
+    for form, asked in questions.items():
+        if not local_people:
+            continue
+        cost = asked.invite.reports.cost
+        half = np.array([b.half for b in asked.invite.bounds.bounds])
+        if form == "plain":
+            variance = half**2 * cost(1 / 3) / local_people
+            size = asked.bounds.dimensions + 1
+            noise = np.zeros((size, size))
+            for (i, j), v in zip(pairs(size, 1), variance.tolist(), strict=True):
+                noise[i, j] = noise[j, i] = v
+            p = size - 1
+            local = replace(
+                score, people=local_people, score_noise=noise[:p, p], slope_noise=noise[:p, :p], spread=0 * score.slope
+            )
+            found[form] = blend_plain(score, local)[0]
+            continue
+        second = np.clip(np.diag(score.spread) / asked.clip**2, 0.0, 1.0)
+        covariance = np.diag([asked.clip**2 * cost(float(s)) / local_people for s in second])
+        # The move from the centre is not known yet: its expected squares stand for it.
+        covariance += np.diag(score.slope_noise @ np.maximum(np.diag(alone.covariance), 0.0))
+        known = score.cross(alone.beta, alone.beta) + score.sampling
+        inverse = np.linalg.inv(score.stable[0])
+        left = known - known @ np.linalg.inv(known + covariance) @ known
+        found[form] = Fit(alone.beta, inverse @ left @ inverse, alone.weak)
+    return found

@@ -1,0 +1,414 @@
+"""Regression of a target on several columns, from a collection of rows to a published release.
+
+1. Everyone may know: the bounds of every column, the trusted group's noise, the kinds of questions.
+2. The ledger is charged, before any row is read.
+3. The curator adds up the trusted people's products (a logistic regression: scores, in rounds) and adds noise.
+4. From that release and public numbers follows the question to local people: about all products (plain), or only about
+   the score at the trusted people's line (steered), whichever promises less error. It can travel as an invitation
+   (`hybridp.protocols.regression_files`); in a trial local rows answer here.
+5. Each local person's device answers once, with its whole epsilon (`hybridp.device.regression`).
+6. The blend combines, the release states coefficients, intervals and the receipt. No further privacy is spent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend import regression as blending
+from hybridp.blend.regression import Fit, Score
+from hybridp.curator import regression as curating
+from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.vector import VectorColumns
+from hybridp.device.regression import answer_question
+from hybridp.errors import InvalidInput, UnusablePublicRows, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.public.adjusting import holm
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.regression import (
+    KINDS,
+    MOST_PREDICTORS,
+    ROUNDS,
+    KindName,
+    NoisyRounds,
+    Question,
+    rounds_noise,
+)
+from hybridp.public.sums import NOTHING, column_sums
+from hybridp.public.trust import drawn_trust
+from hybridp.public.vector import VectorBounds, VectorReportSums
+from hybridp.public.vector_noise import VectorNoiseName
+from hybridp.randomness import Randomness, secure
+from hybridp.release.receipt import (
+    Protection,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    honest_devices,
+    noted,
+    public_choice,
+    values_rule,
+)
+from hybridp.release.regression import RegressionGroup, RegressionRelease
+
+__all__ = ["FORMS", "FormName", "RegressionStudy", "publish_regression", "release_people", "release_regression"]
+__all__ += ["rows_rule", "trusted_rounds"]
+
+Guarantee = PureDP | ApproxDP
+Floats = NDArray[np.float64]
+FormName = Literal["best", "steered", "plain", "tcm-only"]
+FORMS: tuple[FormName, ...] = ("best", "steered", "plain", "tcm-only")
+
+
+@dataclass(frozen=True)
+class RegressionStudy:
+    """Everything that is decided, and public, before anybody sends anything.
+
+    `bounds` are those of the predictors and, last, of the target. `form` is the question to local people, `best` the
+    one that promises less error. `clip` is how far from the trusted people's line a target may lie before it is
+    clipped, in the target's unit, for a steered linear regression; without it, it follows from their release.
+    """
+
+    bounds: VectorBounds
+    guarantee: Guarantee
+    kind: KindName = "linear"
+    form: FormName = "best"
+    noise: VectorNoiseName = "best"
+    trusted_guarantee: Guarantee | None = None
+    clip: float | None = None
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        must(self.kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", self.kind)
+        must(self.form in FORMS, "form", f"must be one of {', '.join(FORMS)}", self.form)
+        d = self.bounds.dimensions - 1
+        must(1 <= d <= MOST_PREDICTORS, "on", f"must name 1 to {MOST_PREDICTORS} columns", d)
+        must(self.bounds.norm is None, "norm", "must be left out for a regression", self.bounds.norm)
+        if self.kind == "logistic":
+            last = self.bounds.bounds[-1]
+            ok = (last.lower, last.upper) == (0, 1)
+            must(ok, "upper", "must bound the target of a logistic regression by 0 and 1",
+                 f"{last.lower:g} and {last.upper:g}")  # fmt: skip
+            must(self.form != "plain", "form", "must not be plain for a logistic regression: its steps need answers "
+                 "about other lines, and a person answers once", self.form)  # fmt: skip
+        ok = self.clip is None or 0 < self.clip < float("inf")
+        must(ok, "clip", "must be positive", self.clip)
+        must(self.clip is None or self.kind == "linear", "clip", "must go with a linear regression", self.clip)
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @cached_property
+    def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
+        return rounds_noise(self.trusted_guarantee or self.guarantee, self.kind, self.bounds.dimensions - 1, self.noise)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for. Gaussian noise composes as one draw, over all sums and rounds."""
+        kind, size = noise_level(self.sum_noise)
+        text = f"{kind} noise on the sums"
+        composes = kind == "gaussian"
+        budget = self.sum_noise.guarantee
+        trusted = Charge("trusted", budget, text, purpose, noise=(kind, size) if composes else None)
+        if self.form == "tcm-only":
+            return [trusted]
+        own = Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)
+        return [trusted, own]
+
+    def question(
+        self, form: Literal["plain", "steered"], score: Score | None, local_people: int, columns: tuple[str, ...] = ()
+    ) -> Question:
+        """The question of this form to local people, given what the trusted people said."""
+        promise = PureDP(self.guarantee.epsilon)
+        if form == "plain" or score is None:
+            return Question(self.kind, "plain", self.bounds, promise, columns=columns)
+        half = self.bounds.bounds[-1].half
+        clip = blending.clip_for(self.kind, score, local_people) if self.clip is None else self.clip / half
+        return Question(
+            self.kind, "steered", self.bounds, promise, tuple(score.fit().beta.tolist()), clip, columns=columns
+        )
+
+    def choose(
+        self, score: Score | None, local_people: int, columns: tuple[str, ...] = ()
+    ) -> tuple[Question | None, dict[str, float]]:
+        """The question to ask, and the root mean squared error that each way promises (unit coordinates)."""
+        if self.form == "tcm-only" or not local_people:
+            return None, {}
+        forms: list[Literal["plain", "steered"]] = ["steered", "plain"] if self.kind == "linear" else ["steered"]
+        if self.form in ("steered", "plain"):
+            forms = [form for form in forms if form == self.form]
+        if score is None:
+            if "plain" not in forms:
+                raise UnusablePublicRows(
+                    "`trust` must leave somebody trusted: only they can say where a line lies that local people are "
+                    "asked about. Got nobody."
+                )
+            return self.question("plain", None, local_people, columns), {}
+        asked: dict[str, Question] = {form: self.question(form, score, local_people, columns) for form in forms}
+        expected = {name: fit.mse**0.5 for name, fit in blending.forecast(score, asked, local_people).items()}
+        return asked[min(forms, key=lambda form: expected[form])], expected
+
+
+# --- the conversation -------------------------------------------------------------------------------------------------
+
+
+def trusted_rounds(study: RegressionStudy, rows: curating.PeopleRows, *, rng: Randomness) -> NoisyRounds | None:
+    """What the trusted people say, in as many rounds as the kind has; None where there is nobody."""
+    if not rows.trusted:
+        return None
+    noise, said = study.sum_noise, None
+    centre: tuple[float, ...] = () if study.kind == "linear" else (0.0,) * study.bounds.dimensions
+    for _ in range(ROUNDS[study.kind]):
+        totals = curating.release_round(rows, study.kind, noise, centre, rng=rng)
+        before = ((), ()) if said is None else (said.totals, said.centres)
+        said = NoisyRounds(study.kind, rows.trusted, (*before[0], totals), noise, (*before[1], centre))
+        centre = blending.newton(said) if study.kind == "logistic" else ()
+    return said
+
+
+def _answers(rows: curating.PeopleRows, question: Question, *, rng: Randomness) -> VectorReportSums:
+    """For a trial: local people's reports, drawn here by the code of the devices."""
+    people, sums = 0, (NOTHING,) * question.invite.bounds.dimensions
+    for steps in rows.parts("local"):
+        more = column_sums(answer_question(steps, question, rng=rng))
+        people, sums = people + len(steps), tuple(a + b for a, b in zip(sums, more, strict=True))
+    return VectorReportSums.of(people, sums, question.invite.reports)
+
+
+def release_regression(
+    path: TableLike,
+    study: RegressionStudy,
+    columns: VectorColumns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str = "regression",
+    collection: str | None = None,
+    rng: Randomness | None = None,
+) -> RegressionRelease:
+    """Release the coefficients of a table in one go: local rows are raw and report here, which is a trial.
+
+    `columns.values` names the predictors and, last, the target. Trusted people: the study's guarantee against whoever
+    sees the release, under replacement of one person's row, one record a person. Local people: the guarantee of their
+    own report, against everyone. Without `simulate_local` a table with local rows is refused: what they are asked
+    depends on the trusted people's release, which the invitation brings them (`regression_files.write_invitation`).
+    """
+    rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
+    d = study.bounds.dimensions
+    must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
+    charges = study.charges(purpose, collection)
+    first, _ = on_reports(charges if simulate_local else charges[:1], trial=simulate_local)
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    trial = rng.simulated or simulate_local
+    with spending(ledger, first, trial=trial) as entries, open_rows(path, **opened) as rows:
+        people = curating.TableRows.read(rows, columns, study.bounds, local_raw=simulate_local)
+        found = _run(study, people, columns.values, entries=tuple(entries), rows=rows_rule(study, columns), rng=rng)
+        found = noted(found, rows.notes)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+
+
+def release_people(
+    study: RegressionStudy, trusted: Floats, local: Floats, names: tuple[str, ...], *, rng: Randomness
+) -> RegressionRelease:
+    """The same for arrays, a row a person, the target last; what is not a number is in the middle. A trial."""
+
+    def steps(rows: Floats) -> NDArray[np.int64]:
+        middle = np.array([b.centre for b in study.bounds.bounds])
+        return study.bounds.steps(np.where(np.isnan(rows), middle, rows))
+
+    people = curating.People(steps(trusted), steps(local))
+    return _run(study, people, names, rows=values_rule(), rng=rng)
+
+
+def _run(
+    study: RegressionStudy,
+    people: curating.PeopleRows,
+    names: tuple[str, ...],
+    *,
+    entries: tuple[int, ...] = (),
+    rows: str,
+    rng: Randomness,
+) -> RegressionRelease:
+    must(people.trusted + people.local >= 1, "people", "must be at least 1", 0)
+    if people.local and study.form != "tcm-only":
+        people.parts("local")  # refused where nobody asked them, before anything is drawn
+    said = trusted_rounds(study, people, rng=rng)
+    score = None if said is None else blending.trusted_score(said)
+    asked, expected = study.choose(score, people.local, names)
+    sums = None if asked is None else _answers(people, asked, rng=rng)
+    return publish_regression(
+        study,
+        names,
+        said,
+        asked,
+        sums,
+        expected=expected,
+        local_people=people.local,
+        entries=entries,
+        simulated_local=sums is not None and sums.people > 0,
+        rows=rows,
+        randomness=rng.label,
+        seeded=rng.simulated,
+    )
+
+
+def rows_rule(study: RegressionStudy, columns: VectorColumns) -> str:
+    """How fields become numbers, for the receipt."""
+    middles = [b.centre for b in study.bounds.bounds]
+    rule = values_rule(", ".join(f"{m:g}" for m in columns.missing or middles))
+    return rule if study.kind == "linear" else f"{rule}; a target above one half counts as 1, and any other as 0"
+
+
+# --- publishing -------------------------------------------------------------------------------------------------------
+
+
+def publish_regression(
+    study: RegressionStudy,
+    names: tuple[str, ...],
+    said: NoisyRounds | None,
+    asked: Question | None,
+    sums: VectorReportSums | None,
+    *,
+    expected: dict[str, float],
+    local_people: int,
+    entries: tuple[int, ...] = (),
+    simulated_local: bool = False,
+    rows: str = "",
+    randomness: str,
+    seeded: bool,
+) -> RegressionRelease:
+    """Blend what the groups said and state what was promised. Post-processing: no rows, no noise."""
+    score = None if said is None else blending.trusted_score(said)
+    if sums is not None and not sums.people:
+        sums = None
+    own = None if score is None else score.fit()
+    both, told, apart = _together(score, asked, sums)
+    if both is None:
+        raise InvalidInput("`people` must be enough for a regression: some statistic has fewer than two reports.")
+    p_values = None
+    if own is not None and told is not None and apart is not None and not (own.weak or told.weak):
+        from scipy.special import ndtr
+
+        away = np.abs(told.beta - own.beta) / np.sqrt(np.maximum(np.diag(apart), 1e-300))
+        p_values = holm(np.minimum(2 * ndtr(-away), 1.0).tolist())
+    from scipy.special import ndtri
+
+    units = _Units(study)
+    centre, errors = units.fit(both)
+    wide = float(ndtri((1 + study.level) / 2)) * errors
+    trusted_people = 0 if said is None else said.people
+    used = asked is not None and sums is not None
+    return RegressionRelease(
+        target=names[-1],
+        names=("intercept", *names[:-1]),
+        kind=study.kind,
+        form=asked.form if used and asked is not None else "tcm-only",
+        estimate=_numbers(centre),
+        standard_errors=_numbers(errors),
+        low=_numbers(centre - wide),
+        high=_numbers(centre + wide),
+        level=study.level,
+        trusted=units.group(trusted_people, own),
+        local=units.group(sums.people if sums is not None else local_people, told),
+        p_values=p_values,
+        expected={name: error for name, error in expected.items() if np.isfinite(error)},
+        clip=asked.clip * units.target if used and asked is not None and asked.form == "steered" else None,
+        totals=() if said is None else said.totals,
+        noise=noise_level(study.sum_noise)[0] if said is not None else "none",
+        reports=asked.invite.reports.name if used and asked is not None else "none",
+        receipt=build_receipt(
+            None if said is None else _trusted_protection(study),
+            _local_protection(asked) if used and asked is not None else None,
+            assumes=(
+                public_choice(),
+                choice_unprotected(),
+                chosen_blindly(),
+                honest_devices("a local mean"),
+                _clipped(asked, units) if used else "",
+                "the sampling error of trusted people takes residuals to vary alike everywhere",
+                rows,
+            ),
+            randomness=randomness,
+            seeded=seeded,
+            simulated_local=simulated_local,
+            unit="one person, one record, all of its columns",
+            entries=entries,
+        ),
+    )
+
+
+def _together(
+    score: Score | None, asked: Question | None, sums: VectorReportSums | None
+) -> tuple[Fit | None, Fit | None, Floats | None]:
+    """Both groups, the local one alone, and the covariance of the difference of the two."""
+    own = None if score is None else score.fit()
+    if asked is None or sums is None:
+        return own, None, None
+    if asked.form == "steered":
+        assert score is not None
+        alone = blending.steered_alone(score, sums, asked)
+        return (blending.steer(score, sums, asked), *alone) if alone is not None else (own, None, None)
+    told = blending.local_score(sums, asked)
+    if told is None or score is None or own is None:
+        return (own, None, None) if told is None else (told.fit(), told.fit(), None)
+    local = told.fit()
+    return blending.blend_plain(score, told)[0], local, own.covariance + local.covariance
+
+
+class _Units:
+    """From unit coordinates to those of the columns; a logistic regression's target has none."""
+
+    def __init__(self, study: RegressionStudy) -> None:
+        *on, last = study.bounds.bounds
+        linear = study.kind == "linear"
+        self.target = last.half if linear else 1.0
+        self.start = last.centre if linear else 0.0
+        half, middle = np.array([b.half for b in on]), np.array([b.centre for b in on])
+        self.change = np.diag(np.append(1.0, 1 / half))
+        self.change[0, 1:] = -middle / half
+        self.change *= self.target
+
+    def fit(self, found: Fit) -> tuple[Floats, Floats]:
+        """Coefficients and standard errors; infinite ones where the slope cannot be told from noise."""
+        beta = self.change @ found.beta
+        beta[0] += self.start
+        errors = np.sqrt(np.maximum(np.diag(self.change @ found.covariance @ self.change.T), 0.0))
+        return beta, np.full(len(beta), np.inf) if found.weak else errors
+
+    def group(self, people: int, found: Fit | None) -> RegressionGroup:
+        if found is None:
+            return RegressionGroup(people)
+        beta, errors = self.fit(found)
+        return RegressionGroup(people, _numbers(beta), _numbers(errors))
+
+
+def _numbers(x: Floats) -> tuple[float, ...]:
+    return tuple(float(v) for v in x)
+
+
+def _clipped(asked: Question | None, units: _Units) -> str:
+    if asked is None or asked.form == "plain" or asked.kind == "logistic":
+        return ""
+    reach = asked.clip * units.target
+    return f"a local target farther than {reach:.6g} from the trusted people's line counts as that far from it"
+
+
+def _trusted_protection(study: RegressionStudy) -> Protection:
+    kind, size = noise_level(study.sum_noise)
+    what = "each sum of products" if study.kind == "linear" else f"each sum of {ROUNDS[study.kind]} rounds"
+    ball = "L2" if kind == "gaussian" else "L1"
+    return Protection(
+        study.sum_noise.guarantee, f"discrete {kind} noise on {what}, {size:.6g} times their {ball} sensitivity"
+    )
+
+
+def _local_protection(asked: Question) -> Protection:
+    about = "the score at the trusted people's line" if asked.form == "steered" else "all products"
+    device = f"{asked.invite.reports.name} report on {about}, on their own device"
+    return Protection(asked.guarantee, device, "no amplification is claimed")

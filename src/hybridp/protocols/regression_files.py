@@ -1,0 +1,240 @@
+"""Regression over files, in two phases: the trusted people's release travels to the devices as an invitation.
+
+Phase one (`write_invitation`) charges and reads the trusted people and writes what they said, with the question that
+follows from it. Devices answer (`write_reports`), and phase two (`combine_reports`) blends, without a raw row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hybridp.blend.regression import trusted_score
+from hybridp.curator import regression as curating
+from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.vector import VectorColumns
+from hybridp.device import files as device
+from hybridp.errors import InvalidInput, NotShown, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import kept, spending
+from hybridp.protocols.regression import RegressionStudy, publish_regression, rows_rule, trusted_rounds
+from hybridp.public import envelope
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.regression import NoisyRounds, Question
+from hybridp.public.trust import Trusts, drawn_trust
+from hybridp.public.vector import VectorBounds
+from hybridp.randomness import Randomness, secure
+from hybridp.release.receipt import assuming, noted
+from hybridp.release.regression import RegressionRelease
+
+__all__ = ["Invitation", "combine_reports", "read_invitation", "write_invitation", "write_reports"]
+
+_INVITATION = "invitation to a regression"
+_PURPOSE = "regression"
+
+
+@dataclass(frozen=True, eq=False)
+class Invitation:
+    """What an invitation's file says; all of it is public or private already."""
+
+    study: RegressionStudy
+    columns: tuple[str, ...]
+    missing: tuple[float, ...] | None
+    said: NoisyRounds | None
+    local_people: int
+    question: Question
+    expected: dict[str, float]
+    entries: tuple[int, ...]
+    notes: tuple[str, ...]
+    simulated: bool
+    text: str
+
+
+def write_invitation(
+    path: TableLike,
+    study: RegressionStudy,
+    columns: VectorColumns,
+    out: Path,
+    *,
+    local_people: int | None = None,
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = _PURPOSE,
+    rng: Randomness | None = None,
+) -> Invitation:
+    """Phase one: the trusted people's release, and the question that it asks of local people, in a file.
+
+    `local_people` is how many will be asked, the table's own local rows unless given; it is public, and decides which
+    question promises less error.
+    """
+    rng = secure() if rng is None else rng
+    drawn = drawn_trust(columns.trust)
+    must(not drawn, "trial-opt-in", "must be for a release in one go: devices do not draw who trusts", "two phases")
+    must(study.form != "tcm-only", "form", "must not be tcm-only with an invitation to local people", study.form)
+    must(out.parent.is_dir() and not out.exists(), "invite-out", "must name a new file in an existing folder", out)
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    charges = study.charges(purpose, None)[:1]
+    with spending(ledger, charges, trial=rng.simulated) as entries, open_rows(path, **opened) as rows:
+        people = curating.TableRows.read(rows, columns, study.bounds)
+        expecting = people.local if local_people is None else local_people
+        must(expecting >= 1, "local-people", "must say how many will be asked, where the file holds none of them",
+             expecting)  # fmt: skip
+        must(people.trusted >= 1, "trust", "must leave somebody trusted", "nobody")
+        said = trusted_rounds(study, people, rng=rng)
+        assert said is not None
+        question, _ = study.choose(trusted_score(said), expecting, columns.values)
+        assert question is not None
+        content = {
+            "study": _stated(study),
+            "columns": list(columns.values),
+            "missing": None if columns.missing is None else list(columns.missing),
+            "trusted": {"people": said.people, "totals": said.totals, "centres": said.centres},
+            "local_people": expecting,
+            "question": {"form": question.form, "centre": list(question.centre), "clip": question.clip},
+            "ledger_entries": list(entries),
+            "notes": list(rows.notes),
+        }
+        document = envelope.sealed(_INVITATION, content, simulated=rng.simulated)
+        again = "it was kept nowhere: give a ledger for that"
+        if ledger is not None:
+            number = ledger.keep(_INVITATION, entries, lambda _: document)
+            again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"
+    # Outside: a failure while the invitation is written may have shown it, so that its charge stands.
+    try:
+        envelope.save(out, document, new=True)
+    except OSError as error:
+        raise NotShown(
+            f"The invitation was made, but `invite-out` {out} could not be written ({error.strerror}); {again}."
+        ) from None
+    return read_invitation(out)
+
+
+def _stated(study: RegressionStudy) -> dict[str, Any]:
+    return {
+        "lower": [b.lower for b in study.bounds.bounds],
+        "upper": [b.upper for b in study.bounds.bounds],
+        "epsilon": study.guarantee.epsilon,
+        "delta": study.guarantee.delta,
+        "trusted_epsilon": None if study.trusted_guarantee is None else study.trusted_guarantee.epsilon,
+        "kind": study.kind,
+        "form": study.form,
+        "noise": study.noise,
+        "clip": study.clip,
+        "level": study.level,
+    }
+
+
+def _study(stated: dict[str, Any]) -> RegressionStudy:
+    given = dict(stated)
+    bounds = VectorBounds.of(given.pop("lower"), given.pop("upper"))
+    epsilon, delta, own = given.pop("epsilon"), given.pop("delta"), given.pop("trusted_epsilon")
+
+    def promise(level: float) -> PureDP | ApproxDP:
+        return ApproxDP(level, delta) if delta else PureDP(level)
+
+    return RegressionStudy(bounds, promise(epsilon), trusted_guarantee=None if own is None else promise(own), **given)
+
+
+def read_invitation(file: Path) -> Invitation:
+    """An invitation, checked: its question must be the one that follows from what the trusted people said."""
+    try:
+        document = envelope.load(file, _INVITATION)
+        study = _study(document["study"])
+        columns = tuple(document["columns"])
+        missing = None if document["missing"] is None else tuple(map(float, document["missing"]))
+        stated, asked, local = document["trusted"], document["question"], document["local_people"]
+        totals = tuple(tuple(map(int, part)) for part in stated["totals"])
+        centres = tuple(tuple(map(float, part)) for part in stated["centres"])
+        said = NoisyRounds(study.kind, int(stated["people"]), totals, study.sum_noise, centres)
+        follows, expected = study.choose(trusted_score(said), int(local), columns)
+        question = Question(
+            study.kind, asked["form"], study.bounds, PureDP(study.guarantee.epsilon),
+            tuple(map(float, asked["centre"])), float(asked["clip"]), columns,
+        )  # fmt: skip
+        entries, notes = tuple(document["ledger_entries"]), tuple(document["notes"])
+        ok = follows is not None and follows.form == question.form and len(columns) == study.bounds.dimensions
+        ok = ok and follows is not None and np.allclose(follows.centre, question.centre, rtol=1e-6, atol=1e-9)
+        ok = ok and follows is not None and math.isclose(follows.clip, question.clip, rel_tol=1e-2)
+        ok = ok and all(isinstance(c, str) for c in (*columns, *notes)) and all(isinstance(e, int) for e in entries)
+        if not ok:
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
+    text = question.text(document["digest"].removeprefix("sha256:")[:16])
+    return Invitation(
+        study, columns, missing, said, int(local), question, expected, entries, notes, document["simulated"], text
+    )
+
+
+def write_reports(
+    path: TableLike,
+    invite_file: Path,
+    out: Path,
+    *,
+    trust: Trusts | None = None,
+    person: str | None = None,
+    table: str | None = None,
+    rng: Randomness | None = None,
+) -> tuple[int, Invitation]:
+    """What the devices do: one report for each local row (every row without `trust`), in a CSV of nothing else."""
+    rng = secure() if rng is None else rng
+    invite = read_invitation(invite_file)
+    must(not drawn_trust(trust), "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
+    written = device.write_regression_reports(
+        path,
+        invite.question,
+        out,
+        trust=trust,
+        person=person,
+        missing=invite.missing,
+        text=f"{invite.text} SIMULATED" if rng.simulated else invite.text,
+        table=table,
+        rng=rng,
+    )
+    return written, invite
+
+
+def combine_reports(
+    path: TableLike,
+    invite_file: Path,
+    *,
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = _PURPOSE,
+    collection: str | None = None,
+    level: float | None = None,
+    assume_mechanism: bool = False,
+) -> RegressionRelease:
+    """Phase two: the reports of the devices, blended with what the trusted people said. No noise, no raw rows.
+
+    These reports are charged once, however often they are combined; other reports to the same invitation again. They
+    name the invitation that they answer, which must be this one; `assume_mechanism` takes those that name none.
+    """
+    invite = read_invitation(invite_file)
+    study = invite.study if level is None else replace(invite.study, level=level)
+    # Reports are private already: they are read before the charge, which names them.
+    told = curating.read_reports(path, invite.question, invite.text, table=table, assume=assume_mechanism)
+    promise = invite.question.guarantee
+    charges = [Charge("local", promise, invite.text, purpose, digest=told.digest, collection=collection)]
+    with spending(ledger, charges, trial=invite.simulated) as entries:
+        columns = VectorColumns(invite.columns, None, missing=invite.missing)
+        found = publish_regression(
+            study,
+            invite.columns,
+            invite.said,
+            invite.question,
+            told.sums,
+            expected=invite.expected,
+            local_people=told.sums.people,
+            entries=(*invite.entries, *entries),
+            simulated_local=told.simulated,
+            rows=rows_rule(study, columns),
+            randomness="seeded generator, simulation only" if invite.simulated else "system randomness",
+            seeded=invite.simulated,
+        )
+        found = noted(assuming(found, invite.text if told.assumed else None), invite.notes)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)

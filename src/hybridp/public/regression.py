@@ -1,0 +1,270 @@
+"""Regression: the statistics that people add up, how far one person can move them, and what a device is asked.
+
+Every column is clipped to its public bounds, scaled to [-1, 1] and put on `STEPS` steps, in integers.
+
+*Linear.* With u = (1, x1, ..., xd, y) the trusted people's release is the sum of the products u_i u_j, i <= j (the
+first is known): `WEIGHT` times a product, `SQUARE` times a square, all of them whole numbers. In units of ``WEIGHT
+STEPS^2``, with s = d + 2 entries of u, replacing one person moves the sums by at most
+
+    L2: s,    L1: 2 floor(s^2/4) + (s - 1) SQUARE/WEIGHT.
+
+L2: with squares at weight 1/sqrt(2), which is more than SQUARE/WEIGHT, twice the squared distance is the Frobenius
+distance ``|uu' - vv'|^2 = |u|^4 + |v|^4 - 2 <u, v>^2 <= 2 s^2``; it is reached where |u|^2 = |v|^2 = s and u, v are
+orthogonal. L1: a product is linear in each entry, so that the sum of |u_i u_j - v_i v_j| over i < j is convex in each
+entry, and largest in a corner of the box: with m opposite signs it is 2 m (s - m). Squares lie in [0, 1].
+
+*Logistic.* y is 0 or 1, and the trusted people do `ROUNDS` steps of Newton's method from 0. With p = d + 1 entries of x
+= (1, x1, ..., xd), a round at beta adds up the score ``x (y - sigmoid(x'beta))`` and the curvature ``4 s (1 - s) x x'``
+of everybody, in the same units and weights. A round moves by at most
+
+    L2: sqrt(p^2 + 4 p),    L1: 2 p + 2 floor(p^2/4) + p SQUARE/WEIGHT,
+
+and one step for each rounded sum; rounds compose (Gaussian noise as one vector of all rounds, Laplace by adding up).
+
+>>> sensitivities("linear", 4) == (2 * 9 * UNIT + 5 * SQUARE * STEPS**2, 6 * UNIT)
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import HALF
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
+from hybridp.public.messages import report_text
+from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector_noise import VectorNoiseName, vector_gaussian
+from hybridp.public.vector_randomisers import VectorReports, vector_reports
+
+__all__ = [
+    "KINDS",
+    "MOST_PREDICTORS",
+    "ROUNDS",
+    "SQUARE",
+    "STEPS",
+    "UNIT",
+    "WEIGHT",
+    "KindName",
+    "NoisyRounds",
+    "Question",
+    "pairs",
+    "round_sums",
+    "rounds_noise",
+    "sensitivities",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Guarantee = PureDP | ApproxDP
+KindName = Literal["linear", "logistic"]
+KINDS: tuple[KindName, ...] = ("linear", "logistic")
+
+STEPS = 2**13
+"""Steps from the centre of a column to its bound."""
+WEIGHT, SQUARE = 3, 2
+UNIT = WEIGHT * STEPS**2
+ROUNDS: dict[KindName, int] = {"linear": 1, "logistic": 3}
+MOST_PREDICTORS = 20
+_LARGEST = 2**46  # of a scale or a sigma that the exact samplers take
+
+
+@lru_cache
+def pairs(size: int, first: int = 0) -> tuple[tuple[int, int], ...]:
+    """The entries i <= j of a symmetric matrix, row by row, from the `first` on."""
+    return tuple((i, j) for i in range(size) for j in range(i, size))[first:]
+
+
+def sensitivities(kind: KindName, predictors: int) -> tuple[int, int]:
+    """How far one person can move all sums together, over all rounds: L1 and L2, rounded up to whole numbers."""
+    p = predictors + 1
+    if kind == "linear":
+        s = p + 1
+        return 2 * (s * s // 4) * UNIT + (s - 1) * SQUARE * STEPS**2, s * UNIT
+    rounded, times = len(pairs(p)), ROUNDS[kind]
+    l1 = (2 * p + 2 * (p * p // 4)) * UNIT + p * SQUARE * STEPS**2 + rounded
+    # math.isqrt rounds down, so that 1 is added; each of the rounded sums moves by less than one step more.
+    l2 = math.isqrt(times * (p * p + 4 * p) * UNIT**2) + 1 + times * rounded
+    return times * l1, l2
+
+
+def rounds_noise(
+    guarantee: Guarantee, kind: KindName, predictors: int, name: VectorNoiseName = "best"
+) -> DiscreteLaplace | DiscreteGaussian:
+    """The noise of every sum of every round: Laplace, Gaussian (needs delta), or the one of less variance."""
+    l1, l2 = sensitivities(kind, predictors)
+    found: list[DiscreteLaplace | DiscreteGaussian] = []
+    if name != "gaussian":
+        found.append(discrete_laplace(PureDP(guarantee.epsilon), l1))
+    if name != "laplace" and guarantee.delta > 0:
+        sums = ROUNDS[kind] * _sums(kind, predictors)
+        found.append(vector_gaussian(ApproxDP(guarantee.epsilon, guarantee.delta), l2, sums))
+    if not found:
+        raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
+    best = min(found, key=lambda m: m.variance)
+    size = best.scale if isinstance(best, DiscreteLaplace) else best.sigma
+    must(size <= _LARGEST, "epsilon", f"must be larger for {predictors} columns", guarantee.epsilon)
+    return best
+
+
+def _sums(kind: KindName, predictors: int) -> int:
+    """How many sums a round has."""
+    p = predictors + 1
+    return len(pairs(p + 1, 1)) if kind == "linear" else p + len(pairs(p))
+
+
+# --- one person's part ------------------------------------------------------------------------------------------------
+
+
+def _entries(steps: Ints) -> Floats:
+    """(1, x1, ..., y) of people on the lattice of a vector, as whole numbers of steps in [-STEPS, STEPS]."""
+    ratio = HALF // STEPS
+    whole = np.floor_divide(steps + ratio // 2, ratio).astype(np.float64)
+    return np.concatenate([np.full((len(whole), 1), float(STEPS)), whole], axis=1)
+
+
+def _predicted(x: Floats, centre: tuple[float, ...]) -> Floats:
+    """Everybody's x'centre, column by column: a person's own number depends on no other row, to the last bit."""
+    out = np.zeros(len(x))
+    for j, slope in enumerate(centre):
+        out += slope * x[:, j]
+    return out
+
+
+def _sigmoid(z: Floats) -> Floats:
+    return 0.5 * (1 + np.tanh(z / 2))
+
+
+def round_sums(kind: KindName, steps: Ints, centre: tuple[float, ...] = ()) -> Ints:
+    """The sums of some people (at most 2^16) over one round, exactly; their columns on the lattice, the target last.
+
+    Every term is a whole number below 2^28 in a double, so that sums of 2^16 people are exact in any order.
+    """
+    u = _entries(steps)
+    if kind == "linear":
+        second = u.T @ u
+        weighed = [(SQUARE if i == j else WEIGHT) * second[i, j] for i, j in pairs(u.shape[1], 1)]
+        return np.array(weighed, dtype=np.int64)
+    x, y = u[:, :-1], steps[:, -1] > 0
+    mean = _sigmoid(_predicted(x / STEPS, centre))
+    residual = np.rint((y - mean) * STEPS)
+    curvature = np.rint(4 * mean * (1 - mean) * STEPS)
+    score = WEIGHT * (x.T @ residual)
+    bent = [np.floor(curvature * x[:, i] * x[:, j] / STEPS).sum() for i, j in pairs(x.shape[1])]
+    weighed = [(SQUARE if i == j else WEIGHT) * b for (i, j), b in zip(pairs(x.shape[1]), bent, strict=True)]
+    return np.array([*score.tolist(), *weighed], dtype=np.int64)
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyRounds:
+    """What the trusted people say: noisy sums of each round, and where the round stood (linear: nowhere)."""
+
+    kind: KindName
+    people: int
+    totals: tuple[tuple[int, ...], ...]
+    noise: DiscreteLaplace | DiscreteGaussian
+    centres: tuple[tuple[float, ...], ...] = ((),)
+
+    def __post_init__(self) -> None:
+        must(self.people >= 1, "people", "must be at least 1", self.people)
+
+    def _matrix(self, totals: tuple[int, ...], size: int, first: int) -> tuple[Floats, Floats]:
+        """Means of products, and the variances of their noise."""
+        mean, noise = np.eye(size), np.zeros((size, size))
+        for (i, j), total in zip(pairs(size, first), totals, strict=True):
+            unit = (SQUARE if i == j else WEIGHT) * STEPS**2 * self.people
+            mean[i, j] = mean[j, i] = total / unit
+            noise[i, j] = noise[j, i] = self.noise.variance / unit**2
+        return mean, noise
+
+    @property
+    def second(self) -> tuple[Floats, Floats]:
+        """Linear: the mean of uu', and the variances of the noise in it."""
+        (totals,) = self.totals
+        size = (math.isqrt(8 * (len(totals) + 1) + 1) - 1) // 2
+        return self._matrix(totals, size, 1)
+
+    @property
+    def last(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Logistic: score and curvature of the last round, each with the variances of its noise."""
+        totals = self.totals[-1]
+        p = (math.isqrt(8 * len(totals) + 9) - 3) // 2
+        unit = WEIGHT * STEPS**2 * self.people
+        score = np.array(totals[:p], dtype=np.float64) / unit
+        bent, noise = self._matrix(totals[p:], p, 0)
+        return score, np.full(p, self.noise.variance / unit**2), bent / 4, noise / 16
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a device is asked, once: about the products (plain), or about the score at a public centre (steered).
+
+    `bounds` are those of the columns, the target last. A score is ``x r``, r the target less what the centre predicts,
+    clipped to `clip` on either side (in unit coordinates).
+    """
+
+    kind: KindName
+    form: Literal["plain", "steered"]
+    bounds: VectorBounds
+    guarantee: PureDP
+    centre: tuple[float, ...] = ()
+    clip: float = 1.0
+    columns: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        plain = self.form == "plain"
+        must(not plain or self.kind == "linear", "form", "must be steered for a logistic regression", self.form)
+        p = self.bounds.dimensions
+        ok = plain or (len(self.centre) == p and all(map(math.isfinite, self.centre)))
+        must(ok, "centre", f"must be {p} finite numbers", len(self.centre))
+        must(0 < self.clip <= 1e6, "clip", "must be positive", self.clip)
+
+    @cached_property
+    def invite(self) -> VectorInvite:
+        """The vector that is reported on, and the report."""
+        p = self.bounds.dimensions
+        if self.form == "steered":
+            asked = VectorBounds((Bounds(-self.clip, self.clip),) * p)
+        else:
+            asked = VectorBounds(tuple(Bounds(0.0 if i == j else -1.0, 1.0) for i, j in pairs(p + 1, 1)))
+        return VectorInvite(asked, _reports(self.guarantee, asked.dimensions))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a file of reports."""
+        what = "score" if self.form == "steered" else "product"
+        return tuple(f"{what}{i}_report" for i in range(self.invite.bounds.dimensions))
+
+    def steps(self, people: Ints) -> Ints:
+        """Each person's vector on its lattice, within its bounds whatever the person's columns are."""
+        u = _entries(people) / STEPS
+        if self.form == "steered":
+            x = u[:, :-1]
+            predicted = _predicted(x, self.centre)
+            linear = self.kind == "linear"
+            residual = u[:, -1] - predicted if linear else (people[:, -1] > 0) - _sigmoid(predicted)
+            told = x * np.clip(residual / self.clip, -1, 1)[:, None]
+        else:
+            told = np.stack([2 * u[:, i] ** 2 - 1 if i == j else u[:, i] * u[:, j] for i, j in pairs(u.shape[1], 1)], 1)
+        return np.asarray(np.clip(np.rint(told * HALF), -HALF, HALF).astype(np.int64))
+
+    def text(self, digest: str) -> str:
+        """What stands beside every report."""
+        made = f"regression-{self.form}(statistics={self.invite.bounds.dimensions},reports={self.invite.reports.name}"
+        return report_text(f"{made},epsilon={self.guarantee.epsilon!r},invite={digest})", self.columns)
+
+
+@lru_cache(maxsize=64)
+def _reports(guarantee: PureDP, dimensions: int) -> VectorReports:
+    return vector_reports("best", guarantee, dimensions, math.sqrt(dimensions))

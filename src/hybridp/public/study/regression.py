@@ -1,0 +1,71 @@
+"""The question of a regression, declared as fields with their help and check.
+
+>>> Regression(name="hours", target="hours", on=["age,schooling"], lower=[0], upper=[100]).columns
+('age', 'schooling', 'hours')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hybridp.public.study.fields import field, positive
+from hybridp.public.study.questions import NOISES, Question, check_box, each, named
+
+__all__ = ["Regression"]
+
+FORMS = {
+    "best": "what promises less error",
+    "steered": "how far they are from the line of the trusted people",
+    "plain": "all products of the columns",
+    "tcm-only": "nothing: only the people who trust are heard",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(Question):
+    """A target explained by several columns; the promise covers all of them together. Not yet a study file's."""
+
+    kind: ClassVar[str] = "regression"
+    _what: ClassVar[str] = "a question of kind regression"
+
+    target: str = field(help="The column that is explained.", check=named)
+    on: tuple[str, ...] = field(help="The columns that explain it: A,B.", check=named)
+    lower: tuple[float, ...] = field(
+        help="Public lower bounds: one for all columns, or one for each, the target's last."
+    )
+    upper: tuple[float, ...] = field(
+        help="Public upper bounds: one for all columns, or one for each, the target's last."
+    )
+    missing: tuple[float, ...] = field(
+        (), help="Public values where one is missing or no number, the target's last. Default: the middles."
+    )
+    model: str = field(
+        "linear", help="The model: linear, or logistic for a target of 0 and 1.", choices=("linear", "logistic"),
+        option="kind",
+    )  # fmt: skip
+    form: str = field("best", help="What local people are asked.", choices=FORMS)
+    clip: float | None = field(
+        None,
+        help="A public bound on how far a target lies from the line, in its unit; what is farther is clipped. "
+        "Default: from the trusted people's release.",
+        check=positive,
+    )
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The predictors, then the target."""
+        return (*self.on, self.target)
+
+    def check(self) -> None:
+        split = tuple(part.strip() for text in self.on for part in text.split(","))
+        object.__setattr__(self, "on", split)
+        self.must(all(split), "on", "must be a list such as A,B without empty parts", ",".join(self.on))
+        check_box(self)
+        if self.missing:
+            each(self, "missing")
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        return self.columns

@@ -1,0 +1,127 @@
+"""`plan`, `randomise` and `release` of a regression: what is refused, in one sentence, and what is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridp.ledger import Ledger
+
+from .conftest import SECRET, Runner
+
+ASK = "--target y --on a,b --lower 0 0 0 --upper 10 10 10 --trust trust --epsilon 1"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    draw = np.random.default_rng(1)
+    lines = []
+    for i in range(4000):
+        a, b = draw.uniform(0, 10, 2)
+        lines.append(
+            f"{a:.3f},{b:.3f},{0.4 * a + 0.3 * b + draw.normal():.3f},{int(a > 5)},{'local' if i % 2 else 'trusted'}"
+        )
+    lines[2] = f"{SECRET},{SECRET},{SECRET},{SECRET},trusted"
+    file = tmp_path / "people.csv"
+    file.write_text("a,b,y,z,trust\n" + "\n".join(lines) + "\n")
+    return file
+
+
+def test_a_release_is_kept_written_drawn_charged_and_of_the_one_shape(run: Runner, people: Path) -> None:
+    line = f"release regression people.csv {ASK} --epsilon 20 --simulate-local --ledger l"
+    found = run(f"{line} --out o.json --plot p.png --json").document
+    told = found["questions"]["y"]["regression"]
+    assert told["columns"] == ["intercept", "a", "b"]
+    assert told["estimate"][1:] == pytest.approx([0.4, 0.3], abs=0.1)
+    low, high = told["interval"]
+    assert all(a < x < b for a, x, b in zip(low, told["estimate"], high, strict=True))
+    assert json.loads(Path("o.json").read_text())["questions"] == found["questions"]
+    assert Path("p.png").stat().st_size > 1000
+    assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local"]
+    assert run(line).code == 3
+    shown = run(f"release regression people.csv {ASK} --simulate-local --seed 1")
+    assert shown.code == 0
+    assert "Linear regression of y" in shown.out
+
+
+def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path) -> None:
+    sent = run(f"release regression people.csv {ASK} --ledger l --invite-out i.json --json").document
+    assert sent["local_people"] == 2000
+    assert sent["expected"][sent["form"]] == min(sent["expected"].values())
+    assert run("randomise regression people.csv --invite i.json --trust trust --out r.csv").code == 0
+    assert SECRET not in Path("r.csv").read_text() + Path("i.json").read_text()
+    found = run("release regression r.csv --invite i.json --ledger l --json").document
+    assert found["questions"]["y"]["regression"]["form"] == sent["form"]
+    changed = json.loads(Path("i.json").read_text())
+    changed["question"]["clip"] = 0.001
+    Path("c.json").write_text(json.dumps(changed))
+    for line in ("randomise regression people.csv --invite c.json --trust trust --out c.csv",
+                 "release regression r.csv --invite c.json"):  # fmt: skip
+        refused = run(line)
+        assert refused.code == 2
+        assert "`invite`" in refused.err
+    assert not Path("c.csv").exists()
+    other = run(f"release regression people.csv {ASK} --invite-out j.json --seed 3 --json")
+    assert other.code == 0
+    refused = run("release regression r.csv --invite j.json")
+    assert refused.code == 2
+    assert "report_mechanism" in refused.err
+
+
+def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runner, people: Path) -> None:
+    alone = "--target y --on a,b --lower 0 --upper 10 --epsilon 4 --simulate-local --json"
+    plain = run(f"release regression people.csv {alone} --all-local").document["questions"]["y"]["regression"]
+    assert (plain["form"], plain["trusted"], plain["groups"]["local"]["people"]) == ("plain", None, 4000)
+    told = run(f"release regression people.csv {alone} --all-trusted").document["questions"]["y"]["regression"]
+    assert (told["form"], told["local"], told["groups"]["trusted"]["people"]) == ("tcm-only", None, 4000)
+    drawn = run(f"release regression people.csv {alone} --trial-opt-in 50%").document
+    assert drawn["simulated"]
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (f"release regression people.csv {ASK}", "nobody asked them"),
+        ("release regression people.csv --target y --on a,b --lower 0 --upper 10 --trust trust", "`epsilon`"),
+        ("release regression people.csv --target y --on a,b --trust trust --epsilon 1 --lower 0", "`upper`"),
+        ("release regression people.csv --target y --on a --lower 9 --upper 0 --trust trust --epsilon 1", "`upper`"),
+        ("release regression people.csv --target y --on a,b,a --lower 0 --upper 9 --trust trust --epsilon 1", "twice"),
+        ("release regression people.csv --target y --on a,,b --lower 0 --upper 9 --trust trust --epsilon 1", "`on`"),
+        ("release regression people.csv --target y --on a,y --lower 0 --upper 9 --trust trust --epsilon 1", "twice"),
+        ("release regression people.csv --target no --on a --lower 0 --upper 9 --trust trust --epsilon 1", "`no`"),
+        (f"release regression people.csv {ASK} --simulate-local --noise gaussian", "`delta`"),
+        (f"release regression people.csv {ASK} --simulate-local --clip -1", "`clip`"),
+        (f"release regression people.csv {ASK} --simulate-local --kind logistic", "0 and 1"),
+        (f"release regression people.csv {ASK} --invite-out i.json --invite i.json", "two phases"),
+        (f"release regression people.csv {ASK} --invite-out no/i.json", "`invite-out`"),
+        (f"release regression people.csv {ASK} --invite-out i.json --local-people 0", "local-people"),
+        ("release regression people.csv --invite people.csv", "`invite`"),
+        ("release regression people.csv --invite people.csv --epsilon 1", "`epsilon`"),
+        ("randomise regression people.csv --invite people.csv --out r.csv", "`invite`"),
+        ("plan regression --on 0 --n 100 --opt-in 5% --epsilon 1", "`on`"),
+        ("plan regression --on 3 --n 100 --opt-in 5% --epsilon 1 --residual-sd 3", "`residual-sd`"),
+        ("plan regression --on 3 --n 100 --opt-in 0 --epsilon 1 --kind logistic", "trusted"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_charges_nothing(run: Runner, people: Path, line: str, word: str) -> None:
+    more = " --ledger l" if line.startswith("release") else ""
+    refused = run(line + more)
+    assert refused.code == 2
+    assert word in refused.err
+    assert SECRET not in refused.err
+    assert "Traceback" not in refused.err
+    assert not Path("l").exists()
+    assert not Path("i.json").exists()
+
+
+def test_a_plan_says_which_question_is_better(run: Runner) -> None:
+    told = run("plan regression --on 4 --n 100000 --opt-in 2% --epsilon 1 --residual-sd .1 --clip .45 --json").document
+    facts = told["questions"]["target"]["regression"]
+    forms = facts["predicted"]["forms"]
+    assert facts["form"] == "steered"
+    assert forms["steered"]["rmse_slope"] < 0.5 * min(forms["plain"]["rmse_slope"], forms["tcm-only"]["rmse_slope"])
+    local = run("plan regression --on 4 --n 100000 --opt-in 0 --epsilon 1 --json").document
+    assert list(local["questions"]["target"]["regression"]["predicted"]["forms"]) == ["plain"]

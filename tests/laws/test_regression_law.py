@@ -1,0 +1,231 @@
+"""A regression, from published numbers: a draw of the stated law on every sum, one person's reach covered, each group
+charged once, and local reports that flip as often as their epsilon says.
+
+Sensitivities are computed here from the box, in whole numbers: with u = (1, x, y) of s entries, products weigh 3 and
+squares 2, in steps of 2^-13 squared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.ledger import Ledger
+from hybridp.release.document import sole
+from hybridp.testing import laws
+
+from .means import Row, command, read, write
+from .recording import Recording, gaussians, laplaces, span_of
+
+STEPS = 2**13
+UNIT = 3 * STEPS**2
+LOWER, UPPER = (-64.0, 0.0, -8.0), (64.0, 32.0, 8.0)
+NAMES = ("a", "b", "y")
+PEOPLE = [
+    (1.0, 2.5, 3.25), (64.0, 32.0, 8.0), (-64.0, 0.5, -8.0), (0.0, 16.0, 0.0), (12.5, 1.5, 1.25), (-1e9, 1e9, -1e9),
+    (0.125, 0.0, -0.125), (5.0, 6.0, 7.0),
+]  # fmt: skip
+ASK = ("--target", "y", "--on", "a,b", "--lower", *LOWER, "--upper", *UPPER)
+BOX = (*ASK, "--trust", "trust")
+PAIRS = [(i, j) for i in range(4) for j in range(i, 4)][1:]
+
+
+def rows(people: Any, label: str = "trusted") -> list[Row]:
+    return [{"trust": label, **dict(zip(NAMES, map(str, person), strict=True))} for person in people]
+
+
+def entries(person: Any) -> list[int]:
+    """(1, a, b, y) in steps: first of 2^24 to a bound, nearest, then of 2^13, nearest."""
+    out = [STEPS]
+    for value, low, high in zip(person, LOWER, UPPER, strict=True):
+        share = (Fraction(min(max(value, low), high)) - Fraction(low)) / (Fraction(high) - Fraction(low))
+        fine = math.floor(share * 2**25 + Fraction(1, 2)) - 2**24
+        out.append(math.floor(Fraction(fine, 2**11) + Fraction(1, 2)))
+    return out
+
+
+def exact() -> np.ndarray[Any, Any]:
+    every = [entries(person) for person in PEOPLE]
+    return np.array([sum((2 if i == j else 3) * u[i] * u[j] for u in every) for i, j in PAIRS])
+
+
+def sensitivity(of: int) -> int:
+    s = 4
+    return 2 * (s * s // 4) * UNIT + (s - 1) * 2 * STEPS**2 if of == 1 else s * UNIT
+
+
+def totals(found: dict[str, Any]) -> np.ndarray[Any, Any]:
+    return np.array(sole(found)["noisy_totals"], dtype=np.int64)
+
+
+def stated(document: dict[str, Any], group: str) -> dict[str, Any]:
+    (found,) = [
+        p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, "whoever sees the release")
+    ]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_every_sum_has_its_own_draw_of_the_stated_noise(tmp_path: Path, kind: str) -> None:
+    epsilon, delta = 0.5, 1e-6 if kind == "gaussian" else 0.0
+    table = write(tmp_path / "rows.csv", rows(PEOPLE))
+    asked = ("--epsilon", epsilon, "--delta", delta, "--noise", kind, "--ledger", tmp_path / "l")
+    with Recording(1).as_the_systems() as tape:
+        found = command("release", "regression", table, *BOX, *asked)
+    (charge,) = Ledger.open(tmp_path / "l").history()
+    assert (charge.people, charge.budget.epsilon, charge.budget.delta) == ("trusted", epsilon, delta)
+    assert (stated(found, "trusted")["epsilon"], stated(found, "trusted")["delta"]) == (epsilon, delta)
+    if kind == "laplace":
+        assert charge.noise is None
+        size = sensitivity(1) / epsilon
+        draw, less = laplaces(size), laplaces(size * 0.9)
+    else:
+        assert charge.noise is not None
+        assert laws.gaussian(1.0, charge.noise[1]).delta(epsilon) <= delta
+        assert laws.gaussian(1.0, charge.noise[1] * 0.99).delta(epsilon) > delta
+        size = charge.noise[1] * sensitivity(2)
+        draw, less = gaussians(size), gaussians(size * 0.9)
+    (published,) = totals(found)
+    added = published - exact()
+    assert len(set(added.tolist())) == len(PAIRS)
+    if kind == "laplace":
+        assert span_of(tape, added, draw) == (0, len(tape.words))
+        with pytest.raises(AssertionError, match="stretches"):  # the check can fail
+            span_of(tape, added, less)
+    else:  # a sigma read off the ledger may be off by one unit in its last place, and a draw by a step
+        drawn, end = tape.read_from(0, draw, len(PAIRS)) or ([], 0)
+        assert end == len(tape.words)
+        assert np.abs(np.asarray(drawn) - added).max() <= 2
+        redrawn, _ = tape.read_from(0, less, len(PAIRS)) or ([], 0)
+        assert np.abs(np.asarray(redrawn) - added).max() > 2
+    assert not found["simulated"]
+
+
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_nobody_moves_the_sums_further_than_the_noise_is_made_for(tmp_path: Path, kind: str) -> None:
+    """The same words on neighbouring rows: noise cancels exactly. A logistic regression moves in every round."""
+    box = list(BOX)
+    if kind == "logistic":
+        box[box.index("--upper") + 3], box[box.index("--lower") + 3] = 1.0, 0.0
+    odd = [*itertools.product((-64.0, 64.0), (0.0, 32.0), (-8.0, 8.0)), ("", "", ""), ("inf", "-inf", 1e308)]
+    seen = []
+    for n, mine in enumerate(odd):
+        table = write(tmp_path / "rows.csv", rows([mine, *PEOPLE[1:]]))
+        with Recording(2).as_the_systems():
+            found = command("release", "regression", table, *box, "--kind", kind, "--epsilon", 1, "--ledger",
+                            tmp_path / f"{n}.l")  # fmt: skip
+        seen.append(totals(found))
+    if kind == "linear":
+        sizes = [int(np.abs(a - b).sum()) for a in seen for b in seen]
+        assert 0.7 * sensitivity(1) < max(sizes) <= sensitivity(1)
+        lengths = [math.isqrt(int(((a - b).astype(object) ** 2).sum())) for a in seen for b in seen]
+        assert 0.99 * sensitivity(2) < max(lengths) <= sensitivity(2)
+        return
+    p = 3
+    each = (2 * p + 2 * (p * p // 4)) * UNIT + 2 * p * STEPS**2 + p * (p + 1) // 2
+    assert all(len(found) == 3 for found in seen)
+    # Later rounds stand elsewhere where the first one differs, so that only the first is compared as it is.
+    first = [int(np.abs(a[0] - b[0]).sum()) for a in seen for b in seen]
+    assert 0.4 * each < max(first) <= each
+    with Recording(2).as_the_systems() as tape:
+        command("release", "regression", table, *box, "--kind", kind, "--epsilon", 1)
+    # Three rounds, each with the noise of all of them: what one tape holds is what they used.
+    sums = p + p * (p + 1) // 2
+    drawn = tape.read_from(0, laplaces(3 * each / 1.0), sums)
+    assert drawn is not None
+    bare = seen[-1][0] - np.asarray(drawn[0])
+    assert np.abs(bare).max() <= len(PEOPLE) * UNIT
+    assert np.abs(seen[-1][0] - np.asarray(tape.read_from(0, laplaces(2 * each), sums)[0])).max() > len(PEOPLE) * UNIT
+
+
+# --- two phases -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A table, its invitation and the reports of 20,000 local people, each of whom is (a, b, y) = one of four."""
+    folder = tmp_path_factory.mktemp("regression")
+    draw = np.random.default_rng(5)
+    crowd = np.array([(64.0, 32.0, 8.0), (-64.0, 0.0, -8.0), (32.0, 8.0, 1.0), (0.0, 16.0, 0.0)])
+    write(folder / "trusted.csv", rows(np.column_stack([draw.uniform(-64, 64, 3000), draw.uniform(0, 32, 3000),
+                                                        draw.uniform(-8, 8, 3000)])))  # fmt: skip
+    write(folder / "local.csv", rows(crowd[np.arange(20_000) % 4], "local"))
+    with Recording(7).as_the_systems():
+        command("release", "regression", folder / "trusted.csv", *BOX, "--epsilon", 1, "--form", "steered", "--clip", 4,
+                "--local-people", 20_000, "--invite-out", folder / "invite.json", "--ledger", folder / "l")  # fmt: skip
+        command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--trust", "trust",
+                "--out", folder / "sent.csv")  # fmt: skip
+    return folder, json.loads((folder / "invite.json").read_text())
+
+
+def test_a_report_is_one_dithered_bit_on_one_coordinate_at_the_whole_epsilon(collection: tuple[Path, Any]) -> None:
+    """A report B s + U tells U and s: the sign of z - U, flipped with probability 1/(e + 1), z the clipped score."""
+    folder, invite = collection
+    sent = read(folder / "sent.csv")
+    assert len(sent) == 20_000
+    assert set(sent[0]) == {"score0_report", "score1_report", "score2_report", "report_mechanism"}
+    told = [[row[f"score{j}_report"] for j in range(3)] for row in sent]
+    assert all(sum(map(bool, row)) == 1 for row in told), "a person reports one coordinate"
+    chosen = np.array([sum(1 for row in told if row[j]) for j in range(3)])
+    assert stats.chisquare(chosen).pvalue > 1e-6
+    b = (math.e + 1) / (math.e - 1)
+    scores = []
+    for person in ((64.0, 32.0, 8.0), (-64.0, 0.0, -8.0), (32.0, 8.0, 1.0), (0.0, 16.0, 0.0)):
+        x = np.array(entries(person)) / STEPS
+        residual = np.clip((x[3] - x[:3] @ np.array(invite["question"]["centre"])) / 0.5, -1, 1)
+        scores.append(x[:3] * residual)
+    z = np.array(scores)
+    assert invite["question"]["clip"] == 0.5  # 4 of a half-range of 8
+    for j in range(3):
+        y = np.array([float(row[j]) for row in told if row[j]])
+        sign = np.where(y > 0, 1.0, -1.0)
+        u = y - b * sign
+        assert np.abs(u).max() <= 1 + 1e-6
+        assert stats.kstest(u, stats.uniform(-1, 2).cdf).pvalue > 1e-6
+        # Of people with scores z the share of s = +1 at U is the mean of (1 + sign(z - U)/B)/2.
+        truth = (1 + np.sign(z[:, j][:, None] - u[None, :]) / b).mean(axis=0) / 2
+        surplus = (sign > 0).sum() - truth.sum()
+        spread = math.sqrt(float((truth * (1 - truth)).sum()))
+        assert abs(surplus) < 5 * spread
+        # How strongly the bit follows the score is what epsilon allows, and no more.
+        lean = float(np.mean(sign * (2 * truth - 1)) / np.mean((2 * truth - 1) ** 2))
+        error = 1 / math.sqrt(len(u) * float(np.mean((2 * truth - 1) ** 2)))
+        assert abs(lean - 1) < 5 * error
+        assert abs(lean * 1.3 - 1) > 5 * error or error > 0.05, "an epsilon a third larger would be noticed"
+
+
+def test_each_group_is_charged_once_and_the_same_reports_never_again(collection: tuple[Path, Any]) -> None:
+    folder, _ = collection
+    line = ("release", "regression", folder / "sent.csv", "--invite", folder / "invite.json", "--ledger", folder / "l")
+    with Recording(8).as_the_systems() as tape:
+        found = command(*line)
+    assert len(tape.words) == 0, "the second phase draws nothing"
+    history = Ledger.open(folder / "l").history()
+    assert [(e.people, e.budget.epsilon) for e in history] == [("trusted", 1.0), ("local", 1.0)]
+    assert found["receipt"]["ledger_entries"] == [1, 2]
+    assert stated(found, "local")["epsilon"] == stated(found, "trusted")["epsilon"] == 1.0
+    assert not found["simulated"]
+    again = command(*line)
+    assert sole(again)["estimate"] == sole(found)["estimate"]
+    assert len([e for e in Ledger.open(folder / "l").history() if e.state == "spent"]) == 2
+
+
+def test_a_seed_or_raw_local_rows_are_marked_as_a_trial(collection: tuple[Path, Any], tmp_path: Path) -> None:
+    folder, _ = collection
+    command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--trust", "trust",
+            "--seed", 1, "--out", tmp_path / "seeded.csv")  # fmt: skip
+    assert command("release", "regression", tmp_path / "seeded.csv", "--invite", folder / "invite.json")["simulated"]
+    mixed = write(tmp_path / "m.csv", [*rows(PEOPLE * 20), *rows(PEOPLE * 20, "local")])
+    found = command(
+        "release", "regression", mixed, *BOX, "--epsilon", 1, "--simulate-local", "--ledger", tmp_path / "l"
+    )
+    assert found["simulated"]
+    assert [e.people for e in Ledger.open(tmp_path / "l").history()] == ["trusted", "local"]

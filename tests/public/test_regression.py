@@ -1,0 +1,93 @@
+"""How far one person moves the sums of a regression, and that a device tells nothing beyond its bounds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.regression import KindName, Question, round_sums, rounds_noise, sensitivities
+from hybridp.public.vector import VectorBounds
+
+HALF = 2**24
+ROUNDS = {"linear": 1, "logistic": 3}
+
+
+def people(kind: str, d: int, draw: np.random.Generator) -> np.ndarray:
+    """Corners, edges, middles and others of the box, on the lattice."""
+    corners = np.array(list(itertools.product((-HALF, HALF), repeat=d + 1)))
+    faces = np.array(list(itertools.product((-HALF, 0, HALF), repeat=d + 1)))
+    return np.concatenate([corners, faces, draw.integers(-HALF, HALF + 1, (60, d + 1))]).astype(np.int64)
+
+
+@pytest.mark.parametrize(("kind", "d"), [("linear", 1), ("linear", 2), ("linear", 3), ("logistic", 1), ("logistic", 2)])
+def test_no_two_people_are_farther_apart_than_stated_and_some_nearly_are(kind: KindName, d: int) -> None:
+    draw = np.random.default_rng(d)
+    centres = [(0.0,) * (d + 1), (3.0, -2.0, 1.0)[: d + 1], (9.0, 9.0, -9.0)[: d + 1]] if kind == "logistic" else [()]
+    crowd = people(kind, d, draw)
+    each = np.concatenate(
+        [np.array([round_sums(kind, row[None, :], centre) for row in crowd]) for centre in centres], axis=1
+    ).astype(np.float64)
+    gap = each[:, None, :] - each[None, :, :]
+    l1, l2 = sensitivities(kind, d)
+    most = float(np.abs(gap).sum(axis=2).max()), float(np.sqrt((gap**2).sum(axis=2)).max())
+    assert most[0] <= l1
+    assert most[1] <= l2
+    least = (0.8, 0.93) if kind == "linear" else (0.4, 0.5)
+    assert most[0] > least[0] * l1
+    assert most[1] > least[1] * l2
+
+
+def test_the_l2_sensitivity_of_products_is_reached() -> None:
+    """Two orthogonal corners of (1, x1, x2, y): |uu' - vv'|^2 = 2 s^2, of which half is counted."""
+    a, b = ([HALF, HALF, HALF], [HALF, -HALF, -HALF])
+    gap = round_sums("linear", np.array([a])) - round_sums("linear", np.array([b]))
+    assert math.isqrt(int((gap.astype(object) ** 2).sum())) == sensitivities("linear", 2)[1] == 4 * 3 * 2**26
+
+
+def test_sums_of_many_are_the_sums_of_each() -> None:
+    draw = np.random.default_rng(3)
+    crowd = draw.integers(-HALF, HALF + 1, (500, 3))
+    for kind, centre in (("linear", ()), ("logistic", (0.3, -2.0, 1.0))):
+        each = sum(round_sums(kind, row[None, :], centre) for row in crowd)
+        assert np.array_equal(round_sums(kind, crowd, centre), each)
+        assert np.array_equal(round_sums(kind, crowd[::-1].copy(), centre), each)
+
+
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_noise_covers_the_sensitivity_of_all_rounds(kind: KindName) -> None:
+    l1, l2 = sensitivities(kind, 3)
+    pure = rounds_noise(PureDP(0.5), kind, 3)
+    assert pure.scale >= l1 / 0.5  # type: ignore[union-attr]
+    both = rounds_noise(ApproxDP(0.5, 1e-6), kind, 3, "gaussian")
+    assert both.sensitivity == l2
+    p = 4
+    alone = 4 * p + p * p if kind == "logistic" else 25
+    assert l2 >= math.sqrt(ROUNDS[kind] * alone) * 3 * 2**26
+
+
+def test_a_device_tells_of_nothing_beyond_its_bounds() -> None:
+    bounds = VectorBounds.of([0, 0, 0], [1, 1, 1])
+    crowd = people("linear", 2, np.random.default_rng(4))
+    wild = Question("linear", "steered", bounds, PureDP(1.0), (50.0, -70.0, 90.0), 0.01)
+    told = wild.steps(crowd)
+    assert np.abs(told).max() == HALF
+    plain = Question("linear", "plain", bounds, PureDP(1.0))
+    assert plain.steps(crowd).shape == (len(crowd), 9)
+    assert np.abs(plain.steps(crowd)).max() == HALF
+    # A square lies between 0 and 1, and is told as twice that less 1.
+    assert plain.steps(np.zeros((1, 3), dtype=np.int64)).tolist() == [[0, 0, 0, -HALF, 0, 0, -HALF, 0, -HALF]]
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    bounds = VectorBounds.of([0, 0], [1, 1])
+    with pytest.raises(InvalidInput, match="`form`"):
+        Question("logistic", "plain", bounds, PureDP(1.0))
+    with pytest.raises(InvalidInput, match="`centre`"):
+        Question("linear", "steered", bounds, PureDP(1.0), (1.0, float("nan")), 1.0)
+    with pytest.raises(InvalidInput, match="`epsilon`"):
+        rounds_noise(PureDP(1e-5), "logistic", 20)
