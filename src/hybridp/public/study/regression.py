@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hybridp.public.study.fields import field, positive
-from hybridp.public.study.questions import NOISES, Question, check_box, each, named
+from hybridp.public.study.question import Question, named
+from hybridp.public.study.questions import NOISES, check_box, each
 
 __all__ = ["Regression"]
 
