@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
     from hybridp.protocols.regression import RegressionStudy as RegressionStudy
     from hybridp.protocols.regression import release_regression as release_regression
+    from hybridp.protocols.regression_estimator import HybridLinearRegression as HybridLinearRegression
+    from hybridp.protocols.regression_estimator import HybridLogisticRegression as HybridLogisticRegression
     from hybridp.protocols.shares import ShareStudy as ShareStudy
     from hybridp.protocols.shares import choice as choice
     from hybridp.protocols.shares import release_shares as release_shares
@@ -78,6 +80,8 @@ _PLACES = {
     "Grouping": "public.groups",
     "HeavyStudy": "protocols.heavy",
     "HybridKMeans": "protocols.kmeans_estimator",
+    "HybridLinearRegression": "protocols.regression_estimator",
+    "HybridLogisticRegression": "protocols.regression_estimator",
     "HybridpError": "errors",
     "InvalidInput": "errors",
     "Invite": "public.messages",

@@ -17,12 +17,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.metrics import pairwise_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
+from hybridp.protocols.estimating import randomness_of, stated_bounds, trusted_rows, warn_of_scalers
 from hybridp.protocols.kmeans import KMeansStudy, release_points
 from hybridp.protocols.mean import warned
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
-from hybridp.randomness import Randomness, secure, seeded
 
 __all__ = ["HybridKMeans"]
 
@@ -69,7 +69,7 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         points: Floats = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
         clusters = _whole("n_clusters", self.n_clusters)
         must(len(points) >= clusters, "n_clusters", f"must be at most n_samples={len(points)}", clusters)
-        trusted = _trusted(trust, len(points))
+        trusted = trusted_rows(trust, len(points))
         promise = ApproxDP(self.epsilon, self.delta) if self.delta else PureDP(self.epsilon)
         study = KMeansStudy(
             _box(self.bounds, points.shape[1]),
@@ -79,7 +79,8 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             self.method,  # type: ignore[arg-type]
         )
         warned([promise], len(points))
-        found = release_points(study, points[trusted], points[~trusted], rng=_randomness(self.random_state))
+        warn_of_scalers(points)
+        found = release_points(study, points[trusted], points[~trusted], rng=randomness_of(self.random_state))
         self.cluster_centers_ = np.array([c.centre for c in found.clusters])
         self.cluster_sizes_ = np.array([c.size for c in found.clusters])
         self.n_iter_ = found.iterations
@@ -115,15 +116,7 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
 
 def _box(bounds: tuple[ArrayLike, ArrayLike] | None, dims: int) -> Box:
-    if bounds is None:
-        raise InvalidInput(
-            "`bounds` must be given: (lower, upper), public and chosen without looking at the data; points outside are "
-            "clipped. Got none."
-        )
-    try:
-        lower, upper = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dims,)).tolist() for b in bounds)
-    except (ValueError, TypeError):
-        raise InvalidInput(f"`bounds` must be (lower, upper), numbers or {dims} numbers each. Got others.") from None
+    lower, upper = stated_bounds("bounds", bounds, dims)
     return Box(tuple(lower), tuple(upper))
 
 
@@ -133,29 +126,3 @@ def _whole(name: str, value: Any) -> int:
     must(ok, name, "must be a whole number", repr(value))
     must(value >= 1, name, "must be at least 1", value)
     return int(value)
-
-
-def _trusted(trust: ArrayLike | None, people: int) -> NDArray[np.bool_]:
-    if trust is None:
-        return np.ones(people, dtype=np.bool_)
-    given = np.asarray(trust)
-    must(given.shape == (people,), "trust", f"must have one entry for each of the {people} rows", given.shape)
-    if given.dtype == np.object_ and all(isinstance(entry, bool | np.bool_) for entry in given):
-        given = given.astype(np.bool_)  # pandas may keep them as objects
-    if given.dtype == np.bool_:
-        return given
-    known = np.isin(given, ("trusted", "local"))
-    must(bool(known.all()), "trust", "must say trusted or local (or be True or False) for every row", "another value")
-    return np.asarray(given == "trusted")
-
-
-def _randomness(random_state: Any) -> Randomness:
-    if random_state is None:
-        return secure()
-    if isinstance(random_state, np.random.RandomState):
-        return seeded(int(random_state.randint(2**31 - 1)))
-    if isinstance(random_state, np.random.Generator):
-        return seeded(int(random_state.integers(2**31 - 1)))
-    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    must(whole, "random_state", "must be None, a whole number or a NumPy generator", repr(random_state))
-    return seeded(int(random_state))
