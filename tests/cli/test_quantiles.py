@@ -82,13 +82,29 @@ def test_the_plan_states_the_errors_that_a_release_has(run: Runner) -> None:
     assert run(f"{line} --n 1000 --opt-in 0.1 --sd 500").code == 2
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", '{"questions": {"pay": {"distribution": {"counted": []}}}, "simulated": false}']
-)
-def test_a_pilot_that_says_nothing_is_refused(run: Runner, people: Path, text: str) -> None:
-    Path("pilot.json").write_text(text)
-    line = f"release quantiles people.csv {PAY} --simulate-local --pilot pilot.json --ledger l"
-    left = run(f"{line} --estimator lm-only")
-    assert (left.code, Path("l").exists()) == (2, False)
-    assert "`pilot`" in left.err
-    assert "`estimator`" in run(line).err or text == ""
+def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run: Runner, people: Path) -> None:
+    assert run(f"release quantiles people.csv {PAY} --invite-out i.json --ledger k").code == 0
+    assert run("randomise quantiles people.csv --trust trust --invite i.json --out sent.csv").code == 0
+    Path("edited.json").write_text(Path("i.json").read_text().replace('"people": ', '"people": 1'))
+    for line, word in (
+        ("sent.csv --trust trust --invite edited.json", "--invite-out wrote"),
+        ("sent.csv --trust trust --invite people.csv", "--invite-out wrote"),
+        ("sent.csv --trust trust --invite i.json --epsilon 2", "`epsilon`"),
+        ("sent.csv --trust trust --invite i.json --invite-out i.json", "new file"),
+        ("people.csv --trust trust --invite i.json", "randomise"),
+        (f"people.csv {PAY} --invite-out i.json", "new file"),
+        (f"people.csv {PAY} --phases .5,.5", "`phases`"),
+        (f"people.csv {PAY} --simulate-local --phases 2,3", "`phases`"),
+        (f"people.csv {PAY} --below 30 --invite-out new.json", "`at`"),
+        ("people.csv --value pay --trust trust --lower 0 --upper 9", "`epsilon`"),
+    ):
+        left = run(f"release quantiles {line} --ledger l")
+        assert (left.code, left.err.count("\n"), Path("l").exists()) == (2, 1, False), line
+        assert word in left.err, line
+        assert SECRET not in left.err
+    assert run("randomise quantiles people.csv --trust trust --invite i.json --lower 0 --out s.csv").code == 2
+    assert run("randomise quantiles people.csv --trust trust --out s.csv").code == 2
+    # Answers to one invitation are not taken for those to another, nor for reports of a mean.
+    assert run(f"release quantiles people.csv {PAY} --invite-out j.json").code == 0
+    assert run("release quantiles sent.csv --trust trust --invite j.json").code == 2
+    assert run(f"release mean sent.csv {PAY}").code == 2

@@ -6,6 +6,7 @@ counts is read off: a replaced person leaves one stretch and enters another.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -140,37 +141,113 @@ def test_trials_say_so(tmp_path: Path) -> None:
     assert command("release", "quantiles", tmp_path / "seeded.csv", *PAY, "--epsilon", 1)["simulated"]
 
 
-def test_a_steered_second_question_spends_each_group_once_and_is_better(tmp_path: Path) -> None:
-    """Trusted people say where the median lies; local people answer within that window; both are blended."""
-    rng = np.random.default_rng(3)
-    people = rng.normal(60, 15, 21_000).round(4).tolist()
-    own = write(tmp_path / "own.csv", trusted(*people[:1000]))
+# --- steered ----------------------------------------------------------------------------------------------------------
+
+
+def steer(tmp_path: Path) -> tuple[Path, list[float], dict[str, Any]]:
+    """Trusted people are asked, and an invitation is written; the tape of their noise is checked on the way."""
+    people = np.random.default_rng(3).normal(60, 15, 21_000).round(4).tolist()
+    own = write(tmp_path / "own.csv", [*trusted(*people[:1000]), *local(*people[1000:1100])])
     Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
-    with Recording(7).as_the_systems():
-        first = command("release", "quantiles", own, *PAY, "--epsilon", 1, "--at", ".5", "--estimator", "tcm-only",
-                        "--ledger", tmp_path / "l", "--out", tmp_path / "pilot.json")  # fmt: skip
-    ((low, high),) = first["questions"]["pay"]["quantiles"]["windows"]
+    with Recording(7).as_the_systems() as tape:
+        first = command("release", "quantiles", own, *PAY, "--epsilon", 1, "--at", ".5",
+                        "--ledger", tmp_path / "l", "--invite-out", tmp_path / "one.json")  # fmt: skip
+    spans = [span_of(tape, added(one, people[:1000]), laplaces(2 / 0.5)) for one in counted(first)]
+    assert sum(end - start for start, end in spans) == len(tape.words), "local people, who are asked later, draw none"
+    assert not first["simulated"]
+    return tmp_path / "one.json", people, first
+
+
+def windows(invitation: Path) -> list[list[float]]:
+    told: list[list[float]] = json.loads(invitation.read_text())["windows"]
+    return told
+
+
+def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -> None:
+    invitation, people, first = steer(tmp_path)
+    rows = {"first": people[1000:6000], "rest": people[6000:]}
+    ((low, high),) = windows(invitation)
     assert 50 < low < 60 < high < 70
-    window = ("--value", "pay", "--trust", "trust", "--lower", low, "--upper", high, "--epsilon", 1)
+    trust = ("--trust", "trust")
     with Recording(8).as_the_systems() as tape:
-        command("randomise", "quantiles", write(tmp_path / "raw.csv", local(*people[1000:])), *window,
-                "--out", tmp_path / "sent.csv")  # fmt: skip
-        drawn = len(tape.words)
-        found = command("release", "quantiles", tmp_path / "sent.csv", *window, "--at", ".5", "--estimator", "lm-only",
-                        "--pilot", tmp_path / "pilot.json", "--ledger", tmp_path / "l")  # fmt: skip
-        assert len(tape.words) == drawn
-    charges = Ledger.open(tmp_path / "l").history()
-    assert [(e.people, e.budget.epsilon) for e in charges] == [("trusted", 1.0), ("local", 1.0)]
+        for name, values in rows.items():
+            raw = write(tmp_path / f"{name}.csv", local(*values))
+            command(
+                "randomise", "quantiles", raw, *trust, "--invite", invitation, "--out", tmp_path / f"{name}-sent.csv"
+            )
+            drawn = len(tape.words)
+            told = (*trust, "--invite", invitation, "--ledger", tmp_path / "l")
+            after = tmp_path / f"after-{name}.json"
+            found = command("release", "quantiles", tmp_path / f"{name}-sent.csv", *told, "--invite-out", after)
+            assert len(tape.words) == drawn, "blending draws nothing"
+            invitation = after if name == "first" else invitation
+    spent = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]
+    assert spent == [("trusted", 1.0), ("local", 1.0), ("local", 0.0)], "people of later phases are others"
+    assert [promise["epsilon"] for promise in found["receipt"]["promises"]] == [None, 1.0, 1.0, 1.0]
     told = found["questions"]["pay"]["quantiles"]
-    assert any("asked before" in line for line in found["receipt"]["assumes"])
-    widths = [told["interval"][1][0] - told["interval"][0][0], high - low]
-    assert told["interval"][0][0] <= np.median(people) <= told["interval"][1][0]
-    assert widths[0] < widths[1] / 2
-    assert told["trusted"] is not None
+    assert told["groups"] == {"trusted": {"people": 1000}, "local": {"people": 20_000}}
+    assert counted(found) == counted(first), "trusted people are not asked again"
+    ends = [told["interval"][0][0], told["interval"][1][0]]
+    assert ends[0] <= np.median(people) <= ends[1]
+    before = first["questions"]["pay"]["quantiles"]["interval"]
+    assert ends[1] - ends[0] < (before[1][0] - before[0][0]) / 2
+    assert any("one phase alone" in line for line in found["receipt"]["assumes"])
     assert not found["simulated"]
-    # A trial in the first phase is one in the second.
-    document = (tmp_path / "pilot.json").read_text().replace('"simulated": false', '"simulated": true')
-    (tmp_path / "trial.json").write_text(document)
-    again = command("release", "quantiles", tmp_path / "sent.csv", *window, "--at", ".5", "--estimator", "lm-only",
-                    "--pilot", tmp_path / "trial.json")  # fmt: skip
-    assert again["simulated"]
+    # The very same answers again cost nothing; others to the same invitation are charged, and there is nothing left.
+    again = ("release", "quantiles", tmp_path / "rest-sent.csv", "--trust", "trust", "--invite", invitation)
+    command(*again, "--ledger", tmp_path / "l")
+    assert len(Ledger.open(tmp_path / "l").history()) == 3
+    other = tmp_path / "other.csv"
+    command("randomise", "quantiles", tmp_path / "rest.csv", *trust, "--invite", invitation, "--out", other)
+    with pytest.raises(AssertionError, match="has epsilon 0"):
+        command("release", "quantiles", other, *trust, "--invite", invitation, "--ledger", tmp_path / "l")
+    # A ledger that never paid for the first phase pays for the second.
+    command(*again, "--ledger", tmp_path / "fresh")
+    assert [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "fresh").history()] == [("local", 1.0)]
+
+
+def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path) -> None:
+    """Whatever somebody's field holds: the same threshold, and an answer that differs as often as epsilon allows."""
+    invitation, _, _ = steer(tmp_path)
+    times, promised = 4000, 1 / (np.exp(1.0) + 1)
+    told = {}
+    for value in (-1e9, 1e9, "", "nan"):
+        raw = write(tmp_path / "raw.csv", local(*[value] * times))
+        out = tmp_path / f"sent{len(told)}.csv"
+        with Recording(9).as_the_systems() as tape:
+            command("randomise", "quantiles", raw, "--trust", "trust", "--invite", invitation, "--out", out)
+        sent = np.array([float(row["report"]) for row in read(out)]) / 64 - 1
+        told[str(value)] = sent, len(tape.words)
+    gain = 1 / (1 - 2 * promised)
+    thresholds = [np.sort(sent - gain * np.sign(sent)) for sent, _ in told.values()]
+    assert all(np.allclose(thresholds[0], other, atol=1e-6) for other in thresholds), "thresholds know no value"
+    assert len({words for _, words in told.values()}) == 1, "nor does the number of words"
+    lies = np.mean(told["-1000000000.0"][0] > 0), np.mean(told["1000000000.0"][0] < 0)
+    # Binomial, 5 standard errors: p < 1e-6. At twice the promise it would be .12.
+    assert lies == pytest.approx((promised, promised), abs=5 * np.sqrt(promised * (1 - promised) / times))
+    assert abs(lies[0] - 1 / (np.exp(2.0) + 1)) > 0.1, "the check can fail"
+
+
+def test_a_trial_of_all_phases_asks_everybody_once(tmp_path: Path) -> None:
+    people = np.random.default_rng(3).normal(60, 15, 6000).round(4).tolist()
+    table = write(tmp_path / "rows.csv", [*trusted(*people[:500]), *local(*people[500:])])
+    trial = ("--epsilon", 1, "--at", ".5", "--simulate-local", "--phases", ".1,.3,.6", "--ledger", tmp_path / "l")
+    found = command("release", "quantiles", table, *PAY, *trial)
+    assert found["simulated"]
+    told = found["questions"]["pay"]["quantiles"]
+    assert (told["estimator"], told["groups"]["local"]["people"]) == ("steered", 5500)
+    assert [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()] == [
+        ("trusted", 1.0),
+        ("local", 1.0),
+    ]
+
+
+def test_a_trial_in_any_phase_is_one_to_the_end(tmp_path: Path) -> None:
+    own = write(tmp_path / "own.csv", trusted(*VALUES))
+    raw = write(tmp_path / "raw.csv", local(*VALUES))
+    for name, seeds in (("pilot", (("--seed", 1), ())), ("answers", ((), ("--seed", 1))), ("none", ((), ()))):
+        invitation, sent = tmp_path / f"{name}.json", tmp_path / f"{name}.csv"
+        command("release", "quantiles", own, *PAY, "--epsilon", 1, "--invite-out", invitation, *seeds[0])
+        command("randomise", "quantiles", raw, "--trust", "trust", "--invite", invitation, "--out", sent, *seeds[1])
+        found = command("release", "quantiles", sent, "--trust", "trust", "--invite", invitation)
+        assert found["simulated"] == (name != "none")

@@ -1,30 +1,37 @@
 """One distribution function from everything that was told about it: post-processing, so it costs nothing.
 
-F is told at the ends of `CELLS` cells. What the groups sent is linear in F with normal errors: shares of reports in
-public bins (`hybridp.public.distribution`), and noisy counts of trusted people below public cuts. F itself is taken as
-a walk whose steps, or whose changes of step, are independent and of one size (Whittaker 1923; Kimeldorf and Wahba
-1970); the size is not chosen but averaged over, weighted by how well it explains what was seen. So a smooth
-distribution is told precisely and a lumpy one honestly, and the error of F has a law at every point, in which both
-groups' sampling and noise are counted (Nychka 1988: such intervals cover on average along F).
+F is told at the ends of `CELLS` cells, and of finer ones where people were asked within a window. What the groups sent
+is linear in F with normal errors: shares of reports in public bins (`hybridp.public.distribution`), and noisy counts of
+trusted people below public cuts. F itself is taken as a walk whose steps, or whose changes of step, are independent and
+of one size (Whittaker 1923; Kimeldorf and Wahba 1970); the size is not chosen but averaged over, weighted by how well
+it explains what was seen. So a smooth distribution is told precisely and a lumpy one honestly, and the error of F has a
+law at every point, in which both groups' sampling and noise are counted (Nychka 1988: such intervals cover on average
+along F).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, cholesky_banded
 
 from hybridp.errors import must
-from hybridp.public.distribution import BinnedReports, report_bins
+from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins
 from hybridp.public.shares import NoisyCounts
 
-__all__ = ["Seen", "Shape", "counts_seen", "fit", "reports_seen", "shares_seen"]
+__all__ = ["Blended", "Known", "Seen", "Shape", "SharesBelow", "answers_seen", "blended", "counts_seen", "finer", "fit"]
+__all__ += ["reports_seen", "shares_seen", "windows_around"]
 
 Floats = NDArray[np.float64]
+
+WITHIN = 32
+"""Cells of a window, at least."""
+_FINEST = 20  # cells are powers of 1/2 of the range, down to this one
+_NARROWEST = 2.0**-14
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,7 +43,51 @@ class Seen:
     precision: Floats
 
 
-def reports_seen(told: BinnedReports, cells: int) -> Seen:
+def finer(windows: Sequence[tuple[float, float]], cells: int = CELLS) -> Floats:
+    """The ends of even cells over the range, and of `WITHIN` in each window (in shares of the range) that is narrow."""
+    ends = [np.linspace(0.0, 1.0, cells + 1)]
+    for low, high in windows:
+        width = 0.5 ** min(max(math.ceil(math.log2(WITHIN / (high - low))), 0), _FINEST)
+        if width >= 1 / cells:
+            continue
+        first, last = math.floor(low / width), math.ceil(high / width)
+        ends.append(np.arange(max(first, 0), min(last, round(1 / width)) + 1) * width)
+    return np.unique(np.concatenate(ends))
+
+
+def answers_seen(told: WindowReports, ends: Floats) -> Seen:
+    """Answers to random thresholds within a window: each bin of them tells the mean of F over its stretch.
+
+    The share of answers "above" is ``q + (1 - 2q)(1 - F)``, q being the probability of a flip.
+    """
+    kept = told.people_by_bin > 0
+    n, above = told.people_by_bin[kept].astype(np.float64), told.above[kept]
+    q = told.flip
+    overall = float(above.sum() / n.sum())
+    variance = max(overall * (1 - overall), q * (1 - q)) / (1 - 2 * q) ** 2 / n
+    at = np.linspace(*told.window, len(told.above) + 1)
+    low, high = at[:-1][kept], at[1:][kept]
+    matrix = (_areas(high, ends) - _areas(low, ends)) / (high - low)[:, None]
+    return Seen(matrix, 1 - (above / n - q) / (1 - 2 * q), np.diag(1 / variance))
+
+
+def _areas(places: Floats, ends: Floats) -> Floats:
+    """The area below F from 0 to each place, as a row of weights of F at the ends."""
+    width = np.diff(ends)
+    cell = np.clip(np.searchsorted(ends, places, side="right") - 1, 0, len(width) - 1)
+    t = (places - ends[cell]) / width[cell]
+    before = np.arange(len(width)) < cell[:, None]
+    full = np.where(before, width / 2, 0.0)
+    rows = np.zeros((len(places), len(ends)))
+    rows[:, :-1] += full
+    rows[:, 1:] += full
+    at = np.arange(len(places))
+    rows[at, cell] += width[cell] * (t - t**2 / 2)
+    rows[at, cell + 1] += width[cell] * t**2 / 2
+    return rows
+
+
+def reports_seen(told: BinnedReports, cells: int, ends: Floats | None = None) -> Seen:
     """Shares of reports by bin. They are close to independent: there are many bins."""
     bins, n = report_bins(told.randomiser, cells), told.people
     must(len(told.counts) == bins.size, "reports", f"must be counted in {bins.size} bins", len(told.counts))
@@ -48,6 +99,10 @@ def reports_seen(told: BinnedReports, cells: int) -> Seen:
     matrix[:, -1] -= step[:, -1]  # and whoever is not below the last cell's lower end lies in it
     seen = told.counts / n
     spread = np.maximum(seen, np.maximum(step.mean(axis=1), 1e-9) / 3)  # a bin with no report is not known exactly
+    if ends is not None:  # the ends of even cells are among them
+        wide = np.zeros((bins.size, len(ends)))
+        wide[:, np.searchsorted(ends, np.linspace(0.0, 1.0, cells + 1))] = matrix
+        matrix = wide
     return Seen(matrix, seen - step[:, -1], np.diag(n / spread))
 
 
@@ -64,7 +119,7 @@ def shares_seen(below: Floats, places: Sequence[float], people: int, noise: floa
     range are left out.
     """
     k, m = people, len(places) + 1
-    at = np.interp(places, np.linspace(0, 1, pilot.cells + 1), pilot.monotone)
+    at = np.interp(places, pilot.ends, pilot.monotone)
     outside = [i for i, place in enumerate(places) if not 0 < place < 1]
     at[outside] = below[outside]
     at = np.clip(at, 0.5 / k, 1 - 0.5 / k)
@@ -78,11 +133,66 @@ def shares_seen(below: Floats, places: Sequence[float], people: int, noise: floa
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class SharesBelow:
+    """Shares of trusted people at or below places of the range, from counts between them with this noise each."""
+
+    shares: Floats
+    places: tuple[float, ...]
+    people: int
+    noise: float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Known:
+    """Everything that was told so far, all of it public: trusted counts, reports of a mean, answers within windows."""
+
+    counted: tuple[SharesBelow, ...] = ()
+    reports: BinnedReports | None = None
+    answered: tuple[WindowReports, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Blended:
+    """F by everybody, by trusted people alone, by local people alone; and what the counts say, one by one."""
+
+    both: Shape
+    trusted: Shape | None
+    local: Shape | None
+    counted: list[Seen]
+
+
+def blended(known: Known) -> Blended:
+    """One distribution function from everything that is known, told finely where people were asked."""
+    ends = finer([one.window for one in known.answered])
+    told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends)]
+    told += [answers_seen(one, ends) for one in known.answered if one.people]
+    alone = fit(told, ends) if told else None
+
+    def seen(pilot: Shape) -> list[Seen]:
+        return [shares_seen(one.shares, one.places, one.people, one.noise, pilot) for one in known.counted]
+
+    # How much a count varies by sampling is told by a pilot of F over the whole range.
+    pilot = alone if known.reports is not None and alone is not None else None
+    if pilot is None and known.counted:
+        pilot = fit(seen(Shape.known(ends=ends)), ends)
+    counted = [] if pilot is None else seen(pilot)
+    own = fit(counted, ends) if counted else None
+    return Blended(fit([*counted, *told], ends), own, alone, counted)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Shape:
     """F at the ends of the cells, from the lower bound (0) to the upper (1), and the covariance of its error."""
 
     mean: Floats
     covariance: Floats
+    ends: Floats = field(default_factory=lambda: np.linspace(0.0, 1.0, CELLS + 1))
+
+    @classmethod
+    def known(cls, mean: Floats | None = None, ends: Floats | None = None) -> Shape:
+        """A distribution function without error; that of numbers that are spread evenly unless one is given."""
+        places = np.linspace(0.0, 1.0, CELLS + 1) if ends is None else ends
+        return cls(places if mean is None else mean, np.zeros((len(places), len(places))), places)
 
     @property
     def cells(self) -> int:
@@ -102,7 +212,7 @@ class Shape:
     def below(self, place: float) -> tuple[float, float]:
         """The share of people at or below a place between 0 and 1 of the range, and its standard error."""
         row = self.row(place)
-        value = float(np.interp(place, np.linspace(0, 1, self.cells + 1), self.monotone))
+        value = float(np.interp(place, self.ends, self.monotone))
         return value, math.sqrt(max(float(row @ self.covariance @ row), 0.0))
 
     def between(self, low: float | None, high: float | None) -> tuple[float, float]:
@@ -115,15 +225,16 @@ class Shape:
 
     def row(self, place: float) -> Floats:
         """F at a place, linear within cells, as a row of a matrix."""
-        at = min(max(place, 0.0), 1.0) * self.cells
-        low = min(int(at), self.cells - 1)
+        at = min(max(place, 0.0), 1.0)
+        low = min(int(np.searchsorted(self.ends, at, side="right")) - 1, self.cells - 1)
+        part = (at - self.ends[low]) / (self.ends[low + 1] - self.ends[low])
         row = np.zeros(self.cells + 1)
-        row[low], row[low + 1] = low + 1 - at, at - low
+        row[low], row[low + 1] = 1 - part, part
         return row
 
     def quantile(self, share: float) -> float:
         """The place, between 0 and 1 of the range, below which this share of people lies."""
-        return _inverse(self.monotone, share)
+        return _inverse(self.monotone, share, self.ends)
 
     def quantile_interval(self, share: float, reach: float) -> tuple[float, float]:
         """All cells in which F may be `share`, F being known to `reach` standard errors."""
@@ -131,16 +242,19 @@ class Shape:
         high = np.clip(self.mean + reach * self.sd, 0, 1)
         low, high = _isotonic(low), _isotonic(high)
         low[-1] = high[-1] = 1.0
-        ends = _inverse(high, share) * self.cells, _inverse(low, share, last=True) * self.cells
+        first, last = _inverse(high, share, self.ends), _inverse(low, share, self.ends, last=True)
         # Within a cell people may all be at one place: whole cells.
-        return math.floor(ends[0] + 1e-9) / self.cells, math.ceil(ends[1] - 1e-9) / self.cells
+        near = 1e-9 / CELLS
+        start = max(int(np.searchsorted(self.ends, first + near, side="right")) - 1, 0)
+        end = min(int(np.searchsorted(self.ends, last - near, side="left")), self.cells)
+        return float(self.ends[start]), float(self.ends[end])
 
     def moments(self) -> dict[str, tuple[float, float]]:
         """Mean and variance of where people lie (0 to 1 of the range), each with its standard error.
 
         ``E[p] = 1 - int F`` and ``E[p^2] = 1 - 2 int p F``; the error of the variance is that of its differential.
         """
-        ends, weights = np.linspace(0, 1, self.cells + 1), _trapezoid(self.cells)
+        ends, weights = self.ends, _trapezoid(self.ends)
         f = self.monotone
         mean, square = 1 - float(weights @ f), 1 - 2 * float((weights * ends) @ f)
         slope = 2 * weights * (mean - ends)
@@ -151,7 +265,7 @@ class Shape:
 
     def gini(self, origin: float) -> tuple[float, float]:
         """``int F (1 - F) / mean``, the mean counted from `origin` (in ranges below the lower bound), and its error."""
-        weights, f = _trapezoid(self.cells), self.monotone
+        weights, f = _trapezoid(self.ends), self.monotone
         mean = origin + 1 - float(weights @ f)
         found = float(weights @ (f * (1 - f))) / mean
         return found, self._error(weights * ((1 - 2 * f) + found) / mean)
@@ -160,13 +274,29 @@ class Shape:
         return math.sqrt(max(float(weights @ self.covariance @ weights), 0.0))
 
 
-def _trapezoid(cells: int) -> Floats:
-    weights = np.full(cells + 1, 1 / cells)
-    weights[[0, -1]] /= 2
-    return weights
+def windows_around(at: Sequence[float], shape: Shape) -> tuple[tuple[float, float], ...]:
+    """Where to ask about these quantiles next: where each may lie, by two standard errors of F; joined where they meet.
+
+    In shares of the range. Two standard errors, as F's errors are stated, which is more than they are: a quantile that
+    lies beyond is still found, because F is known, less well, outside of the windows too.
+    """
+    found: list[tuple[float, float]] = []
+    for low, high in sorted(shape.quantile_interval(q, 2.0) for q in at):
+        middle, half = (low + high) / 2, max(high - low, _NARROWEST) / 2
+        low, high = max(middle - half, 0.0), min(middle + half, 1.0)
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return tuple(found)
 
 
-def _inverse(f: Floats, share: float, *, last: bool = False) -> float:
+def _trapezoid(ends: Floats) -> Floats:
+    half = np.diff(ends) / 2
+    return np.concatenate([half, [0.0]]) + np.concatenate([[0.0], half])
+
+
+def _inverse(f: Floats, share: float, ends: Floats, *, last: bool = False) -> float:
     """Where a function that does not fall, linear within cells, reaches a value: first, or last."""
     cells = len(f) - 1
     if not last:
@@ -182,7 +312,8 @@ def _inverse(f: Floats, share: float, *, last: bool = False) -> float:
             return 0.0
         after = before + 1
     step = f[after] - f[before]
-    return float((before + (0.0 if step <= 0 else (share - f[before]) / step)) / cells)
+    part = 0.0 if step <= 0 else (share - f[before]) / step
+    return float(ends[before] + part * (ends[after] - ends[before]))
 
 
 def _isotonic(y: Floats) -> Floats:
@@ -199,30 +330,34 @@ def _isotonic(y: Floats) -> Floats:
     return np.repeat(np.array(means), sizes)
 
 
+_STIFF = 1e14  # a walk of smaller steps than that is a straight line as far as doubles tell
 _WALKS = ((1, np.geomspace(1e-4, 0.5, 12)), (2, np.geomspace(1e-6, 0.3, 14)))
 
 
-def fit(seen: Sequence[Seen], cells: int) -> Shape:
+def fit(seen: Sequence[Seen], cells: int | Floats) -> Shape:
     """The distribution function that everything seen speaks for, with the covariance of its error.
+
+    It is told at the ends of so many even cells, or at these ends.
 
     The estimate is averaged over both walks. Its error is that of the first, which minds lumps, beside the distance of
     the two: where F is smooth, as it often is, that is more than the error.
     """
-    info = np.zeros((cells + 1, cells + 1))
-    score = np.zeros(cells + 1)
+    ends = np.linspace(0.0, 1.0, cells + 1) if isinstance(cells, int) else cells
+    info = np.zeros((len(ends), len(ends)))
+    score = np.zeros(len(ends))
     for one in seen:
         half = one.matrix.T @ one.precision
         info += half @ one.matrix
         score += half @ one.values
     # Around the straight line that suits what was seen, weakly held to the one from 0 to 1: walks have no drift.
-    line = np.stack([np.ones(cells + 1), np.linspace(0.0, 1.0, cells + 1)], axis=1)
+    line = np.stack([np.ones(len(ends)), ends], axis=1)
     suits = np.linalg.solve(line.T @ info @ line + np.eye(2), line.T @ score + np.array([0.0, 1.0]))
     start = line @ suits
     score -= info @ start
-    lumpy, smooth = (_walked(order, sizes, info, score) for order, sizes in _WALKS)
+    lumpy, smooth = (_walked(order, sizes, info, score, ends) for order, sizes in _WALKS)
     rough, both = _average(lumpy), _average([*lumpy, *smooth])
     apart = both[0] - rough[0]
-    return Shape(start + both[0], rough[1] + np.outer(apart, apart))
+    return Shape(start + both[0], rough[1] + np.outer(apart, apart), ends)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -234,17 +369,24 @@ class _Walk:
     root: Floats
 
 
-def _walked(order: int, sizes: Floats, info: Floats, score: Floats) -> list[_Walk]:
-    ends = len(score)
-    steps = np.diff(np.eye(ends), order, axis=0)
-    rough, loose = steps.T @ steps, np.zeros((ends, ends))
+def _walked(order: int, sizes: Floats, info: Floats, score: Floats, ends: Floats) -> list[_Walk]:
+    """The walks of these sizes, which are those of steps of one even cell: over h of a cell a step varies by size^2 h,
+    and a slope, which is a step divided by h, likewise."""
+    count, widths = len(ends), np.diff(ends) * CELLS
+    steps = np.diff(np.eye(count), axis=0)
+    if order == 1:
+        steps /= np.sqrt(widths)[:, None]
+    else:
+        steps = np.diff(steps / widths[:, None], axis=0) / np.sqrt((widths[:-1] + widths[1:]) / 2)[:, None]
+    rough, loose = steps.T @ steps, np.zeros((count, count))
+    stiffest = float(np.diag(rough).max())
     loose[0, 0] = 1.0  # F at the lower bound: anywhere
     loose[-1, -1] = 1.0  # and just below the upper one: whoever lies beyond is clipped to it, and may be many
     if order == 2:
-        first = np.diff(np.eye(ends), axis=0)[0]
-        loose += np.outer(first, first) * ((ends - 1) / 10) ** 2
+        first = np.diff(np.eye(count), axis=0)[0] / widths[0]
+        loose += np.outer(first, first) * (CELLS / 10) ** 2
     found = []
-    for size in sizes.tolist():
+    for size in sizes[sizes**2 >= min(stiffest / _STIFF, sizes[-1] ** 2)].tolist():
         prior = rough / size**2 + loose
         root = cholesky(prior + info, lower=True, check_finite=False)
         mean = cho_solve((root, True), score, check_finite=False)

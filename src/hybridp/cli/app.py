@@ -132,7 +132,7 @@ randomise = _group(
         "vector-mean": ("hybridp.cli.randomise:vector_mean", "One report for all columns of a local person."),
         "heavy-hitters": ("hybridp.cli.randomise:heavy_hitters", "A report on each local person's record, as invited."),
         "shares": ("hybridp.cli.shares:randomise_shares", "A report on each local person's option."),
-        "quantiles": ("hybridp.cli.randomise:mean", "The same report as for a mean: it tells quantiles too."),
+        "quantiles": ("hybridp.cli.quantiles:randomise", "The report of a mean, or an answer to an invitation."),
         "histogram": ("hybridp.cli.shares:randomise_histogram", "A report on the bin of each local person's number."),
         "kmeans": ("hybridp.cli.randomise:kmeans", "A report on each local person's point, as invited."),
         "regression": ("hybridp.cli.regression:randomise", "A report on each local person's columns, as invited."),

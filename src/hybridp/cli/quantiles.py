@@ -7,19 +7,64 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import answered, note, number, receipt, table
-from hybridp.cli.options import command, one_question, options_of, some, who_trusts
+from hybridp.cli.common import (
+    answered,
+    insist_option,
+    needed,
+    note,
+    number,
+    progress,
+    receipt,
+    rows_argument,
+    table,
+)
+from hybridp.cli.options import (
+    Later,
+    command,
+    given,
+    must_not_join,
+    one_question,
+    options_of,
+    some,
+    trust_options,
+    who_trusts,
+)
 from hybridp.cli.plan import Crowd, Showing
+from hybridp.cli.randomise import Writing, write_mean_reports
 from hybridp.cli.releasing import Releasing
-from hybridp.cli.shares import PROMISE, numbers, released
+from hybridp.cli.shares import PROMISE, numbers, released_with
 from hybridp.public.study import Number, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 
-__all__ = ["plan", "release"]
+__all__ = ["plan", "randomise", "release"]
+
+
+_PATH = click.Path(dir_okay=False, path_type=Path)
+_SETTLED = [
+    "value",
+    "lower",
+    "upper",
+    "missing",
+    "local",
+    "noise",
+    "estimator",
+    "at",
+    "below",
+    "spread",
+    "epsilon",
+    "delta",
+    "trusted-epsilon",
+    "simulate-local",
+    "collection",
+    "seed",
+    "phases",
+    "record-key",
+    "record-id",
+]
 
 
 @command("quantiles")
-@options_of(question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report"))
+@options_of(question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report", later=True))
 @click.option(
     "--estimator", type=click.Choice(["hybrid", "tcm-only", "lm-only"]), default="hybrid", show_default=True,
     help="Who is heard: both groups, only the people who trust, or only the local people.",
@@ -27,37 +72,45 @@ __all__ = ["plan", "release"]
 @click.option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 @click.option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")
 @click.option("--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too.")
-@click.option(
-    "--pilot",
-    "pilot_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Steered: the release (--out) by trusted people that named the window which local people were asked about.",
-)
-@released
+@click.option("--phases", help="Steered, a trial of all phases at once: shares of the local people, as .1,.3,.6.")
+@click.option("--invite-out", type=_PATH, help="Steered: write the invitation for local people who are asked later.")
+@click.option("--invite", type=_PATH, help="Steered: the invitation that the reports in FILE answer; it says the rest.")
+@released_with(some(Promise, "epsilon", "delta", "trusted_epsilon", later=True))
 def release(
     file: Any,
     trust: Trusts | None,
-    question: Number,
+    question: Later,
     estimator: Any,
     at: str | None,
     below: str | None,
     spread: bool,
-    pilot_file: Path | None,
+    phases: str | None,
+    invite_out: Path | None,
+    invite: Path | None,
     people: People,
-    promise: Promise,
+    promise: Later,
     level: float,
     asked: Releasing,
 ) -> None:
     """Quantiles of a number, shares of people below values, and its spread, with intervals and a receipt.
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote, today or for an old mean:
-    the same reports are charged once, and with --estimator lm-only nothing else is spent.
+    the same reports are charged once, and with --estimator lm-only nothing else is spent. Steered: --invite-out names
+    windows around the quantiles for people who are asked later, `hybridp randomise quantiles --invite` answers within
+    them on the devices, and --invite blends their answers with everything before; it may write the next invitation.
     """
     from hybridp.protocols.asked import mean_study, number_columns
     from hybridp.protocols.distribution import DistributionStudy, release_distribution
 
     rule = who_trusts(trust)
-    study = one_question(question, promise, trust=rule, people=people, level=level)
+    if invite is not None:
+        must_not_join("invite", *_SETTLED)
+        _release_answers(file, invite, rule, people, question.values["report"] or "report", level, invite_out, asked)
+        return
+    for name in ("value", "lower", "upper"):
+        needed(name, question.values["column" if name == "value" else name], "--invite, whose invitation states it")
+    needed("epsilon", promise.values["epsilon"], "--invite, whose invitation states it")
+    study = one_question(question(), promise(), trust=rule, people=people, level=level)
     mean = mean_study(study, 0)
     own = DistributionStudy(
         mean.bounds,
@@ -71,30 +124,106 @@ def release(
         trusted_guarantee=mean.trusted_guarantee,
         level=level,
     )
-    pilot = None if pilot_file is None else _document(pilot_file)
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
+    column = question.values["column"]
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         found = release_distribution(
             file,
             own,
             number_columns(study, 0, rule),
             ledger=ledger,
-            purpose=f"quantiles of {question.column}",
-            pilot=pilot,
+            purpose=f"quantiles of {column}",
+            phases=() if phases is None else tuple(numbers("phases", phases)),
+            invite_out=invite_out,
             **asked.run,
         )
     asked.finish(found, _print)
+    _say_invited(invite_out, asked)
 
 
-def _document(file: Path) -> Any:
-    import json
+def _release_answers(
+    file: Any, invite: Path, rule: Trusts, people: People, report: str, level: float, invite_out: Path | None,
+    asked: Releasing,
+) -> None:  # fmt: skip
+    from hybridp.protocols.steered import read_invitation, release_answers
 
-    from hybridp.errors import InvalidInput
+    invitation = read_invitation(invite)
+    totals = {"trusted": invitation.study.promised, "local": invitation.invite.promise}
+    with asked.paying(totals, trial=invitation.simulated) as ledger:
+        found = release_answers(
+            file,
+            invite,
+            rule,
+            person=people.column,
+            report=report,
+            table=asked.table,
+            ledger=ledger,
+            level=level if given("level") else None,
+            assume_mechanism=asked.assume_mechanism,
+            invite_out=invite_out,
+        )
+    asked.finish(found, _print)
+    _say_invited(invite_out, asked)
 
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise InvalidInput(f"`pilot` must be a release as --out writes it. Got {file}.") from None
+
+def _say_invited(invite_out: Path | None, asked: Releasing) -> None:
+    if invite_out is not None:
+        note(f"The invitation for those who are asked next is in {invite_out}.")
+
+
+@command("quantiles")
+@rows_argument
+@trust_options(devices=True)
+@options_of(
+    question=some(Number, "column", "lower", "upper", "missing", "local", later=True),
+    people=some(People, "column"),
+    promise=some(Promise, "epsilon", "delta", later=True),
+    asked=Writing,
+)
+@click.option("--invite", type=_PATH, help="Steered: the invitation to answer, which says the rest.")
+@insist_option
+def randomise(
+    file: Path, question: Later, trust: Trusts | None, people: People, promise: Later, asked: Writing,
+    invite: Path | None,
+) -> None:  # fmt: skip
+    """Replace each local person's value by a report that is private by itself: that of a mean, or an invitation's.
+
+    With --invite it is one bit about where the value stands within the windows that the invitation names. Each person
+    answers one invitation of a study, or sends the report of a mean.
+    """
+    from hybridp.protocols.steered import read_invitation, write_answers
+
+    if invite is None:
+        needed("epsilon", promise.values["epsilon"], "--invite, whose invitation states it")
+        for name in ("value", "lower", "upper"):
+            needed(name, question.values["column" if name == "value" else name], "--invite, whose invitation states it")
+        write_mean_reports(file, question(), trust, people, promise(), asked)
+        return
+    must_not_join("invite", "value", "lower", "upper", "local", "epsilon", "delta")
+    with progress() as bar:
+        bar.add_task("randomising", total=None)
+        written, text, left_out = write_answers(
+            file,
+            invite,
+            asked.out,
+            trust=trust,
+            person=people.column,
+            missing=question.values["missing"],
+            kept=asked.kept,
+            table=asked.table,
+            overwrite=asked.overwrite,
+            rng=asked.rng,
+        )
+    told = read_invitation(invite)
+    document = {
+        "randomised": written,
+        "mechanism": text,
+        "left_out": left_out,
+        "windows": told.natural(),
+        "epsilon": told.invite.promise.epsilon,
+        "randomness": asked.rng.label,
+    }
+    asked.finish(document, written, told.invite.promise, left_out=left_out, by=f" by {text}")
 
 
 def _quantiles(at: str | None, *, alone: bool) -> tuple[float, ...]:

@@ -20,7 +20,7 @@ from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 if TYPE_CHECKING:
     from hybridp.randomness import Randomness
 
-__all__ = ["Writing", "heavy_hitters", "kmeans", "mean", "vector_mean"]
+__all__ = ["Writing", "heavy_hitters", "kmeans", "mean", "vector_mean", "write_mean_reports"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
 
@@ -95,6 +95,13 @@ def mean(file: Path, question: Number, trust: Trusts | None, people: People, pro
     empty. Columns that the release does not need are left out unless --keep names them: beside a report they would
     stand there raw. A report is a number in the value's unit whose mean is the (clipped) value.
     """
+    write_mean_reports(file, question, trust, people, promise, asked)
+
+
+def write_mean_reports(
+    file: Path, question: Number, trust: Trusts | None, people: People, promise: Promise, asked: Writing
+) -> None:
+    """The reports of a mean, in place of a file's values."""
     from hybridp.device.files import write_number_reports
     from hybridp.protocols.asked import mean_study, personal_study
 

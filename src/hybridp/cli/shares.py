@@ -11,6 +11,7 @@ from hybridp.cli.common import answered, insist_option, needed, note, progress, 
 from hybridp.cli.groups import print_groups
 from hybridp.cli.options import (
     Later,
+    Some,
     command,
     count,
     one_question,
@@ -28,7 +29,7 @@ from hybridp.public.study import Choice, Declaration, Number, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["plan_histogram", "plan_shares", "randomise_histogram", "randomise_shares"]
-__all__ += ["PROMISE", "listed", "numbers", "release_histogram", "release_shares", "released"]
+__all__ += ["PROMISE", "listed", "numbers", "release_histogram", "release_shares", "released", "released_with"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_BINS = 1000
@@ -55,18 +56,25 @@ _edges = _stacked(
         "--bins", type=count, default=20, show_default=True, help="Without --edges: how many bins of one width."
     ),
 )
-released = _stacked(
-    rows_argument,
-    trust_options(),
-    options_of(
-        people=People,
-        promise=PROMISE,
-        level=value_of(Declaration, "level"),
-        asked=some(Releasing, "ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out",
-                   "plot", "as_json"),
-    ),
-    insist_option,
-)  # fmt: skip
+
+
+def released_with(promise: Some) -> Callable[[F], F]:
+    """The options of a release, with these of the promise."""
+    return _stacked(
+        rows_argument,
+        trust_options(),
+        options_of(
+            people=People,
+            promise=promise,
+            level=value_of(Declaration, "level"),
+            asked=some(Releasing, "ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out",
+                       "plot", "as_json"),
+        ),
+        insist_option,
+    )  # fmt: skip
+
+
+released = released_with(PROMISE)
 _randomised = _stacked(
     rows_argument,
     trust_options(devices=True),

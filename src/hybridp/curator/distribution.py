@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, mean_query
 from hybridp.curator.shares import RawCounts, release_counts
-from hybridp.public.distribution import CELLS, BinnedReports, report_bins
+from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, answers, report_bins, window_bins
 from hybridp.public.messages import Invite, LocalSummary
-from hybridp.public.randomisers import LEVELS
+from hybridp.public.randomisers import LEVELS, DitheredBit
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.randomness import Randomness
 from hybridp.tables.distribution import report_counts, stretch_counts
 
-__all__ = ["count_between", "read_bins", "simulate_reports"]
+__all__ = ["Lots", "count_between", "read_answers", "read_bins", "simulate_answers", "simulate_reports"]
 
 
 def _query(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
@@ -49,6 +49,50 @@ def simulate_reports(
         sums += exact_sums(sent)[0]
         counts += np.bincount(bins.numbers(sent), minlength=bins.size)
     return LocalSummary.of(sums, invite.randomiser), BinnedReports(counts, invite.randomiser)
+
+
+# --- within windows ---------------------------------------------------------------------------------------------------
+
+
+def _bit(invite: Invite) -> DitheredBit:
+    assert isinstance(invite.randomiser, DitheredBit)
+    return invite.randomiser
+
+
+def read_answers(rows: tables.Rows, columns: Columns, invite: Invite, people: int) -> tuple[WindowReports, ...]:
+    """The answers within an invitation's windows, after `hybridp.curator.mean.read` has checked them."""
+    bins = window_bins(_bit(invite), len(invite.windows))
+    counts = report_counts(rows, _query(rows, columns, invite, local_raw=False), bins, people)
+    return answers(counts, invite.windows, _bit(invite))
+
+
+class Lots:
+    """For a trial only: the phase in which each local person answers, drawn once; a byte a person."""
+
+    def __init__(self, shares: Sequence[float], *, rng: Randomness) -> None:
+        self._ends, self._rng = np.cumsum(shares) / sum(shares), rng
+        self._drawn: list[NDArray[np.uint8]] = []
+
+    def phase(self, chunk: int, people: int) -> NDArray[np.uint8]:
+        """The phases of the people in this part of the rows, which come in the same order every time."""
+        if chunk == len(self._drawn):
+            draws = self._rng.words(people) / 2.0**64
+            found = np.searchsorted(self._ends, draws, side="right")
+            self._drawn.append(np.minimum(found, len(self._ends) - 1).astype(np.uint8))
+        return self._drawn[chunk]
+
+
+def simulate_answers(
+    rows: tables.Rows, columns: Columns, invite: Invite, lots: Lots, phase: int, *, rng: Randomness
+) -> tuple[WindowReports, ...]:
+    """For a trial only: the answers of those local people who are asked in this phase, drawn here."""
+    bins = window_bins(_bit(invite), len(invite.windows))
+    counts: NDArray[np.int64] = np.zeros(bins.size, dtype=np.int64)
+    for chunk, levels in enumerate(tables.local_levels(rows, _query(rows, columns, invite, local_raw=True))):
+        own = levels[lots.phase(chunk, len(levels)) == phase]
+        sent = noise.reports(invite.randomiser, invite.placed(own), rng=rng)
+        counts += np.bincount(bins.numbers(sent), minlength=bins.size)
+    return answers(counts, invite.windows, _bit(invite))
 
 
 def count_between(

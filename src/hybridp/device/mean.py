@@ -68,7 +68,7 @@ def randomise_many(values: Sequence[float] | Floats, invite: Invite, *, rng: Ran
 
 def randomise_levels(levels: Ints, invite: Invite, *, rng: Randomness) -> Floats:
     """Reports for values that are already clipped and on the public lattice."""
-    unit = reports(invite.randomiser, levels, rng=rng)
+    unit = reports(invite.randomiser, invite.placed(levels), rng=rng)
     return invite.bounds.centre + invite.bounds.half * unit
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,7 +98,10 @@ class Charge:
     `digest` stands for a set of local reports, whatever their order: the very same ones are charged once, however often
     they are used, because using them again is post-processing. `collection` is a name for such a set: one name, one
     digest. A set that has grown is another set, and is charged again: whether the reports that came are by new people
-    or by the same ones cannot be seen. `noise` (mechanism and noise multiplier) is kept so that the whole history can
+    or by the same ones cannot be seen. `beside` is the digest of a set that other people sent: where that one is paid
+    for at this price, a set beside it takes nothing more, since everybody still sent one report; there is one such set
+    for each `collection`, which then names a phase of the study, and any other is charged. `noise` (mechanism and
+    noise multiplier) is kept so that the whole history can
     be composed more tightly than by adding up.
     """
 
@@ -109,6 +112,7 @@ class Charge:
     collection: str | None = None
     noise: tuple[str, float] | None = None
     digest: str | None = None
+    beside: str | None = None
 
 
 def tells_nothing(failure: BaseException) -> bool:
@@ -183,7 +187,12 @@ def charge(book: Book, charges: Iterable[Charge], at: str | int) -> list[int]:
                 f"`neighbours` must be {relation} as in the ledger's account. Got {one.budget.neighbours}."
             )
         epsilon, delta, _ = _price(one)
-        if _already_charged(book, one):
+        if one.beside is not None:
+            if _beside_paid(book, one):
+                epsilon = delta = 0
+            else:
+                one = replace(one, collection=None)
+        if _already_charged(book, one, (epsilon, delta, one.mechanism)):
             continue
         taken = book.ask(
             "UPDATE accounts SET epsilon_spent = epsilon_spent + :epsilon, delta_spent = delta_spent + :delta "
@@ -217,10 +226,19 @@ def charge(book: Book, charges: Iterable[Charge], at: str | int) -> list[int]:
     return ids
 
 
-def _already_charged(book: Book, one: Charge) -> bool:
+def _beside_paid(book: Book, one: Charge) -> bool:
+    """Whether the set that these reports stand beside is paid for at their price, and their phase has no other set."""
+    epsilon, delta, _ = _price(one)
+    found = f"SELECT digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
+    first = book.ask(found + "digest = :digest AND epsilon = :epsilon AND delta = :delta", people=one.people,
+                     digest=one.beside, epsilon=epsilon, delta=delta).fetchone()  # fmt: skip
+    phase = book.ask(found + "collection = :collection", people=one.people, collection=one.collection).fetchone()
+    return first is not None and (phase is None or phase[0] == one.digest)
+
+
+def _already_charged(book: Book, one: Charge, price: tuple[int, int, str]) -> bool:
     """Whether these very reports were paid for; a name that was charged for other ones is refused."""
     paid = f"SELECT epsilon, delta, mechanism, digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
-    price = _price(one)
     if one.digest is not None:
         row = book.ask(paid + "digest = :digest", people=one.people, digest=one.digest).fetchone()
         if row is not None and tuple(row[:3]) == price:

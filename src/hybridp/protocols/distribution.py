@@ -7,35 +7,47 @@
    curator counts the trusted people between places around the quantiles that are asked for, with noise on the counts.
    Where too few are local, half of the trusted people's epsilon goes into a coarse histogram that tells the same.
 4. Both are blended into one distribution function, from which everything else is read.
+
+Steered: local people who are asked later answer within windows that all of this names (`hybridp.protocols.steered`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen, shares_seen
+from hybridp.blend.distribution import (
+    Blended,
+    Known,
+    Shape,
+    blended,
+    counts_seen,
+    fit,
+    reports_seen,
+)
 from hybridp.curator import distribution as curating
 from hybridp.curator.mean import Columns, read
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.protocols.heard import Heard, with_counts
+from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.public.adjusting import holm
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import CELLS, BinnedReports
 from hybridp.public.messages import Invite
-from hybridp.public.randomisers import LocalName, randomiser
+from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import CountNoise, NoiseName, NoisyCounts, count_noise
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.distribution import Counted, Curve, DistributionRelease, Told
+from hybridp.release.distribution import Curve, DistributionRelease, Told
 from hybridp.release.receipt import (
     Protection,
     assuming,
@@ -48,7 +60,7 @@ from hybridp.release.receipt import (
     values_rule,
 )
 
-__all__ = ["DistributionStudy", "measured", "places_around", "read_pilot", "release_distribution", "statistics"]
+__all__ = ["DistributionStudy", "measured", "places_around", "publish", "release_distribution", "statistics"]
 
 Guarantee = PureDP | ApproxDP
 _PILOT_CELLS = 16
@@ -105,6 +117,15 @@ class DistributionStudy:
         """What goes to every device: the invitation to a mean."""
         return Invite(self.bounds, randomiser(self.local, self.guarantee))
 
+    def invite_within(self, windows: tuple[tuple[float, float], ...], answers: str = "") -> Invite:
+        """What goes to the devices of people who are asked within windows: one bit, at any epsilon."""
+        return Invite(self.bounds, self.bit, windows=windows, answers=answers)
+
+    @property
+    def bit(self) -> DitheredBit:
+        """The report of somebody who is asked within windows."""
+        return dithered_bit(PureDP(self.guarantee.epsilon))
+
     def count_noise(self, cuts: int, part: Guarantee | None = None) -> CountNoise:
         """The noise of the counts between so many places."""
         if part is not None and part.delta == 0:  # a first look spends no delta
@@ -134,33 +155,46 @@ def release_distribution(
     *,
     table: str | None = None,
     simulate_local: bool = False,
+    phases: Sequence[float] = (),
     ledger: Ledger | None = None,
     purpose: str = "distribution",
     collection: str | None = None,
     assume_mechanism: bool = False,
-    pilot: Mapping[str, Any] | None = None,
+    invite_out: Path | None = None,
     rng: Randomness | None = None,
 ) -> DistributionRelease:
     """Release quantiles, shares below values and the spread of a number.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
     record a person. Local people: the guarantee of the report that they sent, for a mean or for this; the very same
-    reports are charged once. A `pilot` is the document of a release by trusted people that said where to ask local
-    ones: its noisy counts join in, at no further cost, and with them its error. With `simulate_local` local rows are
-    raw and randomised here: a trial, and marked as such.
+    reports are charged once. With `simulate_local` local rows are raw and randomised here: a trial, and marked as such;
+    `phases` are the shares of local people who are then asked one after another, each within the windows that are known
+    by then. With `invite_out` an invitation for local people who are asked later is written to that file.
     """
+    from hybridp.protocols.steered import Draft
+
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
+    must(not phases or simulate_local, "phases", "must go with --simulate-local: a trial of all phases at once", "none")
+    must(not phases or study.estimator == "hybrid", "phases", "must go with the hybrid estimator", study.estimator)
+    must(all(0 < part < 1 for part in phases) and len(phases) < 10, "phases", "must be a few shares", tuple(phases))
+    steered = bool(phases) or invite_out is not None
+    must(not steered or bool(study.at), "at", "must be given where people are asked around quantiles", "nothing")
+    draft = None if invite_out is None else Draft.checked(invite_out)
     invite = replace(study.invite, question=(columns.value,))
-    looked = None if pilot is None else read_pilot(pilot, columns.value, study)
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
-    trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    trial = rng.simulated or simulate_local
+    if draft is not None:
+        with open_rows(path, **opened) as rows:
+            if columns.report not in rows.columns:  # local people are asked later
+                study = replace(study, estimator="tcm-only")
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
     with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
-        totals = read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        people = totals.trusted_people
+        unasked = draft is not None and study.estimator == "tcm-only"
+        raw = simulate_local or unasked
+        totals = read(rows, columns, invite, local_raw=raw, assume=assume_mechanism)
         local: BinnedReports | None = None
-        if study.estimator != "tcm-only":
+        if study.estimator != "tcm-only" and not phases:
             if simulate_local:
                 local = curating.simulate_reports(rows, columns, invite, rng=rng)[1]
             elif totals.local.people:
@@ -169,23 +203,35 @@ def release_distribution(
 
         def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
             return curating.count_between(
-                rows, columns, invite, places, stated, people, local_raw=simulate_local, rng=rng
+                rows, columns, invite, places, stated, totals.trusted_people, local_raw=raw, rng=rng
             )
 
-        found = measured(
+        heard = _hear(study, totals.trusted_people, local, count)
+        lots = curating.Lots(phases, rng=rng)
+        for phase in range(len(phases)):
+            asked = study.invite_within(heard.windows(study.at, study.bounds))
+            told = curating.simulate_answers(rows, columns, asked, lots, phase, rng=rng)
+            heard = replace(heard, answered=(*heard.answered, *told))
+        found = publish(
             study,
             columns.value,
-            people,
-            local,
-            count,
-            looked,
+            heard,
             entries=tuple(entries),
-            simulated_local=totals.simulated_reports or (looked is not None and looked.simulated),
+            simulated_local=totals.simulated_reports and not unasked,
             rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
             rng=rng,
         )
         found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+        if draft is not None:
+            digest = totals.digest if heard.reports is not None else None
+            draft.make(
+                study, columns.value, heard, found, tuple(entries), notes=rows.notes, first_reports=digest,
+                ledger=ledger,
+            )  # fmt: skip
+        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+    if draft is not None:
+        draft.write()
+    return found
 
 
 def measured(
@@ -194,67 +240,38 @@ def measured(
     people: int,
     local: BinnedReports | None,
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
-    looked: Pilot | None = None,
     **publication: Any,
 ) -> DistributionRelease:
     """Count the trusted people where the reports say that it matters, with noise by `count`, and publish both."""
+    return publish(study, question, _hear(study, people, local, count), **publication)
+
+
+def _hear(
+    study: DistributionStudy,
+    people: int,
+    local: BinnedReports | None,
+    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
+) -> Heard:
+    """The reports, and the trusted people counted where these say that it matters."""
     local = None if local is None or not local.people else local
-    told = None if local is None else reports_seen(local, CELLS)
-    alone = None if told is None else fit([told], CELLS)
+    heard = Heard(reports=local, trusted=people)
+    if not people or study.estimator == "lm-only":
+        return heard
     counted: list[tuple[NoisyCounts, tuple[float, ...]]] = []
-    if people and study.estimator != "lm-only":
 
-        def noisy(places: tuple[float, ...], part: Guarantee | None) -> NoisyCounts:
-            found = count(places, study.count_noise(len(places), part))
-            counted.append((found, places))
-            return found
+    def noisy(places: tuple[float, ...], part: Guarantee | None) -> NoisyCounts:
+        found = count(places, study.count_noise(len(places), part))
+        counted.append((found, places))
+        return found
 
-        _count(study, noisy, alone if _enough(local) else None)
-    heard = (people, 0 if local is None else local.people)
-    return _publish(study, question, counted, told, alone, looked, people=heard, **publication)
-
-
-@dataclass(frozen=True, eq=False)
-class Pilot:
-    """What trusted people said before: shares below places of the range that is asked about now, in parts."""
-
-    parts: tuple[tuple[Any, tuple[float, ...], int, float], ...]
-    simulated: bool
+    shape = fit([reports_seen(local, CELLS)], CELLS) if local is not None and _enough(local) else None
+    _count(study, noisy, shape)
+    return with_counts(heard, study.bounds, counted)
 
 
-def read_pilot(document: Mapping[str, Any], column: str, study: DistributionStudy) -> Pilot:
-    """The noisy counts of an earlier release about the same column. They are public: nothing is spent."""
-    refused = InvalidInput(
-        f"`pilot` must be a release of quantiles of `{column}` by trusted people. Got something else."
-    )
-    rule = "must be lm-only with a pilot: trusted people have been asked"
-    must(study.estimator == "lm-only", "estimator", rule, study.estimator)
-    parts = []
-    try:
-        for one in document["questions"][column]["distribution"]["counted"]:
-            values, counts, k = (
-                [float(x) for x in one["values"]],
-                [float(x) for x in one["noisy_counts"]],
-                int(one["people"]),
-            )
-            shares = np.array(counts) / k
-            if len(values) > 1:
-                shares = np.cumsum(shares - (shares.sum() - 1) / len(shares))[:-1]
-            places = tuple((x - study.bounds.lower) / study.bounds.width for x in values)
-            if len(shares) != len(places) or k < 1:
-                raise refused
-            parts.append((shares, places, k, float(one["noise_variance"])))
-        simulated = bool(document["simulated"])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        raise refused from None
-    if not any(0 < place < 1 for part in parts for place in part[1]):
-        raise refused
-    return Pilot(tuple(parts), simulated)
-
-
-def _enough(local: BinnedReports | None) -> bool:
+def _enough(local: BinnedReports) -> bool:
     """Whether local reports tell where to look: a rank to within 11 % in a tenth of the range."""
-    return local is not None and local.people >= 400 * (local.randomiser.worst_variance + 1)
+    return local.people >= 400 * (local.randomiser.worst_variance + 1)
 
 
 def _count(study: DistributionStudy, count: Any, shape: Shape | None) -> None:
@@ -265,8 +282,7 @@ def _count(study: DistributionStudy, count: Any, shape: Shape | None) -> None:
     rest, part = split_off(study.promised, 0.5)
     coarse = tuple(i / _PILOT_CELLS for i in range(1, _PILOT_CELLS))
     look = count(coarse, part)
-    flat = Shape(np.linspace(0, 1, CELLS + 1), np.zeros((CELLS + 1, CELLS + 1)))
-    rough = counts_seen(look, coarse, flat)
+    rough = counts_seen(look, coarse, Shape.known())
     count(places_around(study, fit([rough], CELLS)), rest)
 
 
@@ -288,74 +304,55 @@ def places_around(study: DistributionStudy, shape: Shape) -> tuple[float, ...]:
     return tuple(out) or (0.5,)
 
 
-def _publish(
+def publish(
     study: DistributionStudy,
     question: str,
-    counted: list[tuple[NoisyCounts, tuple[float, ...]]],
-    told: Seen | None,
-    alone: Shape | None,
-    looked: Pilot | None = None,
+    heard: Heard,
     *,
-    people: tuple[int, int],
     entries: tuple[int, ...],
     simulated_local: bool,
     rows: str,
     rng: Randomness,
+    assumes: tuple[str, ...] = (),
 ) -> DistributionRelease:
     """Blend and state. Post-processing: no rows, no noise."""
-    if told is None and not counted:
+    if not heard.counted and not heard.local:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    pilot = alone
-    if pilot is None:
-        flat = Shape(np.linspace(0, 1, CELLS + 1), np.zeros((CELLS + 1, CELLS + 1)))
-        pilot = fit([counts_seen(noisy, places, flat) for noisy, places in counted], CELLS)
-    seen = [counts_seen(noisy, places, pilot) for noisy, places in counted]
-    if looked is not None:
-        seen += [shares_seen(*part, pilot) for part in looked.parts]
-    own = fit(seen, CELLS) if seen else None
-    shape = fit([*seen, *([] if told is None else [told])], CELLS)
-    reach = _normal_reach(study.level)
-    ends = np.linspace(0, 1, CELLS + 1)
+    told = blended(heard.known(study.bounds))
+    shape, reach = told.both, _normal_reach(study.level)
     band = reach * shape.sd
-    values = [study.bounds.lower + study.bounds.width * float(x) for x in ends]
+    values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
+    local = _local_protection(study, heard) if heard.local else None
     return DistributionRelease(
         question=question,
         bounds=(study.bounds.lower, study.bounds.upper),
-        estimator=study.estimator,
-        told=statistics(study, shape, own, alone, reach),
+        estimator="steered" if heard.answered else study.estimator,
+        told=statistics(study, shape, told.trusted, told.local, reach),
         curve=Curve(
             tuple(values),
             tuple(shape.monotone.tolist()),
             tuple(np.clip(shape.mean - band, 0, 1).tolist()),
             tuple(np.clip(shape.mean + band, 0, 1).tolist()),
         ),
-        counted=tuple(
-            Counted(
-                tuple(study.bounds.lower + study.bounds.width * place for place in places),
-                noisy.noisy,
-                noisy.noise.steps,
-                noisy.people,
-                noisy.noise.mechanism.variance / noisy.noise.steps**2,
-            )
-            for noisy, places in counted
-        ),
+        counted=heard.counted,
         level=study.level,
-        people=people,
+        people=(heard.trusted, heard.local),
         edges=study.edges,
         windows=tuple(_window(study, shape, q) for q in study.at),
-        p_value=_disagreement(counted, seen, alone),
-        noise=noise_level(counted[-1][0].noise.mechanism)[0] if counted else "none",
-        reports=study.invite.randomiser.name if told is not None else "none",
+        p_value=_disagreement(heard.known(study.bounds), told),
+        noise=heard.noise,
+        reports="none" if local is None else local[1],
         receipt=build_receipt(
-            trusted=_trusted_protection(study, counted),
-            local=_local_protection(study) if told is not None else None,
+            trusted=Protection(study.promised, heard.protection) if heard.counted else None,
+            local=None if local is None else local[0],
             assumes=(
                 public_choice(),
                 choice_unprotected(),
                 chosen_blindly(),
                 honest_devices("a local share"),
                 rows,
-                "" if looked is None else "trusted people were asked before: what they said is used again, for nothing",
+                *assumes,
+                "" if not heard.answered else _ONE_PHASE,
             ),
             randomness=rng.label,
             seeded=rng.simulated,
@@ -363,6 +360,9 @@ def _publish(
             entries=entries,
         ),
     )
+
+
+_ONE_PHASE = "a local person answers in one phase alone, once; who answers when has nothing to do with their number"
 
 
 def _window(study: DistributionStudy, shape: Shape, q: float) -> tuple[float, float]:
@@ -434,20 +434,18 @@ def _one(told: list[tuple[float, float] | None], reach: float, most: float = mat
     )
 
 
-def _disagreement(
-    counted: list[tuple[NoisyCounts, tuple[float, ...]]], seen: list[Seen], alone: Shape | None
-) -> float | None:
+def _disagreement(known: Known, told: Blended) -> float | None:
     """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm)."""
-    if alone is None or not counted:
+    if told.local is None or not known.counted:
         return None
     from scipy.special import ndtr
 
     found: list[float] = []
-    for (_, places), one in zip(counted, seen[: len(counted)], strict=True):
-        spread = np.diag(np.linalg.inv(one.precision))
-        for i, place in enumerate(places):
-            share, error = alone.below(place)
-            away = abs(float(one.values[i]) - share) / math.sqrt(float(spread[i]) + error**2)
+    for one, seen in zip(known.counted, told.counted, strict=True):
+        spread = np.diag(np.linalg.inv(seen.precision))
+        for i, place in enumerate(one.places):
+            share, error = told.local.below(place)
+            away = abs(float(seen.values[i]) - share) / math.sqrt(float(spread[i]) + error**2)
             found.append(2 * float(ndtr(-away)))
     return min(holm(found))
 
@@ -455,24 +453,12 @@ def _disagreement(
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _trusted_protection(
-    study: DistributionStudy, counted: list[tuple[NoisyCounts, tuple[float, ...]]]
-) -> Protection | None:
-    if not counted:
-        return None
-    parts = []
-    for noisy, places in counted:
-        kind, size = noise_level(noisy.noise.mechanism)
-        epsilon = noisy.noise.mechanism.guarantee.epsilon
-        where = "place" if len(places) == 1 else "places"
-        parts.append(
-            f"discrete {kind} noise on counts between {len(places)} {where}, {size:.6g} times their sensitivity "
-            f"(epsilon {epsilon:g})"
-        )
-    return Protection(study.promised, ", then ".join(parts))
-
-
-def _local_protection(study: DistributionStudy) -> Protection:
-    device = f"{study.invite.randomiser.name} report on their own device"
-    note = "the report of a mean: whatever else is read from it costs no further epsilon"
-    return Protection(study.invite.promise, device, note)
+def _local_protection(study: DistributionStudy, heard: Heard) -> tuple[Protection, str]:
+    """How local people are protected, and the name of their report."""
+    if not heard.answered:
+        name = study.invite.randomiser.name
+        note = "the report of a mean: whatever else is read from it costs no further epsilon"
+        return Protection(study.invite.promise, f"{name} report on their own device", note), name
+    note = "one report a person: who answers within a window answers nothing else"
+    device = "dithered report on their own device, within windows that earlier answers name"
+    return Protection(study.invite_within(()).promise, device, note), "dithered"

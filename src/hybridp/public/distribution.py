@@ -23,6 +23,7 @@ Taking a bin of a report is post-processing. The files of old reports hold all t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ from hybridp.errors import must
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 
-__all__ = ["CELLS", "BinnedReports", "ReportBins", "report_bins"]
+__all__ = ["CELLS", "BinnedReports", "ReportBins", "WindowReports", "answers", "report_bins", "window_bins"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -77,6 +78,49 @@ class BinnedReports:
     @property
     def people(self) -> int:
         return int(self.counts.sum())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WindowReports:
+    """Answers to one dithered question within a window, by even bins of their thresholds. Mergeable by adding up.
+
+    The window is in shares of the range; `below` and `above` count what was answered, flips and all.
+    """
+
+    window: tuple[float, float]
+    below: Ints
+    above: Ints
+    randomiser: DitheredBit
+
+    @property
+    def people(self) -> int:
+        return int(self.below.sum() + self.above.sum())
+
+    @property
+    def people_by_bin(self) -> Ints:
+        return np.asarray(self.below + self.above)
+
+    @property
+    def flip(self) -> float:
+        """The probability that an answer is turned round."""
+        return self.randomiser.flips / WORD
+
+
+BINS = 64
+"""Even bins of thresholds in each window."""
+
+
+def window_bins(randomiser: DitheredBit, windows: int) -> ReportBins:
+    """The bins of answers within so many windows, which are laid end to end: only the thresholds' places matter."""
+    bins, gain = BINS * windows, randomiser.gain
+    return ReportBins((-gain - 1.0, gain - 1.0), 2.0 / bins, bins, True, np.zeros((2 * bins, 0)))
+
+
+def answers(counts: Ints, windows: Sequence[tuple[float, float]], randomiser: DitheredBit) -> tuple[WindowReports, ...]:
+    """Reports by `window_bins` as answers within each window."""
+    must(len(counts) == 2 * BINS * len(windows), "reports", "must be counted in the windows' bins", len(counts))
+    below, above = counts.reshape(2, len(windows), BINS)
+    return tuple(WindowReports(window, below[i], above[i], randomiser) for i, window in enumerate(windows))
 
 
 def report_bins(randomiser: Randomiser, cells: int = CELLS) -> ReportBins:

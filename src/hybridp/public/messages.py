@@ -86,12 +86,16 @@ def own_epsilon_text(bounds: Bounds, question: tuple[str, ...] = ()) -> str:
 class Invite:
     """What a device must know to take part: the bounds, the randomiser (which states its guarantee), the question.
 
-    `question` names the column that is asked for; empty where another document names it.
+    `question` names the column that is asked for; empty where another document names it. Within `windows` (shares of
+    the range, rising, apart) the report is about where the value stands in them, laid end to end, each as long as
+    another; `answers` names the document that asks so.
     """
 
     bounds: Bounds
     randomiser: Randomiser
     question: tuple[str, ...] = ()
+    windows: tuple[tuple[float, float], ...] = ()
+    answers: str = ""
 
     @property
     def promise(self) -> PureDP | ApproxDP:
@@ -102,8 +106,26 @@ class Invite:
         """The mechanism in one line, written beside every report so that it cannot be mistaken for another's."""
         g = self.promise
         fields = {"epsilon": g.epsilon, "delta": g.delta, "lower": self.bounds.lower, "upper": self.bounds.upper}
-        made = f"{self.randomiser.name}({','.join(f'{k}={float(v)!r}' for k, v in fields.items())})"
+        named = f",invite={self.answers}" if self.answers else ""
+        made = f"{self.randomiser.name}({','.join(f'{k}={float(v)!r}' for k, v in fields.items())}{named})"
         return report_text(made, self.question)
+
+    def placed(self, levels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The levels that reports are about: those of the value, or of its place within the windows.
+
+        >>> from hybridp.public.randomisers import dithered_bit
+        >>> asked = Invite(Bounds(0, 8), dithered_bit(PureDP(1.0)), windows=((0.25, 0.5), (0.75, 1.0)))
+        >>> (asked.placed(asked.bounds.levels([0, 2, 3, 4, 5, 7, 8])) / LEVELS).tolist()
+        [0.0, 0.0, 0.25, 0.5, 0.5, 0.75, 1.0]
+        """
+        if not self.windows:
+            return levels
+        cuts = [i * LEVELS // len(self.windows) for i in range(len(self.windows) + 1)]
+        found = np.zeros_like(levels)
+        for i, (low, high) in enumerate(self.windows):
+            part = np.clip((levels / LEVELS - low) / (high - low), 0.0, 1.0)
+            found += np.floor(part * (cuts[i + 1] - cuts[i])).astype(np.int64)
+        return found
 
     @property
     def simulated_text(self) -> str:
