@@ -51,7 +51,8 @@ def finer(windows: Sequence[tuple[float, float]], cells: int = CELLS) -> Floats:
         if width >= 1 / cells:
             continue
         first, last = math.floor(low / width), math.ceil(high / width)
-        ends.append(np.arange(max(first, 0), min(last, round(1 / width)) + 1) * width)
+        places = np.arange(max(first, 0), min(last, round(1 / width)) + 1)
+        ends.append(np.asarray(places * width, dtype=np.float64))
     return np.unique(np.concatenate(ends))
 
 
@@ -293,7 +294,7 @@ def windows_around(at: Sequence[float], shape: Shape) -> tuple[tuple[float, floa
 
 def _trapezoid(ends: Floats) -> Floats:
     half = np.diff(ends) / 2
-    return np.concatenate([half, [0.0]]) + np.concatenate([[0.0], half])
+    return np.asarray(np.pad(half, (0, 1)) + np.pad(half, (1, 0)))
 
 
 def _inverse(f: Floats, share: float, ends: Floats, *, last: bool = False) -> float:
