@@ -34,8 +34,7 @@ def table(folder: Path) -> str:
     lines += ["", "| entry | claim | status | printed | measured | why |", "|---|---|---|---|---|---|"]
     for o, check in claims:
         if check.status in TOLD:
-            needs = f"; about {check.needs:,} more trials would decide" if check.needs else ""
-            why = "; ".join(filter(None, [check.erratum, check.reason])) + needs
+            why = "; ".join(text.rstrip(".") for text in (check.erratum, check.reason, check.cost) if text)
             cells = (o.figure.name, f"{check.claim} ({check.place})", check.status, check.printed)
             cells = (*cells, f"{check.measured or check.found}", why)
             lines.append(f"| {' | '.join(map(_cell, cells))} |")

@@ -303,7 +303,7 @@ def _tell(told: Sequence[Outcome], pictures: dict[str, Path]) -> None:
             beside = f" (stand-in: {check.stand_in})" if check.stand_in else ""
             printed = f" printed: {check.printed};" if check.printed else ""
             measured = f" measured: {check.measured};" if check.measured else ""
-            needs = f" about {check.needs:,} more trials would decide;" if check.needs else ""
+            needs = f" {check.cost};" if check.cost else ""
             corrected = f" [{check.erratum}]" if check.erratum else ""
             click.echo(f"  {check.status}{beside}: {check.claim}{corrected}")
             click.echo(f"      {printed}{measured}{needs} {check.found}")

@@ -207,6 +207,8 @@ class _Job:
             if why := stand_in(self.figure, self.inputs):
                 verdict = verdict.instead(why)
         seconds = sum(found.seconds for found in kept)
+        if verdict.open:
+            verdict = verdict.priced(seconds, len(self.figure.points("full")))
         when = max((found.at for found in kept), default="")
         told = "" if self.error is None else _told(self.error)
         versions = ", ".join(sorted({found.version for found in kept})) or __version__

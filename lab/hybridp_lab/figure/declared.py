@@ -71,9 +71,10 @@ class Check:
 
     `value` with `low` and `high` is the measured quantity and its 95 % interval, `rule` what it is held to, and
     `trials` how many independent trials it rests on (0: an exact computation). `needs` is about how many more would
-    decide an undecided claim. `erratum` names what the paper has wrong, `reason` why a claim is refuted or cannot be
-    judged. Of a claim about data that nobody can get, `stand_in` is the status on the data that took their place;
-    `free` claims need no data. `ours` marks what confirms our own mechanisms and is no claim of the paper.
+    decide an undecided claim, and `cost` says in words what deciding it takes. `erratum` names what the paper has
+    wrong, `reason` why a claim is refuted or cannot be judged. Of a claim about data that nobody can get, `stand_in` is
+    the status on the data that took their place; `free` claims need no data. `ours` marks what confirms our own
+    mechanisms and is no claim of the paper.
 
     Judges make them with `hybridp_lab.figure.ruling`, which sets the status by one rule for all.
     """
@@ -94,6 +95,7 @@ class Check:
     stand_in: str = ""
     free: bool = False
     ours: bool = False
+    cost: str = ""
 
     def __post_init__(self) -> None:
         # Judges compute with NumPy, whose numbers are no JSON.
@@ -128,6 +130,22 @@ class Check:
         told = f"On {settings} it is refuted; the published settings (--full) decide."
         return replace(self, status="undecided", reason=f"{told} {self.reason}".strip())
 
+    def priced(self, seconds: float, published: int) -> Check:
+        """The same with what deciding it takes, where `seconds` of CPU time went into the trials that there are.
+
+        >>> Check("falls", "undecided", "", "sec. 1", trials=10, needs=30).priced(1_200.0, 500).cost
+        'about 30 more trials would decide: about 1.0 CPU hours'
+        >>> Check("falls", "undecided", "", "sec. 1", trials=10).priced(1_200.0, 500).cost
+        'the published form decides: 500 points'
+        """
+        if "undecided" not in (self.status, self.stand_in):
+            return self
+        if self.needs is None or not self.trials:
+            return replace(self, cost=f"the published form decides: {published:,} points")
+        hours = seconds * self.needs / self.trials / 3600
+        told = f"about {self.needs:,} more trials would decide: about {hours:,.1f} CPU hours"
+        return replace(self, cost=told if hours >= 0.1 else told.replace(f"{hours:,.1f} CPU hours", "minutes"))
+
     def to_dict(self) -> dict[str, Any]:
         """One line of `papers verdicts`, without its entry."""
         return {
@@ -141,6 +159,7 @@ class Check:
             "rule": self.rule,
             "found": self.found,
             "needs": self.needs,
+            "cost": self.cost,
             "erratum": self.erratum,
             "reason": self.reason,
             "stand_in": self.stand_in,
@@ -199,6 +218,9 @@ class Verdict:
 
     def on_smaller(self, settings: str) -> Verdict:
         return Verdict(tuple(check.on_smaller(settings) for check in self.checks))
+
+    def priced(self, seconds: float, published: int) -> Verdict:
+        return Verdict(tuple(check.priced(seconds, published) for check in self.checks))
 
     def instead(self, why: str) -> Verdict:
         return Verdict(tuple(check.instead(why) for check in self.checks))

@@ -202,7 +202,7 @@ def _row(check: Check) -> str:
                 check.measured,
                 f"[{check.rule}]" if check.rule else "",
                 f"{check.trials:,} trials" if check.trials else "",
-                f"about {check.needs:,} more would decide" if check.needs else "",
+                check.cost,
             ],
         )
     )

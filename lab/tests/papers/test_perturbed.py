@@ -1,4 +1,5 @@
-"""Every judge is tried with a deliberately wrong mechanism or number: some verdict of the entry must get worse.
+"""Every judge is tried with a deliberately wrong mechanism or number: some verdict of the entry must get worse; or
+better, where nothing of it holds.
 
 The rows are the committed ones, judged as they are, without what is said about stand-ins and smaller settings. An entry
 that has no perturbation here fails the first test; one whose committed points are not complete is named as skipped.
@@ -93,7 +94,7 @@ PERTURBED: dict[str, Callable[[Row], Row]] = {
     "pareto-3.7": swapped("method", "DPareto", "random"),
     "pareto-3.8": times(0.1, "hypervolume", method="DPareto"),
     "pareto-3.9": times(20.0, "worst"),
-    "pareto-3.10": swapped("problem", "dpadam-adult", "svm-adult"),
+    "pareto-3.10": times(1e-3, "error", "afresh", problem="dpadam-adult"),  # a model that never errs
     "pareto-table-3.4": swapped("method", "DPareto", "random"),
     "rap-4.1": times(0.001, "bytes", evaluation="all at once"),
     "rap-4.2": times(50.0, "error", mechanism="RAP"),
@@ -120,21 +121,18 @@ def test_every_entry_has_a_perturbation() -> None:
     assert list(PERTURBED) == list(catalogue())
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, Any]:
-    return {o.figure.name: o for o in read_figures(list(catalogue().values()))}
-
-
 @pytest.mark.parametrize("name", PERTURBED)
-def test_a_wrong_mechanism_changes_the_verdict(outcomes: dict[str, Any], name: str) -> None:
-    outcome = outcomes[name]
+def test_a_wrong_mechanism_changes_the_verdict(name: str) -> None:
+    (outcome,) = read_figures([catalogue()[name]])
     if outcome.missing:
         pytest.skip(f"{outcome.missing} committed points are missing")
     judge = outcome.figure.judge
     before = [check.stand_in or check.status for check in judge(list(outcome.rows)).checks]
     changed = [PERTURBED[name](row) for row in outcome.rows]
     after = [check.stand_in or check.status for check in judge(changed).checks]
-    assert any(_WORSE[b] > _WORSE[a] for a, b in zip(before, after, strict=False)), (before, after)
+    worst = all(status in ("refuted", "undecided") for status in before)  # then a wrong number can only flatter
+    steps = [_WORSE[b] - _WORSE[a] for a, b in zip(before, after, strict=False)]
+    assert max(steps) > 0 or (worst and min(steps) < 0), (before, after)
 
 
 def test_blender_with_its_weights_inverted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

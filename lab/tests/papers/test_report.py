@@ -161,7 +161,7 @@ def test_states_are_words_and_not_only_colours(made: Any) -> None:
             ((exact("a", True, "b", **told),), {}),
             ((exact("a", True, "b", erratum="errata 1", **told),), {}),
             ((exact("a", False, "b", **told),), {}),
-            ((measured("a", [0.0, 1.0], "above", 0.4, **told),), {}),
+            ((measured("a", [0.0, 1.0], "above", 0.4, **told).priced(1e-3, 5),), {}),
             ((unjudged("a", "nobody knows", **told),), {}),
             ((), {"error": "ValueError: broken"}),
             ((), {"missing": 2}),
@@ -173,7 +173,7 @@ def test_states_are_words_and_not_only_colours(made: Any) -> None:
     text = "".join(page.text)
     for word in ("reproduced after the erratum", "refuted", "undecided", "not judgeable", "error", "not computed"):
         assert word in text
-    assert "more would decide" in text
+    assert "more trials would decide: about minutes" in text
     assert "ValueError: broken" in text
     assert "2 of 2 points are missing" in text
 

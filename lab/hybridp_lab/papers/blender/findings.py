@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from hybridp_lab.figure.declared import Check, Row
 from hybridp_lab.papers.blender.trials import FORMS
@@ -17,9 +18,9 @@ __all__ = ["by_form", "chosen", "differences", "levels_of", "percent", "reached"
 
 def chosen(rows: Sequence[Row], **wanted: object) -> list[Row]:
     """Rows that agree with all of these, by the number of their log."""
-    return sorted(
-        (row for row in rows if all(row.get(key) == value for key, value in wanted.items())), key=lambda row: row["log"]
-    )
+    for key, value in wanted.items():
+        rows = [row for row in rows if row.get(key) == value]
+    return sorted(rows, key=itemgetter("log"))
 
 
 def values(rows: Sequence[Row], value: str, **wanted: object) -> list[float]:
@@ -58,10 +59,11 @@ def percent(share: float) -> str:
 def settings(rows: Sequence[Row], key: str, **wanted: object) -> list[tuple[str, dict[str, object]]]:
     """Every list size and level of the axis whose list was reached, named."""
     out = []
-    for head in levels_of(rows, "head", **wanted):
-        for level in levels_of(rows, key, head=head, **wanted):
+    own = chosen(rows, voice="blended", **wanted)
+    for head in levels_of(own, "head"):
+        for level in levels_of(own, key, head=head):
             at: dict[str, object] = {"head": head, key: level, **wanted}
-            if reached(rows, **at):
+            if reached(own, head=head, **{key: level}):
                 name = percent(level) if key == "opt_in" else f"{key} {level:g}"
                 out.append((f"M = {head:g}, {name}", at))
     return out
