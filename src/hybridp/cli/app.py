@@ -163,6 +163,17 @@ tally = _group(
         "show": ("hybridp.cli.tally:show", "What a tally holds."),
     },
 )
+mix = _group(
+    "mix",
+    "A mixer: it sees who sends, and not what; the collector sees what was sent, and not by whom.",
+    {
+        "key": ("hybridp.cli.mix:key", "The mixer's public key, for a study's plan."),
+        "join": ("hybridp.cli.mix:join", "Mix for a study from now on."),
+        "serve": ("hybridp.cli.mix:serve", "Run the mixer."),
+        "close": ("hybridp.cli.mix:close", "Take no more reports; send the rest."),
+        "status": ("hybridp.cli.mix:status", "What is held, and what waits to be sent."),
+    },
+)
 amplify = _group(
     "amplify",
     "Privacy against someone who sees only what is published.",
@@ -229,6 +240,7 @@ cli = LazyGroup(
         "synth": ("hybridp.cli.app:synth", "Private synthetic data: fit once, ask as often as you like."),
         "pareto": ("hybridp.cli.app:pareto", "The privacy-utility front of a mechanism with knobs."),
         "serve": ("hybridp.cli.serve:serve", "Run the collection service."),
+        "mix": ("hybridp.cli.app:mix", "A mixer between people and the collector."),
         "study": ("hybridp.cli.app:study", "Studies of the service."),
     },
     plugged="hybridp.commands",

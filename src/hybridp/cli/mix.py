@@ -1,0 +1,158 @@
+"""`hybridp mix`: the mixer, run by somebody who does not collude with the collector."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from hybridp.cli.common import emit, json_option, note, table
+from hybridp.cli.serve import needs_service
+from hybridp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from hybridp.mixer.store import Route, Store
+
+__all__ = ["close", "join", "key", "serve", "status"]
+
+
+def _where(function: Any) -> Any:
+    path = click.Path(dir_okay=False, path_type=Path)
+    for option in (
+        click.option("--key-file", type=path, default=Path("mixer.key"), show_default=True, help="The mixer's own."),
+        click.option("--database", default="sqlite:///mixer.db", show_default=True, help="A sqlite or postgresql URL."),
+    ):
+        function = option(function)
+    return function
+
+
+def _store(database: str) -> Store:
+    needs_service()
+    from hybridp.mixer.store import Store
+    from hybridp.service.schema import connect
+
+    return Store(connect(database))
+
+
+@click.command("key")
+@_where
+@json_option
+def key(database: str, key_file: Path, as_json: bool) -> None:
+    """The mixer's public key, for the study's plan; a missing key file is made."""
+    needs_service()
+    from hybridp.mixer.keys import load_or_make
+    from hybridp.public.mixing import text
+
+    found = text(load_or_make(key_file).public)
+    emit({"key": found}) if as_json else click.echo(found)
+
+
+@click.command("join")
+@click.argument("url")
+@_where
+@json_option
+def join(url: str, database: str, key_file: Path, as_json: bool) -> None:
+    """Mix for a study from now on. URL is the link that its participants get, or the study's task.
+
+    The study's own statement says how many reports go on at once, at least; it must name this mixer's key.
+    """
+    store = _store(database)
+    from hybridp.mixer.keys import load_or_make
+    from hybridp.public.mixing import text
+
+    route = _read(url, text(load_or_make(key_file).public))
+    store.join(route)
+    if as_json:
+        emit({"study": route.study, "batch": route.batch})
+    else:
+        click.echo(f"Mixing for {route.study}: at least {route.batch:,} reports at once, to {route.collector}.")
+
+
+def _read(url: str, own: str) -> Route:
+    from hybridp.mixer.store import Route
+    from hybridp.public.mixing import from_text
+
+    parts = urlsplit(url)
+    kind, _, study = parts.path.strip("/").rpartition("/")
+    if parts.scheme not in ("http", "https") or not study or kind.rpartition("/")[2] not in ("s", "tasks"):
+        raise InvalidInput("`url` must be a study's link, such as https://study.example/s/ID. Got something else.")
+    base = f"{parts.scheme}://{parts.netloc}/{kind.rpartition('/')[0]}".rstrip("/")
+    try:
+        with urllib.request.urlopen(f"{base}/tasks/{study}", timeout=30) as answer:
+            stated = json.load(answer)["mixer"]
+        if stated["key"] != own:
+            raise InvalidInput("`url` must be of a study that names this mixer's key. Got one that names another.")
+        ticket_key = from_text(stated["ticket_key"], 32, "ticket_key")
+        batch, size, closes = int(stated["batch"]), int(stated["bytes"]), stated.get("closes")
+        origin = f"{parts.scheme}://{parts.netloc}"
+        return Route(study, base, origin, batch, size, ticket_key, None if closes is None else int(closes))
+    except (KeyError, TypeError, ValueError):
+        problem = "of a study that is mixed. Got one that says nothing of a mixer"
+    except urllib.error.HTTPError as error:
+        problem = f"of a study that its collector knows. Got an answer with status {error.code}"
+    except OSError as error:
+        problem = f"of a collector that answers. Got none ({type(error).__name__})"
+    raise InvalidInput(f"`url` must be {problem}.")
+
+
+@click.command("close")
+@click.argument("study")
+@_where
+@json_option
+def close(study: str, database: str, key_file: Path, as_json: bool) -> None:
+    """Take no more reports of a study; what is held goes on as its last batch, by the server that runs."""
+    store = _store(database)
+    store.close(study)
+    emit({"study": study, "held": store.waiting(study)}) if as_json else click.echo(f"Closed {study}.")
+
+
+@click.command("status")
+@_where
+@json_option
+def status(database: str, key_file: Path, as_json: bool) -> None:
+    """The studies that this mixer mixes for, and what waits to be sent."""
+    store = _store(database)
+    waiting = [name for _, name in store.to_send()]
+    found = [
+        {
+            "study": r.study,
+            "state": r.state,
+            "batch": r.batch,
+            "held": store.waiting(r.study),
+            "to_send": waiting.count(r.study),
+        }
+        for r in store.routes()
+    ]
+    if as_json:
+        emit({"studies": found})
+    else:
+        rows = [[str(value) for value in one.values()] for one in found]
+        table("Studies", ["study", "state", "batch", "held", "batches to send"], rows)
+
+
+@click.command("serve")
+@_where
+@click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8001, show_default=True, help="0: any free port.")
+def serve(database: str, key_file: Path, host: str, port: int) -> None:
+    """Run the mixer until it is stopped."""
+    store = _store(database)
+    import uvicorn
+
+    from hybridp.mixer.app import build_app
+    from hybridp.mixer.keys import load_or_make
+    from hybridp.service.app import listen
+
+    app = build_app(store, load_or_make(key_file))
+    with listen(host, port) as (listening, address), contextlib.suppress(KeyboardInterrupt):
+        note(f"Mixing on {address}; stop with Ctrl-C.")
+        config = uvicorn.Config(
+            app, access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=10
+        )
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,217 @@
+"""What a mixer remembers: sealed reports until they are sent on, and which tickets were used.
+
+A sealed report lies beside the hash of its ticket, so that a second one under the same ticket is not taken. When a
+batch is made, all of its reports leave their rows in one transaction and lie in the outbox, in random order; when the
+collector has them they leave that too. Whatever the moment at which the program dies, each report is in one place, or
+was acknowledged by the collector, which takes a batch of the same name only once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    func,
+    select,
+)
+
+from hybridp.errors import InvalidInput
+from hybridp.public.mixing import Batch, Signer, pack_batch
+
+__all__ = ["Route", "Store", "Ticketed"]
+
+metadata = MetaData()
+
+routes = Table(
+    "mixer_routes",
+    metadata,
+    Column("study", Text, primary_key=True),
+    Column("collector", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("batch", Integer, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("ticket_key", LargeBinary, nullable=False),
+    Column("closes", BigInteger),
+    Column("state", Text, nullable=False),
+)
+# Named by a hash, and without row numbers: nothing in it tells who came when.
+held = Table(
+    "mixer_held",
+    metadata,
+    Column("study", Text, primary_key=True),
+    Column("ticket", LargeBinary, primary_key=True),
+    Column("sealed", LargeBinary),
+    sqlite_with_rowid=False,
+)
+outbox = Table(
+    "mixer_outbox",
+    metadata,
+    Column("id", LargeBinary, primary_key=True),
+    Column("study", Text, nullable=False),
+    Column("people", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A study whose reports are mixed: where they go, how many at least at once, how long each is, and until when."""
+
+    study: str
+    collector: str
+    origin: str
+    batch: int
+    size: int
+    ticket_key: bytes
+    closes: int | None
+    state: str = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Ticketed:
+    """A sealed report with the nonce of the ticket it came with."""
+
+    study: str
+    nonce: bytes
+    sealed: bytes
+
+
+class Store:
+    """The mixer's database. Every method is one transaction, durable when it returns."""
+
+    def __init__(self, engine: Engine, *, chance: random.Random | None = None) -> None:
+        self.engine = engine
+        self._chance = secrets.SystemRandom() if chance is None else chance
+        with engine.begin() as db:
+            metadata.create_all(db)
+
+    def _change(self, run: Callable[[Connection], T]) -> T:
+        with self.engine.connect().execution_options(immediate=True) as db, db.begin():
+            return run(db)
+
+    # --- studies ------------------------------------------------------------------------------------------------------
+
+    def join(self, route: Route) -> None:
+        """Mix for a study from now on; what it says must not change afterwards."""
+
+        def run(db: Connection) -> None:
+            known = db.execute(select(routes).where(routes.c.study == route.study)).first()
+            stated = {name: getattr(route, name) for name in route.__slots__}
+            if known is None:
+                db.execute(routes.insert().values(stated))
+            elif dict(known._mapping) | {"state": route.state} != stated:
+                raise InvalidInput(f"`study` must say what it said before. Got another statement of {route.study}.")
+
+        self._change(run)
+
+    def routes(self) -> list[Route]:
+        with self.engine.connect() as db:
+            return [Route(**row._mapping) for row in db.execute(select(routes).order_by(routes.c.study))]
+
+    def close(self, study: str) -> None:
+        """Take no more reports; what is held goes on as the last batch."""
+
+        def run(db: Connection) -> None:
+            done = db.execute(routes.update().where(routes.c.study == study).values(state="closed"))
+            if not done.rowcount:
+                raise InvalidInput(f"`study` must be one that this mixer mixes for. Got {study}.")
+
+        self._change(run)
+
+    # --- reports ------------------------------------------------------------------------------------------------------
+
+    def take(self, given: Sequence[Ticketed]) -> None:
+        """Hold sealed reports; of several under one ticket the first counts, whenever the others come."""
+        rows = [{"study": one.study, "ticket": _hashed(one.nonce), "sealed": one.sealed} for one in given]
+        if self.engine.dialect.name == "postgresql":
+            from sqlalchemy.dialects.postgresql import insert as pg_insert
+
+            statement = pg_insert(held).on_conflict_do_nothing()
+            rows.sort(key=lambda row: (row["study"], row["ticket"]))  # two processes lock in one order
+        else:
+            from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+            statement = sqlite_insert(held).on_conflict_do_nothing()  # type: ignore[assignment]
+        self._change(lambda db: db.execute(statement, rows))
+
+    def waiting(self, study: str) -> int:
+        """How many reports are held back until there are enough."""
+        with self.engine.connect() as db:
+            return _waiting(db, study)
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def make_batch(self, study: str, signer: Signer) -> int:
+        """Put a batch into the outbox if there are enough for it; how many people's reports are in it, or 0.
+
+        While the study is open, a batch of the stated size is drawn at random as soon as twice as many are held: so the
+        last one, which takes all the rest when the study closes, is that large too, unless fewer took part in all.
+        """
+
+        def run(db: Connection) -> int:
+            found = select(routes).where(routes.c.study == study).with_for_update()
+            route = Route(**db.execute(found).one()._mapping)
+            there, last = _waiting(db, study), route.state == "closed"
+            people = route.batch if there >= 2 * route.batch else there if last else 0
+            if not people:
+                return 0
+            mine = (held.c.study == study) & held.c.sealed.is_not(None)
+            tickets = [bytes(t) for t in db.execute(select(held.c.ticket).where(mine)).scalars()]
+            drawn = self._chance.sample(tickets, people)
+            sealed = [bytes(s) for s in _each(db, study, drawn)]
+            self._chance.shuffle(sealed)
+            body = pack_batch(Batch(name := secrets.token_bytes(16), tuple(sealed)), study, signer)
+            db.execute(outbox.insert().values(id=name, study=study, people=people, body=body))
+            gone = held.update().where(held.c.study == study, held.c.ticket == bindparam("which")).values(sealed=None)
+            db.execute(gone, [{"which": one} for one in drawn])
+            return people
+
+        return self._change(run)
+
+    def to_send(self) -> list[tuple[bytes, str]]:
+        """Names and studies of the batches that the collector has not acknowledged."""
+        with self.engine.connect() as db:
+            return [(bytes(row.id), row.study) for row in db.execute(select(outbox.c.id, outbox.c.study))]
+
+    def body(self, name: bytes) -> bytes:
+        with self.engine.connect() as db:
+            return bytes(db.execute(select(outbox.c.body).where(outbox.c.id == name)).scalar_one())
+
+    def sent(self, name: bytes) -> None:
+        """The collector has it: nothing of it is kept."""
+        self._change(lambda db: db.execute(outbox.delete().where(outbox.c.id == name)))
+
+
+def _hashed(nonce: bytes) -> bytes:
+    return hashlib.sha256(b"hybridp used ticket\0" + nonce).digest()
+
+
+def _waiting(db: Connection, study: str) -> int:
+    mine = select(func.count()).select_from(held).where(held.c.study == study, held.c.sealed.is_not(None))
+    return int(db.execute(mine).scalar_one())
+
+
+def _each(db: Connection, study: str, tickets: Sequence[bytes]) -> Iterable[bytes]:
+    """The sealed reports of these tickets, a thousand at a time."""
+    for i in range(0, len(tickets), 1000):
+        some = tickets[i : i + 1000]
+        found = select(held.c.sealed).where(held.c.study == study, held.c.ticket.in_(some))
+        yield from db.execute(found).scalars()

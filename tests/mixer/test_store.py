@@ -1,0 +1,172 @@
+"""What a mixer holds and hands on: nothing lost, nothing twice, nobody named, in an order that tells nothing."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from scipy import stats
+from sqlalchemy import Engine, inspect
+
+from hybridp.errors import InvalidInput
+from hybridp.mixer.store import Route, Store, Ticketed, metadata
+from hybridp.public.mixing import Signer, new_key, read_batch
+from hybridp.service.schema import connect
+from hybridp.service.throwaway import postgres, server_binary
+
+MIXER = Signer(new_key())
+STUDY = "s1"
+
+
+def route(batch: int, study: str = STUDY) -> Route:
+    return Route(study, "http://collector.example", "http://collector.example", batch, 8, new_key(), None)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    if server_binary() is None:
+        pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
+    with postgres(durable=False) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    url = f"sqlite:///{tmp_path / 'mixer.db'}" if request.param == "sqlite" else request.getfixturevalue("server")
+    found = connect(url)
+    yield found
+    with found.begin() as db:
+        metadata.drop_all(db)
+    found.dispose()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Store:
+    found = Store(engine)
+    found.join(route(5))
+    return found
+
+
+def send(store: Store, count: int, start: int = 0, study: str = STUDY) -> list[bytes]:
+    """So many people's reports, which say who sent them: a device would never do that."""
+    sealed = [f"{i:08}".encode() for i in range(start, start + count)]
+    store.take([Ticketed(study, secrets.token_bytes(16), one) for one in sealed])
+    return sealed
+
+
+def everything_sent(store: Store) -> list[tuple[bytes, ...]]:
+    found = []
+    for name, study in store.to_send():
+        found.append(read_batch(store.body(name), study, MIXER.public).sealed)
+        store.sent(name)
+    return found
+
+
+def test_a_batch_goes_when_twice_as_many_are_there_and_the_rest_at_the_end(store: Store) -> None:
+    sent = send(store, 9)
+    assert store.make_batch(STUDY, MIXER) == 0
+    sent += send(store, 14, 9)
+    sizes = []
+    while made := store.make_batch(STUDY, MIXER):
+        sizes.append(made)
+    assert sizes == [5, 5, 5]
+    store.close(STUDY)
+    assert store.make_batch(STUDY, MIXER) == 8  # at least a batch, less than two
+    assert store.make_batch(STUDY, MIXER) == 0
+    batches = everything_sent(store)
+    assert sorted(one for batch in batches for one in batch) == sorted(sent)
+    assert sorted(map(len, batches)) == [5, 5, 5, 8]
+    assert store.to_send() == []
+
+
+def test_fewer_than_a_batch_in_all_go_together(store: Store) -> None:
+    sent = send(store, 3)
+    store.close(STUDY)
+    assert store.make_batch(STUDY, MIXER) == 3
+    assert [sorted(batch) for batch in everything_sent(store)] == [sorted(sent)]
+
+
+def test_a_ticket_counts_once_whenever_it_comes_again(store: Store) -> None:
+    nonce = secrets.token_bytes(16)
+    store.take([Ticketed(STUDY, nonce, b"the  one"), Ticketed(STUDY, nonce, b"another!")])
+    store.take([Ticketed(STUDY, nonce, b"another!")])
+    assert store.waiting(STUDY) == 1
+    send(store, 9)
+    while store.make_batch(STUDY, MIXER):
+        pass
+    store.take([Ticketed(STUDY, nonce, b"another!")])  # after it may have gone
+    store.close(STUDY)
+    store.make_batch(STUDY, MIXER)
+    sent = [one for batch in everything_sent(store) for one in batch]
+    assert len(sent) == 10
+    assert b"the  one" in sent
+    assert b"another!" not in sent
+
+
+def test_studies_do_not_mix(store: Store) -> None:
+    store.join(route(2, "s2"))
+    mine, other = send(store, 3), send(store, 4, 100, "s2")
+    for study in (STUDY, "s2"):
+        store.close(study)
+        while store.make_batch(study, MIXER):
+            pass
+    batches = everything_sent(store)
+    assert {frozenset(batch) <= frozenset(mine) or frozenset(batch) <= frozenset(other) for batch in batches} == {True}
+    assert sum(map(len, batches)) == 7
+
+
+def test_nothing_of_a_batch_is_left_when_it_was_sent(store: Store, engine: Engine) -> None:
+    """Hashes of used tickets are, so that none is used twice; no report, no order, nobody."""
+    send(store, 10)
+    store.close(STUDY)
+    while store.make_batch(STUDY, MIXER):
+        pass
+    everything_sent(store)
+    with engine.connect() as db:
+        left = db.exec_driver_sql("SELECT ticket, sealed FROM mixer_held").all()
+        assert db.exec_driver_sql("SELECT count(*) FROM mixer_outbox").scalar() == 0
+    assert [row[1] for row in left] == [None] * 10
+    assert {len(bytes(row[0])) for row in left} == {32}
+    columns = {c["name"] for table in ("mixer_held", "mixer_outbox") for c in inspect(engine).get_columns(table)}
+    assert columns == {"study", "ticket", "sealed", "id", "people", "body"}
+
+
+def test_every_order_is_as_likely_as_any_other(tmp_path: Path) -> None:
+    """Four reports, 24 orders; those who came first are in a batch of two as often as the others."""
+    store = Store(connect(f"sqlite:///{tmp_path / 'order.db'}"), chance=random.Random(5))
+    orders, early = dict.fromkeys(permutations(range(4)), 0), 0
+    trials = 2400
+    for trial in range(trials):
+        study = f"t{trial}"
+        store.join(route(4 if trial % 2 else 2, study))
+        send(store, 4, 0, study)
+        if trial % 2:
+            store.close(study)
+        store.make_batch(study, MIXER)
+        ((name, _),) = store.to_send()
+        batch = tuple(int(one) for one in read_batch(store.body(name), study, MIXER.public).sealed)
+        store.sent(name)
+        if trial % 2:
+            orders[batch] += 1
+        else:
+            early += sum(one < 2 for one in batch)
+    assert stats.chisquare(list(orders.values())).pvalue > 1e-6
+    assert stats.binomtest(early, trials, 0.5).pvalue > 1e-6
+    skewed = [100 if order[0] == 0 else 34 for order in orders]  # a control: the first one stays in front
+    assert stats.chisquare(skewed).pvalue < 1e-6
+
+
+def test_a_study_must_say_what_it_said(store: Store) -> None:
+    known = store.routes()[0]
+    store.join(known)
+    with pytest.raises(InvalidInput, match="must say what it said before"):
+        store.join(Route(STUDY, known.collector, known.origin, 2, 8, known.ticket_key, None))
+    with pytest.raises(InvalidInput, match="must be one that this mixer mixes for"):
+        store.close("nothing")
