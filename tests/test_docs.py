@@ -363,6 +363,7 @@ def test_pictures_are_small_described_and_used() -> None:
 
 
 GUIDES = ("quickstart", "personal", "heavy-hitters", "vector-mean", "kmeans", "synth", "pareto", "service")
+GUIDES += ("shuffling",)
 GUIDES += ("choosing-trust", "choosing-epsilon", "privacy-model", "threat-model", "add-a-mechanism", "adaptive")
 
 

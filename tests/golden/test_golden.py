@@ -249,8 +249,9 @@ def test_every_command_that_answers_is_in_a_scene() -> None:
     from hybridp.cli.app import cli
 
     elsewhere = {
-        "demo": "prints a tour", "serve": "never ends", "study": "tests/service", "pareto": "tests/cli/test_pareto.py",
-        "papers": "hybridp-lab", "ledger": "times of day", "randomise": "reports.json",
+        "demo": "prints a tour", "serve": "never ends", "study": "tests/service", "mix": "tests/mixer",
+        "pareto": "tests/cli/test_pareto.py", "papers": "hybridp-lab", "ledger": "times of day",
+        "randomise": "reports.json",
     }  # fmt: skip
     run = {" ".join(line.split()[:2]) for lines in SCENES.values() for line in lines}
     for name, (_, text) in cli.lazy.items():

@@ -135,7 +135,7 @@ def test_nothing_of_a_batch_is_left_when_it_was_sent(store: Store, engine: Engin
     assert [row[1] for row in left] == [None] * 10
     assert {len(bytes(row[0])) for row in left} == {32}
     columns = {c["name"] for table in ("mixer_held", "mixer_outbox") for c in inspect(engine).get_columns(table)}
-    assert columns == {"study", "ticket", "sealed", "id", "people", "body"}
+    assert columns == {"study", "ticket", "sealed", "id", "last", "body"}
 
 
 def test_every_order_is_as_likely_as_any_other(tmp_path: Path) -> None:

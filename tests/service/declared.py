@@ -10,7 +10,7 @@ __all__ = ["study_of"]
 _PROMISE = ("epsilon", "delta", "trusted_epsilon", "allowed_epsilons")
 _COLLECTION = ("opens", "closes", "min_batch", "time_precision", "by_invitation", "delete_raw_after_release",
                "delete_by", "releases")  # fmt: skip
-_STUDY = ("title", "asked_by", "level")
+_STUDY = ("title", "asked_by", "level", "mixer")
 _KINDS = {"mean": "number", "personal-mean": "number", "vector-mean": "vector", "heavy-hitters": "records"}
 
 

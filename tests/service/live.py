@@ -93,11 +93,47 @@ def serving(folder: Path, *more: str, **environment: str) -> Iterator[Live]:
             server.kill()
 
 
-def _address(server: subprocess.Popen[bytes], log: Path) -> str:
+@dataclass(frozen=True)
+class LiveMixer:
+    """A running mixer, as somebody else would run it."""
+
+    url: str
+    key: str
+    where: tuple[str, ...]
+
+    def run(self, *command: str) -> str:
+        """`hybridp mix ...` beside it."""
+        return _mix(*command, *self.where)
+
+
+def _mix(*command: str) -> str:
+    code = [sys.executable, "-c", "from hybridp.cli import main; main()", "mix", *command]
+    return subprocess.run(code, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@contextmanager
+def mixing(folder: Path) -> Iterator[LiveMixer]:
+    """`hybridp mix serve` on a port that the system chooses, until the block ends."""
+    where = ("--database", f"sqlite:///{folder / 'mixer.db'}", "--key-file", str(folder / "mixer.key"))
+    key = _mix("key", *where)
+    command = [sys.executable, "-c", "from hybridp.cli import main; main()", "mix", "serve", *where, "--port", "0"]
+    with (folder / "mixer.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    try:
+        yield LiveMixer(_address(process, folder / "mixer.log", "Mixing"), key, where)
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+
+
+def _address(server: subprocess.Popen[bytes], log: Path, does: str = "Serving") -> str:
     """Where the server says that it serves."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and server.poll() is None:
-        found = re.search(r"Serving on (http://[\w.:]+);", log.read_text(encoding="utf-8"))
+        found = re.search(rf"{does} on (http://[\w.:]+);", log.read_text(encoding="utf-8"))
         if found:
             return found[1]
         time.sleep(0.02)

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.device.client import (
+    fetch_task,
+    local_report,
+    send_reports,
+    send_shuffled,
+    shuffled_report,
+    trusted_report,
+)
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import dithered_bit
@@ -101,6 +108,41 @@ def test_the_watch_on_the_traffic_can_fail(server: Any, page: Any, traffic: Any)
     assert len(traffic.holding("41.98765")) == 1
     assert server.has_received("41.98765")
     assert server.people(study) == {"trusted": 1, "local": 0}
+
+
+def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: Any, tmp_path: Path) -> None:
+    """The collector gets no report from the page, the mixer none that it can open; together with others it arrives."""
+    with live.mixing(tmp_path) as mixer:
+        stated = {"batch": 3, "delta": 1e-2, "url": mixer.url, "key": mixer.key}
+        study = server.study(mixer=stated)
+        assert json.loads(mixer.run("join", f"{server.url}/s/{study}", "--json")) == {"study": study, "batch": 3}
+        page.goto(f"{server.url}/s/{study}")
+        page.fill("#shuffled-value", "37.51234")
+        page.click("#shuffled-send:enabled")
+        page.wait_for_selector("#shuffled-status .done")
+        report = json.loads(page.inner_text("#shuffled-status pre"))
+        assert page.is_disabled("#local-value")
+        task = fetch_task(server.url, study)
+        for value in (10.0, 20.0):
+            send_shuffled(server.url, task, shuffled_report(task, value, rng=seeded(int(value))))
+        (sent,) = (body for _, url, _, body in traffic.sent if url.startswith(mixer.url) and body)
+        assert set(json.loads(sent)) == {"ticket", "sealed"}
+        assert json.loads(mixer.run("status", "--json"))["studies"][0]["held"] == 3
+        said = json.dumps(report["payload"], separators=(",", ":"))
+        raw = ("37.51234", "37%2E51234", "3751234", str(int(Bounds(0, 120).levels([37.51234])[0])))
+        assert traffic.holding(*raw, said, report["id"]) == []
+        assert not server.has_received(*raw, said, report["id"], json.loads(sent)["sealed"])
+        assert server.people(study) == {"trusted": 0, "local": 0}
+        server.ask(f"/{study}/close")
+        while server.people(study) != {"trusted": 0, "local": 0, "shuffled": 3}:  # the mixer asks every few seconds
+            page.wait_for_timeout(100)
+        assert not server.has_received(json.loads(sent)["ticket"])
+        assert json.loads(mixer.run("status", "--json"))["studies"][0] == {
+            "study": study, "state": "sent", "batch": 3, "held": 0, "to_send": 0,
+        }  # fmt: skip
+        found = sole(server.ask(f"/{study}/release"))
+        assert found["mixing"]["batches"][0]["people"] == 3
+    assert traffic.complaints == []
 
 
 def test_a_local_record_never_leaves_the_page(server: Any, page: Any, traffic: Any) -> None:
@@ -406,7 +448,9 @@ def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any, size: 
     traffic.watch(context)
     page = context.new_page()
     open_study = server.study()
-    addresses = [
+    mixed = server.study(mixer={"batch": 1000, "delta": 1e-6, "url": "http://127.0.0.1:1", "key": "A" * 43})
+    addresses = [f"/s/{mixed}{way}" for way in ("#trusted", "#shuffled", "#local", "")]
+    addresses += [
         f"/s/{s}{way}" for s in (open_study, personal, vector, released, heavy) for way in ("#trusted", "#local")
     ]
     addresses += [f"/s/{open_study}"]

@@ -19,6 +19,7 @@ from hybridp.protocols.heavy import invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, two_stage
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
+from hybridp.public.shuffling import mixed_delta
 from hybridp.service import charts, html, words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import HeavyPlan, parse_plan
@@ -105,6 +106,7 @@ def test_words_weaken_with_epsilon() -> None:
 
 NOW = 1_800_000_000
 MEAN = {"kind": "mean", "title": "Way", "bounds": {"lower": 0, "upper": 120}, "epsilon": 1.0}
+MIXER = {"batch": 1000, "delta": 1e-6, "url": "https://mix.example:81/a", "key": "A" * 43}
 HEAVY = {"kind": "heavy-hitters", "title": "Searches", "epsilon": 4.0, "delta": 1e-6}
 PLANS: dict[str, dict[str, Any]] = {
     "mean": MEAN,
@@ -116,6 +118,11 @@ PLANS: dict[str, dict[str, Any]] = {
     | {"estimator": "tcm-only", "trusted_epsilon": 0.3, "time_precision": 60, "delete_by": NOW + 86_400},
     "only the local count": MEAN | {"estimator": "lm-only", "time_precision": 7200},
     "laplace": MEAN | {"local": "laplace"},
+    "a mixer": MEAN | {"mixer": MIXER},
+    "a mixer, invited, a stated epsilon": MEAN
+    | {"mixer": MIXER | {"epsilon": 1.5, "batch": 1234}, "by_invitation": True, "trusted_epsilon": 0.3},
+    "a mixer, only reports count": MEAN | {"mixer": MIXER, "estimator": "lm-only"},
+    "a mixer, only the trusted count": MEAN | {"mixer": MIXER, "estimator": "tcm-only"},
     "personal": {k: MEAN[k] for k in ("title", "bounds")}
     | {"kind": "personal-mean", "allowed_epsilons": [0.5, 4.0], "time_precision": 7 * 86_400},
     "personal, the trusted alone": {k: MEAN[k] for k in ("title", "bounds")}
@@ -152,7 +159,7 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
     task = task_of("id", plan, 2 if head is not None else 1, head)
     names = ("kind", "title", "question", "by_invitation", "time_precision", "min_batch", "closes", "delete_by")
     facts = {name: getattr(plan, name) for name in (*names, "delete_raw_after_release", "study")}
-    usual = {"delta": 0.0, "trusted_epsilon": None, "releases": 1, "estimator": ""}
+    usual = {"delta": 0.0, "trusted_epsilon": None, "releases": 1, "estimator": "", "mixer": None}
     return SimpleNamespace(**{**usual, **PLANS[name], **facts}), task, words.said(task)
 
 
@@ -173,6 +180,7 @@ def levels(text: str) -> list[float]:
 
 def rule_ways(plan: Any, task: Any, text: str) -> None:
     assert ("one after the other" in text) == (plan.kind == "heavy-hitters")
+    assert ("three ways" in text) == (plan.mixer is not None)
 
 
 def rule_once(plan: Any, task: Any, text: str) -> None:
@@ -184,11 +192,15 @@ def rule_once(plan: Any, task: Any, text: str) -> None:
             assert "twice the ε" in text
         else:
             own = {"trusted": spent_in_all(plan), "local": plan.epsilon}
-            assert sorted(levels(text)) == sorted({2 * level for level in own.values()})  # seen, used or not
+            if plan.mixer is not None:
+                own["shuffled"] = own_epsilon(plan)
+            twice = sorted({2 * level for level in own.values()})  # seen, used or not
+            assert sorted(levels(text)) == pytest.approx(twice, rel=1e-7)
 
 
 def rule_uses(plan: Any, task: Any, text: str) -> None:
-    assert text.startswith({TRUSTED: "Only the first", LOCAL: "Only the second"}.get(heard(plan), "Both"))
+    both, reports = ("Both", "second way") if plan.mixer is None else ("All", "second and the third way")
+    assert text.startswith({TRUSTED: "Only the first", LOCAL: f"Only the {reports}"}.get(heard(plan), both))
 
 
 TRUSTED, LOCAL = frozenset({"trusted"}), frozenset({"local"})
@@ -275,6 +287,59 @@ def rule_local_promise(plan: Any, task: Any, text: str) -> None:
         assert words.in_words(plan.epsilon) in text
 
 
+def own_epsilon(plan: Any) -> float:
+    """The largest, to four decimals, at which a batch of the stated size keeps the promise: found by halving."""
+    if "epsilon" in plan.mixer:
+        return float(plan.mixer["epsilon"])
+    low, high = round(10_000 * plan.epsilon), 80_000
+    while high - low > 1:
+        middle = (low + high) // 2
+        kept = mixed_delta(plan.mixer["batch"], middle / 10_000, plan.epsilon) <= plan.mixer["delta"]
+        low, high = (middle, high) if kept else (low, middle)
+    return low / 10_000
+
+
+def mixed(rule: Any) -> Any:
+    """A sentence about the mixer, which other studies do not say."""
+
+    def checked(plan: Any, task: Any, text: str) -> None:
+        assert (text == "") == (plan.mixer is None)
+        if plan.mixer is not None:
+            rule(plan, task, text)
+
+    return checked
+
+
+def rule_shuffled_sealed(plan: Any, task: Any, text: str) -> None:
+    assert " mix.example:81," in text
+
+
+def rule_shuffled_seen(plan: Any, task: Any, text: str) -> None:
+    assert f"at least {plan.mixer['batch']:,} people in random order" in text
+    assert text.count("sees that you take part") == 2  # neither is kept from it
+
+
+def rule_shuffled_promise(plan: Any, task: Any, text: str) -> None:
+    """The smallest epsilon at the stated delta that a batch of the least size keeps, to four decimals; not above the
+    promise."""
+    (epsilon,) = levels(text)
+    size, own, delta = plan.mixer["batch"], own_epsilon(plan), plan.mixer["delta"]
+    assert mixed_delta(size, own, epsilon) <= delta < mixed_delta(size, own, epsilon - 1.5e-4)
+    assert epsilon <= plan.epsilon
+    assert f"δ = {delta}" in text
+    assert f"at least {size:,} mixed reports" in text
+
+
+def rule_own_epsilon(plan: Any, task: Any, text: str) -> None:
+    assert levels(text) == [own_epsilon(plan)]
+    assert "δ" not in text
+
+
+def rule_shuffled_few(plan: Any, task: Any, text: str) -> None:
+    rule_own_epsilon(plan, task, text)
+    assert f"fewer than {plan.mixer['batch']:,} people" in text
+
+
 def rule_time(plan: Any, task: Any, text: str) -> None:
     size = {60: "the minute.", 3600: "the hour.", 7200: "the 2 hours.", 7 * 86_400: "the week."}[plan.time_precision]
     assert text.endswith("rounded down to " + size)
@@ -327,6 +392,24 @@ RULES = {
     "local_seen": rule_local_seen,
     "local_published": rule_local_published,
     "local_promise": rule_local_promise,
+    "pick_shuffled": mixed(
+        always(
+            "My answer is randomised, sealed and mixed with many others.",
+            "test_browser.py::test_a_shuffled_answer_is_seen_by_neither",
+        )
+    ),
+    "shuffled_sealed": mixed(rule_shuffled_sealed),
+    "shuffled_seen": mixed(rule_shuffled_seen),
+    "shuffled_published": mixed(rule_local_published),
+    "shuffled_promise": mixed(rule_shuffled_promise),
+    "shuffled_collude": mixed(rule_own_epsilon),
+    "shuffled_few": mixed(rule_shuffled_few),
+    "shuffled_held": mixed(
+        always(
+            "The mixer holds your sealed report until there are enough, or the study closes.",
+            "../mixer/test_store.py::test_a_batch_goes_when_twice_as_many_are_there_and_the_rest_at_the_end",
+        )
+    ),
     "weight": rule_weight,
     "script": always(
         "The program that randomises came with this page, from the study’s server: you rely on that server for it. It "
@@ -376,6 +459,7 @@ def test_the_page_makes_no_other_claims(name: str) -> None:
     page = html.page("participant.html", **view).body.decode()
     page += html.page("thanks.html", task=task, say=said).body.decode()
     known = {" ".join(t.split()) for t in [*said.values(), *task["notice"], *LABELS, plan.title, plan.question]}
+    known |= {view["shuffled"]["sent"]} if view["shuffled"] else set()
     known |= {o["sent"] for o in view["local"].get("offers", [])} | {c.lower() for c in getattr(plan, "columns", ())}
     known |= {f"At ε = {o['epsilon']}: {o['sent']}" for o in view["local"].get("offers", [])}
     known |= {words.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
@@ -411,7 +495,11 @@ LABELS = {
     ", at ε =", "A hundred people with the same answer do not all send the same report. This is what we would see:",
     "This study’s reports cannot be made in a browser; its Python client can make them.", "Your answer", "Your answers",
     "How much protection do you want?", "All the numbers used here are public:", "the task as data",
-    "the program that randomises", "Query",
+    "the program that randomises", "Query", "3", "I trust a mixer between us", "If the two conspire",
+    "If too few take part", "Randomise and seal here, then send", "the program that seals",
+    "This choice needs JavaScript: your answer is randomised on your own device. The first choice works without it.",
+    "Suppose that the team, or anyone else, sees all the mixed reports and wonders which of two answers yours was:",
+    "Suppose that the team and the mixer conspire, or too few took part:",
     "Url", "Collected with hybridp: people choose whom they trust.",
 }  # fmt: skip
 NUMBER = re.compile(r"(over )?\d+([,.]\d+)*(e-\d+)?")
@@ -496,7 +584,11 @@ SCRIPT = {
     "Drawn#: # and # of 100. Made up on this page; nothing was sent.", " at ε = #", "# of 100",
     "# of 100 dots are filled", "The study could not be read", "Please load this page again.",
     "The button needs the study’s task, which could not be read.",
+    "The mixer has your report: one is enough.", "Thank you. This is what was sealed and sent:",
+    "The mixer got it sealed, with a ticket that works once.", "It was not taken.",
+    r"hybridp mixed report 1\0",  # sealed into a report, read by nobody
     # why it does nothing
+    "This browser is too old to seal a report: please choose another way.", "The study’s key is not a good one.",
     "Reports of this kind cannot be made in a browser.", "this page shows no promise", "no task",
     "This page will not randomise your answer: #. Please tell the people who run the study.",
     "the study’s server asks for less noise than this page promises (#)", "# must be a whole number in its range",
@@ -513,13 +605,16 @@ def script_texts(code: str) -> set[str]:
     return {text for text in texts if " " in text.rstrip() and not re.search(r"^\.|^[\w.#]+, [\w.#]+$|\[data-", text)}
 
 
-@pytest.mark.parametrize("name", ["participant.js", "randomise.js"])
+PROGRAMS = ("participant.js", "randomise.js", "mixed.js", "seal.js")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_program_of_the_page_says_nothing_else(name: str) -> None:
     assert script_texts((STATIC / name).read_text(encoding="utf-8")) - SCRIPT == set()
 
 
 def test_every_listed_text_is_said_and_none_promises() -> None:
-    said = {text for name in ("participant.js", "randomise.js")
+    said = {text for name in PROGRAMS
             for text in script_texts((STATIC / name).read_text(encoding="utf-8"))}  # fmt: skip
     assert said == SCRIPT
     promising = re.compile(r"\b(nobody|never|anonym|secret|safe|secure|protect|private|guarantee)", re.I)

@@ -17,7 +17,7 @@ from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import Randomiser
 from hybridp.public.variance import PILOT_VARIANCE
 
-__all__ = ["pooled"]
+__all__ = ["pooled", "shares"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,12 @@ def _usual_noise(randomiser: Randomiser) -> float:
     return constant + quadratic / 3
 
 
+def shares(groups: Sequence[LocalSummary]) -> list[float]:
+    """Each group's share of the pooled mean: by public numbers alone, so that no report moves it."""
+    weights = [group.people / (PILOT_VARIANCE + _usual_noise(group.randomiser)) for group in groups]
+    return [weight / sum(weights) for weight in weights]
+
+
 def pooled(groups: Sequence[LocalSummary]) -> LocalSummary | None:
     """The groups as one; None where nobody reported.
 
@@ -76,12 +82,11 @@ def pooled(groups: Sequence[LocalSummary]) -> LocalSummary | None:
         for group in some[1:]:
             total = total + group
         return total
-    weights = [group.people / (PILOT_VARIANCE + _usual_noise(group.randomiser)) for group in some]
-    shares = [weight / sum(weights) for weight in weights]
-    people = 1 / sum(a * a / group.people for a, group in zip(shares, some, strict=True))
-    parts = tuple(people * a * a / group.people for a, group in zip(shares, some, strict=True))
+    share = shares(some)
+    people = 1 / sum(a * a / group.people for a, group in zip(share, some, strict=True))
+    parts = tuple(people * a * a / group.people for a, group in zip(share, some, strict=True))
     mixture = cast("Randomiser", _Mixture(tuple(group.randomiser for group in some), parts))
     whole = max(1, int(people))  # rounded down: never surer than it is
-    mean = sum(a * group.mean for a, group in zip(shares, some, strict=True))
+    mean = sum(a * group.mean for a, group in zip(share, some, strict=True))
     square = sum(b * group.squares / group.people for b, group in zip(parts, some, strict=True))
     return LocalSummary(whole, mean * whole, square * whole, mixture)

@@ -37,6 +37,7 @@ from hybridp.device.heavy import report_slots
 from hybridp.device.mean import chosen_levels, randomise_vectors
 from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.noise import categories, dithered, reports
+from hybridp.public import mixing
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, normalised, two_stage
@@ -48,11 +49,13 @@ from hybridp.public.randomisers import (
     Randomiser,
     local_additive,
 )
+from hybridp.public.shuffling import mixed_delta
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
-__all__ = ["UploadRefused", "fetch_task", "local_report", "send_reports", "trusted_report"]
+__all__ = ["UploadRefused", "fetch_task", "local_report", "send_reports", "send_shuffled", "shuffled_report"]
+__all__ += ["trusted_report"]
 
 _MOST, _BODY = 1000, 1_000_000  # reports, and bytes, of one request
 
@@ -122,6 +125,27 @@ def local_report(
         assert isinstance(answer, int | float)
         payload = {"report": _number_report(task, float(answer), epsilon, rng)}
     return _report(task, "local", payload, epsilon, token, now)
+
+
+def shuffled_report(task: Task, answer: float, *, token: str | None = None, rng: Randomness) -> dict[str, Any]:
+    """One randomised report, sealed for the collector: the mixer cannot read it, the collector not tell who sent it.
+
+    Refused before anything is drawn where the report alone, or a batch of the stated size, would keep less than the
+    task says.
+    """
+    must("shuffled" in task["groups"], "group", "must be one that the task takes now", "shuffled")
+    mixer, own, mixed = task["mixer"], _promise(task["guarantee"]["shuffled"]), _promise(task["guarantee"]["mixed"])
+    if mixed.delta:
+        kept = mixed_delta(int(mixer["batch"]), own.epsilon, mixed.epsilon * (1 + 1e-9)) <= mixed.delta
+    else:
+        kept = mixed.epsilon >= own.epsilon
+    must(kept, "mixed", "must be what a batch of the stated size keeps", str(mixed))
+    bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
+    told = _drawn(bounds, _randomiser(mixer["randomiser"], own), answer, rng)
+    body: dict[str, Any] = {"id": secrets.token_urlsafe(16), "payload": {"report": told}, "padding": ""}
+    body["padding"] = "x" * (int(mixer["bytes"]) - len(_encoded(body)))
+    sealed = mixing.seal(_encoded(body), mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
+    return {"id": secrets.token_urlsafe(16), "token": token, "sealed": mixing.text(sealed)}
 
 
 def _records(task: Task, answer: Any) -> list[list[str]]:
@@ -205,7 +229,10 @@ def _randomiser(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Random
 
 def _number_report(task: Task, value: float, epsilon: float | None, rng: Randomness) -> Any:
     bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
-    randomiser = _randomiser(*_described(task, epsilon))
+    return _drawn(bounds, _randomiser(*_described(task, epsilon)), value, rng)
+
+
+def _drawn(bounds: Bounds, randomiser: Randomiser, value: float, rng: Randomness) -> Any:
     levels = bounds.levels([value])
     if isinstance(randomiser, DitheredBit):
         return _bits(dithered(randomiser, levels, rng=rng))[0]
@@ -312,6 +339,18 @@ def _post(server: str, study: str, tail: str, document: Any, timeout: float) -> 
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(_address(server, study, tail), _encoded(document), headers, method="POST")
     return _open(request, timeout)[0]
+
+
+def send_shuffled(server: str, task: Task, made: Mapping[str, Any], *, timeout: float = 60.0) -> None:
+    """Ask the collector for a ticket, which says nothing of the answer, and hand the sealed report to the mixer.
+
+    It is held, durably, when this returns. Sending the same report again is safe, and what to do when no answer came.
+    """
+    asked = {"id": made["id"], "token": made["token"]}
+    ticket = _post(server, task["id"], "/ticket", asked, timeout)["ticket"]
+    where = f"{str(task['mixer']['url']).rstrip('/')}/mix/{quote(task['id'], safe='')}"
+    body, headers = _encoded({"ticket": ticket, "sealed": made["sealed"]}), {"content-type": "application/json"}
+    _open(urllib.request.Request(where, body, headers, method="POST"), timeout)
 
 
 def send_reports(

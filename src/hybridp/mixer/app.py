@@ -43,17 +43,18 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queue: queue.Queue[tuple[Ticketed, Future[None]] | None] = queue.Queue(50_000)
+        self._queue: queue.Queue[tuple[Ticketed, Future[bool]] | None] = queue.Queue(50_000)
         self._thread = threading.Thread(target=self._run, name="hybridp-mixer-writer", daemon=True)
         self._thread.start()
 
-    async def take(self, given: Ticketed) -> None:
-        done: Future[None] = Future()
+    async def take(self, given: Ticketed) -> bool:
+        """Whether the report is held, durably; False where the study takes no more."""
+        done: Future[bool] = Future()
         try:
             self._queue.put_nowait((given, done))
         except queue.Full:
             raise HybridpError("Too many reports are waiting to be stored: come back later.") from None
-        await asyncio.wrap_future(done)
+        return await asyncio.wrap_future(done)
 
     def close(self) -> None:
         self._queue.put(None)
@@ -71,16 +72,16 @@ class Writer:
             if len(waiting) < len(some):
                 return
 
-    def _commit(self, waiting: list[tuple[Ticketed, Future[None]]]) -> None:
+    def _commit(self, waiting: list[tuple[Ticketed, Future[bool]]]) -> None:
         try:
-            self._store.take([given for given, _ in waiting])
+            held = self._store.take([given for given, _ in waiting])
         except Exception as error:
             failed = HybridpError(f"The store did not answer ({type(error).__name__}): send the report again.")
             for _, done in waiting:
                 done.set_exception(failed)
         else:
-            for _, done in waiting:
-                done.set_result(None)
+            for (_, done), here in zip(waiting, held, strict=True):
+                done.set_result(here)
 
 
 class Mixer:
@@ -129,8 +130,6 @@ def build_app(store: Store, signer: Signer) -> Starlette:
             return _problem(404, "This mixer does not know the study.")
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=_allowed(route))
-        if route.state != "open":
-            return _problem(409, "The study takes no more reports.", route)
         try:
             body = await _body(request)
             given = _decoder.decode(body)
@@ -139,7 +138,8 @@ def build_app(store: Store, signer: Signer) -> Starlette:
         except (InvalidInput, msgspec.DecodeError, UnicodeDecodeError) as error:
             return _problem(422, str(error), route)
         try:
-            await mixer.writer.take(Ticketed(route.study, nonce, sealed))
+            if not await mixer.writer.take(Ticketed(route.study, nonce, sealed)):
+                return _problem(409, "The study takes no more reports.", route)
         except HybridpError as error:
             return _problem(503, str(error), route)
         mixer.sender.nudge()

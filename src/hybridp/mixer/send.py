@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -19,6 +20,8 @@ __all__ = ["Sender"]
 
 _log = logging.getLogger("hybridp.mixer")
 _LONGEST = 60.0  # seconds between two tries
+_ASK = 5.0  # seconds after which the collector is asked again whether a study goes on
+_OVER = ("closed", "released", "deleted")
 
 
 class Sender:
@@ -28,6 +31,7 @@ class Sender:
         self._store = store
         self._signer = signer
         self._clock = clock
+        self._asked: dict[str, float] = {}
         self._stop = threading.Event()
         self._look = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hybridp-mixer", daemon=True)
@@ -48,17 +52,33 @@ class Sender:
         """Close what has ended, make the batches that can be made, and send everything; whether all of it went."""
         known = {route.study: route for route in self._store.routes()}
         for route in known.values():
-            if route.state == "open" and route.closes is not None and route.closes <= self._clock():
+            if route.state == "open" and self._is_over(route):
                 self._store.close(route.study)
-            while self._store.make_batch(route.study, self._signer):
+            while route.state != "sent" and self._store.make_batch(route.study, self._signer):
                 pass
-        fine = True
+        stuck: set[str] = set()
         for name, study in self._store.to_send():
-            went = _send(known[study], self._store.body(name))
-            if went:
+            if study in stuck:  # the last batch of a study waits for the others
+                continue
+            if _send(known[study], self._store.body(name)):
                 self._store.sent(name)
-            fine = fine and went
-        return fine
+            else:
+                stuck.add(study)
+        return not stuck
+
+    def _is_over(self, route: Route) -> bool:
+        """Whether the study's time is up, or its collector has closed it."""
+        now = self._clock()
+        if route.closes is not None and route.closes <= now:
+            return True
+        if now - self._asked.get(route.study, -_ASK) < _ASK:
+            return False
+        self._asked[route.study] = now
+        try:
+            with urllib.request.urlopen(f"{route.collector}/tasks/{route.study}", timeout=10) as answer:
+                return json.load(answer).get("status") in _OVER
+        except (OSError, ValueError, AttributeError):
+            return False
 
     def _run(self) -> None:
         wait = 1.0
@@ -81,7 +101,7 @@ def _send(route: Route, body: bytes) -> bool:
         method="POST",
     )
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        with urllib.request.urlopen(asked, timeout=600) as answer:
             return bool(200 <= answer.status < 300)
     except urllib.error.HTTPError as error:
         _log.error("the collector refused a batch with status %s", error.code)

@@ -13,16 +13,18 @@ import random
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Connection,
     Engine,
     Integer,
     LargeBinary,
     MetaData,
+    Select,
     Table,
     Text,
     bindparam,
@@ -63,7 +65,7 @@ outbox = Table(
     metadata,
     Column("id", LargeBinary, primary_key=True),
     Column("study", Text, nullable=False),
-    Column("people", Integer, nullable=False),
+    Column("last", Boolean, nullable=False),
     Column("body", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -127,19 +129,24 @@ class Store:
             return [Route(**row._mapping) for row in db.execute(select(routes).order_by(routes.c.study))]
 
     def close(self, study: str) -> None:
-        """Take no more reports; what is held goes on as the last batch."""
+        """Take no more reports; what is held goes on as the last batch, and then the study is `sent`."""
 
         def run(db: Connection) -> None:
-            done = db.execute(routes.update().where(routes.c.study == study).values(state="closed"))
-            if not done.rowcount:
+            if db.execute(select(routes.c.study).where(routes.c.study == study)).first() is None:
                 raise InvalidInput(f"`study` must be one that this mixer mixes for. Got {study}.")
+            here = (routes.c.study == study, routes.c.state == "open")
+            db.execute(routes.update().where(*here).values(state="closed"))
 
         self._change(run)
 
     # --- reports ------------------------------------------------------------------------------------------------------
 
-    def take(self, given: Sequence[Ticketed]) -> None:
-        """Hold sealed reports; of several under one ticket the first counts, whenever the others come."""
+    def take(self, given: Sequence[Ticketed]) -> list[bool]:
+        """Hold sealed reports; of several under one ticket the first counts, whenever the others come.
+
+        Whether each is held, or was. A new one of a study that is closed is not: its last batch may have been made.
+        """
+        rows: list[dict[str, Any]]
         rows = [{"study": one.study, "ticket": _hashed(one.nonce), "sealed": one.sealed} for one in given]
         if self.engine.dialect.name == "postgresql":
             from sqlalchemy.dialects.postgresql import insert as pg_insert
@@ -150,7 +157,18 @@ class Store:
             from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
             statement = sqlite_insert(held).on_conflict_do_nothing()  # type: ignore[assignment]
-        self._change(lambda db: db.execute(statement, rows))
+
+        def run(db: Connection) -> set[tuple[str, bytes]]:
+            here = (routes.c.study.in_({one.study for one in given}), routes.c.state == "open")
+            taking = set(db.execute(select(routes.c.study).where(*here).with_for_update(read=True)).scalars())
+            late = [(row["study"], row["ticket"]) for row in rows if row["study"] not in taking]
+            if len(late) < len(rows):
+                db.execute(statement, [row for row in rows if row["study"] in taking])
+            known = [one for one in late if db.execute(_row_of(*one)).first() is not None]
+            return set(late) - set(known)
+
+        refused = self._change(run)
+        return [(one.study, _hashed(one.nonce)) not in refused for one in given]
 
     def waiting(self, study: str) -> int:
         """How many reports are held back until there are enough."""
@@ -163,23 +181,29 @@ class Store:
         """Put a batch into the outbox if there are enough for it; how many people's reports are in it, or 0.
 
         While the study is open, a batch of the stated size is drawn at random as soon as twice as many are held: so the
-        last one, which takes all the rest when the study closes, is that large too, unless fewer took part in all.
+        last one, which takes all the rest when the study closes, is that large too, unless fewer took part in all. It
+        says that it is the last, also where nothing is left for it: then the collector may stop waiting.
         """
 
         def run(db: Connection) -> int:
             found = select(routes).where(routes.c.study == study).with_for_update()
             route = Route(**db.execute(found).one()._mapping)
-            there, last = _waiting(db, study), route.state == "closed"
-            people = route.batch if there >= 2 * route.batch else there if last else 0
-            if not people:
+            there, last = _waiting(db, study), False
+            people = route.batch if there >= 2 * route.batch else 0
+            if not people and route.state == "closed":
+                people, last = there, True
+                db.execute(routes.update().where(routes.c.study == study).values(state="sent"))
+            if not (people or last):
                 return 0
             mine = (held.c.study == study) & held.c.sealed.is_not(None)
             tickets = [bytes(t) for t in db.execute(select(held.c.ticket).where(mine)).scalars()]
             drawn = self._chance.sample(tickets, people)
             sealed = [bytes(s) for s in _each(db, study, drawn)]
             self._chance.shuffle(sealed)
-            body = pack_batch(Batch(name := secrets.token_bytes(16), tuple(sealed)), study, signer)
-            db.execute(outbox.insert().values(id=name, study=study, people=people, body=body))
+            body = pack_batch(Batch(name := secrets.token_bytes(16), tuple(sealed), last), study, signer)
+            db.execute(outbox.insert().values(id=name, study=study, last=last, body=body))
+            if not drawn:
+                return 0
             gone = held.update().where(held.c.study == study, held.c.ticket == bindparam("which")).values(sealed=None)
             db.execute(gone, [{"which": one} for one in drawn])
             return people
@@ -187,9 +211,10 @@ class Store:
         return self._change(run)
 
     def to_send(self) -> list[tuple[bytes, str]]:
-        """Names and studies of the batches that the collector has not acknowledged."""
+        """Names and studies of the batches that the collector has not acknowledged, the last of a study at the end."""
         with self.engine.connect() as db:
-            return [(bytes(row.id), row.study) for row in db.execute(select(outbox.c.id, outbox.c.study))]
+            found = select(outbox.c.id, outbox.c.study).order_by(outbox.c.last)
+            return [(bytes(row.id), row.study) for row in db.execute(found)]
 
     def body(self, name: bytes) -> bytes:
         with self.engine.connect() as db:
@@ -198,6 +223,10 @@ class Store:
     def sent(self, name: bytes) -> None:
         """The collector has it: nothing of it is kept."""
         self._change(lambda db: db.execute(outbox.delete().where(outbox.c.id == name)))
+
+
+def _row_of(study: str, ticket: bytes) -> Select[tuple[str]]:
+    return select(held.c.study).where(held.c.study == study, held.c.ticket == ticket)
 
 
 def _hashed(nonce: bytes) -> bytes:

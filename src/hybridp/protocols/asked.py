@@ -91,6 +91,7 @@ def mean_study(study: Declaration, place: int) -> MeanStudy:
         level=study.level,
         publish=cast(Any, asked.publish),
         clipped_share=asked.clipped_share,
+        mixing=study.mixing,
     )
 
 

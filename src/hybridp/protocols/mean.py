@@ -20,24 +20,27 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
-from hybridp.blend.mean import Rule, blend
-from hybridp.blend.sealed import SealedBlend, seal
+from hybridp.blend.mean import Blend, Rule, blend
+from hybridp.blend.pooled import pooled, shares
+from hybridp.blend.sealed import seal
 from hybridp.curator import mean as curating
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
+from hybridp.protocols import mean_receipt as protections
+from hybridp.protocols.mean_receipt import MixedReports, noise_level
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, doubts, split_off
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LocalName, randomiser
+from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
+from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease, Shuffled
 from hybridp.release.receipt import (
     Asked,
-    Protection,
     Receipt,
     assuming,
     build_receipt,
@@ -73,7 +76,8 @@ class MeanStudy:
     "estimate-only" seals the group figures, which is what makes the amplified guarantee for local people hold.
     `spread_share` is the part of the trusted group's epsilon that pays for a noisy sum of squares, where the estimator
     "anchored" has no stated standard deviation; `clipped_share` is the part of what then is left that pays for a noisy
-    count of those whose values lie outside the bounds. The sum has the rest.
+    count of those whose values lie outside the bounds. The sum has the rest. With `mixing`, some people's reports come
+    through a mixer and have a larger epsilon of their own.
     """
 
     bounds: Bounds
@@ -86,6 +90,7 @@ class MeanStudy:
     publish: Publication = "full"
     clipped_share: float = 0.0
     spread_share: float = 0.1
+    mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.spread_share < 1, "spread_share", "must be strictly between 0 and 1", self.spread_share)
@@ -100,12 +105,20 @@ class MeanStudy:
                 "`publish` must be full unless the weight is fixed in advance and `sd` is stated. "
                 f"Got {self.publish} with the estimator {self.rule.name}."
             )
+        if self.mixing is not None:
+            protections.check_mixing(self)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @cached_property
     def invite(self) -> Invite:
         """What goes to every device."""
         return Invite(self.bounds, randomiser(self.local, self.guarantee))
+
+    @cached_property
+    def mixed_invite(self) -> Invite | None:
+        """What goes to the devices of people who trust a mixer."""
+        mixing = self.mixing
+        return None if mixing is None else Invite(self.bounds, randomiser(self.local, PureDP(mixing.epsilon)))
 
     @property
     def _parts(self) -> tuple[Guarantee, PureDP | None, PureDP | None]:
@@ -138,8 +151,12 @@ class MeanStudy:
         invite, noise = self.invite, self.sum_noise
         local_noise = f"{invite.randomiser.name} report"
         own = Charge("local", invite.promise, local_noise, purpose, collection=collection)
+        reports = [own]
+        if (mixed := self.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
+            reports.append(Charge("shuffled", mixed.promise, f"{mixed.randomiser.name} report, mixed", purpose,
+                                  collection=collection))  # fmt: skip
         if self.rule.name == "lm-only":
-            return [own]
+            return reports
         if self.rule.name == "full-lm":
             return [Charge("trusted", invite.promise, local_noise, purpose), own]
         kind, size = noise_level(noise)
@@ -150,14 +167,7 @@ class MeanStudy:
         if (squares := self.squares_noise) is not None:
             text = "laplace noise on the sum of squares"
             trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=noise_level(squares)))
-        return trusted if self.rule.name == "tcm-only" else [*trusted, own]
-
-
-def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
-    """What a ledger needs for tight accounting: the kind of noise, and its size over the sensitivity."""
-    if isinstance(noise, DiscreteLaplace):
-        return "laplace", noise.scale / noise.sensitivity
-    return "gaussian", noise.sigma / noise.sensitivity
+        return trusted if self.rule.name == "tcm-only" else [*trusted, *reports]
 
 
 @contextmanager
@@ -371,6 +381,7 @@ def publish_mean(
     local: LocalSummary | None,
     *,
     trusted_people: int,
+    mixed: MixedReports | None = None,
     clipped: int | None = None,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
@@ -379,21 +390,25 @@ def publish_mean(
 ) -> MeanRelease:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
-    `clipped` is the noisy count of trusted people whose values were clipped; `rows` is the public rule by which a
+    `mixed` reports are pooled with the `local` ones by public shares, and blended as one group. `clipped` is the noisy
+    count of trusted people whose values were clipped; `rows` is the public rule by which a
     table's fields became values, for the receipt.
     """
     bounds = study.bounds
-    found = blend(trusted, local, study.rule)
+    both = [group for group in (local, None if mixed is None else mixed.summary) if group is not None and group.people]
+    everyone = trusted_people + sum(group.people for group in both)
+    found = blend(trusted, pooled(both), study.rule, trusted_share=trusted_people / everyone if len(both) > 1 else None)
     sealed = seal(trusted, local, found) if study.publish == "estimate-only" else None
     estimate = bounds.from_unit(found.estimate if sealed is None else sealed.estimate)
     reach = bounds.half * (found if sealed is None else sealed).half_width(study.level)
     shown = study.publish == "full"
     gap = found.disagreement if shown else None
     anchor = found.anchor if shown else None
-    learned = study.rule.sd is None and local is not None and local.people > 0 and shown
+    learned = study.rule.sd is None and bool(both) and shown
     local_people = local.people if local is not None else 0
     if study.rule.name == "full-lm":
         local_people -= trusted_people
+    shuffled = _shuffled(study, mixed, both, found)
     return MeanRelease(
         estimator=study.rule.name,
         estimate=estimate,
@@ -403,7 +418,7 @@ def publish_mean(
         level=study.level,
         weight=found.weight,
         trusted=_alone(study, trusted, trusted_people, found.trusted_error if shown else None),
-        local=_alone(study, local, local_people, found.local_error if shown else None),
+        local=_alone(study, local, local_people, _own_error(study, local, found) if shown else None),
         difference=None if gap is None else gap.difference * bounds.half,
         p_value=None if gap is None else gap.p_value,
         sd_estimate=bounds.half * math.sqrt(found.variance) if learned else None,
@@ -411,18 +426,21 @@ def publish_mean(
         randomiser=study.invite.randomiser.name,
         clipped_to=(bounds.lower, bounds.upper),
         clipped=_clipped(study, clipped, trusted_people),
+        shuffled=shuffled,
         anchor=None
         if anchor is None
         else Anchored(bounds.from_unit(anchor.plain), bounds.half * anchor.most, study.rule.reach),
         receipt=build_receipt(
-            _trusted_protection(study, trusted),
-            _local_protection(study, sealed) if local is not None and local.people else None,
+            protections.trusted_protection(study, trusted),
+            protections.local_protection(study, sealed) if local is not None and local.people else None,
+            mixed=protections.mixed_promises(shuffled),
             assumes=(
                 public_choice(),
                 choice_unprotected(),
                 chosen_blindly(),
                 honest_devices(),
-                _AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "",
+                *protections.mixed_assumptions(shuffled),
+                protections.AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "",
                 rows,
             ),
             randomness=rng.label,
@@ -443,6 +461,26 @@ def _clipped(study: MeanStudy, count: int | None, people: int) -> ClippedShare |
     return ClippedShare(share, low, high)
 
 
+def _own_error(study: MeanStudy, group: LocalSummary | None, found: Blend) -> NormalLaplace | None:
+    """The law of this group's own mean, where it is one of two that reported."""
+    if group is None or not group.people:
+        return None
+    return found.local_error if study.mixing is None else blend(None, group, study.rule).local_error
+
+
+def _shuffled(
+    study: MeanStudy, mixed: MixedReports | None, both: Sequence[LocalSummary], found: Blend
+) -> Shuffled | None:
+    """What is told of people whose reports came through a mixer."""
+    mixing, invite = study.mixing, study.mixed_invite
+    if mixed is None or not mixed.summary.people or mixing is None or invite is None:
+        return None
+    alone = _alone(study, mixed.summary, mixed.summary.people, _own_error(study, mixed.summary, found))
+    weight = (1 - found.weight) * shares(both)[-1]
+    batches = protections.mixed_batches(mixing, mixed.batches)
+    return Shuffled(alone, weight, invite.randomiser.name, mixing.epsilon, mixing.batch, batches)
+
+
 def _alone(
     study: MeanStudy, group: TrustedSummary | LocalSummary | None, people: int, error: NormalLaplace | None
 ) -> GroupEstimate:
@@ -452,47 +490,3 @@ def _alone(
     half = study.bounds.half
     reach = half * error.quantile((1 + study.level) / 2)
     return GroupEstimate(people, study.bounds.from_unit(group.mean), half * math.sqrt(error.variance), reach)
-
-
-# --- the receipt ------------------------------------------------------------------------------------------------------
-
-
-def _trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Protection | None:
-    invite = study.invite
-    if study.rule.name == "full-lm":
-        return Protection(invite.promise, f"{invite.randomiser.name} report drawn by the curator")
-    if trusted is None:
-        return None
-    kind, size = noise_level(trusted.noise)
-    text = f"discrete {kind} noise on the sum, {size:.6g} times its sensitivity"
-    budget: Guarantee = trusted.noise.guarantee
-    named = (("count of clipped people", study.count_noise), ("sum of squares", study.squares_noise))
-    if beside := [(what, noise) for what, noise in named if noise is not None]:
-        budget = study.trusted_guarantee or study.guarantee
-        budget = replace(budget, delta=trusted.noise.guarantee.delta) if isinstance(budget, ApproxDP) else budget
-        text += f" (epsilon {trusted.noise.guarantee.epsilon:g})"
-        for what, noise in beside:
-            text += f", and on the {what}, of scale {noise.scale:.6g} (epsilon {noise.guarantee.epsilon:g})"
-    return Protection(budget, text)
-
-
-def _local_protection(study: MeanStudy, sealed: SealedBlend | None) -> Protection:
-    invite = study.invite
-    device = f"{invite.randomiser.name} report on their own device"
-    if sealed is not None and sealed.local_viewer is not None:
-        note = "amplified by the noise of the trusted sum, the only figure published"
-        return Protection(sealed.local_viewer, device, note, on_device=invite.promise)
-    return Protection(invite.promise, device, f"no amplification is claimed: {_why_not(study)}")
-
-
-def _why_not(study: MeanStudy) -> str:
-    if study.rule.name == "full-lm":
-        return "everybody is protected by their own report alone"
-    if not study.rule.fixed_in_advance:
-        return "the weight is learned from the reports"
-    return (
-        "group figures are published" if study.publish == "full" else "the noise of the trusted sum adds nothing here"
-    )
-
-
-_AMPLIFIED = "nothing else about these reports is ever published: another release of them ends the amplification"

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import secrets
 import struct
 from dataclasses import dataclass
@@ -30,8 +31,11 @@ from typing import Any
 from hybridp.errors import InvalidInput, must
 
 __all__ = [
+    "HEAD",
+    "MOST_BATCH",
     "OVERHEAD",
     "Batch",
+    "Head",
     "Signer",
     "check_ticket",
     "from_text",
@@ -39,6 +43,7 @@ __all__ = [
     "pack_batch",
     "public",
     "read_batch",
+    "read_head",
     "seal",
     "text",
     "ticket",
@@ -51,8 +56,11 @@ OVERHEAD = 48
 _SEAL = b"hybridp mixed report 1\0"
 _TICKET = b"hybridp ticket 1\0"
 _BATCH = b"hybridp batch 1\0"
-_HEAD = struct.Struct(">16sII")
+_HEAD = struct.Struct(">16sII?32s")
+HEAD = 64 + _HEAD.size
+"""Bytes in front of a batch's reports: a signature, and what it signs."""
 MOST_BATCH = 64 << 20
+"""Bytes of the reports of one batch."""
 
 
 def text(raw: bytes) -> str:
@@ -172,19 +180,46 @@ def check_ticket(given: str, key: bytes, study: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sealed reports in random order, under a random name."""
+    """Sealed reports in random order, under a random name; after the `last` one a mixer holds no more of the study."""
 
     id: bytes
     sealed: tuple[bytes, ...]
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a batch says of itself, signed by the mixer: whoever has read it knows how many bytes may follow."""
+
+    id: bytes
+    size: int
+    people: int
+    last: bool
+    digest: bytes
+
+    @property
+    def bytes(self) -> int:
+        """Of the reports that follow."""
+        return self.size * self.people
 
 
 def pack_batch(batch: Batch, study: str, signer: Signer) -> bytes:
-    """A batch as the mixer sends it: one length for all reports, signed."""
-    must(bool(batch.sealed), "batch", "must hold at least one report", 0)
-    size = len(batch.sealed[0])
+    """A batch as the mixer sends it: signature and head, then the reports, all of one length."""
+    must(bool(batch.sealed) or batch.last, "batch", "must hold at least one report, unless it is the last", 0)
+    size = len(batch.sealed[0]) if batch.sealed else 0
     must(all(len(one) == size for one in batch.sealed), "batch", "must hold reports of one length", "several")
-    body = _HEAD.pack(batch.id, size, len(batch.sealed)) + b"".join(batch.sealed)
-    return signer.sign(_BATCH + study.encode() + b"\0" + body) + body
+    rest = b"".join(batch.sealed)
+    head = _HEAD.pack(batch.id, size, len(batch.sealed), batch.last, hashlib.sha256(rest).digest())
+    return signer.sign(_BATCH + study.encode() + b"\0" + head) + head + rest
+
+
+def read_head(packed: bytes, study: str, key: bytes) -> Head:
+    """The head of a batch, from its first `HEAD` bytes; refused where this study's mixer did not sign it."""
+    signature, head = packed[:64], packed[64:HEAD]
+    if len(head) < _HEAD.size or not _verified(key, signature, _BATCH + study.encode() + b"\0" + head):
+        raise InvalidInput("`batch` must be signed by this study's mixer. Got something else.")
+    name, size, people, last, digest = _HEAD.unpack(head)
+    return Head(name, size, people, last, digest)
 
 
 def read_batch(packed: bytes, study: str, key: bytes) -> Batch:
@@ -195,10 +230,7 @@ def read_batch(packed: bytes, study: str, key: bytes) -> Batch:
     >>> read_batch(sent, "s1", mixer.public).sealed
     (b'one', b'two')
     """
-    signature, body = packed[:64], packed[64:]
-    if len(body) < _HEAD.size or not _verified(key, signature, _BATCH + study.encode() + b"\0" + body):
+    head, rest = read_head(packed, study, key), packed[HEAD:]
+    if len(rest) != head.bytes or hashlib.sha256(rest).digest() != head.digest:
         raise InvalidInput("`batch` must be signed by this study's mixer. Got something else.")
-    name, size, people = _HEAD.unpack_from(body)
-    rest = body[_HEAD.size :]
-    must(size > 0 and people > 0 and len(rest) == size * people, "batch", "must be as long as it says", len(rest))
-    return Batch(name, tuple(rest[i : i + size] for i in range(0, len(rest), size)))
+    return Batch(head.id, tuple(rest[i : i + head.size] for i in range(0, len(rest), head.size or 1)), head.last)

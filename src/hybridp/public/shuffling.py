@@ -32,14 +32,16 @@ True
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from hybridp.errors import must
+from hybridp.public.budgets import ApproxDP, PureDP
 
-__all__ = ["MOST_LOCAL", "central_epsilon", "largest_local_epsilon", "mixed_delta"]
+__all__ = ["MOST_LOCAL", "Mixing", "central_epsilon", "largest_local_epsilon", "mixed_delta"]
 
 MOST_LOCAL = 16.0
 """The largest local epsilon that is ever planned with: beyond it a report alone protects nobody."""
@@ -153,6 +155,45 @@ def largest_local_epsilon(
         if high - low <= 1e-9 * high:
             break
     return low
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """Reports that go through a mixer: what each keeps by itself, the fewest in a batch, and the batch's delta.
+
+    >>> mixing = Mixing.planned(ApproxDP(1.0, 1e-6), batch=1000)
+    >>> round(mixing.epsilon, 2), str(mixing.promise(1000)), str(mixing.promise(999))
+    (2.72, '(0.999944, 1e-06)-DP (replace-one)', '2.7241-DP (replace-one)')
+    """
+
+    epsilon: float
+    batch: int
+    delta: float
+    k: int | None = None
+
+    @classmethod
+    def planned(
+        cls, promise: ApproxDP, batch: int, *, epsilon: float | None = None, cap: float = 8.0, k: int | None = None
+    ) -> Mixing:
+        """The largest local epsilon, at most `cap`, with which a batch keeps the promise; or the stated one."""
+        most = largest_local_epsilon(batch, promise.epsilon, promise.delta, k=k, cap=min(cap, MOST_LOCAL))
+        if most < cap:  # everybody reads it: four decimals, rounded down
+            most = max(math.floor(most * 1e4) / 1e4, promise.epsilon)
+        stated = most if epsilon is None else epsilon
+        rule = f"must be at most {most:.6g}: in a batch of {batch:,} more would not keep the promise, or pass the cap"
+        must(0 < stated <= most, "mixer.epsilon", rule, stated)
+        return cls(stated, batch, promise.delta, k)
+
+    def promise(self, people: int) -> PureDP | ApproxDP:
+        """What a batch of so many keeps against whoever sees it and nothing else about these reports.
+
+        One that is smaller than was promised counts as not mixed: only the report's own guarantee is left.
+        """
+        own = PureDP(self.epsilon)
+        if people < self.batch:
+            return own
+        central = central_epsilon(people, self.epsilon, self.delta, k=self.k)
+        return own if central >= self.epsilon else ApproxDP(central, self.delta)
 
 
 def _check(n: int, k: int | None) -> None:

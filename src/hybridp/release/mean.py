@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease"]
+__all__ = ["ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease", "MixedBatch", "Shuffled"]
 
 _SHOWN = 1000  # levels of epsilon listed in full
 
@@ -38,6 +39,43 @@ class ClippedShare:
     share: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class MixedBatch:
+    """So many batches of a mixer, each of this many people at least, and what each keeps."""
+
+    people: int
+    many: int
+    budget: PureDP | ApproxDP
+
+    @property
+    def text(self) -> str:
+        batches = "a batch" if self.many == 1 else f"{self.many:,} batches"
+        return f"in {batches} of {self.people:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """People who trust that mixer and curator do not collude: their own mean, its weight, and the batches they were in.
+
+    `epsilon` is what a report keeps by itself, `least` the public minimum of a batch.
+    """
+
+    group: GroupEstimate
+    weight: float
+    randomiser: str
+    epsilon: float
+    least: int
+    batches: tuple[MixedBatch, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        batches = [
+            {"people": b.people, "batches": b.many, "epsilon": b.budget.epsilon, "delta": b.budget.delta}
+            for b in self.batches
+        ]
+        stated = {"weight": self.weight, "local_epsilon": self.epsilon, "least": self.least, "batches": batches}
+        return {"randomiser": self.randomiser, **stated}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +125,7 @@ class MeanRelease(Result):
     clipped_to: tuple[float, float] | None = None
     clipped: ClippedShare | None = None
     anchor: Anchored | None = None
+    shuffled: Shuffled | None = None
     question: str = "value"
 
     @property
@@ -111,7 +150,9 @@ class MeanRelease(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
-        personal = {"personal": self._personal()} if self.by_epsilon else {}
+        own: dict[str, Any] = {"personal": self._personal()} if self.by_epsilon else {}
+        if self.shuffled is not None:
+            own |= {"shuffled": self.shuffled.group.mean, "mixing": self.shuffled.to_dict()}
         clipped = self.clipped
         told = statistic(
             "mean",
@@ -128,7 +169,7 @@ class MeanRelease(Result):
             weight=self.weight,
             groups={
                 name: {"people": g.people, "standard_error": g.standard_error, "half_width": g.half_width}
-                for name, g in (("trusted", self.trusted), ("local", self.local))
+                for name, g in self._groups()
             },
             disagreement={
                 "difference": self.difference,
@@ -138,7 +179,7 @@ class MeanRelease(Result):
             },
             sd_estimate=self.sd_estimate,
             mechanisms={"trusted": self.noise, "local": self.randomiser},
-            **personal,
+            **own,
         )
         return release_document({self.question: {"mean": told}}, level=self.level, receipt=self.receipt)
 
@@ -167,13 +208,22 @@ class MeanRelease(Result):
         """One row an estimate (hybrid, trusted, local); needs pandas, the extra "frames"."""
         import pandas as pd
 
-        rows = [("hybrid", self.trusted.people + self.local.people, self.projected, self.low, self.high)]
+        rows = [("hybrid", self.people, self.projected, self.low, self.high)]
         rows += [(name, g.people, mean, mean - reach, mean + reach) for name, g, mean, reach in self._alone()]
         return pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high"])
 
+    def _groups(self) -> list[tuple[str, GroupEstimate]]:
+        found = [("trusted", self.trusted), ("local", self.local)]
+        return found if self.shuffled is None else [*found, ("shuffled", self.shuffled.group)]
+
+    @property
+    def people(self) -> int:
+        """Everybody who took part."""
+        return sum(group.people for _, group in self._groups())
+
     def _alone(self) -> list[tuple[str, GroupEstimate, float, float]]:
         """The groups that have an estimate of their own: name, group, mean, half-width."""
-        groups = (("trusted", self.trusted), ("local", self.local))
+        groups = self._groups()
         return [(n, g, g.mean, g.half_width) for n, g in groups if g.mean is not None and g.half_width is not None]
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -183,7 +233,7 @@ class MeanRelease(Result):
         wide = self.high - self.low
         named = [(f"everyone ({self.estimator})", self.projected, self.low, self.high, style.INK)]
         for name, g, mean, reach in alone:
-            colour = style.LOCAL if name == "local" else style.TRUSTED
+            colour = {"trusted": style.TRUSTED, "local": style.LOCAL}.get(name, style.SHUFFLED)
             named.append((f"{g.people:,} {name} people alone", mean, mean - reach, mean + reach, colour))
         rows = []
         for name, x, low, high, colour in named:
@@ -193,7 +243,8 @@ class MeanRelease(Result):
         style.interval_rows(ax, rows)
         style.plain_numbers(ax.xaxis)
         ax.set_xlabel(self.question)
-        people = people_words(self.trusted.people, self.local.people)
+        mixed = 0 if self.shuffled is None else self.shuffled.group.people
+        people = people_words(self.trusted.people, self.local.people, mixed)
         style.dress(
             ax,
             f"{self._title}: {people}, {promise_words(self.receipt)}",
@@ -208,9 +259,7 @@ class MeanRelease(Result):
 
     def in_words(self) -> Words:
         """The result as a title, a table and remarks."""
-        rows = [
-            (f"hybrid ({self.estimator})", self.trusted.people + self.local.people, self.projected, self.low, self.high)
-        ]
+        rows = [(f"hybrid ({self.estimator})", self.people, self.projected, self.low, self.high)]
         rows += [
             (f"{name} alone", g.people, mean, mean - reach, mean + reach) for name, g, mean, reach in self._alone()
         ]

@@ -16,10 +16,13 @@ from typing import Any, NamedTuple, TypeVar
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 
-__all__ = ["CURATOR", "VIEWER", "Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
+__all__ = ["COLLUDING", "CURATOR", "MIXED", "VIEWER"]
+__all__ += ["Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
 __all__ += ["choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice", "values_rule"]
 
 CURATOR = "the curator"
+MIXED = "whoever sees the mixed batch, the curator too, unless the mixer colludes"
+COLLUDING = "the curator and the mixer together"
 VIEWER = "whoever sees the release"
 
 
@@ -178,13 +181,15 @@ def build_receipt(
     randomness: str,
     seeded: bool,
     simulated_local: bool = False,
+    mixed: Iterable[Promise] = (),
     reads: str = "values",
     unit: str = "one person, one record",
     entries: tuple[int, ...] = (),
 ) -> Receipt:
     """The receipt of a release in which these groups took part (None: nobody, or nothing of theirs was used).
 
-    `reads` is what the curator sees of trusted people. A trial says so, and which of the promises nobody was given:
+    `mixed` are the promises to people whose reports went through a mixer. `reads` is what the curator sees of trusted
+    people. A trial says so, and which of the promises nobody was given:
     `seeded` noise, or `simulated_local` reports.
 
     >>> own = Protection(PureDP(1.0), "a report on their own device")
@@ -200,6 +205,7 @@ def build_receipt(
         on_device = local.budget if local.on_device is None else local.on_device
         promises.append(Promise("local", CURATOR, on_device, local.mechanism))
         promises.append(Promise("local", VIEWER, local.budget, local.mechanism, local.note))
+    promises.extend(mixed)
     said = [line for line in assumes if line]
     if seeded:
         said.append("SIMULATION: the noise came from a seeded generator; whoever knows the seed can take it off again")

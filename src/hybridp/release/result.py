@@ -158,8 +158,10 @@ def promise_words(receipt: Receipt) -> str:
     return "; ".join(f"{_levels(budgets)} for {group} people" for group, budgets in groups.items())
 
 
-def people_words(trusted: int, local: int) -> str:
+def people_words(trusted: int, local: int, mixed: int = 0) -> str:
     """50,000 people, 1,000 trusting."""
+    if mixed:
+        return f"{trusted + local + mixed:,} people, {trusted:,} trusting and {mixed:,} shuffled"
     if not (trusted and local):
         return f"{trusted + local:,} people, all {'trusting' if trusted else 'local'}"
     return f"{trusted + local:,} people, {trusted:,} trusting"

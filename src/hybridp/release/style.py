@@ -23,6 +23,7 @@ __all__ = [
     "INK",
     "LOCAL",
     "QUIET",
+    "SHUFFLED",
     "SIMULATED",
     "TRUSTED",
     "WARNING",
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 INK, QUIET, FAINT = "#1c2430", "#5b6675", "#d9dce1"
-TRUSTED, LOCAL, WARNING = "#1f5fa6", "#a84a08", "#a11320"
+TRUSTED, LOCAL, SHUFFLED, WARNING = "#1f5fa6", "#a84a08", "#2f6b3a", "#a11320"
 Grid = Literal["x", "y", "both", ""]
 SIMULATED = "SIMULATED: not a private release"
 

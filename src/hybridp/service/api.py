@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
-from hybridp.service import studies
+from hybridp.service import mixed, studies
 from hybridp.service.core import Service
 from hybridp.service.problems import Refused
 
@@ -142,6 +143,24 @@ def check_invitations(id: str, asked: AskedAll, request: Request, service: Here)
     already. Nothing is used up."""
     service.gate.check(request.client.host if request.client else "", len(asked.reports))
     return studies.check_invitations(service, id, [(one.id, one.token) for one in asked.reports])
+
+
+class TicketAsked(BaseModel):
+    """Who asks for a ticket: by their invitation, or, of an open study, under a random name that stays the same."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: Annotated[str, Field(max_length=64)]
+    token: Annotated[str, Field(max_length=200)] | None = None
+
+
+@router.post("/tasks/{id}/ticket", tags=["participants"])
+async def ask_ticket(id: str, asked: TicketAsked, request: Request, service: Here) -> dict[str, str]:
+    """The right to send one report to the study's mixer. It uses up the invitation; asked again, it is the same."""
+    service.gate.check(request.client.host if request.client else "")
+    view = service.kept_view(id)
+    if view is None:
+        view = await asyncio.to_thread(service.fresh_view, id)
+    return {"ticket": await mixed.give_ticket(service, view, asked.id, asked.token)}
 
 
 # --- operations -------------------------------------------------------------------------------------------------------

@@ -70,22 +70,23 @@ def participation(bins: Sequence[dict[str, Any]], width: float) -> Markup:
     left, right, panel, gap, bottom = 38.0, 6.0, 70.0, 24.0, 20.0
     start, stop = float(bins[0]["start"]), float(bins[-1]["start"]) + width
     stop = max(stop, start + 12 * width)  # a lone bin would fill the picture
-    plot, height = WIDTH - left - right, 2 * (panel + gap) + bottom
+    groups = ("trusted", "local", "shuffled")[: 3 if any(b.get("shuffled") for b in bins) else 2]
+    plot, height = WIDTH - left - right, len(groups) * (panel + gap) + bottom
 
     def x(t: float) -> float:
         return left + plot * (t - start) / (stop - start)
 
     body, said = [], []
-    for place, group in enumerate(("trusted", "local")):
+    for place, group in enumerate(groups):
         foot = (place + 1) * (panel + gap)
-        people, most = sum(b[group] for b in bins), max(1, *(b[group] for b in bins))
+        people, most = sum(b.get(group, 0) for b in bins), max(1, *(b.get(group, 0) for b in bins))
         said.append(f"{people:,} {group}")
         body += [_rect(left, foot - panel - 15, 9, 9, group), _text(left + 14, foot - panel - 6, said[-1])]
         for tick in (t for t in _ticks(0, most, 2) if t == round(t)):
             y = foot - panel * tick / most
             body += [_line(left, y, WIDTH - right, y, "grid"), _text(left - 5, y + 4, _number(tick), "quiet", "end")]
         for b in bins:
-            if b[group]:
+            if b.get(group):
                 begin, end = x(b["start"]), x(b["start"] + width)
                 tall = panel * b[group] / most
                 when = datetime.fromtimestamp(b["start"], UTC).strftime("%d %b %Y %H:%M UTC")

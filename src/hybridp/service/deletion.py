@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, and_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.errors import HybridpError
-from hybridp.service.schema import TRUSTED, invitations, progress, reports, study_keys
+from hybridp.service.schema import TICKET, TRUSTED, batches, invitations, progress, reports, study_keys
 from hybridp.service.store import reading
 from hybridp.service.writer import Writer
 
@@ -49,6 +49,7 @@ def end(db: Connection, study: int, *, whole: bool) -> None:
     if whole:
         db.execute(progress.update().where(here).values(state="deleted"))
         db.execute(invitations.delete().where(invitations.c.study == study))
+        db.execute(batches.delete().where(batches.c.study == study))
     else:
         db.execute(progress.update().where(here, progress.c.state == "open").values(state="closed"))
     shred(db, study)
@@ -63,7 +64,7 @@ def sweep(db: Connection, study: int, after: bytes = b"", rows: int = STEP) -> b
     last = db.execute(select(reports.c.id).where(here).order_by(reports.c.id).offset(rows - 1).limit(1)).scalar()
     stretch = here if last is None else and_(here, reports.c.id <= last)
     whole = db.execute(select(progress.c.state).where(progress.c.study == study)).scalar_one() == "deleted"
-    db.execute(reports.delete().where(stretch if whole else and_(stretch, reports.c.grp == TRUSTED)))
+    db.execute(reports.delete().where(stretch if whole else and_(stretch, reports.c.grp.in_((TRUSTED, TICKET)))))
     return None if last is None else bytes(last)
 
 

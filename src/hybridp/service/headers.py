@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["POLICY", "SecurityHeaders"]
+__all__ = ["POLICY", "SecurityHeaders", "policy_with"]
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -24,6 +26,16 @@ _ALWAYS = {
 }
 
 
+def policy_with(url: str) -> str:
+    """The policy of a page whose script also sends to the server of this address, and to no other.
+
+    >>> policy_with("https://mixer.example/path").split("; ")[4]
+    "connect-src 'self' https://mixer.example"
+    """
+    parts = urlsplit(url)
+    return POLICY.replace("connect-src 'self'", f"connect-src 'self' {parts.scheme}://{parts.netloc}")
+
+
 class SecurityHeaders:
     """ASGI middleware; `https` adds the promise that this host is only ever reached by TLS."""
 
@@ -40,7 +52,7 @@ class SecurityHeaders:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in {**_ALWAYS, **self.more}.items():
-                    headers[name] = value
+                    headers.setdefault(name, value)  # a page may say which other server its script must reach
                 if headers.get("content-type", "").startswith("text/html"):
                     headers["cache-control"] = "no-store"
             await send(message)

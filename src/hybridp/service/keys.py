@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from hybridp.errors import HybridpError
 from hybridp.public.envelope import appearing
+from hybridp.public.mixing import Signer
 
 __all__ = ["KeyRing", "RowCipher", "hashed", "load_or_make", "new_secret", "save"]
 
@@ -97,16 +98,24 @@ class RowCipher:
 
     A row is named by a keyed hash of the report's id, so that whoever has the database, but not the key, cannot send a
     report again, nor tell whose it is. Study and row are authenticated with the value: rows cannot be swapped. A random
-    96-bit nonce for each row keeps one data key safe for 2^32 rows (NIST SP 800-38D, 8.3).
+    96-bit nonce for each row keeps one data key safe for 2^32 rows (NIST SP 800-38D, 8.3). `mixed` is the private key
+    that opens reports which come through a mixer (X25519), `signer` signs the tickets that let people send one.
     """
 
-    __slots__ = ("_aead", "_choose", "_row", "_study")
+    __slots__ = ("_aead", "_choose", "_nonce", "_row", "_study", "mixed", "signer")
 
     def __init__(self, data_key: bytes, study: int) -> None:
         self._aead = AESGCM(data_key)
         self._choose = hashlib.blake2b(data_key, digest_size=32, person=b"choose record").digest()
         self._row = hashlib.blake2b(data_key, digest_size=32, person=b"row of report").digest()
+        self._nonce = hashlib.blake2b(data_key, digest_size=32, person=b"ticket's nonce").digest()
+        self.mixed = hashlib.blake2b(data_key, digest_size=32, person=b"mixed reports").digest()
+        self.signer = Signer(hashlib.blake2b(data_key, digest_size=32, person=b"sign tickets").digest())
         self._study = study.to_bytes(8, "big")
+
+    def nonce(self, secret: str) -> bytes:
+        """The nonce of a person's ticket: the same for the same invitation, and known to nobody without the key."""
+        return hashlib.blake2b(secret.encode("utf-8", "surrogatepass"), key=self._nonce, digest_size=16).digest()
 
     def row(self, report_id: bytes) -> bytes:
         """Under which name a report is stored: the same when it comes again."""

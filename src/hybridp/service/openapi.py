@@ -15,9 +15,10 @@ from hybridp.service.plans import KINDS
 from hybridp.service.problems import MEDIA_TYPE
 from hybridp.service.reports import PAYLOADS, Upload
 
-__all__ = ["UPLOAD", "complete"]
+__all__ = ["MIXED", "UPLOAD", "complete"]
 
 UPLOAD = "/tasks/{id}/reports"
+MIXED = "/tasks/{id}/mixed"
 
 _WORDS = {
     304: "Nothing has changed",
@@ -43,7 +44,9 @@ _OWN: dict[tuple[str, str], set[int]] = {
     ("post", "/api/studies/{id}/invitations"): {409, 422},
     ("post", "/api/studies"): {422},
     ("post", "/tasks/{id}/invitations"): {422, 429},
+    ("post", "/tasks/{id}/ticket"): {401, 403, 409, 422, 429},
     ("post", UPLOAD): {409, 415, 429},
+    ("post", MIXED): {409, 422, 429},
     ("get", "/tasks/{id}"): {304},
     ("get", "/metrics"): {401, 403},
 }
@@ -64,7 +67,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     """The document with the upload, from the very types that parse it, and with every answer."""
     parts = document.setdefault("components", {}).setdefault("schemas", {})
     parts.update(_parts())
-    document["paths"][UPLOAD] = {"post": _upload()}
+    document["paths"] |= {UPLOAD: {"post": _upload()}, MIXED: {"post": _batch()}}
     parts.update(_study())
     stated = {"application/json": {"schema": {"$ref": "#/components/schemas/Study"}}}
     document["paths"]["/api/studies"]["post"]["requestBody"] = {"required": True, "content": stated}
@@ -123,6 +126,21 @@ def _upload() -> dict[str, Any]:
         "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
         "requestBody": {"required": True, "content": content("Upload")},
         "responses": {"200": {"description": fine, "content": content("Failures")}},
+    }
+
+
+def _batch() -> dict[str, Any]:
+    count = {"type": "integer", "minimum": 0}
+    told = {"type": "object", "required": ["taken"], "properties": {"taken": count}}
+    fine = "The batch is stored, durably. Sending it again changes nothing."
+    raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return {
+        "summary": "Send a batch of sealed reports, as the study's mixer",
+        "operationId": "upload_batch",
+        "tags": ["mixers"],
+        "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
+        "requestBody": {"required": True, "content": raw},
+        "responses": {"200": {"description": fine, "content": {"application/json": {"schema": told}}}},
     }
 
 

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import studies, words
 from hybridp.service.charts import dots
+from hybridp.service.headers import policy_with
 from hybridp.service.html import form_fields, page, see, slowly, status_of, trouble
 from hybridp.service.problems import Refused
 from hybridp.service.uploads import log_internal
@@ -67,6 +68,7 @@ def participant_view(
         "given": given or {},
         "trusted": {"rows": _trusted_rows(task)},
         "local": _local(task) if "local" in task["groups"] else {},
+        "shuffled": _shuffled(task) if "mixer" in task else {},
         "not_now": _WAIT if task["groups"] else dict.fromkeys(_WAIT, _BETWEEN),
     }
 
@@ -125,6 +127,17 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
+    mixed, own = task["guarantee"]["mixed"], task["guarantee"]["shuffled"]
+    randomiser = task["mixer"]["randomiser"]
+    found = words.notice(randomiser, float(own["epsilon"]))
+    epsilon, delta = float(mixed["epsilon"]), float(mixed["delta"])
+    rows = [_row(epsilon, delta, words.at_most_right(epsilon, delta), False)]
+    together = [_row(float(own["epsilon"]), 0.0, found.right, found.exact)]
+    return {"rows": rows, "together": together, "sent": words.sent(randomiser), "browser": randomiser["browser"]}
+
+
 def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[dict[str, Any], float | None]:
     """What a posted form says, as the payload of a report, and the epsilon asked for; the store checks the rest."""
     if task["kind"] == "heavy-hitters":
@@ -170,7 +183,10 @@ def _participant(
         problem=problem,
         given={name: text for name, text in form.items() if name in ("epsilon", "report_id")},
     )
-    return page("participant.html", status, **view)
+    answer = page("participant.html", status, **view)
+    if "mixer" in task:
+        answer.headers["content-security-policy"] = policy_with(task["mixer"]["url"])
+    return answer
 
 
 _ID = re.compile("[A-Za-z0-9_-]{21}[AQgw]")

@@ -25,7 +25,7 @@ __all__ = ["predicted"]
 
 def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
     """Root mean squared error and half-width of the interval; None where nobody, or too few, take part."""
-    trusted, local = people["trusted"], people["local"]
+    trusted, local, shuffled = people["trusted"], people["local"], people.get("shuffled", 0)
     half, unit = 1.0, "value"
     match plan:
         case HeavyPlan():
@@ -33,14 +33,14 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
         case VectorPlan():
             variances, unit = _coordinate(plan, trusted, local), "half-ranges of a column's bounds"
         case _:
-            variances, half = _mean(plan, trusted, local), plan.bounds.half
+            variances, half = _mean(plan, trusted, local, shuffled), plan.bounds.half
     information = sum(1 / v for v in variances if v > 0)
     if information == 0:
         return None
     rmse = half / math.sqrt(information)
     z = NormalDist().inv_cdf((1 + plan.level) / 2)
     return {
-        "people": {"trusted": trusted, "local": local},
+        "people": {"trusted": trusted, "local": local, **({"shuffled": shuffled} if shuffled else {})},
         "rmse": rmse,
         "half_width": z * rmse,
         "unit": unit,
@@ -48,14 +48,14 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
     }
 
 
-def _mean(plan: MeanPlan | PersonalPlan, trusted: int, local: int) -> list[float]:
-    """``V_T = var/k + noise/k^2`` and ``V_L = (var + v)/n`` in the unit coordinate."""
+def _mean(plan: MeanPlan | PersonalPlan, trusted: int, local: int, shuffled: int) -> list[float]:
+    """``V_T = var/k + noise/k^2`` and ``V_L = (var + v)/n`` in the unit coordinate; shuffled people as local ones."""
     half = plan.bounds.half
     variance = 1.0 if plan.asked.sd is None else (plan.asked.sd / half) ** 2
     if isinstance(plan, MeanPlan):
         noise, randomiser = plan.study.sum_noise, plan.study.invite.randomiser
         if plan.asked.estimator in ("tcm-only", "lm-only"):
-            trusted, local = (trusted, 0) if plan.asked.estimator == "tcm-only" else (0, local)
+            trusted, local, shuffled = (trusted, 0, 0) if plan.asked.estimator == "tcm-only" else (0, local, shuffled)
     else:
         least = PureDP(min(plan.allowed_epsilons))
         noise, randomiser = sum_noise(least), best_randomiser(least)
@@ -64,6 +64,8 @@ def _mean(plan: MeanPlan | PersonalPlan, trusted: int, local: int) -> list[float
         found.append(variance / trusted + noise.variance * (2 / LEVELS / trusted) ** 2)
     if local:
         found.append((variance + randomiser.worst_variance) / local)
+    if shuffled and isinstance(plan, MeanPlan) and plan.study.mixed_invite is not None:
+        found.append((variance + plan.study.mixed_invite.randomiser.worst_variance) / shuffled)
     return found
 
 

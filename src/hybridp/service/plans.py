@@ -35,7 +35,8 @@ from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
-from hybridp.public.study import SCHEMA, Collection, Declaration, Grouped, Number, Question, Records, Vector
+from hybridp.public.mixing import from_text
+from hybridp.public.study import SCHEMA, Collection, Declaration, Grouped, Mixer, Number, Question, Records, Vector
 from hybridp.public.study.fields import plain_fields
 from hybridp.public.vector import VectorInvite
 
@@ -60,6 +61,8 @@ MOST_DAYS = 3660
 MOST_EPSILON = 1000.0
 LEAST_DELTA, MOST_DELTA = 1e-15, 0.1
 MOST_COLUMNS = 500
+MOST_MIXED = 200_000
+"""People in a batch: one of nearly twice as many, the last of a study, comes in one request (`mixing.MOST_BATCH`)."""
 _FAR, _NEAR = 1e30, 1e-12
 _LAST = 253_370_764_800  # the year 9999: dates can be written, and a day be added to them
 
@@ -229,7 +232,12 @@ class Plan(Generic[Asked]):
         people = self.declared.people
         if people.trusted is None and people.local is None:
             return None
-        return {"trusted": people.trusted or 0, "local": people.local or 0}
+        mixed = {} if self.mixer is None else {"shuffled": people.shuffled or 0}
+        return {"trusted": people.trusted or 0, "local": people.local or 0, **mixed}
+
+    @property
+    def mixer(self) -> Mixer | None:
+        return self.declared.mixer
 
     @property
     def planned_releases(self) -> int:
@@ -240,7 +248,8 @@ class Plan(Generic[Asked]):
     def uses(self) -> tuple[str, ...]:
         """The groups whose answers count in the result."""
         name = getattr(self.asked, "estimator", None) or ""
-        return {"tcm-only": ("trusted",), "lm-only": ("local",)}.get(name, ("trusted", "local"))
+        reports = ("local",) if self.mixer is None else ("local", "shuffled")
+        return {"tcm-only": ("trusted",), "lm-only": reports}.get(name, ("trusted", *reports))
 
     def accounts(self) -> Groups:
         """The totals of the study's ledger."""
@@ -283,6 +292,15 @@ class MeanPlan(_NumberPlan):
         rule = "must be left out: a trial on raw values knows it, people on a page do not"
         self.asked.must(self.asked.estimator != "full-lm", "estimator", rule, self.asked.estimator)
         _ = self.study.invite
+        if self.mixer is not None:
+            self.check_mixer(self.mixer)
+
+    def check_mixer(self, mixer: Mixer) -> None:
+        """People's browsers must find the mixer, and the collector know its signature."""
+        mixer.must(mixer.url is not None, "url", "must be given: people's devices send their reports there", "nothing")
+        from_text(mixer.key or "", 32, "mixer.key")
+        rule = f"must be at most {MOST_MIXED:,} in a study of the service"
+        mixer.must(mixer.batch <= MOST_MIXED, "batch", rule, mixer.batch)
 
     @cached_property
     def study(self) -> MeanStudy:
@@ -291,7 +309,9 @@ class MeanPlan(_NumberPlan):
     def accounts(self) -> Groups:
         """As many trusted sums as planned, and each local person's one report."""
         trusted = self.study.trusted_guarantee or self.study.guarantee
-        return {"trusted": _over(trusted, self.planned_releases), "local": self.study.invite.promise}
+        invite = self.study.mixed_invite
+        mixed: Groups = {} if invite is None else {"shuffled": invite.promise}
+        return {"trusted": _over(trusted, self.planned_releases), "local": self.study.invite.promise, **mixed}
 
     def charges(self, collection: str) -> list[Charge]:
         return self.study.charges(self.title, collection)

@@ -27,6 +27,7 @@ from hybridp.protocols import heavy as heavy_protocol
 from hybridp.protocols import heavy_files
 from hybridp.protocols import personal as personal_protocol
 from hybridp.protocols.mean import publish_mean
+from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.protocols.vector import publish_vector_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
@@ -44,10 +45,11 @@ from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
+from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, VectorPlan
 from hybridp.service.problems import Refused
 from hybridp.service.reports import unpacked_record
-from hybridp.service.schema import LOCAL, TRUSTED, progress, releases
+from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.store import counts, reading, snapshot, stream
 from hybridp.service.tasks import opt_in_document, opt_in_of, phase_two
 from hybridp.service.vectors import unpacked
@@ -65,13 +67,14 @@ _BIT = np.dtype([("threshold", "<u4"), ("above", "u1")])
 
 def close(service: Service, study: Study) -> None:
     """No more reports, from the commit of this change on."""
-    service.write(lambda db: _close(db, study.number))
+    now = service.now()
+    service.write(lambda db: _close(db, study.number, now))
     service.forget(study)
 
 
-def _close(db: Connection, number: int) -> None:
+def _close(db: Connection, number: int, now: int) -> None:
     here = (progress.c.study == number, progress.c.state == "open")
-    db.execute(progress.update().where(*here).values(state="closed"))
+    db.execute(progress.update().where(*here).values(state="closed", ended=now))
 
 
 def release(service: Service, study: Study, key: str) -> dict[str, Any]:
@@ -92,6 +95,8 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
         with snapshot(service.engine) as db:
             _check_batch(counts(db, study.number), study, None if not isinstance(plan, HeavyPlan) else "local")
             _check_budget(db, study, charges)
+            if (why := waits_for_mixer(db, study, service.now())) is not None:
+                raise Refused("still-mixing", why)
             batch = _batch(db, study)
             build = _prepared(db, service, study)
         return _commit(service, study, key, "final", charges, build, batch)
@@ -317,26 +322,40 @@ def _sealed(db: Connection, service: Service, study: Study) -> _Sealed | None:
     return _Sealed(db, study.number, _cipher(service, db, study))
 
 
+def _report_sums(db: Connection, study: Study, plan: MeanPlan, group: int, randomiser: Randomiser) -> LocalSummary:
+    sent = NOTHING
+    if plan.study.rule.name != "tcm-only":
+        for rows in stream(db, study.number, group):
+            sent += exact_sums(unit_reports(randomiser, plan.bounds, [bytes(row[2]) for row in rows]))[0]
+    return LocalSummary.of(sent, randomiser)
+
+
+def _mixed_sums(db: Connection, study: Study, plan: MeanPlan) -> MixedReports | None:
+    """What came through the mixer, batch by batch; None where the study has none, or does not listen to reports."""
+    invite = plan.study.mixed_invite
+    if invite is None or plan.study.rule.name == "tcm-only":
+        return None
+    sizes = db.execute(select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)).scalars()
+    return MixedReports(_report_sums(db, study, plan, SHUFFLED, invite.randomiser), tuple(int(n) for n in sizes))
+
+
 def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Build:
     task, rng = plan.study, service.rng
-    bounds, randomiser = task.bounds, task.invite.randomiser
-    sent = NOTHING
-    if task.rule.name != "tcm-only":
-        for rows in stream(db, study.number, LOCAL):
-            sent += exact_sums(unit_reports(randomiser, bounds, [bytes(row[2]) for row in rows]))[0]
-    local = LocalSummary.of(sent, randomiser)
+    bounds = task.bounds
+    local = _report_sums(db, study, plan, LOCAL, task.invite.randomiser)
+    mixed = _mixed_sums(db, study, plan)
     people, trusted = 0, None
     answers = None if task.rule.name == "lm-only" else _sealed(db, service, study)
     if answers is not None:
         totals = mean_curator.read_answers(answers, bounds, local)
         people = totals.trusted_people
         trusted = mean_curator.release_sum(totals, task.sum_noise, task.squares_noise, rng=rng)
-    if trusted is None and local.people == 0:
+    if trusted is None and local.people + (0 if mixed is None else mixed.summary.people) == 0:
         raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.rule.name} listens to.")
 
     def build(entries: tuple[int, ...]) -> dict[str, Any]:
         heard = None if task.rule.name == "tcm-only" else local
-        found = publish_mean(task, trusted, heard, trusted_people=people, entries=entries, rng=rng)
+        found = publish_mean(task, trusted, heard, trusted_people=people, mixed=mixed, entries=entries, rng=rng)
         return _document(study, found)
 
     return build

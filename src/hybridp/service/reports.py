@@ -21,13 +21,14 @@ from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import Invitation
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import normalised
+from hybridp.public.mixing import unseal
 from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.service import vectors
 from hybridp.service.keys import RowCipher, hashed
 from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan
 from hybridp.service.problems import STATUS, Refused
-from hybridp.service.schema import LOCAL, TRUSTED
+from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
 
 __all__ = ["BIT", "NUMBER", "PAYLOADS", "SLOT", "Checker", "Failure", "Packed", "Report", "Upload", "packed_record",
            "parse_upload", "report_id", "unpacked_record"]  # fmt: skip
@@ -56,6 +57,14 @@ class Upload(msgspec.Struct, forbid_unknown_fields=True):
     """One or many reports."""
 
     reports: list[Report]
+
+
+class Mixed(msgspec.Struct, forbid_unknown_fields=True):
+    """What is sealed for the collector and comes through a mixer: no time, no invitation, nothing that tells who."""
+
+    id: str
+    payload: msgspec.Raw
+    padding: str = ""
 
 
 class Value(msgspec.Struct, forbid_unknown_fields=True):
@@ -123,6 +132,7 @@ class DirectionReport(msgspec.Struct, forbid_unknown_fields=True):
 PAYLOADS = (Value, DitheredReport, NumberReport, Records, Category, Values, CoordinatesReport, DirectionReport)
 
 _upload = msgspec.json.Decoder(Upload)
+_mixed = msgspec.json.Decoder(Mixed)
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in PAYLOADS}
 _FAR = "The report lies further out than any device that follows the plan can be."
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -220,10 +230,22 @@ class Checker:
             packer = self._packers.get((group, epsilon))
             if packer is None:
                 raise _Bad("wrong-phase", f"The study does not take {report.group} reports in this phase.")
-            token = self._token(report.token)
+            token = self.token(report.token)
             return Packed(row, report.time, group, epsilon, packer(row, report.payload), token, report.id)
         except _Bad as bad:
             return Failure(report.id, bad.code, str(bad))
+
+    def mixed(self, sealed: bytes, study: str, at: int) -> Packed | None:
+        """A report that came through a mixer; None for one that this study's devices do not send."""
+        packer = self._packers.get((SHUFFLED, None))
+        if self._cipher is None or packer is None:
+            return None
+        try:
+            found = _mixed.decode(unseal(sealed, self._cipher.mixed, study))
+            row = self._cipher.row(report_id(found.id))
+            return Packed(row, at, SHUFFLED, None, packer(row, found.payload), None, "")
+        except (_Bad, InvalidInput, *_BROKEN):
+            return None
 
     def _check_time(self, time: int, now: int) -> None:
         if time % self.plan.time_precision:
@@ -241,7 +263,7 @@ class Checker:
             raise _Bad("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
         return epsilon
 
-    def _token(self, token: str | None) -> bytes | None:
+    def token(self, token: str | None) -> bytes | None:
         if not self.plan.by_invitation:
             return None
         if token is None:
@@ -252,11 +274,15 @@ class Checker:
 
     def _choose(self) -> dict[tuple[int, float | None], Pack]:
         plan = self.plan
+        found: dict[tuple[int, float | None], Pack]
         match plan:
             case MeanPlan():
-                return {(TRUSTED, None): self._value, (LOCAL, None): self._report_of(plan.study.invite.randomiser)}
+                found = {(TRUSTED, None): self._value, (LOCAL, None): self._report_of(plan.study.invite.randomiser)}
+                if plan.study.mixed_invite is not None:
+                    found[SHUFFLED, None] = self._report_of(plan.study.mixed_invite.randomiser)
+                return found
             case PersonalPlan():
-                found: dict[tuple[int, float | None], Pack] = {}
+                found = {}
                 for e in plan.allowed_epsilons:
                     found[TRUSTED, e] = self._value
                     found[LOCAL, e] = self._report_of(best_randomiser(PureDP(e)))

@@ -46,11 +46,15 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from hybridp.errors import HybridpError, InvalidInput
 
 __all__ = [
+    "GROUPS",
     "LOCAL",
     "MIGRATIONS",
+    "SHUFFLED",
+    "TICKET",
     "TRUSTED",
     "accounts",
     "analysts",
+    "batches",
     "charges",
     "connect",
     "invitations",
@@ -63,8 +67,9 @@ __all__ = [
     "study_keys",
 ]
 
-LOCAL, TRUSTED = 0, 1
-"""How a group is written in the column `grp`."""
+LOCAL, TRUSTED, SHUFFLED, TICKET = 0, 1, 2, 3
+"""How a group is written in the column `grp`. A ticket is no report: it says that somebody may send one to a mixer."""
+GROUPS = {TRUSTED: "trusted", LOCAL: "local", SHUFFLED: "shuffled"}
 
 metadata = MetaData()
 
@@ -102,6 +107,7 @@ progress = Table(
     Column("raw", Text, nullable=False, default="kept"),
     Column("tokens_made", BigInteger, nullable=False, default=0),
     Column("tokens_used", BigInteger, nullable=False, default=0),
+    Column("ended", BigInteger),
     CheckConstraint("state IN ('open', 'closed', 'released', 'deleted')"),
     CheckConstraint("raw IN ('kept', 'deleting', 'deleted')"),
 )
@@ -142,6 +148,17 @@ participation = Table(
     Column("start", BigInteger, primary_key=True, autoincrement=False),
     Column("grp", SmallInteger, primary_key=True, autoincrement=False),
     Column("people", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Which reports came in which batch is kept nowhere: only how many.
+batches = Table(
+    "batches",
+    metadata,
+    Column("study", Integer, primary_key=True, autoincrement=False),
+    Column("id", LargeBinary, primary_key=True),
+    Column("people", BigInteger, nullable=False),
+    Column("last", Boolean, nullable=False),
     sqlite_with_rowid=False,
 )
 

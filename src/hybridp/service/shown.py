@@ -71,8 +71,8 @@ def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[s
 def _mean(told: Mapping[str, Any], level: str, plan: Mapping[str, Any]) -> dict[str, Any]:
     (low, high), unit = told["interval"], plan["questions"][0].get("unit") or ""
     rows = [("everyone", told["projected"], low, high)]
-    for group in ("trusted", "local"):
-        mean, part = told[group], told["groups"][group]
+    for group, part in told["groups"].items():
+        mean = told[group]
         if mean is not None and (reach := part["half_width"]) is not None:
             rows.append((f"{group} people ({part['people']:,})", mean, mean - reach, mean + reach))
     gap = told["disagreement"]

@@ -17,10 +17,11 @@ from sqlalchemy import Connection, Engine
 
 from hybridp.service.keys import hashed
 from hybridp.service.reports import Failure, Packed
-from hybridp.service.schema import LOCAL, TRUSTED, invitations, progress
+from hybridp.service.schema import GROUPS, invitations, progress
 
-__all__ = ["BIN", "Batch", "Bins", "counts", "insert_sqlite", "known_tokens", "make_tokens", "participation_by",
-           "reading", "rebuilt_counts", "snapshot", "stored_rows", "stream", "take", "writing"]  # fmt: skip
+__all__ = ["BIN", "Batch", "Bins", "counts", "insert", "insert_sqlite", "known", "known_tokens", "make_tokens",
+           "participation_by", "reading", "rebuilt_counts", "snapshot", "stored_rows", "stream", "take",
+           "writing"]  # fmt: skip
 
 _ROWS = 5000  # rows a statement: six values each stay below SQLite's 32,766
 BIN = 60  # seconds: the finest grain at which participation is counted
@@ -80,7 +81,7 @@ def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failur
 
 
 def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], postgres: bool) -> None:
-    state, phase, there = _known(raw, study, [r.row for batch, _ in work for r in batch.reports], postgres)
+    state, phase, there = known(raw, study, [r.row for batch, _ in work for r in batch.reports], postgres)
     asked = [r.token for batch, _ in work for r in batch.reports if r.token is not None]
     tokens = known_tokens(raw, study, asked, postgres) if asked else {}
     fresh: list[Packed] = []
@@ -108,7 +109,12 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
     used = [r.token for r in fresh if r.token is not None]
     if used:
         _use(raw, study, used, postgres)
-    (_insert_postgres if postgres else insert_sqlite)(raw, study, fresh, len(used), bins)
+    insert(raw, study, fresh, len(used), bins, postgres)
+
+
+def insert(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins, postgres: bool) -> None:
+    """New rows, and the counters that agree with them."""
+    (_insert_postgres if postgres else insert_sqlite)(raw, study, fresh, used, bins)
 
 
 def _refusal(report: Packed, state: str, phase: int, meant: int, tokens: dict[bytes, bool]) -> Failure | None:
@@ -131,7 +137,7 @@ def _marks(n: int) -> str:
     return ", ".join("?" * n)
 
 
-def _known(raw: Any, study: int, rows: list[bytes], postgres: bool) -> tuple[str, int, set[bytes]]:
+def known(raw: Any, study: int, rows: list[bytes], postgres: bool) -> tuple[str, int, set[bytes]]:
     """The study's state and phase, locked; and which of these rows are already there."""
     if postgres:
         found = raw.execute(_LOCK, (study, rows, study)).fetchall()
@@ -278,10 +284,11 @@ def make_tokens(db: Connection, study: int, count: int) -> list[str]:
 
 
 def counts(db: Connection, study: int) -> dict[str, int]:
-    """How many people of each group took part, from the counters."""
+    """How many people of each group took part, from the counters; shuffled ones where there are any."""
     rows = db.exec_driver_sql(f"SELECT grp, sum(people) FROM participation WHERE study = {int(study)} GROUP BY grp")
     found = {int(group): int(people) for group, people in rows}
-    return {"trusted": found.get(TRUSTED, 0), "local": found.get(LOCAL, 0)}
+    named = {name: found[group] for group, name in GROUPS.items() if group in found}
+    return {"trusted": 0, "local": 0, **named}
 
 
 def stream(db: Connection, study: int, group: int, *, size: int = 20_000) -> Iterator[list[tuple[Any, ...]]]:
@@ -311,8 +318,9 @@ def participation_by(db: Connection, study: int, bins: int) -> tuple[int, list[d
     )
     found: dict[int, dict[str, int]] = {}
     for start, group, people in rows:
-        here = found.setdefault(int(start), {"start": int(start), "trusted": 0, "local": 0})
-        here["trusted" if group == TRUSTED else "local"] += int(people)
+        if group in GROUPS:
+            here = found.setdefault(int(start), {"start": int(start), "trusted": 0, "local": 0})
+            here[GROUPS[group]] = here.get(GROUPS[group], 0) + int(people)
     return width, list(found.values())
 
 

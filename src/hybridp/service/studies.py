@@ -18,7 +18,7 @@ from sqlalchemy import Connection, select
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration
-from hybridp.service import releasing, store
+from hybridp.service import mixed, releasing, store
 from hybridp.service.core import Service, Study, View
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
@@ -27,8 +27,8 @@ from hybridp.service.plans import HeavyPlan, SomePlan, VectorPlan, moment, parse
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.releasing import unit_reports
 from hybridp.service.reports import SLOT, Failure, Packed, Report, parse_upload, report_id
-from hybridp.service.schema import LOCAL, analysts, invitations, meta, progress, releases, studies, study_keys
-from hybridp.service.tasks import task_of
+from hybridp.service.schema import GROUPS, LOCAL, analysts, invitations, meta, progress, releases, studies, study_keys
+from hybridp.service.tasks import mixer_keys, task_of
 from hybridp.service.vectors import own_units, unpacked
 
 __all__ = [
@@ -198,7 +198,8 @@ def list_studies(service: Service) -> list[dict[str, Any]]:
         people = db.exec_driver_sql("SELECT study, grp, sum(people) FROM participation GROUP BY study, grp").all()
     sizes: dict[int, dict[str, int]] = {}
     for number, group, n in people:
-        sizes.setdefault(int(number), {"trusted": 0, "local": 0})["local" if group == LOCAL else "trusted"] = int(n)
+        if group in GROUPS:
+            sizes.setdefault(int(number), {"trusted": 0, "local": 0})[GROUPS[group]] = int(n)
     now = service.now()
     return [_line(row, sizes.get(row.number, {"trusted": 0, "local": 0}), now) for row in rows]
 
@@ -229,12 +230,14 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         width, stretches = store.participation_by(db, study.number, bins)
         ledger = [asdict(b) for b in balances(db, study.number)]
         made = db.execute(select(releases).where(releases.c.study == study.number).order_by(releases.c.id)).all()
+        waits = mixed.waits_for_mixer(db, study, service.now())
+        mixing = None if study.plan.mixer is None else mixed.arrivals(db, study.number)
     plan = study.plan
     documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
     finals = [d["document"] for d in documents if d["kind"] == "final"]
     line = _line(row, people, service.now())
     busy = service.releasing(study).locked()
-    why = _why_not(study, line["status"], row.phase, people, row.raw, len(finals), busy=busy)
+    why = _why_not(study, line["status"], row.phase, people, row.raw, len(finals), busy=busy) or waits
     return {
         **line,
         "link": f"{service.settings.base_url}/s/{study.id}",
@@ -243,6 +246,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "takes_people": _takes_people(plan, line["status"], row.phase),
         "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
         "participation": {"width": width, "bins": stretches},
+        "mixing": mixing,
         "planned": None if plan.expected is None else _predicted(plan, plan.expected),
         "now_predicted": _predicted(plan, people),
         "ledger": ledger,
@@ -398,7 +402,7 @@ def task_document(service: Service, study_id: str) -> dict[str, Any]:
     view = service.view(study_id)
     plan = view.study.plan
     status = _status(plan.opens, plan.closes, view.state, service.now())
-    return task_of(view.study.id, plan, view.phase, view.head) | {"status": status}
+    return mixer_keys(task_of(view.study.id, plan, view.phase, view.head), view.cipher) | {"status": status}
 
 
 def token_state(service: Service, study_id: str, token: str | None) -> str:

@@ -21,6 +21,7 @@ from hybridp.protocols.heavy import Invitation, invitation, trim
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
+from hybridp.public.mixing import public, text
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,
@@ -33,10 +34,11 @@ from hybridp.public.randomisers import (
 )
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan
+from hybridp.service.keys import RowCipher
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan, promise
 from hybridp.service.words import notices
 
-__all__ = ["described", "described_vector", "opt_in_document", "opt_in_of", "phase_two", "task_of"]
+__all__ = ["described", "described_vector", "mixer_keys", "opt_in_document", "opt_in_of", "phase_two", "task_of"]
 
 Mechanism = DitheredBit | Piecewise | LocalAdditive | KRandomisedResponse | TwoStage | UnitVector
 
@@ -123,6 +125,7 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
                 **_promised(plan, plan.study.invite.promise),
                 "randomiser": described(plan.study.invite.randomiser),
             }
+            own |= _mixed(plan, own["guarantee"])
         case PersonalPlan():
             mechanisms = {e: described(best_randomiser(PureDP(e))) for e in plan.allowed_epsilons}
             own = {
@@ -154,12 +157,39 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
             if head is not None:
                 assert isinstance(head.mechanism, KRandomisedResponse | TwoStage)
                 own |= {"slots": [list(s) for s in head.head.slots], "randomiser": described(head.mechanism)}
-    task = common | own | {"bytes": sizes(plan, head)}
+    task: dict[str, Any] = common | own | {"bytes": sizes(plan, head)}
+    if plan.mixer is not None:
+        task["mixer"] = task["mixer"] | {"bytes": task["bytes"]["shuffled"]}
     return task | {"notice": notices(task)}
+
+
+def _mixed(plan: MeanPlan, guarantee: dict[str, Any]) -> dict[str, Any]:
+    """The third way: a mixer, and what a report keeps by itself and in a batch of the stated size."""
+    mixer, mixing, invite = plan.mixer, plan.study.mixing, plan.study.mixed_invite
+    if mixer is None or mixing is None or invite is None:
+        return {}
+    kept = mixing.promise(mixer.batch)
+    if kept.delta:  # everybody reads it: four decimals, rounded up, and never more than is promised
+        kept = promise(min(math.ceil(kept.epsilon * 1e4) / 1e4, plan.study.guarantee.epsilon), kept.delta)
+    stated = {"url": mixer.url, "key": mixer.key, "batch": mixer.batch, "closes": plan.closes}
+    return {
+        "groups": ["trusted", "shuffled", "local"],
+        "mixer": {**stated, "randomiser": described(invite.randomiser)},
+        "guarantee": guarantee | {"shuffled": _level(invite.promise), "mixed": _level(kept)},
+    }
+
+
+def mixer_keys(task: dict[str, Any], cipher: RowCipher | None) -> dict[str, Any]:
+    """The task with the keys that reports are sealed for and tickets signed with, as long as there are any."""
+    if "mixer" not in task or cipher is None:
+        return task
+    keys = {"report_key": text(public(cipher.mixed)), "ticket_key": text(cipher.signer.public)}
+    return task | {"mixer": task["mixer"] | keys}
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
+_BIT = {"threshold": LEVELS - 1, "above": False}
 _DIGITS = 10**24  # 25 characters: no double is written longer, in Python or in a browser
 _FORM_NUMBER, _FORM_CHARACTER, _FORM_ROOM = 40, 9, 256
 
@@ -177,31 +207,35 @@ def sizes(plan: SomePlan, head: Invitation | None) -> dict[str, int]:
     def size(group: str, payload: Any) -> int:
         return len(json.dumps(frame | {"group": group, "payload": payload}, separators=(",", ":")))
 
-    return {
+    found = {
         "trusted": size("trusted", trusted),
         "local": max(size("local", payload) for payload in local),
         "form": fields + _FORM_ROOM,  # room for the names of the fields that every form has
     }
+    if isinstance(plan, MeanPlan) and plan.study.mixed_invite is not None:
+        sealed = {"id": "x" * 22, "payload": _number(plan.study.mixed_invite.randomiser), "padding": ""}
+        found["shuffled"] = len(json.dumps(sealed, separators=(",", ":")))
+    return found
+
+
+def _number(mechanism: Randomiser) -> dict[str, Any]:
+    """The longest report on a number."""
+    return {"report": _BIT if isinstance(mechanism, DitheredBit) else _DIGITS}
 
 
 def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], int]:
     """The longest payload of a trusted person, those of local people, and the characters of a form's own fields."""
-    bit = {"threshold": LEVELS - 1, "above": False}
-
-    def number(mechanism: Randomiser) -> dict[str, Any]:
-        return {"report": bit if isinstance(mechanism, DitheredBit) else _DIGITS}
-
     match plan:
         case MeanPlan():
-            return {"value": _DIGITS}, [number(plan.study.invite.randomiser)], _FORM_NUMBER
+            return {"value": _DIGITS}, [_number(plan.study.invite.randomiser)], _FORM_NUMBER
         case PersonalPlan():
-            offers = [number(best_randomiser(PureDP(e))) for e in plan.allowed_epsilons]
+            offers = [_number(best_randomiser(PureDP(e))) for e in plan.allowed_epsilons]
             return {"value": _DIGITS}, offers, 2 * _FORM_NUMBER
         case VectorPlan():
             d, reports = len(plan.columns), plan.invite.reports
             told: Any = [_DIGITS] * d
             if isinstance(reports, ScalarReports):
-                each = bit if isinstance(reports.randomiser, DitheredBit) else _DIGITS
+                each = _BIT if isinstance(reports.randomiser, DitheredBit) else _DIGITS
                 told = {"coordinates": [d - 1] * reports.reported, "each": [each] * reports.reported}
             return {"values": [_DIGITS] * d}, [{"report": told}], d * (_FORM_NUMBER + len(f"&value.{d}="))
         case HeavyPlan():

@@ -17,8 +17,10 @@ from typing import Any
 import msgspec
 
 from hybridp.errors import HybridpError
+from hybridp.public.mixing import HEAD, MOST_BATCH, from_text, read_batch, read_head
 from hybridp.service.core import Service
-from hybridp.service.openapi import UPLOAD
+from hybridp.service.mixed import take_batch
+from hybridp.service.openapi import MIXED, UPLOAD
 from hybridp.service.problems import MEDIA_TYPE, Refused, problem, problem_of
 from hybridp.service.reports import parse_upload
 from hybridp.service.studies import submit_reports
@@ -53,18 +55,20 @@ class Front:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]
-        if path.startswith("/tasks/") and path.endswith("/reports") and path.count("/") == 3:
-            await self._uploads(scope, receive, send, path[7:-8])
+        if path.startswith("/tasks/") and path.count("/") == 3 and path.endswith(("/reports", "/mixed")):
+            study_id, _, kind = path[7:].partition("/")
+            route, answer = (UPLOAD, self._answer) if kind == "reports" else (MIXED, self._mixed)
+            await self._uploads(scope, send, route, answer(scope, receive, study_id))
         else:
             await self._others(scope, receive, send)
 
     # --- uploads ------------------------------------------------------------------------------------------------------
 
-    async def _uploads(self, scope: Scope, receive: Receive, send: Send, study_id: str) -> None:
+    async def _uploads(self, scope: Scope, send: Send, route: str, answer: Awaitable[bytes]) -> None:
         extra: list[tuple[bytes, bytes]] = []
         kind = b"application/json"
         try:
-            status, body = 200, await self._answer(scope, receive, study_id)
+            status, body = 200, await answer
         except HybridpError as error:
             status, body, extra = _refused(error)
             kind = MEDIA_TYPE.encode()
@@ -75,7 +79,7 @@ class Front:
         headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *extra, *_SAFE]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-        self._service.metrics.count("hybridp_requests_total", route=UPLOAD, status=str(status))
+        self._service.metrics.count("hybridp_requests_total", route=route, status=str(status))
 
     async def _answer(self, scope: Scope, receive: Receive, study_id: str) -> bytes:
         service = self._service
@@ -94,6 +98,36 @@ class Front:
             self._pass(scope, len(given) - 1)
         failures = await submit_reports(service, view, given)
         return msgspec.json.encode({"failures": failures}) if failures else _ALL_FINE
+
+    async def _mixed(self, scope: Scope, receive: Receive, study_id: str) -> bytes:
+        """A batch from the study's mixer, whose signature is looked at before the rest of the body is read."""
+        service = self._service
+        if scope["method"] != "POST":
+            raise Refused("wrong-method", "Batches are sent with POST.")
+        self._pass(scope, 1)
+        length, _ = _headers(scope)
+        if length is None:
+            raise Refused("length-needed", "The body must come with its length.")
+        view = await asyncio.to_thread(service.view, study_id)
+        mixer = view.study.plan.mixer
+        if mixer is None or mixer.key is None:
+            raise Refused("no-mixer", "The study has no mixer.")
+        key = from_text(mixer.key, 32, "key")
+        body, most, seconds = bytearray(), HEAD, 10 * service.settings.limits.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                while (message := await receive())["type"] == "http.request":
+                    body += message.get("body", b"")
+                    if most == HEAD and len(body) >= HEAD:
+                        most = HEAD + min(read_head(bytes(body[:HEAD]), study_id, key).bytes, MOST_BATCH)
+                    if len(body) > most:
+                        raise Refused("too-large", "The batch must be as long as it says.")
+                    if not message.get("more_body"):
+                        break
+        except TimeoutError:
+            raise Refused("too-slow", f"The body must come within {seconds:g} seconds.") from None
+        batch = await asyncio.to_thread(read_batch, bytes(body), study_id, key)
+        return msgspec.json.encode(await asyncio.to_thread(take_batch, service, view, batch))
 
     def _pass(self, scope: Scope, cost: int) -> None:
         client = scope.get("client")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
+from urllib.parse import urlsplit
 
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit
@@ -201,7 +202,7 @@ def _level(promise: Mapping[str, float]) -> str:
 def _ways(task: Task) -> str:
     if _heavy(task):
         return "There are two ways to answer, one after the other. You choose whom you trust."
-    return "There are two ways to answer. You choose whom you trust."
+    return f"There are {'three' if 'mixer' in task else 'two'} ways to answer. You choose whom you trust."
 
 
 def _once(task: Task) -> str:
@@ -211,14 +212,17 @@ def _once(task: Task) -> str:
         cost = "two answers together have twice the ε that you chose"
     else:
         # Also of a group that does not count: its reports are seen.
-        both = {exact(2 * promise["epsilon"]): exact(promise["epsilon"]) for promise in task["guarantee"].values()}
+        own = [promise for name, promise in task["guarantee"].items() if name != "mixed"]
+        both = {exact(2 * promise["epsilon"]): exact(promise["epsilon"]) for promise in own}
         cost = "two answers together have " + " or ".join(f"ε = {two} instead of {one}" for two, one in both.items())
     return f"Please answer once, one way. Nothing here stops a second answer, and it weakens your protection: {cost}."
 
 
 def _uses(task: Task) -> str:
-    if set(task["uses"]) == {"trusted", "local"}:
-        return "Both ways count in the result."
+    if {"trusted", "local"} <= set(task["uses"]):
+        return f"{'All' if 'mixer' in task else 'Both'} ways count in the result."
+    if "trusted" not in task["uses"] and "mixer" in task:
+        return "Only the second and the third way count in the result."
     return f"Only the {'first' if task['uses'] == ['trusted'] else 'second'} way counts in the result."
 
 
@@ -239,7 +243,7 @@ def _trusted_published(task: Task) -> str:
             f"answer that you alone gave is published with a chance of at most {rare}."
         )
     if "trusted" not in task["uses"]:
-        return "Nothing of your answer: only the second way counts in the result."
+        return f"Nothing of your answer. {_uses(task)}"
     what = "Averages of everybody’s answers" if task["kind"] == "vector-mean" else "An average of everybody’s answers"
     return f"{what}, with random noise added, {_releases(task)}."
 
@@ -298,6 +302,24 @@ def _local_promise(task: Task) -> str:
     return f"The report keeps {_level(task['guarantee']['local'])}, whoever sees it and however often it is used."
 
 
+def _mixing(say: Callable[[Task, Mapping[str, Any]], str]) -> Callable[[Task], str]:
+    """A sentence about the mixer, where the study has one."""
+    return lambda task: say(task, task["mixer"]) if "mixer" in task else ""
+
+
+def _own_level(task: Task) -> str:
+    return _level(task["guarantee"]["shuffled"])
+
+
+def _shuffled_promise(task: Task, mixer: Mapping[str, Any]) -> str:
+    level = _level(task["guarantee"]["mixed"])
+    return f"Among at least {int(mixer['batch']):,} mixed reports yours keeps {level}, however often they are used."
+
+
+def _shuffled_published(task: Task, mixer: Mapping[str, Any]) -> str:
+    return _local_published(task)
+
+
 def _weight(task: Task) -> str:
     if not task.get("choices"):
         return ""
@@ -342,6 +364,36 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "local_seen": _local_seen,
     "local_published": _local_published,
     "local_promise": _local_promise,
+    "pick_shuffled": _mixing(lambda task, mixer: "My answer is randomised, sealed and mixed with many others."),
+    "shuffled_sealed": _mixing(
+        lambda task, mixer: (
+            "It is sealed here so that only the team can open it, and goes not to the team but to a mixer, "
+            f"{urlsplit(mixer['url']).netloc}, which others run."
+        )
+    ),
+    "shuffled_seen": _mixing(
+        lambda task, mixer: (
+            "The mixer sees that you take part, and cannot open the report. The team sees that you take part, and the "
+            f"reports of at least {int(mixer['batch']):,} people in random order, without a name or a time."
+        )
+    ),
+    "shuffled_published": _mixing(_shuffled_published),
+    "shuffled_promise": _mixing(_shuffled_promise),
+    "shuffled_collude": _mixing(
+        lambda task, mixer: (
+            "If the team and the mixer put together what they know, they see which report is yours. Then your report "
+            f"keeps {_own_level(task)}, and no more."
+        )
+    ),
+    "shuffled_few": _mixing(
+        lambda task, mixer: (
+            f"If fewer than {int(mixer['batch']):,} people choose this way, their reports are sent on all the same "
+            f"when the study closes. Then, too, only {_own_level(task)} holds, and the result says so."
+        )
+    ),
+    "shuffled_held": _mixing(
+        lambda task, mixer: "The mixer holds your sealed report until there are enough, or the study closes."
+    ),
     "weight": _weight,
     "script": _script,
     "arrived": lambda task: "Your answer has arrived and is stored, encrypted.",

@@ -2,6 +2,7 @@
 
 from hybridp.public.study.fields import Check, Declared, Fields, declared, field
 from hybridp.public.study.invited import Points, Records
+from hybridp.public.study.mixer import Mixer
 from hybridp.public.study.questions import (
     KINDS,
     REPORTED,
@@ -29,6 +30,7 @@ __all__ = [
     "Declared",
     "Feature",
     "Fields",
+    "Mixer",
     "Number",
     "Part",
     "People",

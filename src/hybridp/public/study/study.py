@@ -22,8 +22,10 @@ from typing import Any, ClassVar, Self
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
+from hybridp.public.shuffling import Mixing
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
 from hybridp.public.study.invited import Points, Records
+from hybridp.public.study.mixer import Mixer
 from hybridp.public.study.question import named, short
 from hybridp.public.study.questions import (
     PERSONAL_ESTIMATORS,
@@ -167,6 +169,9 @@ class People(Fields):
     local: int | None = field(
         None, help="For plans: how many local people are expected.", check=at_least(0, 1e10), option=""
     )
+    shuffled: int | None = field(
+        None, help="For plans: how many people are expected to trust the mixer.", check=at_least(0, 1e10), option=""
+    )
 
     @property
     def label(self) -> str:
@@ -245,6 +250,7 @@ class Declaration(Fields):
     trust: Trust = field(help="Who trusts the curator.")
     people: People = field(_NO_PEOPLE, help="How a table tells people apart, and how many are expected.")
     collection: Collection | None = field(None, help="What the collection service must know.")
+    mixer: Mixer | None = field(None, help="A mixer, for people who trust that two do not collude.")
     questions: tuple[Question, ...] = field(help="What is asked.")
 
     def __post_init__(self) -> None:
@@ -267,6 +273,8 @@ class Declaration(Fields):
             self._check_question(question)
         if len(names) > 1:
             self._check_report_columns()
+        if self.mixer is not None:
+            self._check_mixer(self.mixer)
         _ = self.parts
 
     def _check_question(self, question: Question) -> None:
@@ -320,6 +328,16 @@ class Declaration(Fields):
         if not isinstance(question, (*REPORTED, Regression)):
             rule = f"must not be given with {question.name}, a question of kind {question.kind}"
             promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
+
+    def _check_mixer(self, mixer: Mixer) -> None:
+        question = self.questions[0]
+        mean = isinstance(question, Number) and question.statistics == ("mean",) and question.by is None
+        alone = len(self.questions) == 1 and mean
+        rule = "must be left out, unless the study asks for the mean of one number"
+        self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
+        rule = "must be left out where everyone has their own epsilon"
+        self.must(not self.promise.personal, "mixer", rule, "a mixer")
+        _ = self.mixing
 
     def _check_report_columns(self) -> None:
         """Reports on several questions stand in one table: no two columns may have one name, and none is read twice."""
@@ -380,6 +398,18 @@ class Declaration(Fields):
         if self.promise.trusted_epsilon is not None:
             trusted = list(split(self.trusted_guarantee, weights))
         return tuple(Part(*one) for one in zip(self.questions, everybody, trusted, strict=True))
+
+    @cached_property
+    def mixing(self) -> Mixing | None:
+        """What a report through the mixer keeps by itself, and in a batch of the stated size; None without a mixer."""
+        mixer = self.mixer
+        if mixer is None:
+            return None
+        delta = mixer.delta if mixer.delta is not None else self.promise.delta
+        mixer.must(delta > 0, "delta", "must be given, or promise.delta: a mixed batch has no pure guarantee", delta)
+        assert self.promise.epsilon is not None
+        promise = ApproxDP(self.promise.epsilon, delta)
+        return Mixing.planned(promise, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
 
     @property
     def purpose(self) -> str:

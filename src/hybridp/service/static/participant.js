@@ -10,6 +10,7 @@ import {
   systemWords,
   vectorPayload,
 } from "./randomise.js";
+import { startMixed } from "./mixed.js";
 
 const study = document.getElementById("study");
 const form = document.getElementById("local-form");
@@ -17,7 +18,7 @@ const button = document.getElementById("local-send");
 const status = document.getElementById("local-status");
 const why = document.getElementById("local-why");
 
-function show(kind, title, text, detail) {
+function show(kind, title, text, detail, place = status) {
   const box = document.createElement("div");
   box.className = kind;
   const head = document.createElement("h3");
@@ -30,13 +31,13 @@ function show(kind, title, text, detail) {
     pre.textContent = detail;
     box.append(pre);
   }
-  status.replaceChildren(box);
+  place.replaceChildren(box);
 }
 
-function refuse(input, text) {
+function refuse(input, text, place = status) {
   input.setAttribute("aria-invalid", "true");
   input.focus();
-  show("problem", "Nothing was sent", text);
+  show("problem", "Nothing was sent", text, undefined, place);
   return null;
 }
 
@@ -50,7 +51,10 @@ function chosenRandomiser(task) {
 // The promise that stands on this page, as the participant reads it.
 function shownPromise(task) {
   const choice = document.getElementById("local-epsilon");
-  const place = task.kind === "personal-mean" ? choice.selectedOptions[0] : document.getElementById("local-promise");
+  return promiseIn(task.kind === "personal-mean" ? choice.selectedOptions[0] : document.getElementById("local-promise"));
+}
+
+function promiseIn(place) {
   const found = /ε = ([0-9.e+-]+)(?:, δ = ([0-9.e+-]+))?/.exec(place.textContent);
   if (found === null) throw new RangeError("this page shows no promise");
   return { epsilon: Number(found[1]), delta: Number(found[2] ?? 0) };
@@ -95,10 +99,11 @@ function answer(task) {
   return numberIn(document.getElementById("local-value"), task.bounds);
 }
 
-function numberIn(input, { lower, upper }) {
+function numberIn(input, { lower, upper }, place = status) {
   const value = input.valueAsNumber;
-  if (Number.isNaN(value)) return refuse(input, "Please give a number.");
-  if (value < lower || value > upper) return refuse(input, `Please give a number from ${lower} to ${upper}.`);
+  input.removeAttribute("aria-invalid");
+  if (Number.isNaN(value)) return refuse(input, "Please give a number.", place);
+  if (value < lower || value > upper) return refuse(input, `Please give a number from ${lower} to ${upper}.`, place);
   return value;
 }
 
@@ -161,16 +166,22 @@ async function send(task) {
     return;
   }
   form.reset();
-  if (other) {
+  answered(form);
+  why.textContent = "Your report has arrived: one is enough.";
+  why.hidden = false;
+  show("done", "Thank you. This is the whole message that was sent:", "With it went what a browser tells every server: your address, the browser’s own name and its languages.", body);
+}
+
+// The forms of the other ways: one answer is enough.
+function answered(mine) {
+  for (const other of document.querySelectorAll(".choices form")) {
+    if (other === mine) continue;
     for (const field of other.elements) field.disabled = true;
     const said = document.createElement("p");
     said.className = "hint";
     said.textContent = "You have answered the other way: one answer is enough.";
     other.append(said);
   }
-  why.textContent = "Your report has arrived: one is enough.";
-  why.hidden = false;
-  show("done", "Thank you. This is the whole message that was sent:", "With it went what a browser tells every server: your address, the browser’s own name and its languages.", body);
 }
 
 // --- words that follow the chosen epsilon ---------------------------------------------------------------------------
@@ -267,6 +278,7 @@ async function start() {
     follow(task);
   }
   ready(task);
+  if (task.mixer) startMixed(task, study.dataset.token || null, { show, numberIn, promiseIn, answered });
   const trial = document.getElementById("try");
   if (trial && task.bounds) {
     trial.hidden = false;

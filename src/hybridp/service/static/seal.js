@@ -56,7 +56,7 @@ export async function seal(body, to, study) {
   const sent = new Uint8Array(await crypto.subtle.exportKey("raw", own.publicKey));
   const theirs = await crypto.subtle.importKey("raw", to, { name: "X25519" }, true, []);
   const shared = new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: theirs }, own.privateKey, 256));
-  if (shared.every((byte) => byte === 0)) throw new Error("The study's key is not a good one.");
+  if (shared.every((byte) => byte === 0)) throw new Error("The study’s key is not a good one.");
   const extracted = await extract(KEM, NOTHING, "eae_prk", shared);
   const secret = await expand(KEM, extracted, "shared_secret", joined(sent, to), 32);
   const info = joined(bytes("hybridp mixed report 1\0"), bytes(study));

@@ -1,0 +1,135 @@
+"""The receipt of a mean: how trusted, local and shuffled people were protected, and against whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hybridp.blend.sealed import SealedBlend
+from hybridp.errors import must
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.shuffling import Mixing
+from hybridp.release.mean import MixedBatch, Shuffled
+from hybridp.release.receipt import COLLUDING, MIXED, Promise, Protection
+
+if TYPE_CHECKING:
+    from hybridp.protocols.mean import MeanStudy
+
+__all__ = ["AMPLIFIED", "MixedReports", "check_mixing", "local_protection", "mixed_assumptions", "mixed_batches"]
+__all__ += ["mixed_promises", "noise_level", "trusted_protection"]
+
+Guarantee = PureDP | ApproxDP
+
+
+def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
+    """What a ledger needs for tight accounting: the kind of noise, and its size over the sensitivity."""
+    if isinstance(noise, DiscreteLaplace):
+        return "laplace", noise.scale / noise.sensitivity
+    return "gaussian", noise.sigma / noise.sensitivity
+
+
+def trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Protection | None:
+    invite = study.invite
+    if study.rule.name == "full-lm":
+        return Protection(invite.promise, f"{invite.randomiser.name} report drawn by the curator")
+    if trusted is None:
+        return None
+    kind, size = noise_level(trusted.noise)
+    text = f"discrete {kind} noise on the sum, {size:.6g} times its sensitivity"
+    budget: Guarantee = trusted.noise.guarantee
+    named = (("count of clipped people", study.count_noise), ("sum of squares", study.squares_noise))
+    if beside := [(what, noise) for what, noise in named if noise is not None]:
+        budget = study.trusted_guarantee or study.guarantee
+        budget = replace(budget, delta=trusted.noise.guarantee.delta) if isinstance(budget, ApproxDP) else budget
+        text += f" (epsilon {trusted.noise.guarantee.epsilon:g})"
+        for what, noise in beside:
+            text += f", and on the {what}, of scale {noise.scale:.6g} (epsilon {noise.guarantee.epsilon:g})"
+    return Protection(budget, text)
+
+
+def local_protection(study: MeanStudy, sealed: SealedBlend | None) -> Protection:
+    invite = study.invite
+    device = f"{invite.randomiser.name} report on their own device"
+    if sealed is not None and sealed.local_viewer is not None:
+        note = "amplified by the noise of the trusted sum, the only figure published"
+        return Protection(sealed.local_viewer, device, note, on_device=invite.promise)
+    return Protection(invite.promise, device, f"no amplification is claimed: {_why_not(study)}")
+
+
+def _why_not(study: MeanStudy) -> str:
+    if study.rule.name == "full-lm":
+        return "everybody is protected by their own report alone"
+    if not study.rule.fixed_in_advance:
+        return "the weight is learned from the reports"
+    return (
+        "group figures are published" if study.publish == "full" else "the noise of the trusted sum adds nothing here"
+    )
+
+
+AMPLIFIED = "nothing else about these reports is ever published: another release of them ends the amplification"
+
+
+# --- people whose reports were mixed ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MixedReports:
+    """The sums of all reports that came through a mixer, and how many of them each of its batches held."""
+
+    summary: LocalSummary
+    batches: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        told = sum(self.batches)
+        must(told == self.summary.people, "batches", f"must hold the {self.summary.people} reports", told)
+
+
+def check_mixing(study: MeanStudy) -> None:
+    """A mixed batch is protected while nothing else about its reports is told; and by its own reports, not others'."""
+    full = study.publish == "full"
+    must(full, "publish", "must be full where reports are mixed: no other noise is counted there", study.publish)
+    ok = study.rule.name != "full-lm"
+    must(ok, "estimator", "must not be full-lm where reports are mixed: that is a trial of two groups", "full-lm")
+
+
+def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch, ...]:
+    """The batches by their size, the smallest first, each with what it keeps; of many sizes the smallest stand for all.
+
+    A larger batch keeps at least what a smaller one does, unless that is too small to count as mixed.
+    """
+    sizes = sorted(Counter(batches).items())
+    few = [one for one in sizes if one[0] < mixing.batch]
+    whole = [one for one in sizes if one[0] >= mixing.batch]
+    if len(whole) > _SIZES:
+        whole = [(whole[0][0], sum(many for _, many in whole))]
+    return tuple(MixedBatch(size, many, mixing.promise(size)) for size, many in few + whole)
+
+
+_SIZES = 8
+
+
+def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
+    """A line for every size of a batch, if mixer and curator keep apart; and one for all of them, if they do not."""
+    if shuffled is None:
+        return []
+    device = f"{shuffled.randomiser} report on their own device"
+    found = []
+    for batch in shuffled.batches:
+        note = "as long as nothing else about these reports is published"
+        if batch.people < shuffled.least:
+            note = f"fewer than the {shuffled.least:,} that were promised: only the report's own epsilon holds"
+        found.append(Promise("shuffled", MIXED, batch.budget, f"{device}, {batch.text}", note))
+    return [*found, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
+
+
+def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:
+    if shuffled is None:
+        return ()
+    return (
+        "shuffled people's reports reached the curator in random order, with nothing beside them that tells who sent "
+        f"which, from a mixer that does not collude; if it does, a report's own epsilon {shuffled.epsilon:.6g} is left",
+        "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
+    )

@@ -1,0 +1,79 @@
+// The choice in between: randomise on this page, seal the report for the study, and hand it to the mixer.
+import { checkPromise, numberPayload, padded, reportId, supported, systemWords } from "./randomise.js";
+import { canSeal, fromText, seal, text } from "./seal.js";
+
+async function post(where, document) {
+  const response = await fetch(where, {
+    method: "POST",
+    credentials: "omit",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(document),
+  });
+  const told = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    const problem = new Error(told.detail ?? "It was not taken.");
+    problem.final = response.status >= 400 && response.status < 500 && response.status !== 429;
+    throw problem;
+  }
+  return told;
+}
+
+// `page` has what both programs of the page use.
+export async function startMixed(task, token, page) {
+  const form = document.getElementById("shuffled-form");
+  if (!form) return;
+  const button = document.getElementById("shuffled-send");
+  const status = document.getElementById("shuffled-status");
+  const why = document.getElementById("shuffled-why");
+  const value = document.getElementById("shuffled-value");
+  const { randomiser, url, bytes, report_key } = task.mixer;
+  const say = (kind, title, said, detail) => page.show(kind, title, said, detail, status);
+  let problem = supported(randomiser) ? "" : "Reports of this kind cannot be made in a browser.";
+  if (problem === "" && !(await canSeal())) problem = "This browser is too old to seal a report: please choose another way.";
+  if (problem === "") {
+    try {
+      checkPromise(randomiser, page.promiseIn(document.getElementById("shuffled-promise")), task);
+    } catch (error) {
+      problem = `This page will not randomise your answer: ${error.message}. Please tell the people who run the study.`;
+      say("problem", "Nothing was sent", problem);
+    }
+  }
+  button.disabled = problem !== "";
+  why.textContent = problem;
+  why.hidden = problem === "";
+
+  // Drawn and sealed once: sending again after a failure sends the same one, and asks for the same ticket.
+  let kept = null;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (button.disabled) return;
+    if (kept === null) {
+      const answer = page.numberIn(value, task.bounds, status);
+      if (answer === null) return;
+      const report = { id: reportId(), payload: numberPayload(randomiser, task.bounds, answer, systemWords()) };
+      const body = new TextEncoder().encode(JSON.stringify(padded(report, bytes)));
+      kept = { name: reportId(), report, sealed: text(await seal(body, fromText(report_key), task.id)) };
+      value.disabled = true;
+    }
+    button.disabled = true;
+    try {
+      const asked = { id: kept.name, token };
+      const { ticket } = await post(`/tasks/${encodeURIComponent(task.id)}/ticket`, asked);
+      await post(`${url.replace(/\/$/, "")}/mix/${encodeURIComponent(task.id)}`, { ticket, sealed: kept.sealed });
+    } catch (error) {
+      if (error.final) {
+        say("problem", "The report was not taken", error.message);
+        return;
+      }
+      button.disabled = false;
+      button.textContent = "Send the same report again";
+      say("problem", "The report has not arrived", `${error.message} You can try again: the same report is sent.`);
+      return;
+    }
+    form.reset();
+    page.answered(form);
+    why.textContent = "The mixer has your report: one is enough.";
+    why.hidden = false;
+    say("done", "Thank you. This is what was sealed and sent:", "The mixer got it sealed, with a ticket that works once.", JSON.stringify(kept.report));
+  });
+}
