@@ -146,6 +146,41 @@ def test_nobody_moves_the_sums_further_than_the_noise_is_made_for(tmp_path: Path
     assert np.abs(seen[-1][0] - np.asarray(tape.read_from(0, laplaces(2 * each), sums)[0])).max() > len(PEOPLE) * UNIT
 
 
+def test_the_scale_of_residuals_is_the_place_of_a_noisy_maximum_that_pays_a_tenth(tmp_path: Path) -> None:
+    """With m of k people farther than a distance, it is as good as -|10 m - k|; one person moves that by 10.
+
+    The noise of scale 2 x 10/epsilon is on the tape behind that of the sums, and only the place of the best is told.
+    """
+    crowd = rows([(x, 16.0, y) for x in (-60.0, 0.0, 60.0) for y in (-8.0, 8.0)] * 400, "local")
+    table = write(tmp_path / "rows.csv", [*rows(PEOPLE), *crowd])
+    places = set()
+    for n in range(4):
+        with Recording(20 + n).as_the_systems() as tape:
+            found = command("release", "regression", table, *BOX, "--epsilon", 1, "--simulate-local", "--ledger",
+                            tmp_path / f"{n}.l")  # fmt: skip
+        told = sole(found)
+        added = totals(found)[0] - exact()
+        drawn, end = tape.read_from(0, laplaces(sensitivity(1) / 0.9), len(PAIRS)) or ([], 0)
+        assert np.abs(np.asarray(drawn) - added).max() <= 2
+        start, *slopes = told["trusted"]
+        line = [start + sum(b * x for b, x in zip(slopes, person, strict=False)) for person in map(clipped, PEOPLE)]
+        away = np.array([abs(person[2] - at) / 8 for person, at in zip(map(clipped, PEOPLE), line, strict=True)])
+        counts = np.array([(away > 2 ** (1 - g / 2)).sum() for g in range(16)])
+        noise, _ = tape.read_from(end, laplaces(20 / 0.1), 16) or ([], 0)
+        assert told["noisy_place"] == int(np.argmax(np.asarray(noise) - np.abs(10 * counts - len(PEOPLE))))
+        places.add(told["noisy_place"])
+        charged = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / f"{n}.l").history()]
+        assert charged == [("trusted", 0.9), ("trusted", 0.1), ("local", 1.0)]
+        assert stated(found, "trusted")["epsilon"] == 1.0
+    assert len(places) > 1, "eight people cannot be told from the noise"
+    alone = command("release", "regression", write(tmp_path / "t.csv", rows(PEOPLE)), *BOX, "--epsilon", 1)
+    assert sole(alone)["noisy_place"] is None
+
+
+def clipped(person: Any) -> list[float]:
+    return [min(max(x, low), high) for x, low, high in zip(person, LOWER, UPPER, strict=True)]
+
+
 # --- two phases -------------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from hybridp.errors import must
 from hybridp.protocols.mean import noise_level
 from hybridp.protocols.regression import RegressionStudy
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.regression import KindName, NoisyRounds, Question
+from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, Trusted
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_noise import VectorNoiseName
 from hybridp.release import style
@@ -137,8 +137,11 @@ def plan_regression(
         VectorBounds.of([-1.0] * predictors + [lower], [1.0] * (predictors + 1)),
         guarantee, kind, noise=noise, trusted_guarantee=trusted_guarantee, clip=clip,
     )  # fmt: skip
-    score = _guess(study, max(k, 1), predictors, column_sd, residual_sd)
     local = n - k
+    trusted = study.trusted(k, local)
+    score = _guess(study, trusted, max(k, 1), predictors, column_sd, residual_sd)
+    # What about a tenth of normal residuals exceed.
+    place = min(range(len(LADDER)), key=lambda g: abs(LADDER[g] - 1.645 * residual_sd)) if trusted.scale else None
     errors: dict[str, float] = {}
     reports: dict[str, str] = {}
 
@@ -147,7 +150,7 @@ def plan_regression(
 
     asked: dict[str, Question] = {}
     if local and k:
-        asked["steered"] = study.question("steered", score, local)
+        asked["steered"] = study.question("steered", score, local, place=place)
     if local and kind == "linear":
         asked["plain"] = study.question("plain", None, local)
     found = forecast(score, asked, local) if k else {}
@@ -164,7 +167,7 @@ def plan_regression(
         n=n,
         opt_in=opt_in,
         errors=errors,
-        noise=noise_level(study.sum_noise)[0],
+        noise=noise_level(trusted.noise)[0],
         reports=reports,
         guarantee=guarantee,
         trusted_guarantee=trusted_guarantee,
@@ -176,13 +179,13 @@ def plan_regression(
     )
 
 
-def _guess(study: RegressionStudy, k: int, d: int, column_sd: float, residual_sd: float) -> Score:
+def _guess(study: RegressionStudy, trusted: Trusted, k: int, d: int, column_sd: float, residual_sd: float) -> Score:
     """What the trusted people would say of the guessed data, without the luck of a draw."""
     p = d + 1
     second = np.diag([1.0, *[column_sd**2] * d])
     beta = np.array([0.0, *[residual_sd / (column_sd * math.sqrt(d))] * d])
     sizes = (p + 1) * (p + 2) // 2 - 1 if study.kind == "linear" else p + p * (p + 1) // 2
-    said = NoisyRounds(study.kind, k, ((0,) * sizes,), study.sum_noise, ((0.0,) * p,))
+    said = NoisyRounds(study.kind, k, ((0,) * sizes,), trusted.noise, ((0.0,) * p,))
     if study.kind == "linear":
         _, noise = said.second
         at = second @ beta

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.regression import KindName, NoisyRounds, Question, pairs
+from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, pairs
 from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 
@@ -242,16 +242,19 @@ def _mixed(trusted: Score, local: Score, w: float) -> Score:
 # --- before local people are asked ------------------------------------------------------------------------------------
 
 
-def clip_for(kind: KindName, score: Score, local_people: int) -> float:
+def clip_for(kind: KindName, score: Score, place: int | None, local_people: int) -> float:
     """How far residuals from the trusted people's line may go before they are clipped, in unit coordinates.
 
-    ``sqrt(2 ln n)`` standard deviations: of n normal residuals the largest is about there. The deviation is an upper
-    estimate, and contains the error of the line. Nothing can lie farther away than the line itself reaches.
+    ``sqrt(2 ln n)`` standard deviations: of n normal residuals the largest is about there. The deviation comes from the
+    distance that a tenth of the trusted people exceed (1.645 deviations), or else is an upper estimate from their
+    sums; either contains the error of the line. Nothing can lie farther away than the line itself reaches.
     """
     if kind == "logistic":
         return 1.0
     found = score.fit()
     wide = score.residual + max(float(np.trace(score.stable[0] @ found.covariance)), 0.0)
+    if place is not None:
+        wide = (LADDER[place] / 1.645) ** 2
     reach = 1.0 + float(np.abs(found.beta).sum())
     clip = min(math.sqrt(2 * math.log(max(local_people, 10)) * wide), reach)
     return float(f"{clip:.3g}")

@@ -20,7 +20,7 @@ from hybridp.errors import UnusablePublicRows
 from hybridp.public.lattice import HALF
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import reports_digest
-from hybridp.public.regression import KindName, Question, round_sums
+from hybridp.public.regression import LADDER, KindName, Question, farther, round_sums
 from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
@@ -31,7 +31,7 @@ from hybridp.tables.people import count_people
 from hybridp.tables.source import TableLike
 from hybridp.tables.vector import VectorQuery, check_columns, check_people, group_vectors, vector_totals
 
-__all__ = ["PeopleRows", "People", "Told", "TableRows", "read_reports", "release_round"]
+__all__ = ["PeopleRows", "People", "Told", "TableRows", "read_reports", "release_round", "release_scale"]
 
 Ints = NDArray[np.int64]
 _CHUNK = 1 << 16
@@ -118,6 +118,15 @@ def release_round(
     else:
         drawn = noise.discrete_gaussian(mechanism.sigma, len(totals), rng=rng)
     return tuple(total + int(draw) for total, draw in zip(totals, drawn, strict=True))
+
+
+def release_scale(rows: PeopleRows, centre: tuple[float, ...], mechanism: DiscreteLaplace, *, rng: Randomness) -> int:
+    """Which distance of the ladder about a tenth of the trusted people exceed: private as `scale_noise` says."""
+    counts = np.zeros(len(LADDER), dtype=np.int64)
+    for part in rows.parts("trusted"):
+        counts += farther(part, centre)
+    drawn = noise.discrete_laplace(mechanism.scale, len(LADDER), rng=rng)
+    return int(np.argmax(drawn - np.abs(10 * counts - rows.trusted)))
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

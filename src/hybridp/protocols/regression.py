@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -29,16 +29,20 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, noise_level, on_reports, spending
 from hybridp.public.adjusting import holm
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.regression import (
     KINDS,
     MOST_PREDICTORS,
     ROUNDS,
+    SCALE_SHARE,
+    UNIT,
     KindName,
     NoisyRounds,
     Question,
+    Trusted,
     rounds_noise,
+    scale_noise,
 )
 from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
@@ -72,7 +76,8 @@ class RegressionStudy:
 
     `bounds` are those of the predictors and, last, of the target. `form` is the question to local people, `best` the
     one that promises less error. `clip` is how far from the trusted people's line a target may lie before it is
-    clipped, in the target's unit, for a steered linear regression; without it, it follows from their release.
+    clipped, in the target's unit, for a steered linear regression; without it, it follows from their release, to which
+    a tenth of their epsilon goes where that pays.
     """
 
     bounds: VectorBounds
@@ -101,39 +106,70 @@ class RegressionStudy:
         ok = self.clip is None or 0 < self.clip < float("inf")
         must(ok, "clip", "must be positive", self.clip)
         must(self.clip is None or self.kind == "linear", "clip", "must go with a linear regression", self.clip)
-        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+        self.charges(
+            "", None, self.trusted(1, 10**12)
+        )  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @cached_property
-    def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
-        return rounds_noise(self.trusted_guarantee or self.guarantee, self.kind, self.bounds.dimensions - 1, self.noise)
+    def whole(self) -> Trusted:
+        """All of the trusted people's promise for their sums."""
+        return Trusted(self._noise(self.trusted_guarantee or self.guarantee))
 
-    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+    @cached_property
+    def split(self) -> Trusted:
+        """A part of it for the scale of residuals."""
+        rest, part = split_off(self.trusted_guarantee or self.guarantee, SCALE_SHARE)
+        return Trusted(self._noise(rest), scale_noise(part))
+
+    def _noise(self, budget: Guarantee) -> DiscreteLaplace | DiscreteGaussian:
+        return rounds_noise(budget, self.kind, self.bounds.dimensions - 1, self.noise)
+
+    def trusted(self, trusted_people: int, local_people: int) -> Trusted:
+        """How the trusted people are protected, from public numbers alone.
+
+        Their residuals are looked at where a steered question then tells more than they do: where the variance of
+        its mean score, for a clip of .75, is below that of their own score's noise.
+        """
+        asks = self.kind == "linear" and self.form in ("best", "steered") and self.clip is None
+        if not (asks and trusted_people and local_people):
+            return self.whole
+        own = 1.5 * self.whole.noise.variance / (UNIT * trusted_people) ** 2
+        p = self.bounds.dimensions
+        asked = Question("linear", "steered", self.bounds, PureDP(self.guarantee.epsilon), (0.0,) * p, 0.75)
+        told = asked.clip**2 * asked.invite.reports.cost(0.1) / local_people
+        return self.split if told < own else self.whole
+
+    def charges(self, purpose: str, collection: str | None, trusted: Trusted) -> list[Charge]:
         """What the ledger will be asked for. Gaussian noise composes as one draw, over all sums and rounds."""
-        kind, size = noise_level(self.sum_noise)
-        text = f"{kind} noise on the sums"
-        composes = kind == "gaussian"
-        budget = self.sum_noise.guarantee
-        trusted = Charge("trusted", budget, text, purpose, noise=(kind, size) if composes else None)
+        kind, size = noise_level(trusted.noise)
+        composes = (kind, size) if kind == "gaussian" else None
+        found = [Charge("trusted", trusted.noise.guarantee, f"{kind} noise on the sums", purpose, noise=composes)]
+        if trusted.scale is not None:
+            found.append(Charge("trusted", trusted.scale.guarantee, "noisy scale of the residuals", purpose))
         if self.form == "tcm-only":
-            return [trusted]
-        own = Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)
-        return [trusted, own]
+            return found
+        return [*found, Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)]
 
     def question(
-        self, form: Literal["plain", "steered"], score: Score | None, local_people: int, columns: tuple[str, ...] = ()
+        self,
+        form: Literal["plain", "steered"],
+        score: Score | None,
+        local_people: int,
+        columns: tuple[str, ...] = (),
+        place: int | None = None,
     ) -> Question:
         """The question of this form to local people, given what the trusted people said."""
         promise = PureDP(self.guarantee.epsilon)
         if form == "plain" or score is None:
             return Question(self.kind, "plain", self.bounds, promise, columns=columns)
         half = self.bounds.bounds[-1].half
-        clip = blending.clip_for(self.kind, score, local_people) if self.clip is None else self.clip / half
+        clip = blending.clip_for(self.kind, score, place, local_people) if self.clip is None else self.clip / half
         return Question(
             self.kind, "steered", self.bounds, promise, tuple(score.fit().beta.tolist()), clip, columns=columns
         )
 
     def choose(
-        self, score: Score | None, local_people: int, columns: tuple[str, ...] = ()
+        self, said: NoisyRounds | None, local_people: int, columns: tuple[str, ...] = ()
     ) -> tuple[Question | None, dict[str, float]]:
         """The question to ask, and the root mean squared error that each way promises (unit coordinates)."""
         if self.form == "tcm-only" or not local_people:
@@ -141,14 +177,15 @@ class RegressionStudy:
         forms: list[Literal["plain", "steered"]] = ["steered", "plain"] if self.kind == "linear" else ["steered"]
         if self.form in ("steered", "plain"):
             forms = [form for form in forms if form == self.form]
-        if score is None:
+        if said is None:
             if "plain" not in forms:
                 raise UnusablePublicRows(
                     "`trust` must leave somebody trusted: only they can say where a line lies that local people are "
                     "asked about. Got nobody."
                 )
             return self.question("plain", None, local_people, columns), {}
-        asked: dict[str, Question] = {form: self.question(form, score, local_people, columns) for form in forms}
+        score, place = blending.trusted_score(said), said.place
+        asked: dict[str, Question] = {form: self.question(form, score, local_people, columns, place) for form in forms}
         expected = {name: fit.mse**0.5 for name, fit in blending.forecast(score, asked, local_people).items()}
         return asked[min(forms, key=lambda form: expected[form])], expected
 
@@ -156,17 +193,22 @@ class RegressionStudy:
 # --- the conversation -------------------------------------------------------------------------------------------------
 
 
-def trusted_rounds(study: RegressionStudy, rows: curating.PeopleRows, *, rng: Randomness) -> NoisyRounds | None:
+def trusted_rounds(
+    study: RegressionStudy, rows: curating.PeopleRows, trusted: Trusted, *, rng: Randomness
+) -> NoisyRounds | None:
     """What the trusted people say, in as many rounds as the kind has; None where there is nobody."""
     if not rows.trusted:
         return None
-    noise, said = study.sum_noise, None
+    noise, said = trusted.noise, None
     centre: tuple[float, ...] = () if study.kind == "linear" else (0.0,) * study.bounds.dimensions
     for _ in range(ROUNDS[study.kind]):
         totals = curating.release_round(rows, study.kind, noise, centre, rng=rng)
         before = ((), ()) if said is None else (said.totals, said.centres)
         said = NoisyRounds(study.kind, rows.trusted, (*before[0], totals), noise, (*before[1], centre))
         centre = blending.newton(said) if study.kind == "logistic" else ()
+    if said is not None and trusted.scale is not None:
+        line = tuple(blending.trusted_score(said).fit().beta.tolist())
+        said = replace(said, place=curating.release_scale(rows, line, trusted.scale, rng=rng))
     return said
 
 
@@ -202,15 +244,21 @@ def release_regression(
     simulate_local = simulate_local or drawn_trust(columns.trust)
     d = study.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
-    charges = study.charges(purpose, collection)
-    first, _ = on_reports(charges if simulate_local else charges[:1], trial=simulate_local)
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     trial = rng.simulated or simulate_local
-    with spending(ledger, first, trial=trial) as entries, open_rows(path, **opened) as rows:
+    with open_rows(path, **opened) as rows:
+        # Who is in which group is public, and decides how the promise is spent; no value is read before the charge.
         people = curating.TableRows.read(rows, columns, study.bounds, local_raw=simulate_local)
-        found = _run(study, people, columns.values, entries=tuple(entries), rows=rows_rule(study, columns), rng=rng)
-        found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+        trusted = study.trusted(people.trusted, people.local)
+        charges = study.charges(purpose, collection, trusted)
+        first, _ = on_reports(
+            charges if simulate_local else [c for c in charges if c.people == "trusted"], trial=simulate_local
+        )
+        with spending(ledger, first, trial=trial) as entries:
+            rule = rows_rule(study, columns)
+            found = _run(study, people, columns.values, trusted, entries=tuple(entries), rows=rule, rng=rng)
+            found = noted(found, rows.notes)
+            return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
 
 
 def release_people(
@@ -223,13 +271,15 @@ def release_people(
         return study.bounds.steps(np.where(np.isnan(rows), middle, rows))
 
     people = curating.People(steps(trusted), steps(local))
-    return _run(study, people, names, rows=values_rule(), rng=rng)
+    trusted_as = study.trusted(people.trusted, people.local)
+    return _run(study, people, names, trusted_as, rows=values_rule(), rng=rng)
 
 
 def _run(
     study: RegressionStudy,
     people: curating.PeopleRows,
     names: tuple[str, ...],
+    trusted: Trusted,
     *,
     entries: tuple[int, ...] = (),
     rows: str,
@@ -238,13 +288,13 @@ def _run(
     must(people.trusted + people.local >= 1, "people", "must be at least 1", 0)
     if people.local and study.form != "tcm-only":
         people.parts("local")  # refused where nobody asked them, before anything is drawn
-    said = trusted_rounds(study, people, rng=rng)
-    score = None if said is None else blending.trusted_score(said)
-    asked, expected = study.choose(score, people.local, names)
+    said = trusted_rounds(study, people, trusted, rng=rng)
+    asked, expected = study.choose(said, people.local, names)
     sums = None if asked is None else _answers(people, asked, rng=rng)
     return publish_regression(
         study,
         names,
+        trusted,
         said,
         asked,
         sums,
@@ -271,6 +321,7 @@ def rows_rule(study: RegressionStudy, columns: VectorColumns) -> str:
 def publish_regression(
     study: RegressionStudy,
     names: tuple[str, ...],
+    trusted: Trusted,
     said: NoisyRounds | None,
     asked: Question | None,
     sums: VectorReportSums | None,
@@ -320,10 +371,11 @@ def publish_regression(
         expected={name: error for name, error in expected.items() if np.isfinite(error)},
         clip=asked.clip * units.target if used and asked is not None and asked.form == "steered" else None,
         totals=() if said is None else said.totals,
-        noise=noise_level(study.sum_noise)[0] if said is not None else "none",
+        place=None if said is None else said.place,
+        noise=noise_level(trusted.noise)[0] if said is not None else "none",
         reports=asked.invite.reports.name if used and asked is not None else "none",
         receipt=build_receipt(
-            None if said is None else _trusted_protection(study),
+            None if said is None else _trusted_protection(study, trusted),
             _local_protection(asked) if used and asked is not None else None,
             assumes=(
                 public_choice(),
@@ -399,13 +451,18 @@ def _clipped(asked: Question | None, units: _Units) -> str:
     return f"a local target farther than {reach:.6g} from the trusted people's line counts as that far from it"
 
 
-def _trusted_protection(study: RegressionStudy) -> Protection:
-    kind, size = noise_level(study.sum_noise)
+def _trusted_protection(study: RegressionStudy, trusted: Trusted) -> Protection:
+    kind, size = noise_level(trusted.noise)
     what = "each sum of products" if study.kind == "linear" else f"each sum of {ROUNDS[study.kind]} rounds"
     ball = "L2" if kind == "gaussian" else "L1"
-    return Protection(
-        study.sum_noise.guarantee, f"discrete {kind} noise on {what}, {size:.6g} times their {ball} sensitivity"
-    )
+    text = f"discrete {kind} noise on {what}, {size:.6g} times their {ball} sensitivity"
+    budget: Guarantee = trusted.noise.guarantee
+    if trusted.scale is not None:
+        part = trusted.scale.guarantee.epsilon
+        text += f" (epsilon {budget.epsilon:g}), and the scale of residuals by report noisy max (epsilon {part:g})"
+        promised = study.trusted_guarantee or study.guarantee
+        budget = replace(promised, delta=budget.delta) if isinstance(promised, ApproxDP) else promised
+    return Protection(budget, text)
 
 
 def _local_protection(asked: Question) -> Protection:

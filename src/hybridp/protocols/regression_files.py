@@ -7,13 +7,13 @@ follows from it. Devices answer (`write_reports`), and phase two (`combine_repor
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hybridp.blend.regression import trusted_score
 from hybridp.curator import regression as curating
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.curator.vector import VectorColumns
@@ -24,7 +24,7 @@ from hybridp.protocols.mean import kept, spending
 from hybridp.protocols.regression import RegressionStudy, publish_regression, rows_rule, trusted_rounds
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.regression import NoisyRounds, Question
+from hybridp.public.regression import NoisyRounds, Question, Trusted
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness, secure
@@ -44,7 +44,8 @@ class Invitation:
     study: RegressionStudy
     columns: tuple[str, ...]
     missing: tuple[float, ...] | None
-    said: NoisyRounds | None
+    trusted: Trusted
+    said: NoisyRounds
     local_people: int
     question: Question
     expected: dict[str, float]
@@ -77,22 +78,29 @@ def write_invitation(
     must(study.form != "tcm-only", "form", "must not be tcm-only with an invitation to local people", study.form)
     must(out.parent.is_dir() and not out.exists(), "invite-out", "must name a new file in an existing folder", out)
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    charges = study.charges(purpose, None)[:1]
-    with spending(ledger, charges, trial=rng.simulated) as entries, open_rows(path, **opened) as rows:
-        people = curating.TableRows.read(rows, columns, study.bounds)
+    with open_rows(path, **opened) as rows, ExitStack() as stack:
+        people = curating.TableRows.read(rows, columns, study.bounds)  # who is in which group is public
         expecting = people.local if local_people is None else local_people
         must(expecting >= 1, "local-people", "must say how many will be asked, where the file holds none of them",
              expecting)  # fmt: skip
         must(people.trusted >= 1, "trust", "must leave somebody trusted", "nobody")
-        said = trusted_rounds(study, people, rng=rng)
+        trusted = study.trusted(people.trusted, expecting)
+        charges = [c for c in study.charges(purpose, None, trusted) if c.people == "trusted"]
+        entries = stack.enter_context(spending(ledger, charges, trial=rng.simulated))
+        said = trusted_rounds(study, people, trusted, rng=rng)
         assert said is not None
-        question, _ = study.choose(trusted_score(said), expecting, columns.values)
+        question, _ = study.choose(said, expecting, columns.values)
         assert question is not None
         content = {
             "study": _stated(study),
             "columns": list(columns.values),
             "missing": None if columns.missing is None else list(columns.missing),
-            "trusted": {"people": said.people, "totals": said.totals, "centres": said.centres},
+            "trusted": {
+                "people": said.people,
+                "totals": said.totals,
+                "centres": said.centres,
+                "place": said.place,
+            },
             "local_people": expecting,
             "question": {"form": question.form, "centre": list(question.centre), "clip": question.clip},
             "ledger_entries": list(entries),
@@ -149,14 +157,17 @@ def read_invitation(file: Path) -> Invitation:
         stated, asked, local = document["trusted"], document["question"], document["local_people"]
         totals = tuple(tuple(map(int, part)) for part in stated["totals"])
         centres = tuple(tuple(map(float, part)) for part in stated["centres"])
-        said = NoisyRounds(study.kind, int(stated["people"]), totals, study.sum_noise, centres)
-        follows, expected = study.choose(trusted_score(said), int(local), columns)
+        trusted = study.trusted(int(stated["people"]), int(local))
+        place = stated["place"]
+        said = NoisyRounds(study.kind, int(stated["people"]), totals, trusted.noise, centres, place)
+        follows, expected = study.choose(said, int(local), columns)
         question = Question(
             study.kind, asked["form"], study.bounds, PureDP(study.guarantee.epsilon),
             tuple(map(float, asked["centre"])), float(asked["clip"]), columns,
         )  # fmt: skip
         entries, notes = tuple(document["ledger_entries"]), tuple(document["notes"])
-        ok = follows is not None and follows.form == question.form and len(columns) == study.bounds.dimensions
+        ok = (place is None) == (trusted.scale is None)
+        ok = ok and follows is not None and follows.form == question.form and len(columns) == study.bounds.dimensions
         ok = ok and follows is not None and np.allclose(follows.centre, question.centre, rtol=1e-6, atol=1e-9)
         ok = ok and follows is not None and math.isclose(follows.clip, question.clip, rel_tol=1e-2)
         ok = ok and all(isinstance(c, str) for c in (*columns, *notes)) and all(isinstance(e, int) for e in entries)
@@ -166,7 +177,18 @@ def read_invitation(file: Path) -> Invitation:
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
     text = question.text(document["digest"].removeprefix("sha256:")[:16])
     return Invitation(
-        study, columns, missing, said, int(local), question, expected, entries, notes, document["simulated"], text
+        study,
+        columns,
+        missing,
+        trusted,
+        said,
+        int(local),
+        question,
+        expected,
+        entries,
+        notes,
+        document["simulated"],
+        text,
     )
 
 
@@ -225,6 +247,7 @@ def combine_reports(
         found = publish_regression(
             study,
             invite.columns,
+            invite.trusted,
             invite.said,
             invite.question,
             told.sums,

@@ -47,18 +47,23 @@ from hybridp.public.vector_randomisers import VectorReports, vector_reports
 
 __all__ = [
     "KINDS",
+    "LADDER",
     "MOST_PREDICTORS",
     "ROUNDS",
     "SQUARE",
+    "SCALE_SHARE",
     "STEPS",
     "UNIT",
     "WEIGHT",
     "KindName",
     "NoisyRounds",
     "Question",
+    "Trusted",
+    "farther",
     "pairs",
     "round_sums",
     "rounds_noise",
+    "scale_noise",
     "sensitivities",
 ]
 
@@ -74,6 +79,10 @@ WEIGHT, SQUARE = 3, 2
 UNIT = WEIGHT * STEPS**2
 ROUNDS: dict[KindName, int] = {"linear": 1, "logistic": 3}
 MOST_PREDICTORS = 20
+LADDER = tuple(2.0 ** (1 - g / 2) for g in range(16))
+"""Distances from the line, in unit coordinates, among which the one is sought that a tenth of the people exceed."""
+SCALE_SHARE = 0.1
+"""Of the trusted people's epsilon, where residuals are looked at."""
 _LARGEST = 2**46  # of a scale or a sigma that the exact samplers take
 
 
@@ -113,6 +122,24 @@ def rounds_noise(
     size = best.scale if isinstance(best, DiscreteLaplace) else best.sigma
     must(size <= _LARGEST, "epsilon", f"must be larger for {predictors} columns", guarantee.epsilon)
     return best
+
+
+def scale_noise(guarantee: PureDP) -> DiscreteLaplace:
+    """The noise on how good each distance of the ladder is, of which only the best one's place is told.
+
+    A distance that m of k people exceed is as good as -|10 m - k|, which one person moves by at most 10. The place of
+    the largest of such numbers with Laplace noise of scale 2 x 10/epsilon is epsilon-DP (report noisy max; with whole
+    numbers too, because a discrete Laplace variable exceeds t + 20 at least e^-epsilon times as often as t).
+    """
+    return discrete_laplace(guarantee, 20)
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """How the trusted people are protected: the noise of their sums, and that of the place on the ladder, if any."""
+
+    noise: DiscreteLaplace | DiscreteGaussian
+    scale: DiscreteLaplace | None = None
 
 
 def _sums(kind: KindName, predictors: int) -> int:
@@ -163,21 +190,34 @@ def round_sums(kind: KindName, steps: Ints, centre: tuple[float, ...] = ()) -> I
     return np.array([*score.tolist(), *weighed], dtype=np.int64)
 
 
+def farther(steps: Ints, centre: tuple[float, ...]) -> Ints:
+    """How many of these people lie farther from the line than each distance of the ladder."""
+    u = _entries(steps) / STEPS
+    away = np.abs(u[:, -1] - _predicted(u[:, :-1], centre))
+    return np.array([np.count_nonzero(away > distance) for distance in LADDER], dtype=np.int64)
+
+
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyRounds:
-    """What the trusted people say: noisy sums of each round, and where the round stood (linear: nowhere)."""
+    """What the trusted people say: noisy sums of each round, and where the round stood (linear: nowhere).
+
+    `place` is the distance of the ladder that about a tenth of them exceed, where it was asked for.
+    """
 
     kind: KindName
     people: int
     totals: tuple[tuple[int, ...], ...]
     noise: DiscreteLaplace | DiscreteGaussian
     centres: tuple[tuple[float, ...], ...] = ((),)
+    place: int | None = None
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
+        ok = self.place is None or 0 <= self.place < len(LADDER)
+        must(ok, "place", f"must be one of {len(LADDER)} places", self.place)
 
     def _matrix(self, totals: tuple[int, ...], size: int, first: int) -> tuple[Floats, Floats]:
         """Means of products, and the variances of their noise."""

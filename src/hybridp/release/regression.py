@@ -54,6 +54,7 @@ class RegressionRelease(Result):
     expected: dict[str, float]
     clip: float | None
     totals: tuple[tuple[int, ...], ...]
+    place: int | None
     noise: str
     reports: str
     receipt: Receipt
@@ -103,6 +104,7 @@ class RegressionRelease(Result):
             expected=self.expected,
             clip=self.clip,
             noisy_totals=self.totals,
+            noisy_place=self.place,
             mechanisms={"trusted": self.noise, "local": self.reports},
         )
         return release_document({self.target: {"regression": plain(facts)}}, level=self.level, receipt=self.receipt)
