@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from hybridp.protocols.groups import release_groups as release_groups
     from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
     from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
+    from hybridp.protocols.joint import JointStudy as JointStudy
+    from hybridp.protocols.joint import release_joint as release_joint
     from hybridp.protocols.kmeans import KMeansStudy as KMeansStudy
     from hybridp.protocols.kmeans_estimator import HybridKMeans as HybridKMeans
     from hybridp.protocols.kmeans_files import release_kmeans as release_kmeans
@@ -85,6 +87,7 @@ _PLACES = {
     "HybridpError": "errors",
     "InvalidInput": "errors",
     "Invite": "public.messages",
+    "JointStudy": "protocols.joint",
     "KMeansStudy": "protocols.kmeans",
     "Ledger": "ledger",
     "MeanStudy": "protocols.mean",
@@ -116,6 +119,7 @@ _PLACES = {
     "release_distribution": "protocols.distribution",
     "release_groups": "protocols.groups",
     "release_heavy_hitters": "protocols.heavy_files",
+    "release_joint": "protocols.joint",
     "release_kmeans": "protocols.kmeans_files",
     "release_mean": "protocols.mean",
     "release_regression": "protocols.regression",

@@ -130,3 +130,79 @@ def test_the_service_collects_no_answer_by_group() -> None:
     parse_plan({"title": "t", "promise": 1, "questions": [question]})
     with pytest.raises(InvalidInput, match="answers for everybody"):
         parse_plan({"title": "t", "promise": 1, "questions": [question | {"by": "dept"}]})
+
+
+PRIVATE = "--by dept --by-private --categories law,sales,post,mail"
+
+
+def test_a_private_category_is_answered_for_merged_and_withheld_by_noisy_counts(run: Runner, people: Path) -> None:
+    line = f"release mean people.csv {MEAN.replace('--epsilon 1', '--epsilon 20')} {PRIVATE}"
+    found = run(f"{line} --least 80 --compare law --joint --ledger l --plot p.png --json").document
+    told = found["questions"]["pay"]["mean_by_group"]
+    assert told["by"]["private"]
+    assert told["by"]["categories"] == ["law", "sales"]
+    assert told["by"]["withheld"] == ["post", "mail"]
+    assert told["by"]["shares"] == pytest.approx([0.3, 0.6], abs=0.03)
+    assert told["estimate"] == pytest.approx([63, 23], abs=4)
+    assert "people" not in told["by"], "how many people a private category has is not told"
+    (gap,) = told["differences"]
+    assert (gap["of"], gap["less"]) == ("sales", "law")
+    assert gap["interval"][0] < -40 < gap["interval"][1]
+    assert any("by noisy counts" in line for line in found["receipt"]["assumes"])
+    merged = run(f"{line} --least 35 --json").document["questions"]["pay"]["mean_by_group"]
+    assert merged["by"]["members"][-1] == ["post", "mail"]
+    none = run(f"{line} --least 5000 --json").document["questions"]["pay"]["mean_by_group"]
+    assert none["by"]["categories"] == []
+    assert run(f"{line} --least 5000 --seed 2").code == 0
+    narrow = run(f"{line} --sd 5 --estimator tcm-only --seed 1 --json").document["questions"]["pay"]["mean_by_group"]
+    wide = run(f"{line} --estimator tcm-only --seed 1 --json").document["questions"]["pay"]["mean_by_group"]
+    assert narrow["estimate"] == wide["estimate"]
+    assert narrow["interval"][1][0] - narrow["interval"][0][0] < wide["interval"][1][0] - wide["interval"][0][0]
+
+
+def test_reports_on_a_private_category_go_through_devices_and_studies(run: Runner, people: Path) -> None:
+    options = MEAN.replace(" --simulate-local", "").replace("--epsilon 1", "--epsilon 6")
+    assert run(f"randomise mean people.csv {options} {PRIVATE} --out sent.csv").code == 0
+    sent = Path("sent.csv").read_text().split("\n")[1:]
+    assert all(row.startswith(",,") for row in sent if "local" in row)
+    told = run(f"release mean sent.csv {options} {PRIVATE} --json").document["questions"]["pay"]["mean_by_group"]
+    assert told["by"]["categories"][:2] == ["law", "sales"]
+    assert told["local"][0] > told["local"][1]
+    refused = run(f"release mean sent.csv {options} --by dept --by-private --categories law,sales,post --ledger l")
+    assert refused.code == 2
+    assert "must name the mechanism" in refused.err
+    Path("study.toml").write_text(
+        "schema = 1\n[promise]\nepsilon = 12.0\n[trust]\ncolumn = 'trust'\n[[question]]\nname = 'pay'\n"
+        "kind = 'number'\nlower = 0\nupper = 100\n[[question]]\nname = 'way'\nkind = 'choice'\n"
+        "options = ['car', 'train']\nby = 'dept'\nby_private = true\ncategories = ['law', 'sales', 'post', 'mail']\n"
+    )
+    assert run("randomise study.toml people.csv --out both.csv").code == 0
+    found = run("release study.toml both.csv --ledger l --json").document
+    told = found["questions"]["way"]["shares_by_group"]
+    assert told["by"]["private"]
+    assert [len(shares) for shares in told["estimate"]] == [2] * len(told["by"]["categories"])
+    assert run("plan study.toml people.csv").code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (f"mean people.csv {MEAN} --by dept --by-private", "at least 2"),
+        (f"mean people.csv {MEAN} --by-private", "must go with by"),
+        (f"mean people.csv {MEAN} --by pay --by-private --categories a,b", "another column"),
+        (f"mean people.csv {MEAN} {PRIVATE} --estimator anchored", "private category"),
+        (f"mean people.csv {MEAN} {PRIVATE} --local laplace", "private category"),
+        (f"mean people.csv {MEAN} {PRIVATE} --compare nobody", "`compare` must be"),
+        (f"shares people.csv {SHARES} {PRIVATE} --estimator anchored", "private category"),
+        (f"shares people.csv {SHARES} --by nowhere --by-private --categories a,b", "`by` must be a column"),
+    ],
+)
+def test_a_bad_private_category_is_refused_in_one_sentence_and_nothing_is_charged(
+    run: Runner, people: Path, line: str, word: str
+) -> None:
+    refused = run(f"release {line} --ledger l")
+    assert refused.code == 2
+    assert word in refused.err
+    assert refused.err.strip().count("\n") == 0
+    assert SECRET not in refused.err
+    assert not Path("l").exists()

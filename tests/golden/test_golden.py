@@ -90,6 +90,10 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release mean wards.csv {MEAN} --by ward --compare all --joint --simulate-local --seed 5",
         f"release shares wards.csv {SHARES} --by ward --categories east,north,south --least 20 --compare north "
         "--simulate-local --seed 7",
+        f"release mean wards.csv {MEAN} --by ward --by-private --categories east,north,south --compare all "
+        "--simulate-local --seed 5",
+        f"release shares wards.csv {SHARES} --by ward --by-private --categories east,north,south --delta 1e-6 "
+        "--noise gaussian --simulate-local --seed 5",
         f"randomise mean wards.csv {MEAN} --by ward --out sent.csv --seed 4",
         f"release mean sent.csv {MEAN} --by ward --seed 4",
     ),

@@ -10,14 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from hybridp.curator.mean import Columns
 from hybridp.ledger import Ledger
+from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.votes import rounded_up
 from hybridp.protocols.groups import release_groups
+from hybridp.protocols.joint import JointStudy, release_joint
 from hybridp.protocols.mean import MeanStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
+from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.shares import share_oracle
+from hybridp.randomness import seeded
 
 from .means import LEVELS, LOWER, UPPER, Row, command, level, read, whole, write
 from .recording import Recording, apart, laplaces, span_of
@@ -25,6 +32,8 @@ from .recording import Recording, apart, laplaces, span_of
 PAY = {"a": [3.25, 127.0, 64.5, 1e9], "b": [-5.0, 0.0], "c": [99.75, 12.5, 1.0, 8.0, 16.5, 32.0, 64.0, 2.0]}
 MEAN = ("--value", "pay", "--trust", "trust", "--lower", LOWER, "--upper", UPPER)
 WAYS = {"a": ["x", "y", "z", "x"], "b": ["z", "?"], "c": ["x"] * 8}
+STEPS = 2**20
+PRIVATE = ("--by", "dept", "--by-private", "--categories", "a,b,c")
 SHARES = ("--choice", "way", "--options", "x,y,z", "--trust", "trust")
 
 
@@ -133,9 +142,127 @@ def test_the_library_draws_from_the_system_and_trials_say_so(tmp_path: Path) -> 
     study, columns = MeanStudy(Bounds(LOWER, UPPER), PureDP(1.0)), Columns("pay", "trust")
     with Recording(5).as_the_systems() as tape:
         found = release_groups(write(tmp_path / "own.csv", rows(PAY)), study, columns, Grouping("dept"))
-    assert len(tape.words)
+        drawn = len(tape.words)
+        joint = JointStudy(study, "pay", Grouping("dept", ("a", "b", "c"), private=True))
+        private = release_joint(tmp_path / "own.csv", joint, columns)
+    assert 0 < drawn < len(tape.words)
     assert not found.simulated
+    assert not private.simulated
+    trial = ("release", "mean", table, *MEAN, *PRIVATE, "--epsilon", 1, "--simulate-local")
+    assert command(*trial)["simulated"]
     assert command("release", "mean", table, *MEAN, "--by", "dept", "--epsilon", 1, "--simulate-local")["simulated"]
     assert command("release", "mean", tmp_path / "own.csv", *MEAN, "--by", "dept", "--epsilon", 1, "--seed", 1)[
         "simulated"
     ]
+
+
+# --- private categories -----------------------------------------------------------------------------------------------
+
+
+def cells(document: dict[str, Any], people: int) -> np.ndarray[Any, Any]:
+    """The trusted people's noisy votes, upper bound first, from a release that hears nobody else."""
+    facts = told(document)
+    share = np.array(facts["by"]["shares"]) * people
+    upper = share * (np.array(facts["trusted"]) - LOWER) / (UPPER - LOWER)
+    return np.column_stack([upper, share - upper]).ravel()
+
+
+def votes(held: dict[str, list[Any]]) -> np.ndarray[Any, Any]:
+    """By hand: what everybody gives to the two cells of their category, in steps."""
+    upper = np.array([sum(level(v, levels=STEPS) for v in held[dept]) for dept in "abc"])
+    everything = np.array([STEPS * len(held[dept]) for dept in "abc"])
+    return np.column_stack([upper, everything - upper]).ravel()
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_every_cell_of_a_private_category_has_a_draw_for_a_moved_vote(tmp_path: Path, epsilon: float) -> None:
+    """A vote that moves from one category to another changes the cells by 2, in all; the ledger is charged once."""
+    held = {dept: values * 16 for dept, values in PAY.items()}  # enough people that no category seems empty
+    table, n = write(tmp_path / "rows.csv", rows(held)), 16 * 14
+    with Recording(1).as_the_systems() as tape:
+        found = command("release", "mean", table, *MEAN, *PRIVATE, "--epsilon", epsilon, "--ledger", tmp_path / "l")
+    drawn, end = tape.read_from(0, laplaces(2 * STEPS / epsilon), 6)  # type: ignore[misc]
+    assert end == len(tape.words)
+    noisy = (votes(held) + drawn) / STEPS
+    np.testing.assert_allclose(cells(found, n), noisy - (noisy.sum() - n) / 6, rtol=1e-9)
+    weaker = tape.read_from(0, laplaces(STEPS / epsilon), 6)
+    assert weaker is None or not np.array_equal(weaker[0], drawn)  # the check can fail
+    (charge,) = Ledger.open(tmp_path / "l").history()
+    assert (charge.people, charge.budget.epsilon, charge.noise) == ("trusted", epsilon, None)
+    promised = [p for p in found["receipt"]["promises"] if p["against"] == "whoever sees the release"]
+    assert [(p["group"], p["epsilon"]) for p in promised] == [("trusted", epsilon)]
+    assert any("`dept` is private" in line for line in found["receipt"]["assumes"])
+
+
+def test_nobody_moves_the_cells_further_whatever_category_and_value_they_hold(tmp_path: Path) -> None:
+    """The same words on neighbouring rows, whose category changes too: the noise cancels exactly."""
+    others = rows({dept: values * 16 for dept, values in PAY.items()})
+    seen = []
+    for dept, mine in [(d, v) for d in ("a", "c", "nobody's", "") for v in (-1e9, 64, 1e9, "", "nan")]:
+        table = write(tmp_path / "rows.csv", [{"pay": str(mine), "dept": dept, "trust": "trusted"}, *others])
+        with Recording(2).as_the_systems():
+            found = command("release", "mean", table, *MEAN, *PRIVATE, "--epsilon", 4)
+        seen.append(cells(found, len(others) + 1))
+    largest = max(float(np.abs(a - b).sum()) for a in seen for b in seen)
+    assert largest == pytest.approx(2, abs=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_a_report_tells_category_and_value_together_at_the_whole_epsilon(tmp_path: Path, epsilon: float) -> None:
+    """Numbers at their bounds are rounded to themselves: the cells that the reports are drawn from are known."""
+    held = {"a": [LOWER, UPPER] * 8, "b": [UPPER] * 8, "c": [LOWER] * 8}
+    raw = write(tmp_path / "raw.csv", rows(held, trust="local"))
+    options = (*MEAN, *PRIVATE, "--epsilon", epsilon)
+    with Recording(3).as_the_systems() as tape:
+        command("randomise", "mean", raw, *options, "--keep", "dept", "--out", tmp_path / "sent.csv")
+    sent = read(tmp_path / "sent.csv")
+    assert {(row["pay"], row["dept"]) for row in sent} == {("", "")}, "a randomised row keeps no value and no category"
+    assert len({row["report_mechanism"] for row in sent}) == 1
+    codes = np.array([2 * "abc".index(dept) + (v == LOWER) for dept, values in held.items() for v in values])
+
+    def reads(size: float) -> list[Any]:
+        oracle = share_oracle(PureDP(size), 6)
+        found = [tape.read_from(at, lambda n, rng: oracle_reports(oracle, codes, rng=rng), 32) for at in tape.starts]
+        return [one[0].tolist() for one in found if one is not None]
+
+    names = [f"{dept}: {end:g}" for dept in "abc" for end in (UPPER, LOWER)]
+    oracle = share_oracle(PureDP(epsilon), 6)
+    if isinstance(oracle, KRandomisedResponse):
+        assert oracle.truth <= np.exp(epsilon) / (np.exp(epsilon) + 5)
+        wanted: Any = [names.index(row["report"]) for row in sent]
+    else:
+        wanted = [[i for i in range(6) if int(row["report"], 16) >> (7 - i) & 1] for row in sent]
+    assert wanted in reads(epsilon)
+    assert wanted not in reads(3 * epsilon)
+    with Recording(4).as_the_systems():
+        found = command("release", "mean", tmp_path / "sent.csv", *options, "--ledger", tmp_path / "l")
+    charged = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]
+    assert charged == [("trusted", epsilon), ("local", epsilon)]
+    supports = np.bincount(np.ravel(wanted), minlength=6)
+    truth = (supports / 32 - oracle.other) / (oracle.truth - oracle.other)
+    expected = dict(zip("abc", truth.reshape(3, 2).sum(axis=1).tolist(), strict=True))
+    by = told(found)["by"]
+    assert set(by["categories"]) | set(by["withheld"]) == {"a", "b", "c"}
+    for dept, share in zip(by["categories"], by["shares"], strict=True):
+        assert share == pytest.approx(expected[dept], rel=1e-9)
+    assert all(32 * expected[dept] < 1 for dept in by["withheld"])  # by noisy counts, without anything else
+
+
+def test_a_number_is_rounded_up_in_proportion_and_shares_have_a_cell_an_option(tmp_path: Path) -> None:
+    levels = np.repeat([0, STEPS // 4, STEPS], 40_000)
+    up = rounded_up(levels, STEPS, rng=seeded(1)).reshape(3, -1).sum(axis=1)
+    assert (up[0], up[2]) == (0, 40_000)
+    assert stats.binomtest(int(up[1]), 40_000, 0.25).pvalue > 1e-6
+    assert stats.binomtest(int(up[1]), 40_000, 0.27).pvalue < 1e-6  # the check can fail
+    held = {dept: values * 16 for dept, values in WAYS.items()}
+    table = write(tmp_path / "rows.csv", rows(held, "way"))
+    with Recording(5).as_the_systems() as tape:
+        found = command("release", "shares", table, *SHARES, *PRIVATE, "--epsilon", 1)
+    drawn, end = tape.read_from(0, laplaces(2.0), 9)  # type: ignore[misc]
+    assert end == len(tape.words)
+    exact = [sum((w if w in "xy" else "z") == way for w in held[dept]) for dept in "abc" for way in "xyz"]
+    noisy = np.array(exact) + drawn
+    noisy = (noisy - (noisy.sum() - sum(exact)) / 9).reshape(3, 3)
+    facts = told(found)
+    np.testing.assert_allclose(facts["by"]["shares"], noisy.sum(axis=1) / sum(exact), rtol=1e-9)
+    np.testing.assert_allclose(facts["trusted"], noisy / noisy.sum(axis=1, keepdims=True), rtol=1e-9)

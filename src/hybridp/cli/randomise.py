@@ -81,7 +81,7 @@ class Writing(Fields):
 @rows_argument
 @trust_options(devices=True)
 @options_of(
-    question=some(Number, "column", "lower", "upper", "missing", "local", "by"),
+    question=some(Number, "column", "lower", "upper", "missing", "local", "by", "by_private", "categories"),
     people=some(People, "column"),
     promise=some(Promise, "epsilon", "delta", "epsilon_column"),
     asked=Writing,
@@ -92,7 +92,8 @@ def mean(file: Path, question: Number, trust: Trusts | None, people: People, pro
 
     Without --trust all rows are randomised. Writes the same rows with two more columns, `report` and
     `report_mechanism`, which says how the report was made and about which column; the value of a randomised row is left
-    empty. Columns that the release does not need are left out unless --keep names them: beside a report they would
+    empty. With --by-private the report tells category and value together, and both are left empty. Columns that the
+    release does not need are left out unless --keep names them: beside a report they would
     stand there raw. A report is a number in the value's unit whose mean is the (clipped) value.
     """
     write_mean_reports(file, question, trust, people, promise, asked)
@@ -105,6 +106,11 @@ def write_mean_reports(
     from hybridp.device.files import write_number_reports
     from hybridp.protocols.asked import mean_study, personal_study
 
+    if question.by_private:
+        from hybridp.cli.shares import randomise_choice
+
+        randomise_choice(question, file, trust, people, promise, asked)
+        return
     study = one_question(question, promise, trust=trust, people=people)
     invite: Any = personal_study(study, 0).bounds if promise.personal else mean_study(study, 0).invite
     with progress() as bar:

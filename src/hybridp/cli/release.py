@@ -60,10 +60,11 @@ def mean(
     """The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
-    FILE are trusted. With --by, the mean of every group of a public column.
+    FILE are trusted. With --by, the mean of every group.
     """
-    from hybridp.protocols.asked import grouping, mean_study, number_columns, personal_study
+    from hybridp.protocols.asked import grouping, joint_study, mean_study, number_columns, personal_study
     from hybridp.protocols.groups import release_groups
+    from hybridp.protocols.joint import release_joint
     from hybridp.protocols.mean import release_mean
     from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
     from hybridp.public.budgets import PureDP
@@ -83,8 +84,12 @@ def mean(
         if groups is not None:
             if tally is not None:
                 raise InvalidInput("`tally` must not go with --by: it holds nobody's group. Got both.")
+            joint = joint_study(study, 0) if groups.private else None
             with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}, trial=drawn) as ledger:
-                by_group = release_groups(file, usual, columns, groups, ledger=ledger, **asked.run)
+                if joint is not None:
+                    by_group = release_joint(file, joint, columns, ledger=ledger, **asked.run)
+                else:
+                    by_group = release_groups(file, usual, columns, groups, ledger=ledger, **asked.run)
             asked.finish(by_group, print_groups)
             return
         with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}, trial=drawn) as ledger:

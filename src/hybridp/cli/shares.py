@@ -29,13 +29,15 @@ from hybridp.public.study import Choice, Declaration, Number, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["plan_histogram", "plan_shares", "randomise_histogram", "randomise_shares"]
-__all__ += ["PROMISE", "listed", "numbers", "release_histogram", "release_shares", "released", "released_with"]
+__all__ += ["PROMISE", "listed", "numbers", "randomise_choice", "release_histogram", "release_shares", "released"]
+__all__ += ["released_with"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_BINS = 1000
 _SHOWN = 60
 _ASKED, _HEARD = ("column", "options", "other"), ("estimator", "noise", "report")
-_BY = ("by", "categories", "least", "compare", "joint")
+_PRIVATE = ("by", "by_private", "categories")
+_BY = (*_PRIVATE, "least", "compare", "joint")
 PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
 
 
@@ -169,19 +171,23 @@ def _release(
     level: float,
     asked: Releasing,
 ) -> None:
-    from hybridp.protocols.asked import grouping, share_columns, share_study
+    from hybridp.protocols.asked import grouping, joint_study, share_columns, share_study
     from hybridp.protocols.groups import release_groups
+    from hybridp.protocols.joint import release_joint
     from hybridp.protocols.shares import release_shares as publish
 
     rule = who_trusts(trust)
     study = one_question(question, promise, trust=rule, people=people, level=level)
     own, groups = share_study(study, 0), grouping(study, 0)
+    joint = joint_study(study, 0) if groups is not None and groups.private else None
     purpose = f"{'histogram' if question.edges else 'shares'} of {question.column}"
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         columns: Any = share_columns(study, 0, rule)
         found: Any
-        if groups is not None:
+        if joint is not None:
+            found = release_joint(file, joint, columns, ledger=ledger, **asked.run)
+        elif groups is not None:
             found = release_groups(file, own, columns, groups, ledger=ledger, **asked.run)
         else:
             found = publish(file, own, columns, ledger=ledger, purpose=purpose, **asked.run)
@@ -231,7 +237,7 @@ def _print(found: Any) -> None:
 
 
 @command("shares")
-@options_of(question=some(Choice, *_ASKED, "by", needed=("column", "options"), later=True))
+@options_of(question=some(Choice, *_ASKED, *_PRIVATE, needed=("column", "options"), later=True))
 @_randomised
 def randomise_shares(question: Later, **given: Any) -> None:
     """Replace each local person's option by a report that is private by itself.
@@ -239,29 +245,30 @@ def randomise_shares(question: Later, **given: Any) -> None:
     Without --trust all rows are randomised. A report names an option, or, where there are many, a set of them. Columns
     that the release does not need are left out unless --keep names them.
     """
-    _randomise(_options(question), **given)
+    randomise_choice(_options(question), **given)
 
 
 @command("histogram")
 @options_of(value=value_of(Number, "column", needed=True))
 @_edges
-@options_of(question=some(Choice, "other", "by", later=True))
+@options_of(question=some(Choice, "other", *_PRIVATE, later=True))
 @_randomised
 def randomise_histogram(
     question: Later, value: str, edges: Any, lower: Any, upper: Any, bins: int, **given: Any
 ) -> None:
     """Replace each local person's number by a private report on the bin that it lies in."""
-    _randomise(_bins(question, value, edges, lower, upper, bins), **given)
+    randomise_choice(_bins(question, value, edges, lower, upper, bins), **given)
 
 
-def _randomise(
-    question: Choice, file: Any, trust: Trusts | None, people: People, promise: Promise, asked: Writing
+def randomise_choice(
+    question: Choice | Number, file: Any, trust: Trusts | None, people: People, promise: Promise, asked: Writing
 ) -> None:
     from hybridp.device.files import write_share_reports
-    from hybridp.protocols.asked import share_study
+    from hybridp.protocols.asked import joint_study, share_study
 
     study = one_question(question, promise, trust=trust, people=people)
-    invite = share_study(study, 0).invite
+    both = joint_study(study, 0) if question.by_private else None
+    invite = (both or share_study(study, 0)).invite
     with progress() as bar:
         bar.add_task("randomising", total=None)
         written, left_out = write_share_reports(
@@ -272,7 +279,9 @@ def _randomise(
             person=people.column,
             table=asked.table,
             overwrite=asked.overwrite,
-            keep=asked.kept_with(question.by),
+            keep=asked.kept if question.by_private else asked.kept_with(question.by),
+            joint=None if both is None else both.joint,
+            missing=getattr(question, "missing", None),
             rng=asked.rng,
         )
     document = {

@@ -1,12 +1,14 @@
 """The curator's part of shares: one grouped count of the rows, one draw of noise for each count, one charge.
 
-A replaced person moves one count down and another up by 1, whatever the field holds: everybody has one option.
+A replaced person moves one count down and another up by 1, whatever the field holds: everybody has one option. Of a
+number by a private category everybody has one vote, divided over two cells (`hybridp.public.joint`).
 How many people are in each group is public under replacement.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,9 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
 from hybridp.errors import UnusablePublicRows
+from hybridp.noise.votes import voted_cells
+from hybridp.public.bounds import Bounds
+from hybridp.public.joint import Joint
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import reports_digest
 from hybridp.public.oracles import SubsetSelection
@@ -22,16 +27,20 @@ from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import some_texts
 from hybridp.tables.mean import CHUNK, MeanQuery
+from hybridp.tables.queries import stride
 from hybridp.tables.shares import report_texts, share_totals
 
-__all__ = ["RawCounts", "read", "release_counts", "share_query"]
+__all__ = ["RawCounts", "read", "release_counts", "rounded_cells", "share_query"]
 
 _MOST_BATCHES = 100_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RawCounts:
-    """RAW: the exact trusted counts, and in a trial what local people hold. Never leaves this room."""
+    """RAW: the exact trusted counts, and in a trial what local people hold. Never leaves this room.
+
+    A person counts for `steps`, all in one place unless their vote is divided.
+    """
 
     trusted_people: int
     trusted: NDArray[np.int64]
@@ -40,10 +49,17 @@ class RawCounts:
     simulated_reports: bool = False
     assumed: bool = False
     digest: str | None = None
+    steps: int = 1
 
 
-def share_query(columns: Columns, invite: ShareInvite, *, local_raw: bool) -> MeanQuery:
-    """The query for these columns."""
+def share_query(columns: Columns, invite: ShareInvite, *, local_raw: bool, joint: Joint | None = None) -> MeanQuery:
+    """The query for these columns, or for them and a private category."""
+    beside: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "feature": invite.question}
+    if joint is not None:
+        beside |= {"feature": joint.answers, "by": joint.by, "cells": joint.cells.values}
+        if isinstance(joint.answers, Bounds):
+            ends = {"lower": joint.answers.lower, "upper": joint.answers.upper, "levels": joint.steps}
+            beside |= {**ends, "missing": columns.missing, "feature": None}
     return MeanQuery(
         value=columns.value,
         trust=label_column(columns.trust),
@@ -51,27 +67,37 @@ def share_query(columns: Columns, invite: ShareInvite, *, local_raw: bool) -> Me
         person=columns.person,
         record_key=columns.record_key,
         record_id=columns.record_id,
-        lower=0.0,
-        upper=1.0,
         local_raw=local_raw,
-        feature=invite.question,
+        **beside,
     )
 
 
 def read(
-    rows: tables.Rows, columns: Columns, invite: ShareInvite, *, local_raw: bool = False, assume: bool = False
+    rows: tables.Rows,
+    columns: Columns,
+    invite: ShareInvite,
+    *,
+    local_raw: bool = False,
+    assume: bool = False,
+    joint: Joint | None = None,
 ) -> RawCounts:
     """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
     rows.need("choice", columns.value)
     says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
-    query = share_query(columns, invite, local_raw=local_raw)
+    query = share_query(columns, invite, local_raw=local_raw, joint=joint)
     sets = isinstance(invite.oracle, SubsetSelection)
     found = share_totals(rows, query, named=not sets)
     nobody = ShareReports(0, np.zeros(invite.question.size, dtype=np.int64), invite.oracle)
+    counts, steps = found.trusted_counts, 1
+    held: NDArray[np.int64] | None = found.local_counts
+    if found.trusted_steps is not None and joint is not None:
+        steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
+        upper = found.trusted_steps
+        counts = np.column_stack([upper, steps * counts - upper]).ravel()
     if local_raw:
-        return RawCounts(found.trusted_people, found.trusted_counts, nobody, found.local_counts, simulated_reports=True)
+        return RawCounts(found.trusted_people, counts, nobody, held, simulated_reports=True, steps=steps)
     local = nobody
     if not sets:
         local = ShareReports(found.local_people, found.local_counts, invite.oracle)
@@ -84,7 +110,19 @@ def read(
     if len(batches) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
     digest = reports_digest(invite.text, local.people, local.counts.tolist(), [name for name in batches if name])
-    return RawCounts(found.trusted_people, found.trusted_counts, local, None, bool(says), assumed, digest)
+    return RawCounts(found.trusted_people, counts, local, None, bool(says), assumed, digest, steps)
+
+
+def rounded_cells(
+    rows: tables.Rows, columns: Columns, invite: ShareInvite, joint: Joint, *, rng: Randomness
+) -> NDArray[np.int64]:
+    """For a trial only: how many local people vote for each cell, by numbers that are rounded here."""
+    query = share_query(columns, invite, local_raw=True, joint=joint)
+    counts = np.zeros(invite.question.size, dtype=np.int64)
+    for levels in tables.local_levels(rows, query):
+        cells = voted_cells(levels, stride(None, query.lattice), joint.steps, rng=rng)
+        counts += np.bincount(cells, minlength=len(counts))
+    return counts
 
 
 def release_counts(raw: RawCounts, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:
@@ -94,5 +132,6 @@ def release_counts(raw: RawCounts, stated: CountNoise, *, rng: Randomness) -> No
         drawn = noise.discrete_laplace(mechanism.scale, stated.draws, rng=rng)
     else:
         drawn = noise.discrete_gaussian(mechanism.sigma, stated.draws, rng=rng)
-    noisy = tuple(count * stated.steps + int(draw) for count, draw in zip(counted, drawn, strict=True))
+    whole = stated.steps // raw.steps
+    noisy = tuple(count * whole + int(draw) for count, draw in zip(counted, drawn, strict=True))
     return NoisyCounts(raw.trusted_people, noisy, stated)

@@ -17,11 +17,12 @@ from hybridp.device.heavy import report_slots
 from hybridp.device.kmeans import answer_map
 from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
 from hybridp.device.regression import answer_question
-from hybridp.device.shares import report_codes
+from hybridp.device.shares import report_codes, report_joint
 from hybridp.noise import categories
 from hybridp.public.bounds import Bounds
 from hybridp.public.envelope import appearing
 from hybridp.public.heavy import HeadList, TwoStage
+from hybridp.public.joint import Joint
 from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse
@@ -274,9 +275,14 @@ def write_share_reports(
     table: str | None = None,
     overwrite: bool = False,
     keep: tuple[str, ...] = (),
+    joint: Joint | None = None,
+    missing: float | None = None,
     rng: Randomness,
 ) -> tuple[int, list[str]]:
     """A copy of a table in which local rows (all, without `trust`) lose their option and get one report.
+
+    With `joint` the report is about a private category too, which local rows lose as well; `missing` is what a number
+    that is missing counts as.
 
     Gives the number of reports, and the columns that were left out: those that neither the release needs nor `keep`
     names.
@@ -284,22 +290,30 @@ def write_share_reports(
     labels = label_column(trust)
     simulated = rng.simulated or drawn_trust(trust)
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        needed = {invite.question.name, labels, person, *keep}
+        value = invite.question.name if joint is None else joint.value
+        number = joint is not None and isinstance(joint.answers, Bounds)
+        asked: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "feature": invite.question}
+        draw: Any = lambda codes: report_codes(codes, invite, rng=rng)  # noqa: E731
+        if joint is not None:
+            asked |= {"feature": None if number else joint.answers, "by": joint.by}
+            draw = lambda levels: report_joint(levels, joint, invite, rng=rng)  # noqa: E731
+            if isinstance(joint.answers, Bounds):
+                ends = joint.answers
+                asked |= {"lower": ends.lower, "upper": ends.upper, "levels": joint.steps, "missing": missing}
+        needed = {value, labels, person, *keep, *(() if joint is None else (joint.by.name,))}
         left_out = [column for column in rows.written if column not in needed]
         people = tables.write_reports(
             rows,
-            value=invite.question.name,
+            value=value,
             trust=labels,
             report=report,
             mechanism_column=f"{report}_mechanism",
             mechanism_text=invite.simulated_text if simulated else invite.text,
-            lower=0.0,
-            upper=1.0,
             person=person,
             kept=keep,
-            feature=invite.question,
+            **asked,
             batch=(f"{report}_batch", f"{int(rng.words(1)[0]):016x}"),
-            randomise=lambda codes: report_codes(codes, invite, rng=rng),
+            randomise=draw,
             out=out,
             overwrite=overwrite,
         )

@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.votes import voted_cells
+from hybridp.public.bounds import Bounds
+from hybridp.public.joint import Joint
 from hybridp.public.oracles import support_counts
 from hybridp.public.shares import ShareInvite, ShareReports, written_reports
 from hybridp.randomness import Randomness
 
-__all__ = ["report_codes", "report_option", "simulated_reports"]
+__all__ = ["report_codes", "report_joint", "report_option", "simulated_reports"]
 
 _LOT = 1 << 18
 
@@ -36,6 +39,13 @@ def report_option(option: str, invite: ShareInvite, *, rng: Randomness) -> str:
 def report_codes(codes: NDArray[np.int64], invite: ShareInvite, *, rng: Randomness) -> list[str]:
     """The same for the codes of many people, each with their own randomness."""
     return written_reports(invite, oracle_reports(invite.oracle, codes, rng=rng))
+
+
+def report_joint(levels: NDArray[np.int64], joint: Joint, invite: ShareInvite, *, rng: Randomness) -> list[str]:
+    """The same for a value and a private category together: a number is rounded to one of its bounds first."""
+    if isinstance(joint.answers, Bounds):
+        levels = voted_cells(levels, 2 * joint.steps, joint.steps, rng=rng)
+    return report_codes(levels, invite, rng=rng)
 
 
 def simulated_reports(counts: NDArray[np.int64], invite: ShareInvite, *, rng: Randomness) -> ShareReports:

@@ -17,6 +17,7 @@ from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heavy import HeavyStudy
+from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns
 from hybridp.protocols.mean import MeanStudy
@@ -39,6 +40,7 @@ from hybridp.public.workloads import stated_workload
 
 __all__ = [
     "grouping",
+    "joint_study",
     "heavy_study",
     "kmeans_study",
     "mean_study",
@@ -140,7 +142,16 @@ def grouping(study: Declaration, place: int) -> Grouping | None:
     asked = study.questions[place]
     if not isinstance(asked, Grouped) or asked.by is None:
         return None
-    return Grouping(asked.by, asked.categories, False, asked.least, asked.compare, asked.joint)
+    return Grouping(asked.by, asked.categories, asked.by_private, asked.least, asked.compare, asked.joint)
+
+
+def joint_study(study: Declaration, place: int) -> JointStudy:
+    """The mean or shares by a private category that are asked for at this place among the questions."""
+    groups = grouping(study, place)
+    assert groups is not None
+    asked = study.questions[place]
+    own = mean_study(study, place) if isinstance(asked, Number) else share_study(study, place)
+    return JointStudy(own, asked.columns_read[0], groups)
 
 
 def personal_study(study: Declaration, place: int) -> PersonalStudy:

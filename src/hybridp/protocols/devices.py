@@ -78,7 +78,8 @@ def randomise_study(
     read = {name for i in places for name in study.questions[i].columns_read}
     # Trusted people's records and points are of use to the release; local people tell theirs elsewhere, if at all.
     elsewhere = {name for q in study.questions for name in q.columns_read} - read
-    kept += tuple(q.by for q in study.questions if isinstance(q, Grouped) and q.by is not None and q.by not in kept)
+    public = (q.by for q in study.questions if isinstance(q, Grouped) and not q.by_private)
+    kept += tuple(dict.fromkeys(name for name in public if name is not None and name not in kept))
     names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *elsewhere, *kept}
     with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         left_out: list[str] = []
@@ -102,11 +103,14 @@ def randomise_study(
                 columns = asked.vector_columns(study, i, rule)
                 written, gone = vector.write_reports(source, own, columns, target, **where, rng=rng)  # type: ignore[arg-type]
                 texts[question.name] = replace(own, question=columns.values).text
-            elif isinstance(question, (Choice, Count)):
-                chosen, at = asked.share_study(study, i).invite, asked.share_columns(study, i, rule)
+            elif isinstance(question, (Choice, Count)) or (isinstance(question, Grouped) and question.by_private):
+                private = isinstance(question, Grouped) and question.by_private
+                both = asked.joint_study(study, i) if private else None
+                chosen, at = (both or asked.share_study(study, i)).invite, asked.share_columns(study, i, rule)
                 written, gone = write_share_reports(
                     source, chosen, target, trust=at.trust, person=at.person, report=at.report or "report",
                     table=table if step == 0 else None, overwrite=overwrite or not last, keep=other, rng=rng,
+                    joint=None if both is None else both.joint, missing=getattr(question, "missing", None),
                 )  # fmt: skip
                 texts[question.name] = chosen.text
             else:

@@ -48,7 +48,7 @@ from hybridp.release.receipt import (
 from hybridp.release.result import Anchored
 from hybridp.release.shares import ShareGroup, SharesRelease
 
-__all__ = ["ShareStudy", "bins", "choice", "counted", "publish_shares", "release_shares"]
+__all__ = ["ShareStudy", "bins", "choice", "counted", "field_rule", "publish_shares", "release_shares"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -225,7 +225,7 @@ def publish_shares(
                 choice_unprotected(),
                 chosen_blindly("the options, or the edges of bins,"),
                 honest_devices("a local share"),
-                _rule(question),
+                field_rule(question),
                 "" if default is None else default.words("hybrid", "a trusted share", "at equal shares"),
             ),
             randomness=rng.label,
@@ -240,7 +240,7 @@ def publish_shares(
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _rule(question: Feature) -> str:
+def field_rule(question: Feature) -> str:
     """How a field became an option: a public rule, which no field can break. Never how often it was needed."""
     last = f"counts as `{question.values[-1]}`"
     if question.edges:

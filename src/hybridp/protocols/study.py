@@ -23,6 +23,7 @@ from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files
 from hybridp.protocols.groups import release_groups
+from hybridp.protocols.joint import release_joint
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
 from hybridp.protocols.number import release_number
 from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
@@ -243,6 +244,12 @@ def _by_group(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[st
     own: Any = asked.mean_study(study, i) if number else asked.share_study(study, i)
     columns = asked.number_columns(study, i, trust) if number else asked.share_columns(study, i, trust)
     assert groups is not None
+    if groups.private:
+        joint = asked.joint_study(study, i)
+        return _Way(
+            *_parted(joint.charges(purpose, None), run),
+            lambda shared: release_joint(data, joint, columns, ledger=shared, purpose=purpose, **run),
+        )
     return _Way(
         *_parted(own.charges(purpose, None), run),
         lambda shared: release_groups(data, own, columns, groups, ledger=shared, purpose=purpose, **run),

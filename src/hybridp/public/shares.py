@@ -91,8 +91,10 @@ class CountNoise:
         return max(self.variance - 2 * self.laplace_scale**2, 0.0)
 
 
-def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best") -> CountNoise:
+def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best", steps: int = 1) -> CountNoise:
     """The noise for the counts of so many options: Laplace, Gaussian (needs delta), or the one of less variance.
+
+    With `steps`, everybody's one vote may be divided over several counts, in whole steps (`hybridp.public.joint`).
 
     >>> count_noise(PureDP(0.5), 5).mechanism.scale, count_noise(PureDP(0.5), 2).mechanism.scale
     (4.0, 2.0)
@@ -104,7 +106,7 @@ def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best") -> Co
     if name != "gaussian":
         # The sharper scale that a delta buys is a statement about one count; several leave their delta unspent.
         pure = guarantee if size == 2 and name == "best" else PureDP(guarantee.epsilon)
-        found.append(CountNoise(discrete_laplace(pure, 1 if size == 2 else 2), size))
+        found.append(CountNoise(discrete_laplace(pure, steps * (1 if size == 2 else 2)), size, steps))
     if name != "laplace" and guarantee.delta > 0:
         promise = ApproxDP(guarantee.epsilon, guarantee.delta)
         if size == 2:

@@ -34,7 +34,8 @@ class MeanQuery:
     (a simulation) local records hold raw values too, and reports are not read. `count_clipped` asks how many trusted
     people's values lie outside [lower, upper]; `sum_squares` asks for the sum of their squared distances from the
     middle, each rounded down to one of 2^16 steps. With a `feature`, whose name is `value`, a level is the
-    code of the field among the feature's options, and the bounds say nothing.
+    code of the field among the feature's options, and the bounds say nothing. With `by`, a private category, a level
+    tells both fields of one record (`queries.stride`), and local reports name one of `cells`.
 
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
     `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`; with neither, or where
@@ -66,6 +67,8 @@ class MeanQuery:
     count_clipped: bool = False
     sum_squares: bool = False
     feature: Feature | None = None
+    by: Feature | None = None
+    cells: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         low, high = self.lattice.lower, self.lattice.upper
@@ -222,7 +225,14 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
             rows.need(parameter, name)
     if query.record_id is not None:
         rows.need_identifier("record_id", query.record_id)
-    numbers = (query.value, query.report, query.epsilon) if query.feature is None else ()
+    numbers: tuple[str | None, ...] = ()
+    if query.feature is None:
+        numbers = (query.value, query.report, query.epsilon)
+    if query.by is not None:
+        rows.need("by", query.by.name)
+        if rows.columns[query.by.name] in ("FLOAT", "DOUBLE"):  # their text differs between engines
+            raise UnusablePublicRows(f"Column `{query.by.name}` must hold text or whole numbers to name a group.")
+        numbers = numbers[:1]
     for name in numbers:
         if name is not None and not (rows.is_number(name) or rows.is_text(name)):
             raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")

@@ -47,6 +47,7 @@ __all__ = [
     "local_people",
     "mechanisms",
     "people",
+    "stride",
 ]
 __all__ += ["emptied", "totals"]
 
@@ -129,11 +130,23 @@ def _value(rows: Rows, name: str, feature: Feature | None) -> Any:
     return column(name) if feature is not None else as_number(column(name), is_text=rows.is_text(name))
 
 
-def _level(rows: Rows, feature: Feature | None, lattice: Lattice, missing: float | None) -> Any:
-    """The level of `_value`: of every field, whatever it holds."""
+def _level(
+    rows: Rows, feature: Feature | None, lattice: Lattice, missing: float | None, by: Feature | None = None
+) -> Any:
+    """The level of `_value`: of every field, whatever it holds; with a private category, of both fields together."""
     if feature is not None:
-        return cast(feature_code(rows, feature, column("value")), "bigint")
-    return level(column("value"), lattice, missing)
+        own = cast(feature_code(rows, feature, column("value")), "bigint")
+    else:
+        own = level(column("value"), lattice, missing)
+    if by is None:
+        return own
+    code = cast(feature_code(rows, by, column("category")), "bigint")
+    return exp.Add(this=exp.Mul(this=code, expression=whole(stride(feature, lattice))), expression=exp.paren(own))
+
+
+def stride(feature: Feature | None, lattice: Lattice) -> int:
+    """A joint level is the category's code times this, a power of two for numbers, plus the level of the value."""
+    return 2 * lattice.levels if feature is None else feature.size
 
 
 def _clipped(query: MeanQuery) -> list[str]:
@@ -160,7 +173,9 @@ def _records(rows: Rows, query: MeanQuery) -> exp.Select:
         named(labelled(label.copy(), "local"), "local"),
         named(_value(rows, query.value, query.feature), "value"),
     ]
-    here: Any = _level(rows, query.feature, query.lattice, query.missing)
+    if query.by is not None:
+        fields.append(named(column(query.by.name), "category"))
+    here: Any = _level(rows, query.feature, query.lattice, query.missing, query.by)
     here = here if query.local_raw else exp.Case().when(column("trusted"), here)
     outputs = [column("trusted"), column("local"), named(here, "level")]
     if query.count_clipped:
@@ -277,15 +292,18 @@ def draws(
     missing: float | None,
     epsilon: str | None = None,
     feature: Feature | None = None,
+    by: Feature | None = None,
 ) -> exp.Select:
     """In the order of the rows: whether a row is local, whether its label is known, a local row's level and epsilon."""
     local = exp.true() if trust is None else labelled(column(trust), "local")
     known = exp.true() if trust is None else exp.or_(local.copy(), labelled(column(trust), "trusted"))
     fields = [named(local, "local"), named(known, "known"), named(_value(rows, value, feature), "value")]
+    if by is not None:
+        fields.append(named(column(by.name), "category"))
     outputs = [
         column("local"),
         column("known"),
-        named(exp.Case().when(column("local"), _level(rows, feature, lattice, missing)), "level"),
+        named(exp.Case().when(column("local"), _level(rows, feature, lattice, missing, by)), "level"),
     ]
     if epsilon is not None:
         fields.append(named(as_number(column(epsilon), is_text=rows.is_text(epsilon)), "epsilon"))
@@ -353,8 +371,11 @@ def copied(
     mechanism_text: str,
     drawn: str,
     batch: tuple[str, str] | None = None,
+    category: str | None = None,
 ) -> exp.Select:
     """Some columns of the rows, in order, beside their reports; a raw value only where the row says `trusted`.
+
+    So it is with a private `category`.
 
     `names` says where each column is read.
     """
@@ -364,7 +385,9 @@ def copied(
 
     trusted = exp.false() if trust is None else labelled(of(trust), "trusted")
     local = exp.true() if trust is None else labelled(of(trust), "local")
-    kept = {name: of(place) for name, place in names.items()} | {value: exp.Case().when(trusted, of(value))}
+    raw = (value,) if category is None else (value, category)
+    kept = {name: of(place) for name, place in names.items()}
+    kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in raw}
     added = {
         report: exp.column("report", table=drawn, quoted=True),
         mechanism_column: exp.Case().when(local, exp.Literal.string(mechanism_text)),

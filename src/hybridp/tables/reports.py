@@ -44,6 +44,7 @@ def write_reports(
     epsilon: str | None = None,
     kept: tuple[str, ...] = (),
     feature: Feature | None = None,
+    by: Feature | None = None,
     batch: tuple[str, str] | None = None,
     randomise: Randomise | RandomiseEach | RandomiseCodes,
     out: str | os.PathLike[str],
@@ -60,7 +61,8 @@ def write_reports(
     `randomise` gets those as its second argument. Of the other columns only those in `kept` are copied, as they are:
     a raw column beside a report may tell what the report hides. Those of a CSV file stay text in Parquet too.
     With a `feature`, the levels are codes of its options and reports are texts; `batch` is a column, and a name of
-    these reports that stands in it.
+    these reports that stands in it. With a private category `by`, the levels are joint ones (`queries.stride`), reports
+    are texts too, and local rows lose their category with their value.
 
     The copy appears under its name only when it is complete.
 
@@ -88,6 +90,8 @@ def write_reports(
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     added = {"report": report, "mechanism_column": mechanism_column, **({} if batch is None else {"batch": batch[0]})}
     _check_columns(rows, value, trust, person, added, numbers=feature is None)
+    if by is not None:
+        rows.need("by", by.name)
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
     for name in kept:
@@ -106,13 +110,15 @@ def write_reports(
     duck = on_files(rows)
     levelled, drawn = fresh("levelled"), fresh("drawn")
     try:
-        keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon, feature))
+        keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon, feature, by))
         problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
         local = _check_rows(rows, answers(rows, problems)[0], trust, epsilon)
-        _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk, texts=feature is not None)
-        copied = {value, trust, person, epsilon, *kept}
+        texts = feature is not None or by is not None
+        _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk, texts=texts)
+        category = None if by is None else by.name
+        copied = {value, category, trust, person, epsilon, *kept}
         names = {name: place for name, place in rows.written.items() if name in copied}
-        copy = queries.copied(names, value, trust, report, mechanism_column, mechanism_text, drawn, batch)
+        copy = queries.copied(names, value, trust, report, mechanism_column, mechanism_text, drawn, batch, category)
         write_copy(duck, written(copy), target)
     finally:
         drop(rows, levelled, drawn)

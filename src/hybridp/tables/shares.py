@@ -26,12 +26,14 @@ class ShareTotals:
     """RAW: exact counts of the trusted people's options. Replacing one person moves one count down and another up by 1.
 
     `local_counts` are counts of what local people report (options by name), or, in a simulation, of what they hold.
+    By a private category of a number, trusted people are counted by it, and `trusted_steps` are the sums of levels.
     """
 
     trusted_people: int
     trusted_counts: Ints
     local_people: int
     local_counts: Ints
+    trusted_steps: Ints | None = None
 
 
 def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
@@ -55,9 +57,9 @@ def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
     """
     from hybridp.tables.queries import flags
 
-    assert query.feature is not None
+    assert query.feature is not None or query.by is not None
     check_columns(rows, query)
-    if not query.feature.edges and rows.columns[query.value] in ("FLOAT", "DOUBLE"):
+    if query.feature is not None and not query.feature.edges and rows.columns[query.value] in ("FLOAT", "DOUBLE"):
         raise UnusablePublicRows(
             f"Column `{query.value}` must hold text or whole numbers to be one of several options."
         )
@@ -77,14 +79,21 @@ def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
             f"{local_rows(query.trust)}, and no column holds their reports: make them with "
             "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
         )
-    found = {side: np.zeros(query.feature.size, dtype=np.int64) for side in (True, False)}
+    size = len(query.cells) if query.by is not None else query.feature.size if query.feature is not None else 0
+    found = {side: np.zeros(size, dtype=np.int64) for side in (True, False)}
+    steps = np.zeros(size, dtype=np.int64)
     for group in groups:
         if group["slot"] is not None and int(group["slot"]) >= 0:
             found[bool(group["trusted"])][int(group["slot"])] += int(group[counted] or 0)
+            if group["trusted"]:
+                steps[int(group["slot"])] += int(group.get("steps") or 0)
     if int(found[True].sum()) != people[0]:
         raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
     if (named or query.local_raw) and int(found[False].sum()) != people[1]:
         raise UnusablePublicRows(f"Column `{query.report}` must name one of the options in every local row.")
+    if query.feature is None and query.by is not None:
+        own = query.by.size
+        return ShareTotals(people[0], found[True][:own], people[1], found[False], steps[:own])
     return ShareTotals(people[0], found[True], people[1], found[False])
 
 
@@ -108,18 +117,26 @@ def _counted(rows: Rows, query: MeanQuery, *, named: bool) -> Any:
 
     from hybridp.tables import sql
     from hybridp.tables.dialects import code_of
-    from hybridp.tables.queries import flags, people
+    from hybridp.tables.queries import flags, people, stride
 
-    assert query.feature is not None
     slot: Any = sql.column("level")
+    steps: dict[str, Any] = {}
+    if query.feature is None:  # of a number by category: the category, and beside it the sum of the numbers' levels
+        whole = stride(None, query.lattice)
+        scaled = exp.Mul(this=sql.cast(sql.column("level"), "double"), expression=sql.double(1 / whole))
+        slot = sql.cast(exp.Floor(this=scaled), "bigint")
+        rest = exp.Sub(this=sql.column("level"), expression=exp.Mul(this=slot.copy(), expression=sql.whole(whole)))
+        steps = {"steps": sql.cast(exp.Sum(this=sql.column("rest")), "bigint")}
     if named and query.reads_reports:
-        code = sql.cast(code_of(sql.cast(sql.column("sent"), "text"), query.feature.values), "bigint")
+        names = query.cells or (query.feature.values if query.feature is not None else ())
+        code = sql.cast(code_of(sql.cast(sql.column("sent"), "text"), names), "bigint")
         told = exp.Coalesce(this=code, expressions=[sql.whole(-1)])
         slot = exp.Case().when(sql.column("trusted"), slot).else_(told)
     outputs = [sql.column(name) for name in ("trusted", "local", *flags(query))]
+    outputs += [sql.named(rest, "rest")] if steps else []
     coded = exp.select(*outputs, sql.named(slot, "slot")).from_(people(rows, query).subquery("people"))
     asked = {"records": exp.Count(this=exp.Star()), "local": sql.count_if(sql.column("local"))}
-    asked |= {flag: sql.count_if(sql.column(flag)) for flag in flags(query)}
+    asked |= {flag: sql.count_if(sql.column(flag)) for flag in flags(query)} | steps
     keys = [sql.column("trusted"), sql.column("slot")]
     outputs = [*(key.copy() for key in keys), *(sql.named(this, name) for name, this in asked.items())]
     return exp.select(*outputs).from_(coded.subquery("coded")).group_by(*keys)

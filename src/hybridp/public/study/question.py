@@ -83,12 +83,21 @@ class Grouped(Question):
     """A question that may be answered by group."""
 
     by: str | None = field(None, help="Answer by group: the column that names everybody's group.", check=named)
+    by_private: bool = field(
+        False,
+        help="With by: the group is an answer too, as private as the value. Without it everybody may know who is in "
+        "which group.",
+    )
     categories: tuple[str, ...] = field(
-        (), help="With by: the public names of the groups, A,B,C. Default: those that the column holds.", check=named
+        (),
+        help="With by: the public names of the groups, A,B,C. Default: those that the column holds; private groups "
+        "must be listed, and whoever is in none of them counts in the last.",
+        check=named,
     )
     least: int = field(
         1,
-        help="With by: groups of fewer people are merged into `other`, which is withheld if it has fewer.",
+        help="With by: groups of fewer people are merged into `other`, which is withheld if it has fewer; of private "
+        "groups by their noisy counts.",
         check=at_least(1),
     )
     compare: str | None = field(
@@ -101,14 +110,22 @@ class Grouped(Question):
     def check_groups(self, column: str | None) -> None:
         """The rules of an answer by group, which is about another column than the value's."""
         if self.by is None:
-            for name, given in (("categories", self.categories), ("compare", self.compare), ("least", self.least > 1)):
+            stated = {"by_private": self.by_private, "categories": self.categories, "compare": self.compare}
+            for name, given in {**stated, "least": self.least > 1}.items():
                 self.must(not given, name, "must go with by, the column of the groups", given)
             return
         self.must(self.by != column, "by", "must be another column than the value's", self.by)
+        listed = len(self.categories) >= 2 or not self.by_private
+        self.must(listed, "categories", "must list at least 2 private groups", len(self.categories))
         distinct = len(set(self.categories)) == len(self.categories)
         self.must(distinct, "categories", "must all be different", "one twice")
         known = not self.categories or self.compare in (None, "all", "other", *self.categories)
         self.must(known, "compare", "must be all, or one of the categories", self.compare)
+
+    def read_with(self, column: str | None) -> tuple[str, ...]:
+        """The columns that hold people's answers: with the value, a private category."""
+        assert column is not None
+        return (column, self.by) if self.by is not None and self.by_private else (column,)
 
 
 GROUPED = frozenset(one.name for one in declared(Grouped)) - {one.name for one in declared(Question)}

@@ -201,8 +201,7 @@ class Number(Grouped):
 
     @property
     def columns_read(self) -> tuple[str, ...]:
-        assert self.column is not None
-        return (self.column,)
+        return self.read_with(self.column)
 
 
 def _check_edges(asked: Number | Choice) -> None:
@@ -258,8 +257,7 @@ class Choice(Grouped):
 
     @property
     def columns_read(self) -> tuple[str, ...]:
-        assert self.column is not None
-        return (self.column,)
+        return self.read_with(self.column)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -284,7 +284,8 @@ class Declaration(Fields):
             rule = f"must not be the column of {what}, which is public"
             question.must(column is None or column not in question.columns_read, "column", rule, f"`{column}`")
         if isinstance(question, Grouped) and question.by is not None:
-            taken = {trust.column, *(name for other in self.questions for name in other.columns_read)}
+            others = (q.columns_read for q in self.questions if q is not question or not question.by_private)
+            taken = {trust.column, *(name for names in others for name in names)}
             rule = "must not be the column of who trusts, or of a question's answers"
             question.must(question.by not in taken, "by", rule, f"`{question.by}`")
         personal_estimator = isinstance(question, Number) and question.estimator in PERSONAL_ESTIMATORS
@@ -359,10 +360,10 @@ class Declaration(Fields):
         """The columns of a table that hold local people's reports on a question, and last the one that says how they
         were made: `report` for a study of one question, NAME_report for several."""
         start = "" if len(self.questions) == 1 else f"{question.name}_"
-        if isinstance(question, Number):
+        if isinstance(question, Number) and not question.by_private:
             report = question.report or f"{start}report"
             return report, f"{report}_mechanism"
-        if isinstance(question, (Choice, Count)):
+        if isinstance(question, (Number, Choice, Count)):
             report = question.report or f"{start}report"
             return report, f"{report}_batch", f"{report}_mechanism"
         if isinstance(question, Vector):

@@ -1,0 +1,277 @@
+"""A mean or shares by a private category: value and category are one question (`hybridp.public.joint`).
+
+1. Everyone may know: the categories, the bounds or options, the report, the trusted group's noise.
+2. Each local person's device sends one report about category and value together.
+3. The ledger is charged, before any row is read.
+4. The curator adds up the votes of the trusted people by cell, and adds noise to every cell.
+5. The blend answers within each category; those with too few people, by their noisy counts, are merged or withheld.
+6. The release states the answers, the categories' shares, intervals, differences and the receipt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from hybridp.blend.joint import CategoryBlend, JointBlend, blend_joint
+from hybridp.blend.shares import to_simplex
+from hybridp.curator import shares as curating
+from hybridp.curator.mean import Columns
+from hybridp.curator.sources import TableLike, must_read_again, open_rows
+from hybridp.device.shares import simulated_reports
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.groups import adjusted, kind_of, listed_differences, small_rule
+from hybridp.protocols.mean import MeanStudy, kept, noise_level, on_reports, spending
+from hybridp.protocols.shares import ShareStudy, field_rule
+from hybridp.public.bounds import Bounds
+from hybridp.public.groups import Grouping
+from hybridp.public.joint import Joint
+from hybridp.public.queries import Feature
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
+from hybridp.public.trust import drawn_trust
+from hybridp.randomness import Randomness, secure
+from hybridp.release.groups import GroupAnswer, GroupShare, GroupsRelease
+from hybridp.release.receipt import (
+    Protection,
+    assuming,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    honest_devices,
+    noted,
+    public_choice,
+    values_rule,
+)
+
+__all__ = ["JointStudy", "publish_joint", "release_joint"]
+
+_HEARD = {"adaptive": "hybrid", "best": "hybrid", "hybrid": "hybrid", "tcm-only": "tcm-only", "lm-only": "lm-only"}
+
+
+@dataclass(frozen=True)
+class JointStudy:
+    """A mean or shares, the column that it is about, and the private grouping."""
+
+    study: MeanStudy | ShareStudy
+    value: str
+    grouping: Grouping
+
+    def __post_init__(self) -> None:
+        own = self.study.rule.name if isinstance(self.study, MeanStudy) else self.study.estimator
+        rule = "must be left out, tcm-only or lm-only for an answer by a private category"
+        must(own in _HEARD, "estimator", rule, own)
+        same = self.grouping.column != self.value
+        must(same, "by", "must be another column than the value's", self.grouping.column)
+        if isinstance(self.study, MeanStudy):
+            plain = self.study.local == "best"
+            must(plain, "local", "must be left out for an answer by a private category", self.study.local)
+            plain = self.study.rule.gap is None and self.study.rule.local_sd is None
+            must(plain, "gap", "must be left out with local_sd for an answer by a private category", "one of them")
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @property
+    def estimator(self) -> str:
+        """Who is heard."""
+        own = self.study.rule.name if isinstance(self.study, MeanStudy) else self.study.estimator
+        return _HEARD[own]
+
+    @cached_property
+    def joint(self) -> Joint:
+        answers: Feature | Bounds = self.study.bounds if isinstance(self.study, MeanStudy) else self.study.question
+        return Joint(Feature(self.grouping.column, self.grouping.names), self.value, answers)
+
+    @cached_property
+    def invite(self) -> ShareInvite:
+        """What goes to every device."""
+        return self.joint.invite(self.study.guarantee)
+
+    @cached_property
+    def noise(self) -> CountNoise:
+        """Of every cell of the trusted people's votes."""
+        return self.joint.noise(self.study.trusted_guarantee or self.study.guarantee, self.study.noise)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for. Laplace noise on several cells is charged by its guarantee alone."""
+        invite, noise = self.invite, self.noise
+        own = Charge("local", invite.promise, f"{invite.oracle.name} report", purpose, collection=collection)
+        if self.estimator == "lm-only":
+            return [own]
+        kind, size = noise_level(noise.mechanism)
+        told = (kind, size) if kind == "gaussian" else None
+        trusted = Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the cells", purpose, noise=told)
+        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+
+
+def release_joint(
+    path: TableLike,
+    study: JointStudy,
+    columns: Columns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str | None = None,
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    rng: Randomness | None = None,
+) -> GroupsRelease:
+    """Release a mean or shares by a private category, from a table of trusted rows and local reports on both columns.
+
+    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
+    category and value. Local people: the guarantee of their own report. Reports and their charge: as in `release_mean`.
+    """
+    rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
+    must_read_again(path, 2 if simulate_local else 1)
+    kind, joint, invite = kind_of(study.study), study.joint, study.invite
+    purpose = f"{kind} of {study.value} by {study.grouping.column}" if purpose is None else purpose
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
+    trial = rng.simulated or simulate_local
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
+        raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism, joint=joint)
+        local = raw.local
+        if local is not None and local.people:
+            entries.charge([replace(charge, digest=raw.digest) for charge in own])
+        if simulate_local and study.estimator != "tcm-only":
+            held = raw.local_raw
+            if held is None:
+                held = curating.rounded_cells(rows, columns, invite, joint, rng=rng)
+            local = simulated_reports(held, invite, rng=rng)
+        trusted: NoisyCounts | None = None
+        if raw.trusted_people and study.estimator != "lm-only":
+            trusted = curating.release_counts(raw, study.noise, rng=rng)
+        found = publish_joint(
+            study,
+            trusted,
+            None if study.estimator == "tcm-only" else local,
+            trusted_people=raw.trusted_people,
+            missing=columns.missing,
+            entries=tuple(entries),
+            simulated_local=raw.simulated_reports,
+            rng=rng,
+        )
+        found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
+        people = found.trusted_people + found.local_people
+        asked = {"question": study.study, "by": study.grouping}
+        return kept(found, ledger, entries, purpose=purpose, study=asked, columns=columns, people=people)
+
+
+def publish_joint(
+    study: JointStudy,
+    trusted: NoisyCounts | None,
+    local: ShareReports | None,
+    *,
+    trusted_people: int,
+    missing: float | None = None,
+    entries: tuple[int, ...] = (),
+    simulated_local: bool = False,
+    rng: Randomness,
+) -> GroupsRelease:
+    """Blend what both groups sent and state what was promised. Post-processing: no rows, no noise."""
+    if local is not None and local.people == 0:
+        local = None
+    grouping, own, joint = study.grouping, study.study, study.joint
+    sd = own.rule.sd / 2 if isinstance(own, MeanStudy) and own.rule.sd is not None else None
+    whole = JointBlend(trusted, local, joint.size, sd)
+    heard = (0 if trusted is None else trusted.people) + (0 if local is None else local.people)
+    if not heard:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    blends = [blend_joint(whole, [i]) for i in range(len(grouping.names))]
+    sizes = {name: blend.share * heard for name, blend in zip(grouping.names, blends, strict=True)}
+    groups, withheld = grouping.arranged(sizes)
+    places = {name: i for i, name in enumerate(grouping.names)}
+    parts = {name: blend_joint(whole, [places[member] for member in of]) for name, of in groups.items()}
+    names, pairs = list(groups), grouping.pairs(list(groups))
+    options = own.question.values if isinstance(own, ShareStudy) else ()
+    shown = max(len(options), 1)
+    level = 1 - (1 - own.level) / (len(groups) * shown) if grouping.joint and groups else own.level
+    each = 1 - (1 - own.level) / max(len(pairs) * shown, 1) if grouping.joint else own.level
+    gaps = [parts[names[i]].gaps(parts[names[j]], each)[:shown] for i, j in pairs]
+    if isinstance(own, MeanStudy):
+        width = own.bounds.width
+        gaps = [[gap._replace(**{k: width * getattr(gap, k) for k in ("estimate", "low", "high")}) for gap in some]
+                for some in gaps]  # fmt: skip
+    own_p = [None if (p := part.p_values()) is None else p[:shown] for part in parts.values()]
+    answers = [_answer(own, name, groups[name], part, level, own.level) for name, part in parts.items()]
+    return GroupsRelease(
+        question=study.value,
+        kind=kind_of(own),
+        by=grouping.column,
+        private=True,
+        options=options,
+        edges=() if isinstance(own, MeanStudy) else own.question.edges,
+        estimator=study.estimator,
+        groups=tuple(replace(a, p_values=p) for a, p in zip(answers, adjusted(own_p), strict=True)),
+        differences=listed_differences(names, pairs, gaps, options),
+        withheld=withheld,
+        least=grouping.least,
+        level=own.level,
+        joint=grouping.joint,
+        trusted_people=trusted_people,
+        local_people=0 if local is None else local.people,
+        noise=noise_level(study.noise.mechanism)[0] if trusted is not None else "none",
+        reports=study.invite.oracle.name,
+        receipt=_receipt(study, trusted, local, missing, entries, simulated_local, rng),
+        bounds=(own.bounds.lower, own.bounds.upper) if isinstance(own, MeanStudy) else None,
+    )
+
+
+def _answer(
+    own: MeanStudy | ShareStudy, name: str, members: tuple[str, ...], part: CategoryBlend, level: float, alone: float
+) -> GroupAnswer:
+    low, high = part.intervals(level)
+    columns = {"estimate": part.estimate, "low": low, "high": high, "trusted": part.trusted, "local": part.local}
+    share = GroupShare(part.share, *part.share_interval(alone))
+    if isinstance(own, ShareStudy):
+        numbers: Mapping[str, Any] = {k: None if v is None else tuple(v.tolist()) for k, v in columns.items()}
+        projected = tuple(to_simplex(part.estimate).tolist())
+        return GroupAnswer(
+            name, members, projected=projected, weight=(part.weight,) * len(projected), p_values=None, share=share,
+            **numbers,
+        )  # fmt: skip
+    lower, width = own.bounds.lower, own.bounds.width
+    numbers = {k: None if v is None else (lower + width * float(v[0]),) for k, v in columns.items()}
+    projected = (own.bounds.project(numbers["estimate"][0]),)
+    return GroupAnswer(name, members, projected=projected, weight=(part.weight,), p_values=None, share=share, **numbers)
+
+
+def _receipt(
+    study: JointStudy, trusted: NoisyCounts | None, local: ShareReports | None, missing: float | None,
+    entries: tuple[int, ...], simulated_local: bool, rng: Randomness,
+) -> Any:  # fmt: skip
+    own, invite = study.study, study.invite
+    protection = None
+    if trusted is not None:
+        kind, size = noise_level(trusted.noise.mechanism)
+        ball = "L2" if kind == "gaussian" else "L1"
+        text = f"discrete {kind} noise on each of {trusted.noise.size} cells, {size:.6g} times their {ball} sensitivity"
+        protection = Protection(trusted.noise.mechanism.guarantee, text)
+    device = f"{invite.oracle.name} report on their own device"
+    if isinstance(own, ShareStudy):
+        rule = field_rule(own.question)
+    else:
+        rule = values_rule(f"{own.bounds.centre if missing is None else missing:g}")
+    wide = isinstance(own, MeanStudy) and own.rule.sd is None
+    return build_receipt(
+        protection,
+        Protection(invite.promise, device, "no amplification is claimed") if local is not None else None,
+        assumes=(
+            public_choice(),
+            choice_unprotected(),
+            chosen_blindly("the categories, and the bounds or options,"),
+            honest_devices("a category's answer"),
+            f"`{study.grouping.column}` is private, and the promise covers it together with the value; a category that "
+            f"is not listed counts as `{study.grouping.names[-1]}`",
+            rule,
+            "intervals allow for the widest spread of values within a category: they are wider than need be" * wide,
+            small_rule(study.grouping, "noisy"),
+        ),
+        randomness=rng.label,
+        seeded=rng.simulated,
+        simulated_local=simulated_local,
+        entries=entries,
+    )
