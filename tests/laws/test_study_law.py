@@ -32,7 +32,15 @@ SUMS = {"pay": sum(map(level, PAY)), "age": sum(map(level, AGE))}
 def declared(**changes: Any) -> Study:
     bounds = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "dithered", "noise": "laplace"}
     questions = [{"name": "pay", **bounds}, {"name": "age", "weight": 3, **bounds}]
-    return Study(**{"title": "Two", "promise": 1.0, "trust": "trust", "questions": questions, **changes})
+    return Study(
+        **{
+            "title": "Two",
+            "promise": {"epsilon": 1.0, "several": "split"},
+            "trust": "trust",
+            "questions": questions,
+            **changes,
+        }
+    )
 
 
 @pytest.fixture
@@ -149,7 +157,7 @@ def test_reports_made_for_another_split_are_refused(folder: Path) -> None:
 
 
 def test_trusted_people_with_a_promise_of_their_own_share_that_one(folder: Path) -> None:
-    study = declared(promise={"epsilon": 1.0, "trusted_epsilon": 0.5})
+    study = declared(promise={"epsilon": 1.0, "trusted_epsilon": 0.5, "several": "split"})
     with Recording(2).as_the_systems() as tape:
         found = study.release(folder / "rows.csv", ledger=folder / "l").to_dict()
     for name, part in PARTS.items():

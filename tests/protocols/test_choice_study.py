@@ -20,6 +20,7 @@ level = 0.9
 
 [promise]
 epsilon = 2.0
+several = "split"
 
 [trust]
 column = "trust"

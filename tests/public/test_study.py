@@ -37,7 +37,9 @@ def declare(**changes: object) -> Declaration:
 
 STUDIES = {
     "number": declare(),
-    "two": declare(questions=[SALARY, AGE], promise={"epsilon": 1.0, "delta": 1e-7, "trusted_epsilon": 2}),
+    "two": declare(
+        questions=[SALARY, AGE], promise={"epsilon": 1.0, "delta": 1e-7, "trusted_epsilon": 2, "several": "split"}
+    ),
     "vector": declare(questions=[BODY]),
     "records": declare(questions=[SEARCH], promise={"epsilon": 4, "delta": 1e-6}, people={"column": "id"}),
     "points": declare(questions=[PLACE]),

@@ -144,7 +144,7 @@ ASKED = hybridp.Study(
         {"name": "age", "kind": "number", "lower": 0, "upper": 90, "statistics": ["sd", "gini"]},
         {"name": "smokes", "kind": "count", "value": "yes"},
     ],
-    promise=3.0,
+    promise=Promised(epsilon=3.0, several="split"),
     trust="trust",
 )
 WORK = Workload(Schema.from_domain({"age": 5, "sex": 2}), (Threshold((0, 1), 2),))

@@ -32,6 +32,8 @@ class NumberPlan(Result):
     guarantee: PureDP | ApproxDP
     mean: Any
     distribution: DistributionPlan | None
+    everyone: int | None = None
+    """How many people there are, where not all of them answer this question."""
 
     def _facts(self) -> dict[str, dict[str, Any]]:
         known: dict[str, dict[str, Any]] = {}
@@ -39,9 +41,9 @@ class NumberPlan(Result):
             (told,) = self.mean.to_dict()["questions"].values()
             known["mean"] = told["mean"]
             errors = told["mean"]["predicted"]["estimators"]
+            n = self.everyone or self.n
             scaled = {
-                who: {"mse": e["mse"] * self.n**2, "rmse_population": e["rmse_population"] * self.n}
-                for who, e in errors.items()
+                who: {"mse": e["mse"] * n**2, "rmse_population": e["rmse_population"] * n} for who, e in errors.items()
             }
             known["sum"] = {"task": "sum", "predicted": {"estimators": scaled}}
         if self.distribution is not None:

@@ -130,13 +130,16 @@ class SharePlan(Result):
 class CountPlan(SharePlan):
     """The same of a count: how many people have the first of two options."""
 
+    everyone: int | None = None
+    """How many people there are, where not all of them answer this question."""
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
         document = super().to_dict()
         ((name, told),) = document["questions"].items()
-        heard = told[self.statistic]["predicted"]["estimators"]
-        errors = {who: {"rmse_population": self.n * e["rmse_population"][0]} for who, e in heard.items()}
-        most = None if self.most is None else self.n * self.most[0]
+        heard, n = told[self.statistic]["predicted"]["estimators"], self.everyone or self.n
+        errors = {who: {"rmse_population": n * e["rmse_population"][0]} for who, e in heard.items()}
+        most = None if self.most is None else n * self.most[0]
         default = {**told[self.statistic]["predicted"]["default"], "most": most}
         facts = {**told[self.statistic], "task": "count", "options": list(self.options[:1]),
                  "shares": list(self.shares[:1]), "predicted": {"estimators": errors, "default": default}}  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +81,8 @@ class StudyPlan(Result):
         """The result as a title, a table and remarks."""
         told = ((name, self._error(name, plan)) for name, plan in self.plans.items())
         rows = [(name, "" if error is None else f"±{style.percent(error, 3)} of the range") for name, error in told]
-        return Words(self._title, ("question", "expected standard error"), rows)
+        remarks = () if len(rows) == 1 else (f"The promise: {self.study.form.why}.",)
+        return Words(self._title, ("question", "expected standard error"), rows, remarks)
 
     def all_words(self) -> list[Words]:
         """Every question's own table, under the study's title."""
@@ -108,7 +109,7 @@ class StudyPlan(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
         promise = self.study.promise
-        return plan_document(
+        document = plan_document(
             {name: _facts(plan.to_dict()) for name, plan in self.plans.items()},
             people=self.people,
             opt_in=self.trusted / self.people,
@@ -116,6 +117,18 @@ class StudyPlan(Result):
             delta=promise.delta,
             trusted_epsilon=promise.trusted_epsilon,
         )
+        return document if len(self.plans) == 1 else {**document, "several": self._several()}
+
+    def _several(self) -> dict[str, Any]:
+        """How the questions share the promise, and why."""
+        form = self.study.form
+        return {
+            "form": "drawn" if form.drawn else "split",
+            "why": form.why,
+            "stated": self.study.promise.several is not None,
+            "drawn_over_split": dict(form.ratios),
+            "chances": self.study.chances,
+        }
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,8 +192,19 @@ def plan_study(
 ) -> StudyPlan:  # fmt: skip
     """Predict every question's error. Nothing is charged, and of `data` only what is public is read."""
     counted = _people(study, data, table, trust, trusted, local)
-    plans = {q.name: _plan(study, i, counted) for i, q in enumerate(study.questions)}
+    plans = {q.name: _plan(study, i, _asked(study, q.name, counted)) for i, q in enumerate(study.questions)}
+    if study.drawn:  # a sum or a count is about everybody, whichever question they answered
+        everyone = counted.trusted + counted.local
+        plans = {
+            name: replace(plan, everyone=everyone) if hasattr(plan, "everyone") else plan
+            for name, plan in plans.items()
+        }
     return StudyPlan(study, counted.trusted, counted.local, plans)
+
+
+def _asked(study: Declaration, name: str, people: Counted) -> Counted:
+    """The people who answer a question: of the local ones as many as draw it, on average."""
+    return replace(people, local=round(people.local * study.chances[name])) if study.drawn else people
 
 
 def _people(

@@ -152,7 +152,7 @@ def _caption(study: Study) -> str | None:
     """What the numbers rest on, as far as it is true of this study."""
     said = []
     if len(study.questions) > 1:
-        said.append("The promise is split over the questions by their weights.")
+        said.append(f"The promise: {study.form.why}.")
     if any(not getattr(question, "sd", True) for question in study.questions):
         said.append("Where sd is not stated, the largest spread within the bounds is assumed.")
     return " ".join(said) or None
@@ -160,7 +160,10 @@ def _caption(study: Study) -> str | None:
 
 def _epsilon(study: Study, name: str) -> str:
     (part,) = [part for part in study.parts if part.question.name == name]
-    return "own" if part.everybody is None else f"{part.everybody.epsilon:.6g}"
+    if part.everybody is None:
+        return "own"
+    one = f"{part.everybody.epsilon:.6g}"
+    return f"{one}; trusted {part.trusted.epsilon:.6g}" if study.drawn and part.trusted is not None else one
 
 
 def _expected(predicted: dict[str, Any]) -> str:

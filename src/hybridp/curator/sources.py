@@ -18,6 +18,7 @@ from hybridp.tables.frames import read_once
 from hybridp.tables.people import Counted
 from hybridp.tables.people import count_people as count_rows
 from hybridp.tables.personal import epsilon_counts
+from hybridp.tables.reports import check_one_answer
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows, shown
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Rows",
     "Source",
     "TableLike",
+    "check_answers",
     "count_people",
     "epsilon_counts",
     "must_read_again",
@@ -58,6 +60,14 @@ class Answers(Protocol):
 def must_read_again(data: TableLike | None, times: int) -> None:
     """Refuse a stream, which can be read but once, where a table is read for several questions."""
     must(times == 1 or not read_once(data), "data", "must be a table for several questions", "a stream: read it whole")
+
+
+def check_answers(
+    data: TableLike, trust: Trusts, column: str, reports: Mapping[str, str], *, table: str | None = None
+) -> None:
+    """Refuse reports by which a local person answered another question than the one drawn, or several: all public."""
+    with open_rows(data, table=table, trust=trust) as rows:
+        check_one_answer(rows, label_column(trust), column, reports)
 
 
 def count_people(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -32,12 +34,13 @@ from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
-from hybridp.tables.reports import write_emptied
+from hybridp.tables.reports import write_drawn, write_emptied
 from hybridp.tables.vector import VectorQuery
 from hybridp.tables.vector_reports import write_bare_reports
 from hybridp.tables.vector_reports import write_vector_reports as write_vectors
 
 __all__ = [
+    "draw_questions",
     "write_number_reports",
     "write_point_reports",
     "write_record_reports",
@@ -62,6 +65,7 @@ def write_number_reports(
     kept: tuple[str, ...] = (),
     table: str | None = None,
     overwrite: bool = False,
+    asked: tuple[str, str] | None = None,
     rng: Randomness,
 ) -> tuple[int, str, list[str]]:
     """A copy of the table in which local rows (all rows without `trust`) have a report in place of their value.
@@ -71,9 +75,9 @@ def write_number_reports(
     """
     draw: Any
     if isinstance(invite, Invite):
-        asked, bounds = replace(invite, question=(value,)), invite.bounds
-        text = asked.text
-        draw = lambda levels: randomise_levels(levels, asked, rng=rng)  # noqa: E731
+        told, bounds = replace(invite, question=(value,)), invite.bounds
+        text = told.text
+        draw = lambda levels: randomise_levels(levels, told, rng=rng)  # noqa: E731
     else:
         bounds = invite
         text = own_epsilon_text(bounds, (value,))
@@ -97,6 +101,7 @@ def write_number_reports(
             person=person,
             epsilon=epsilon,
             kept=kept,
+            asked=asked,
             randomise=draw,
             out=out,
             overwrite=overwrite,
@@ -123,6 +128,34 @@ def write_without(
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
         write_emptied(rows, emptied, kept, labels, out)
         return [name for name in rows.written if name not in {labels, *emptied, *kept}]
+
+
+def draw_questions(
+    path: Any,
+    out: Path,
+    *,
+    column: str,
+    chances: Mapping[str, float],
+    kept: tuple[str, ...],
+    trust: Trusts,
+    person: str | None = None,
+    table: str | None = None,
+    rng: Randomness,
+) -> list[str]:
+    """A copy of the table in which a question was drawn for every local person; gives the columns left out.
+
+    Each device draws for itself, with these chances and whatever its person's data: which one it was is public.
+    """
+    labels = label_column(trust)
+    ends = [min(math.floor(end * 2**64), 2**64 - 1) for end in itertools.accumulate(chances.values())][:-1]
+    marks = np.array(ends, dtype=np.uint64)
+
+    def draw(many: int) -> NDArray[np.int64]:
+        return np.searchsorted(marks, rng.words(many), side="right").astype(np.int64)
+
+    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
+        write_drawn(rows, column, tuple(chances), draw, kept, labels, out)
+        return [name for name in rows.written if name not in {labels, *kept}]
 
 
 def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: str, *, rng: Randomness) -> None:
@@ -277,6 +310,7 @@ def write_share_reports(
     keep: tuple[str, ...] = (),
     joint: Joint | None = None,
     missing: float | None = None,
+    asked: tuple[str, str] | None = None,
     rng: Randomness,
 ) -> tuple[int, list[str]]:
     """A copy of a table in which local rows (all, without `trust`) lose their option and get one report.
@@ -292,14 +326,14 @@ def write_share_reports(
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
         value = invite.question.name if joint is None else joint.value
         number = joint is not None and isinstance(joint.answers, Bounds)
-        asked: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "feature": invite.question}
+        levels: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "feature": invite.question}
         draw: Any = lambda codes: report_codes(codes, invite, rng=rng)  # noqa: E731
         if joint is not None:
-            asked |= {"feature": None if number else joint.answers, "by": joint.by}
-            draw = lambda levels: report_joint(levels, joint, invite, rng=rng)  # noqa: E731
+            levels |= {"feature": None if number else joint.answers, "by": joint.by}
+            draw = lambda codes: report_joint(codes, joint, invite, rng=rng)  # noqa: E731
             if isinstance(joint.answers, Bounds):
                 ends = joint.answers
-                asked |= {"lower": ends.lower, "upper": ends.upper, "levels": joint.steps, "missing": missing}
+                levels |= {"lower": ends.lower, "upper": ends.upper, "levels": joint.steps, "missing": missing}
         needed = {value, labels, person, *keep, *(() if joint is None else (joint.by.name,))}
         left_out = [column for column in rows.written if column not in needed]
         people = tables.write_reports(
@@ -311,8 +345,9 @@ def write_share_reports(
             mechanism_text=invite.simulated_text if simulated else invite.text,
             person=person,
             kept=keep,
-            **asked,
+            **levels,
             batch=(f"{report}_batch", f"{int(rng.words(1)[0]):016x}"),
+            asked=asked,
             randomise=draw,
             out=out,
             overwrite=overwrite,

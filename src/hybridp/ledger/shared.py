@@ -41,10 +41,13 @@ class Shared(Ledger):
         yield Spending(self, self.charge(charges), trial=trial)
 
 
-def together(charges: Sequence[Charge], purpose: str, collection: str | None = None) -> list[Charge]:
+def together(
+    charges: Sequence[Charge], purpose: str, collection: str | None = None, *, once: tuple[str, ...] = ()
+) -> list[Charge]:
     """One charge for each group: the exact sum of what its people spend, in the order in which groups come.
 
-    Reports on several questions have one digest, of all of theirs. A single charge keeps its kind of noise.
+    Reports on several questions have one digest, of all of theirs. A single charge keeps its kind of noise. Where each
+    person of a group answers one of the questions, the group is in `once`, and nobody spends more than the largest.
     """
     found: list[Charge] = []
     for people in dict.fromkeys(charge.people for charge in charges):
@@ -54,8 +57,15 @@ def together(charges: Sequence[Charge], purpose: str, collection: str | None = N
         mechanism = "; ".join(f"{charge.purpose}: {charge.mechanism}" for charge in own)
         mechanism = own[0].mechanism if len(own) == 1 else mechanism
         noise = own[0].noise if len(own) == 1 else None
-        found.append(Charge(people, _sum(own), mechanism, purpose, collection, noise, digest))
+        spent = _largest(own) if people in once else _sum(own)
+        found.append(Charge(people, spent, mechanism, purpose, collection, noise, digest))
     return found
+
+
+def _largest(charges: Sequence[Charge]) -> PureDP | ApproxDP:
+    most = max(charges, key=lambda charge: (charge.budget.epsilon, charge.budget.delta)).budget
+    delta = max(charge.budget.delta for charge in charges)
+    return ApproxDP(most.epsilon, delta, most.neighbours) if delta else most
 
 
 def _sum(charges: Sequence[Charge]) -> PureDP | ApproxDP:

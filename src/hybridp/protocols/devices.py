@@ -9,12 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hybridp.device.files import write_number_reports, write_share_reports, write_without
+from hybridp.device.files import draw_questions, write_number_reports, write_share_reports, write_without
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, vector
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
-from hybridp.public.study import REPORTED, Choice, Count, Declaration, Grouped, Points, Records, Vector
+from hybridp.public.study import ANSWERED, REPORTED, Choice, Count, Declaration, Grouped, Points, Records, Vector
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness, secure
 
@@ -59,7 +59,8 @@ def randomise_study(
 ) -> Randomised:
     """Replace every local person's answers by reports, each at its question's part of the promise.
 
-    Questions of kind number, choice and vector become a copy of the table, whose local rows hold reports and no value.
+    Questions of kind number, choice, count and vector become a copy of the table, whose local rows hold reports and no
+    value. Where every local person answers one drawn question, its name stands in the column `answered`.
     With an `invite`, the one question of kind records or points that it belongs to is answered, in a file of its own.
     """
     rng = secure() if rng is None else rng
@@ -92,12 +93,22 @@ def randomise_study(
                 trust=rule, person=study.people.column, table=table, rng=rng,
             )  # fmt: skip
             table = None
+        if study.drawn:
+            source = Path(folder, "drawn.parquet")
+            needed = (study.people.column, *sorted(read), *kept)
+            left_out = draw_questions(
+                data, source, column=ANSWERED, chances=study.chances, trust=rule, person=study.people.column,
+                kept=tuple(dict.fromkeys(name for name in needed if name is not None)), table=table, rng=rng,
+            )  # fmt: skip
+            carried.append(ANSWERED)
+            table = None
         for step, i in enumerate(places):
             question = study.questions[i]
             last = i == places[-1]
             target = out if last else Path(folder, f"{step}.parquet")
             other = tuple(dict.fromkeys(name for name in carried if name not in question.columns_read))
             where = {"table": table if step == 0 else None, "overwrite": overwrite or not last, "kept": other}
+            one = (ANSWERED, question.name) if study.drawn else None
             if isinstance(question, Vector):
                 own = asked.vector_study(study, i).invite
                 columns = asked.vector_columns(study, i, rule)
@@ -109,14 +120,16 @@ def randomise_study(
                 chosen, at = (both or asked.share_study(study, i)).invite, asked.share_columns(study, i, rule)
                 written, gone = write_share_reports(
                     source, chosen, target, trust=at.trust, person=at.person, report=at.report or "report",
-                    table=table if step == 0 else None, overwrite=overwrite or not last, keep=other, rng=rng,
+                    table=table if step == 0 else None, overwrite=overwrite or not last, keep=other, asked=one, rng=rng,
                     joint=None if both is None else both.joint, missing=getattr(question, "missing", None),
                 )  # fmt: skip
                 texts[question.name] = chosen.text
             else:
-                written, texts[question.name], gone = _write_number(study, i, source, rule, target, where, rng)
+                written, texts[question.name], gone = _write_number(
+                    study, i, source, rule, target, where if one is None else {**where, "asked": one}, rng
+                )
             count[question.name] = written
-            if step == 0 and not elsewhere:
+            if step == 0 and not elsewhere and not study.drawn:
                 left_out = [name for name in gone if name not in names]
             carried += study.report_columns(question)
             source = target

@@ -14,11 +14,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hybridp.curator.sources import must_read_again
+from hybridp.curator.sources import check_answers, must_read_again
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files
@@ -31,8 +32,8 @@ from hybridp.protocols.shares import release_shares
 from hybridp.protocols.synth import fit_file
 from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.study import Choice, Count, Declaration, Number, Points, Question, Records, Table, Vector
-from hybridp.public.trust import drawn_trust, keyed
+from hybridp.public.study import ANSWERED, Choice, Count, Declaration, Number, Points, Question, Records, Table, Vector
+from hybridp.public.trust import Answering, drawn_trust, keyed, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.study import StudyRelease, one_receipt
 
@@ -118,20 +119,33 @@ def _release(
     collection: str | None,
 ) -> StudyRelease:
     rng, simulate_local = run["rng"], run["simulate_local"]
-    ways = {q.name: _way(study, i, data, labels, files, run) for i, q in enumerate(study.questions)}
-    first = together([charge for way in ways.values() for charge in way.first], study.purpose)
-    later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection)
+    once = ("local",) if study.drawn else ()  # who answers one question spends the promise on it, and no more
+    heard = _heard(study, labels, run)
+    ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
+    first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
+    later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
     if simulate_local:
         must(collection is None, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
     shared, answers = Shared(), {}
     with spending(ledger, first, later, trial=trial) as entries:
+        if study.drawn and not simulate_local:
+            reports = {q.name: study.report_columns(q)[0] for q in study.questions}
+            check_answers(data, labels, ANSWERED, reports, table=run["table"])
         for name, way in ways.items():
             answers[name] = way.answer(shared)
+        if study.drawn:  # a sum or a count is about everybody, whichever question they answered
+            told_of = [_people(answer) for answer in answers.values()]
+            everyone = max(trusted for trusted, _ in told_of) + sum(local for _, local in told_of)
+            answers = {
+                name: replace(answer, everyone=everyone) if hasattr(answer, "everyone") else answer
+                for name, answer in answers.items()
+            }
         told = [charge for charge in shared.noted if charge.digest is not None]
-        _check_paid(shared.noted, first, later)
-        entries.charge(together(told, study.purpose, collection))
-        receipt = one_receipt({name: answer.receipt for name, answer in answers.items()}, _split(study))
+        _check_paid(shared.noted, first, later, once)
+        entries.charge(together(told, study.purpose, collection, once=once))
+        receipts = {name: answer.receipt for name, answer in answers.items()}
+        receipt = one_receipt(receipts, _split(study), once=once)
         receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=tuple(entries))
         found = StudyRelease(study.title, answers, study.level, receipt)
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
@@ -166,10 +180,26 @@ def _appearing(files: Files) -> Iterator[Files]:
             raise NotShown(f"The release was made, but {said}; it is in {draft}.") from None
 
 
-def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge]) -> None:
+def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]:
+    """Who is read for each question: everybody or, of the local people, those whose device drew it."""
+    rule = rule_of(labels)
+    if not study.drawn or rule is None:
+        return [labels] * len(study.questions)
+    if not run["simulate_local"]:
+        return [replace(rule, answering=Answering(q.name, ANSWERED)) for q in study.questions]
+    key = "".join(f"{word:016x}" for word in run["rng"].words(2).tolist())
+    ends = [0.0, *accumulate(study.chances.values())]
+    ends[-1] = 1.0
+    return [
+        replace(rule, answering=Answering(q.name, None, key, a, b))
+        for q, (a, b) in zip(study.questions, pairwise(ends), strict=True)
+    ]
+
+
+def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge], once: tuple[str, ...]) -> None:
     """Nobody's data may be used for more than was charged, or will be in a moment."""
     paid = {charge.people: charge.budget for charge in [*later, *first]}
-    for spent in together(noted, ""):
+    for spent in together(noted, "", once=once):
         most = paid.get(spent.people)
         ok = most is not None and spent.budget.epsilon <= most.epsilon and spent.budget.delta <= most.delta
         if not ok:
@@ -179,6 +209,12 @@ def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge]) -
 def _split(study: Declaration) -> str:
     parts = [f"{part.question.name} {part.everybody}" for part in study.parts if part.everybody is not None]
     own = [f"{part.question.name} {part.trusted}" for part in study.parts if part.trusted is not None]
+    if study.drawn:
+        likely = ", ".join(f"{name} {chance:.4g}" for name, chance in study.chances.items())
+        return (
+            "every local person answers one question with the whole promise, drawn by their device whatever their "
+            f"data, with these chances: {likely}; that of the trusted, who answer all, is split: {', '.join(own)}"
+        )
     said = f"the promise is split over the questions by their weights: {', '.join(parts)}"
     return f"{said}; of the trusted: {', '.join(own)}" if own else said
 

@@ -23,6 +23,7 @@ __all__ = [
     "LABEL",
     "LOCAL",
     "TRUSTED",
+    "Answering",
     "TrustRule",
     "Trusting",
     "Trusts",
@@ -41,6 +42,20 @@ _YES: tuple[str, ...] = ("yes", "y", "true", "t", "1", "ja", "oui", "si", "sí",
 _YES += ("agree", "agreed", "accept", "accepted", "consent", "consented", "granted", "central", TRUSTED)
 _NO: tuple[str, ...] = ("no", "n", "false", "f", "0", "nein", "non", "out", "opt-out", "disagree")
 _NO += ("decline", "declined", "refused", "denied", "none", "never", LOCAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Of the local people only those who answered one question of several: as a column says or, in a trial, as drawn.
+
+    The trial's draw is a number from 0 to 1, by a hash with a `key`; those from `start` on and below `end` answer.
+    """
+
+    question: str
+    column: str | None = None
+    key: str | None = field(default=None, repr=False)
+    start: float = 0.0
+    end: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,7 @@ class TrustRule:
     everyone: Literal["trusted", "local"] | None = None
     trial_opt_in: float | None = None
     key: str | None = field(default=None, repr=False)
+    answering: Answering | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in ("column", "everyone", "trial_opt_in") if getattr(self, name) is not None]

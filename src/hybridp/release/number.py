@@ -55,6 +55,8 @@ class NumberRelease(Result):
     level: float
     joint: bool
     receipt: Receipt
+    everyone: int | None = None
+    """How many people there are, where not all of them answered this question."""
 
     @property
     def simulated(self) -> bool:
@@ -72,7 +74,7 @@ class NumberRelease(Result):
         known: dict[str, dict[str, Any]] = {}
         if self.mean is not None:
             (told,) = self.mean.to_dict()["questions"].values()
-            known |= {"mean": told["mean"], "sum": times(told["mean"], sum(self.people))}
+            known |= {"mean": told["mean"], "sum": times(told["mean"], self.everyone or sum(self.people))}
         if self.distribution is not None:
             (told,) = self.distribution.to_dict()["questions"].values()
             known |= told

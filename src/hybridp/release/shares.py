@@ -59,6 +59,8 @@ class SharesRelease(Result):
     anchor: Anchored | None = None
     counted: bool = False
     """Asked for as a count: how many people have the first option, of two."""
+    everyone: int | None = None
+    """How many people there are, where not all of them answered this question."""
 
     @property
     def simulated(self) -> bool:
@@ -71,7 +73,7 @@ class SharesRelease(Result):
     @property
     def people(self) -> int:
         """How many there are: public."""
-        return self.trusted.people + self.local.people
+        return self.trusted.people + self.local.people if self.everyone is None else self.everyone
 
     def _count(self, told: dict[str, Any]) -> dict[str, Any]:
         """The first option's share as a number of people: share times people, who are as many whoever is replaced."""

@@ -60,13 +60,16 @@ class Duck:
         found: dict[str, Any] = self.connection.execute(sql).fetchnumpy()
         return found
 
-    def derive(self, columns: Mapping[str, exp.Expression]) -> Duck:
+    def derive(self, columns: Mapping[str, exp.Expression], where: exp.Expression | None = None) -> Duck:
         before = fresh("before")
         self.connection.execute(f"ALTER VIEW {quoted(self.view)} RENAME TO {quoted(before)}")
         there = [row[0] for row in self.connection.execute(f"DESCRIBE {quoted(before)}").fetchall()]
         fields = {name: quoted(name) for name in there} | {name: written(this) for name, this in columns.items()}
         listed = ", ".join(f"{this} AS {quoted(name)}" for name, this in fields.items())
-        self.connection.execute(f"CREATE TEMP VIEW {quoted(self.view)} AS SELECT {listed} FROM {quoted(before)}")
+        chosen = f"SELECT {listed} FROM {quoted(before)}"
+        if where is not None:
+            chosen = f"SELECT * FROM ({chosen}) AS derived WHERE {written(where)}"
+        self.connection.execute(f"CREATE TEMP VIEW {quoted(self.view)} AS {chosen}")
         return self
 
     def keep(self, table: str, sql: str) -> None:

@@ -46,8 +46,11 @@ class Engine(Protocol):
     def columns(self, sql: str) -> dict[str, Any]:
         """The columns that answer a query, as NumPy arrays (masked where a value is missing)."""
 
-    def derive(self, columns: Mapping[str, exp.Expression]) -> Engine:
-        """The engine whose rows have these columns, computed from theirs, in place of those of the same names."""
+    def derive(self, columns: Mapping[str, exp.Expression], where: exp.Expression | None = None) -> Engine:
+        """The engine whose rows have these columns, computed from theirs, in place of those of the same names.
+
+        With `where`, which reads the new columns, only the rows for which it holds.
+        """
 
     def keep(self, table: str, sql: str) -> None:
         """Keep the answer as a table."""

@@ -11,9 +11,10 @@ from hybridp.randomness import Randomness
 from hybridp.tables.columns import some_texts
 from hybridp.tables.source import Rows
 
-__all__ = ["check_trust", "drawn_label", "local_rows", "unlabelled", "worded_label"]
+__all__ = ["check_trust", "answers_here", "drawn_label", "local_rows", "unlabelled", "worded_label"]
 
 Sql = Any
+_DRAWN = "question drawn"
 _DIGITS = 13  # of a hash in hexadecimal: a share is drawn to 2^-52
 
 
@@ -41,8 +42,6 @@ def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, di
     """
     from sqlglot import exp
 
-    from hybridp.tables.sql import column
-
     if trust.trial_opt_in is None:
         return exp.Literal.string(trust.everyone or LOCAL)
     key = trust.key
@@ -50,16 +49,55 @@ def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, di
         if rng is None:
             raise InvalidInput("`rng` must be given to draw who trusts. Got None.")
         key = keyed(trust, rng.words(2).tolist()).key
+    drawn = _hashed(key or "", person, dialect, "trial-opt-in", "must go with --person on this engine")
+    trusted = exp.LT(this=drawn, expression=exp.Literal.string(_digits(trust.trial_opt_in)))
+    return exp.Case().when(trusted, exp.Literal.string(TRUSTED)).else_(exp.Literal.string(LOCAL))
+
+
+def _hashed(key: str, person: str | None, dialect: str, field: str, rule: str) -> Sql:
+    """Some digits of a hash of the person's name, or of the row's place, with a key."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column
+
     who: Sql = exp.Window(this=exp.RowNumber())
     if person is not None:
         who = column(person)
     else:  # only there the rows have an order that every query sees
-        must(dialect == "duckdb", "trial-opt-in", "must go with --person on this engine", dialect)
+        must(dialect == "duckdb", field, rule, dialect)
     text = exp.DPipe(this=exp.Literal.string(f"{key} "), expression=exp.cast(who, "text"))
-    drawn = exp.Substring(this=exp.MD5(this=text), start=exp.Literal.number(1), length=exp.Literal.number(_DIGITS))
-    below = f"{min(math.ceil(trust.trial_opt_in * 16**_DIGITS), 16**_DIGITS - 1):0{_DIGITS}x}"
-    trusted = exp.LT(this=drawn, expression=exp.Literal.string(below))
-    return exp.Case().when(trusted, exp.Literal.string(TRUSTED)).else_(exp.Literal.string(LOCAL))
+    return exp.Substring(this=exp.MD5(this=text), start=exp.Literal.number(1), length=exp.Literal.number(_DIGITS))
+
+
+def _digits(share: float) -> str:
+    """The first digits that are not below this share of all hashes."""
+    return f"{min(math.ceil(share * 16**_DIGITS), 16**_DIGITS - 1):0{_DIGITS}x}"
+
+
+def answers_here(trust: TrustRule, person: str | None, dialect: str) -> tuple[dict[str, Sql], Sql]:
+    """A column to make, and which rows to keep by it: all but local people who answered another question.
+
+    A row without a label stays, to be refused.
+    """
+    from sqlglot import exp
+
+    from hybridp.tables.sql import both, column, labelled
+
+    answering = trust.answering
+    assert answering is not None
+    elsewhere = exp.NEQ(this=column(trust.label), expression=exp.Literal.string(LOCAL))
+    here = exp.Coalesce(this=elsewhere, expressions=[exp.true()])
+    if answering.column is not None:
+        return {}, exp.or_(here, labelled(column(answering.column), answering.question))
+    rule = "must name a column for a trial of several questions on this engine"
+    drawn = _hashed(answering.key or "", person, dialect, "people.column", rule)
+    inside: Sql = exp.GTE(this=column(_DRAWN), expression=exp.Literal.string(_digits(answering.start)))
+    if answering.start <= 0:
+        inside = exp.true()
+    if answering.end < 1:
+        below = exp.LT(this=column(_DRAWN), expression=exp.Literal.string(_digits(answering.end)))
+        inside = both(inside, below)
+    return {_DRAWN: drawn}, exp.or_(here, inside)
 
 
 def check_trust(rows: Rows, name: str) -> None:

@@ -73,7 +73,7 @@ class Postgres:
             cursor.execute(sql)
             return _arrays([column.name for column in cursor.description], cursor.fetchall())
 
-    def derive(self, columns: Mapping[str, Any]) -> Postgres:
+    def derive(self, columns: Mapping[str, Any], where: Any = None) -> Postgres:
         """Computed from the table's own columns: truth as truth, and text that is compared byte by byte."""
         from sqlglot import exp
 
@@ -87,6 +87,9 @@ class Postgres:
         listed = [exp.alias_(this, name, quoted=True) for name, this in outputs.items()]
         relation = self.relation.copy()
         relation.this.set("expressions", listed)
+        if where is not None:
+            plain |= {name: outputs[name] for name in columns}
+            relation.set("this", relation.this.where(where.copy().transform(read)))
         return replace(self, relation=relation)
 
     def keep(self, table: str, sql: str) -> None:

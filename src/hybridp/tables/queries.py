@@ -293,11 +293,15 @@ def draws(
     epsilon: str | None = None,
     feature: Feature | None = None,
     by: Feature | None = None,
+    asked: tuple[str, str] | None = None,
 ) -> exp.Select:
-    """In the order of the rows: whether a row is local, whether its label is known, a local row's level and epsilon."""
+    """In the order of the rows: whether a row is local, whether its label is known, a local row's level and epsilon.
+
+    With `asked`, a column and its word, only rows that hold the word count as local.
+    """
     local = exp.true() if trust is None else labelled(column(trust), "local")
     known = exp.true() if trust is None else exp.or_(local.copy(), labelled(column(trust), "trusted"))
-    fields = [named(local, "local"), named(known, "known"), named(_value(rows, value, feature), "value")]
+    fields = [named(_asked(local, asked), "local"), named(known, "known"), named(_value(rows, value, feature), "value")]
     if by is not None:
         fields.append(named(column(by.name), "category"))
     outputs = [
@@ -308,10 +312,18 @@ def draws(
     if epsilon is not None:
         fields.append(named(as_number(column(epsilon), is_text=rows.is_text(epsilon)), "epsilon"))
         outputs.append(column("epsilon"))
-        asked = exp.GTE(this=column("epsilon"), expression=double(0.0))
-        sensible = both(asked, exp.LTE(this=column("epsilon"), expression=double(float("inf"))))
+        stated = exp.GTE(this=column("epsilon"), expression=double(0.0))
+        sensible = both(stated, exp.LTE(this=column("epsilon"), expression=double(float("inf"))))
         outputs.append(named(sensible, "asked"))
     return exp.select(*outputs).from_(exp.select(*fields).from_(VIEW).subquery("fields"))
+
+
+def _asked(local: Any, asked: tuple[str, str] | None, table: str | None = None) -> Any:
+    """Whether a row is local and was asked this."""
+    if asked is None:
+        return local
+    holds = labelled(exp.column(asked[0], table=table, quoted=True), asked[1])
+    return both(local, exp.Coalesce(this=holds, expressions=[exp.false()]))
 
 
 def drawn_from(table: str, *, with_epsilon: bool) -> exp.Select:
@@ -362,6 +374,32 @@ def emptied(names: Mapping[str, str], values: Iterable[str], trust: str) -> exp.
     return exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW)
 
 
+def beside(names: Mapping[str, str], added: str, drawn: str) -> exp.Select:
+    """Some columns of the rows, in order, and one that was drawn for them."""
+    kept = [named(exp.column(place, table=VIEW, quoted=True), name) for name, place in names.items()]
+    drawn_column = named(exp.column("drawn", table=drawn, quoted=True), added)
+    join = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")
+    return exp.select(*kept, drawn_column).from_(VIEW).join(join)
+
+
+def one_answer(trust: str, answered: str, reports: Mapping[str, str]) -> exp.Select:
+    """How many rows are local, how many of them name one of the questions, and how many reports are out of place."""
+    said = [labelled(column(answered), name) for name in reports]
+    astray = [
+        exp.Case().when(exp.EQ(this=exp.paren(exp.Coalesce(this=one.copy(), expressions=[exp.false()])),
+                               expression=exp.paren(is_missing(column(report)))), exp.Literal.number(1))
+        .else_(exp.Literal.number(0))
+        for one, report in zip(said, reports.values(), strict=True)
+    ]  # fmt: skip
+    outputs = {
+        "local": exp.Count(this=exp.Star()),
+        "named": count_if(exp.or_(*said)),
+        **{f"astray{i}": exp.Sum(this=one) for i, one in enumerate(astray)},
+    }
+    counted = exp.select(*(named(this, name) for name, this in outputs.items())).from_(VIEW)
+    return counted.where(labelled(column(trust), "local"))
+
+
 def copied(
     names: Mapping[str, str],
     value: str,
@@ -372,6 +410,7 @@ def copied(
     drawn: str,
     batch: tuple[str, str] | None = None,
     category: str | None = None,
+    asked: tuple[str, str] | None = None,
 ) -> exp.Select:
     """Some columns of the rows, in order, beside their reports; a raw value only where the row says `trusted`.
 
@@ -384,7 +423,7 @@ def copied(
         return exp.column(name, table=VIEW, quoted=True)
 
     trusted = exp.false() if trust is None else labelled(of(trust), "trusted")
-    local = exp.true() if trust is None else labelled(of(trust), "local")
+    local = _asked(exp.true() if trust is None else labelled(of(trust), "local"), asked, VIEW)
     raw = (value,) if category is None else (value, category)
     kept = {name: of(place) for name, place in names.items()}
     kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in raw}

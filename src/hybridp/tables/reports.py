@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
-__all__ = ["on_files", "write_copy", "write_emptied", "write_reports"]
+__all__ = ["check_one_answer", "on_files", "write_copy", "write_drawn", "write_emptied", "write_reports"]
 
 Randomise = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 RandomiseEach = Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]
@@ -46,6 +46,7 @@ def write_reports(
     feature: Feature | None = None,
     by: Feature | None = None,
     batch: tuple[str, str] | None = None,
+    asked: tuple[str, str] | None = None,
     randomise: Randomise | RandomiseEach | RandomiseCodes,
     out: str | os.PathLike[str],
     overwrite: bool = False,
@@ -62,7 +63,8 @@ def write_reports(
     a raw column beside a report may tell what the report hides. Those of a CSV file stay text in Parquet too.
     With a `feature`, the levels are codes of its options and reports are texts; `batch` is a column, and a name of
     these reports that stands in it. With a private category `by`, the levels are joint ones (`queries.stride`), reports
-    are texts too, and local rows lose their category with their value.
+    are texts too, and local rows lose their category with their value. With `asked`, a column and a word, only local
+    rows that hold the word get a report; the others lose their value too.
 
     The copy appears under its name only when it is complete.
 
@@ -110,7 +112,7 @@ def write_reports(
     duck = on_files(rows)
     levelled, drawn = fresh("levelled"), fresh("drawn")
     try:
-        keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon, feature, by))
+        keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon, feature, by, asked))
         problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
         local = _check_rows(rows, answers(rows, problems)[0], trust, epsilon)
         texts = feature is not None or by is not None
@@ -118,7 +120,9 @@ def write_reports(
         category = None if by is None else by.name
         copied = {value, category, trust, person, epsilon, *kept}
         names = {name: place for name, place in rows.written.items() if name in copied}
-        copy = queries.copied(names, value, trust, report, mechanism_column, mechanism_text, drawn, batch, category)
+        copy = queries.copied(
+            names, value, trust, report, mechanism_column, mechanism_text, drawn, batch, category, asked
+        )
         write_copy(duck, written(copy), target)
     finally:
         drop(rows, levelled, drawn)
@@ -133,6 +137,63 @@ def write_emptied(rows: Rows, emptied: tuple[str, ...], kept: tuple[str, ...], t
         rows.need("columns", name)
     names = {name: place for name, place in rows.written.items() if name in {trust, *emptied, *kept}}
     write_copy(on_files(rows), written(queries.emptied(names, emptied, trust)), out)
+
+
+def write_drawn(
+    rows: Rows,
+    column: str,
+    words: tuple[str, ...],
+    draw: Callable[[int], NDArray[np.int64]],
+    kept: tuple[str, ...],
+    trust: str,
+    out: Path,
+) -> None:
+    """Copy the columns `kept` to `out`, with a word that was drawn for every local row in the new one `column`."""
+    from hybridp.tables import queries
+
+    for name in (trust, *kept):
+        rows.need("columns", name)
+    taken = column.lower() in {name.lower() for name in rows.columns}
+    must(not taken, "columns", "must leave a name free, for the question that was drawn", f"`{column}`")
+    check_trust(rows, trust)
+    duck, drawn, known = on_files(rows), fresh("drawn"), np.array([*words, ""], dtype=object)
+    labels = fresh("labels")
+    try:
+        keep(rows, labels, queries.draws(rows, trust, trust, Lattice(0.0, 1.0, 2), None))
+        duck.execute(f"CREATE TEMP TABLE {drawn} (drawn VARCHAR)")
+        for part in stream(rows, queries.drawn_from(labels, with_epsilon=False), CHUNK):
+            local = np.asarray(part["local"], dtype=np.bool_)
+            codes = np.full(local.size, len(words), dtype=np.int64)
+            codes[local] = draw(int(local.sum()))
+            with given(rows, {"local": local, "word": known[codes]}) as name:
+                duck.execute(f"INSERT INTO {drawn} SELECT CASE WHEN local THEN word END FROM {quoted(name)}")
+        names = {name: place for name, place in rows.written.items() if name in {trust, *kept}}
+        write_copy(duck, written(queries.beside(names, column, drawn)), out)
+    finally:
+        drop(rows, labels, drawn)
+
+
+def check_one_answer(rows: Rows, trust: str, column: str, reports: Mapping[str, str]) -> None:
+    """Refuse local people who sent a report on more than one question, or on another one than was drawn."""
+    from hybridp.tables import queries
+
+    rows.need("trust", trust)
+    drawn = "as `hybridp randomise` writes it: every local person answers one drawn question"
+    if column not in rows.columns or any(name not in rows.columns for name in reports.values()):
+        (found,) = answers(rows, queries.mechanisms(trust, trust, "local", "local"))
+        if found["local"]:
+            raise UnusablePublicRows(f"Column `{column}` must name the question that was drawn, {drawn}.")
+        return
+    (found,) = answers(rows, queries.one_answer(trust, column, reports))
+    local = int(found["local"] or 0)
+    if int(found["named"] or 0) != local:
+        raise UnusablePublicRows(f"Column `{column}` must name one of the questions in every local row, {drawn}.")
+    for i, name in enumerate(reports.values()):
+        if found[f"astray{i}"]:
+            raise UnusablePublicRows(
+                f"Column `{name}` must hold a report where `{column}` names its question, and nothing in any other "
+                "local row: a person answers one question with the whole promise."
+            )
 
 
 def on_files(rows: Rows) -> Duck:

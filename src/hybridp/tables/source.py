@@ -281,10 +281,22 @@ def open_rows(
     if rule is None or isinstance(trust, str):
         return rows
     try:
-        return _labelled(rows, rule, person, rng)
+        labelled = _labelled(rows, rule, person, rng)
+        return labelled if rule.answering is None else _answering(labelled, rule, person)
     except BaseException:
         rows.close()
         raise
+
+
+def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
+    """The rows without the local people who answered another question than this one."""
+    from hybridp.tables.labels import answers_here
+
+    assert trust.answering is not None
+    if trust.answering.column is not None and trust.answering.column not in rows.columns:
+        return rows  # nobody is local, or somebody is and is refused
+    derived, where = answers_here(trust, person, rows.engine.dialect)
+    return replace(rows, engine=attempt(rows.engine, lambda: rows.engine.derive(derived, where)))
 
 
 def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness | None) -> Rows:

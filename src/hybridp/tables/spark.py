@@ -79,7 +79,7 @@ class Spark:
     def columns(self, sql: str) -> dict[str, Any]:
         return _arrays(self.session.sql(sql).toArrow())
 
-    def derive(self, columns: Mapping[str, exp.Expression]) -> Spark:
+    def derive(self, columns: Mapping[str, exp.Expression], where: exp.Expression | None = None) -> Spark:
         from hybridp.tables.sql import column, named
 
         frame = self.session.table(self.view)
@@ -88,7 +88,10 @@ class Spark:
         self.kept.add(before)
         fields = {name: column(name) for name in frame.columns} | {**columns}
         listed = ", ".join(written(named(this, name), "spark") for name, this in fields.items())
-        self.session.sql(f"SELECT {listed} FROM {before}").createOrReplaceTempView(self.view)
+        chosen = f"SELECT {listed} FROM {before}"
+        if where is not None:
+            chosen = f"SELECT * FROM ({chosen}) WHERE {written(where, 'spark')}"
+        self.session.sql(chosen).createOrReplaceTempView(self.view)
         return self
 
     def keep(self, table: str, sql: str) -> None:

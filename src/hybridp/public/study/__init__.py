@@ -14,10 +14,12 @@ from hybridp.public.study.questions import (
     Vector,
 )
 from hybridp.public.study.regression import Regression
+from hybridp.public.study.several import ANSWERED, Form
 from hybridp.public.study.study import SCHEMA, Collection, Declaration, Part, People, Promise, Trust
 from hybridp.public.study.tables import Feature, Table
 
 __all__ = [
+    "ANSWERED",
     "KINDS",
     "REPORTED",
     "SCHEMA",
@@ -30,6 +32,7 @@ __all__ = [
     "Declared",
     "Feature",
     "Fields",
+    "Form",
     "Mixer",
     "Number",
     "Part",

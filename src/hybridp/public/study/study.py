@@ -13,9 +13,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from os import PathLike
 from typing import Any, ClassVar, Self
@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.shuffling import Mixing
+from hybridp.public.study.collection import Collection
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
 from hybridp.public.study.invited import Points, Records
 from hybridp.public.study.mixer import Mixer
@@ -38,6 +39,7 @@ from hybridp.public.study.questions import (
     Vector,
 )
 from hybridp.public.study.regression import Regression
+from hybridp.public.study.several import ANSWERED, LEAST, Form, best_form, chances, kept_whole
 from hybridp.public.study.tables import Table
 
 __all__ = ["SCHEMA", "Collection", "Declaration", "Part", "People", "Promise", "Trust"]
@@ -69,6 +71,16 @@ class Promise(Fields):
         (), help="With own epsilons: the ones that the service offers people to choose from.", check=positive, option=""
     )
 
+    several: str | None = field(
+        None,
+        help="How several questions share the promise. Default: whichever predicts less error, from the study alone.",
+        choices={
+            "split": "everybody answers all, each at its part",
+            "drawn": "a local person's device draws one question, by the weights, and answers it with the whole",
+        },
+        option="",
+    )
+
     @property
     def label(self) -> str:
         return "promise."
@@ -85,7 +97,7 @@ class Promise(Fields):
             self.must(self.share == 1, "share", "must go with epsilon_column", self.share)
             return
         for name, given in (("epsilon", self.epsilon), ("trusted_epsilon", self.trusted_epsilon),
-                            ("delta", self.delta or None)):  # fmt: skip
+                            ("delta", self.delta or None), ("several", self.several)):  # fmt: skip
             self.must(given is None, name, "must not go with everyone's own epsilon", given)
         distinct = len(set(self.allowed_epsilons)) == len(self.allowed_epsilons)
         self.must(distinct, "allowed_epsilons", "must be different from each other", list(self.allowed_epsilons))
@@ -183,40 +195,6 @@ class People(Fields):
         self.must(None in (self.record_key, self.record_id), "record_id", "must not join record_key", self.record_id)
 
 
-_GAP = 7 * 86_400
-
-
-@dataclass(frozen=True, kw_only=True)
-class Collection(Fields):
-    """What the collection service must know beside the questions."""
-
-    _what: ClassVar[str] = "collection"
-
-    opens: datetime | None = field(None, help="When the first answer is taken. Default: at once.")
-    closes: datetime | None = field(None, help="When the last answer is taken. Default: when it is closed by hand.")
-    min_batch: int = field(20, help="The fewest people of a group whose answers are released.", check=at_least(2, 1e10))
-    time_precision: int = field(
-        3600, help="Reports carry their time rounded down to so many seconds.", check=at_least(1, _GAP)
-    )
-    by_invitation: bool = field(False, help="Only people with a single-use link may answer.")
-    releases: int = field(
-        1, help="How many releases the trusted group's budget pays for; each keeps the promise.", check=at_least(1, 1e6)
-    )
-    delete_raw_after_release: bool = field(True, help="Trusted answers are deleted with the last release.")
-    delete_by: datetime | None = field(
-        None, help="When trusted answers are deleted at the latest. Default: 90 days after the closing."
-    )
-
-    @property
-    def label(self) -> str:
-        return "collection."
-
-    def check(self) -> None:
-        if self.opens is not None and self.closes is not None:
-            rule = f"must be after opens ({self.opens.isoformat()})"
-            self.must(self.opens < self.closes, "closes", rule, self.closes.isoformat())
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """One question's part of the promise: for everybody, and for the trusted where they have one of their own.
@@ -273,6 +251,7 @@ class Declaration(Fields):
             self._check_question(question)
         if len(names) > 1:
             self._check_report_columns()
+            self._check_several()
         if self.mixer is not None:
             self._check_mixer(self.mixer)
         _ = self.parts
@@ -350,11 +329,30 @@ class Declaration(Fields):
                 used.add(name.lower())
         used |= {name.lower() for question in self.questions for name in question.columns_read}
         used |= {name.lower() for name in (self.trust.column, self.people.column) if name is not None}
+        if self.drawn:
+            free = ANSWERED not in used
+            self.must(free, "column", "must leave a name free, for the question that was drawn", f"`{ANSWERED}`")
+            used.add(ANSWERED)
         for question in self.questions:
             for name in self.report_columns(question):
                 rule = "must leave the names of the columns of reports free: another question or column has one"
                 question.must(name.lower() not in used, "name", rule, repr(name))
                 used.add(name.lower())
+
+    def _check_several(self) -> None:
+        """More questions than the promise can carry are refused, and so is one that everybody must answer if drawn."""
+        for question in self.questions if self.promise.several == "drawn" else ():
+            reason = kept_whole(question)
+            self.promise.must(not reason, "several", f"must be split, or left out: {reason}", "drawn")
+        least = min(chances(self.questions))
+        wholes = {"trusted": self.trusted_guarantee.epsilon} | ({} if self.drawn else {"": self.guarantee.epsilon})
+        for group, epsilon in wholes.items():
+            most = math.floor(epsilon / LEAST * (1 + 1e-9))
+            rule = (
+                f"must be at most {most:,} of one weight for {group or 'a'} promise of epsilon {epsilon:g}: each is "
+                f"answered with {LEAST} or more"
+            )
+            self.must(least * epsilon >= LEAST * (1 - 1e-9), "questions", rule, f"{len(self.questions):,}")
 
     def report_columns(self, question: Question) -> tuple[str, ...]:
         """The columns of a table that hold local people's reports on a question, and last the one that says how they
@@ -386,14 +384,43 @@ class Declaration(Fields):
         return self.guarantee if own is None else self.promise.budget(own)
 
     @cached_property
+    def form(self) -> Form:
+        """How several questions share the promise, and why: decided by the declaration alone."""
+        if len(self.questions) == 1:
+            return Form(False, "one question has the whole promise", {})
+        best = best_form(self.questions, self.guarantee)
+        if self.promise.several is None:
+            return best
+        drawn = self.promise.several == "drawn"
+        form = "one drawn question for every local person" if drawn else "split over the questions"
+        return Form(drawn, f"{form}, as stated", best.ratios)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether every local person answers one drawn question with the whole promise."""
+        return not self.promise.personal and self.form.drawn
+
+    @property
+    def chances(self) -> dict[str, float]:
+        """How likely a local person's device draws each question; all are certain where the promise is split."""
+        likely = chances(self.questions) if self.drawn else (1.0,) * len(self.questions)
+        return {question.name: chance for question, chance in zip(self.questions, likely, strict=True)}
+
+    @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The promise split over the questions by their weights, for both groups; together it is the whole, exactly."""
+        """The promise split over the questions by their weights, for both groups; together it is the whole, exactly.
+
+        Where questions are drawn it is split for the trusted people alone, and everybody else's part is the whole.
+        """
         weights = [question.weight for question in self.questions]
         if self.promise.personal:
             return (Part(self.questions[0], None, None),)
         if len(weights) == 1:
             own = None if self.promise.trusted_epsilon is None else self.trusted_guarantee
             return (Part(self.questions[0], self.guarantee, own),)
+        if self.drawn:
+            own_parts = split(self.trusted_guarantee, weights)
+            return tuple(Part(q, self.guarantee, own) for q, own in zip(self.questions, own_parts, strict=True))
         everybody = split(self.guarantee, weights)
         trusted: list[Any] = [None] * len(weights)
         if self.promise.trusted_epsilon is not None:

@@ -1,0 +1,215 @@
+"""Several questions, of which every local person answers one: drawn whatever their data, with the whole promise, once.
+
+The system's randomness is on tape (`recording`). Trusted people answer everything, each question at its part.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from hybridp import InvalidInput, Ledger, PureDP, Study, noise
+from hybridp.errors import UnusablePublicRows
+from hybridp.public.randomisers import DitheredBit
+from hybridp.public.study import Declaration
+
+from .means import LEVELS, LOWER, UPPER, command, flips, level, read, whole, write
+from .recording import Recording, apart, laplaces, span_of
+
+PAY = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
+AGE = (64.0, 1.5, 2.25, 100.0, 77.0, 31.5, 8.0, 127.75)
+LOCAL = 400
+PARTS = {"pay": 0.75, "age": 0.25}  # of epsilon 1, by the weights 3 and 1: for the trusted people
+BOUNDS = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "dithered", "noise": "laplace"}
+QUESTIONS = [{"name": "pay", "weight": 3, **BOUNDS}, {"name": "age", **BOUNDS}]
+
+
+def declared(**changes: Any) -> Study:
+    promise = {"epsilon": 1.0, "several": "drawn"}
+    return Study(**{"title": "Two", "promise": promise, "trust": "trust", "questions": QUESTIONS, **changes})
+
+
+def people(shift: float = 0.0) -> list[dict[str, str]]:
+    rows = [{"pay": str(a), "age": str(b), "trust": "trusted"} for a, b in zip(PAY, AGE, strict=True)]
+    return rows + [
+        {"pay": str((7 * i + shift) % 128), "age": str((31 * i + shift) % 128), "trust": "local"} for i in range(LOCAL)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("drawn")
+    declared().write(place / "study.toml")
+    write(place / "raw.csv", people())
+    with Recording(5).as_the_systems():
+        command("randomise", place / "study.toml", place / "raw.csv", "--out", place / "rows.csv")
+    return place
+
+
+def test_a_device_draws_by_the_weights_and_whatever_the_data(folder: Path, tmp_path: Path) -> None:
+    rows = [row for row in read(folder / "rows.csv") if row["trust"] == "local"]
+    drawn = [row["answered"] for row in rows]
+    assert set(drawn) == {"pay", "age"}
+    paid = drawn.count("pay")
+    assert binomtest(paid, LOCAL, 0.75).pvalue > 1e-6
+    assert binomtest(paid, LOCAL, 0.5).pvalue < 1e-6  # an even draw would be noticed
+    write(tmp_path / "others.csv", people(50.0))
+    with Recording(5).as_the_systems():
+        command("randomise", folder / "study.toml", tmp_path / "others.csv", "--out", tmp_path / "rows.csv")
+    assert [row["answered"] for row in read(tmp_path / "rows.csv") if row["trust"] == "local"] == drawn
+
+
+def test_everybody_sends_one_report_made_with_the_whole_promise(folder: Path, tmp_path: Path) -> None:
+    with Recording(5).as_the_systems() as tape:
+        command("randomise", folder / "study.toml", folder / "raw.csv", "--out", tmp_path / "rows.csv")
+    sent, raw = ([row for row in read(file) if row["trust"] == "local"] for file in
+                 (tmp_path / "rows.csv", folder / "raw.csv"))  # fmt: skip
+    half, centre = (UPPER - LOWER) / 2, (UPPER + LOWER) / 2
+    for name, other in (("pay", "age"), ("age", "pay")):
+        mine = [i for i, row in enumerate(sent) if row["answered"] == name]
+        assert {sent[i][f"{other}_report"] + sent[i][f"{other}_report_mechanism"] for i in mine} == {""}
+        assert {sent[i]["pay"] + sent[i]["age"] for i in mine} == {""}
+        assert all("epsilon=1.0" in sent[i][f"{name}_report_mechanism"] for i in mine)
+        told = np.array([(float(sent[i][f"{name}_report"]) - centre) / half for i in mine])
+        levels = np.array([level(float(raw[i][name])) for i in mine])
+
+        def made(epsilon: float, told: Any = told, levels: Any = levels) -> bool:
+            bit = DitheredBit(PureDP(epsilon), flips(epsilon))
+            found = (tape.read_from(start, lambda n, rng: noise.reports(bit, levels, rng=rng), len(told))
+                     for start in tape.starts)  # fmt: skip
+            return any(one is not None and np.allclose(one[0], told, rtol=0, atol=1e-9) for one in found)
+
+        assert made(1.0)
+        assert not made(PARTS[name])  # a part would be more noise: the check can fail
+    assert {row["answered"] for row in read(tmp_path / "rows.csv") if row["trust"] == "trusted"} == {""}
+
+
+def test_trusted_people_answer_all_at_their_parts_and_each_group_is_charged_once(folder: Path, tmp_path: Path) -> None:
+    with Recording(1).as_the_systems() as tape:
+        found = command("release", folder / "study.toml", folder / "rows.csv", "--ledger", tmp_path / "l")
+    spans = []
+    for name, values in (("pay", PAY), ("age", AGE)):
+        share = (found["questions"][name]["mean"]["trusted"] - LOWER) / (UPPER - LOWER)
+        added = whole(share * len(values) * LEVELS) - sum(map(level, values))
+        spans.append(span_of(tape, added, laplaces(LEVELS / PARTS[name])))
+        with pytest.raises(AssertionError, match="stretches"):
+            span_of(tape, added, laplaces(LEVELS))
+    apart(*spans)
+    assert sum(end - start for start, end in spans) == len(tape.words)
+    history = Ledger.open(tmp_path / "l").history()
+    assert [(e.people, e.budget.epsilon) for e in history] == [("trusted", 1.0), ("local", 1.0)]
+    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["epsilon"] is not None}
+    assert promised == {"trusted": 1.0, "local": 1.0}
+    assert "drawn by their device whatever their data" in found["receipt"]["assumes"][0]
+    drawn = [row["answered"] for row in read(folder / "rows.csv")]
+    heard = {name: facts["mean"]["groups"]["local"]["people"] for name, facts in found["questions"].items()}
+    assert heard == {"pay": drawn.count("pay"), "age": drawn.count("age")}
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "said"),
+    [
+        ("age_report", "60", "Column `age_report` must hold a report where `answered` names its question, and nothing"),
+        ("answered", "age", "Column `pay_report` must hold a report where `answered` names its question, and nothing"),
+        ("answered", "", "Column `answered` must name one of the questions in every local row"),
+        ("answered", "height", "Column `answered` must name one of the questions in every local row"),
+        (None, "", "Column `answered` must name the question that was drawn"),
+    ],
+)
+def test_a_second_answer_is_refused_and_nothing_is_charged(
+    folder: Path, tmp_path: Path, column: str | None, text: str, said: str
+) -> None:
+    rows = read(folder / "rows.csv")
+    if column is None:
+        rows = [{name: value for name, value in row.items() if name != "answered"} for row in rows]
+    else:
+        next(row for row in rows if row["answered"] == "pay")[column] = text
+    write(tmp_path / "rows.csv", rows)
+    ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    with pytest.raises(UnusablePublicRows, match=said):
+        declared().release(tmp_path / "rows.csv", ledger=ledger)
+    assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == 1.0
+
+
+def test_a_trial_draws_everybodys_one_question_and_is_charged_once(folder: Path, tmp_path: Path) -> None:
+    found = declared().release(folder / "raw.csv", simulate_local=True, ledger=tmp_path / "l")
+    assert found.simulated
+    heard = [found[name].local.people for name in ("pay", "age")]
+    assert sum(heard) == LOCAL
+    assert binomtest(heard[0], LOCAL, 0.75).pvalue > 1e-6
+    assert [found[name].trusted.people for name in ("pay", "age")] == [len(PAY)] * 2
+    charged = {(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()}
+    assert charged == {("trusted", 1.0), ("local", 1.0)}
+
+
+def test_a_sum_and_a_count_are_about_everybody_whichever_question_they_answered(folder: Path) -> None:
+    asked = [{**QUESTIONS[0], "statistics": ["mean", "sum"]}, {"name": "age", "kind": "count", "value": "31"}]
+    study = declared(questions=asked)
+    facts = study.release(folder / "raw.csv", simulate_local=True).to_dict()["questions"]
+    everyone = len(PAY) + LOCAL
+    assert facts["pay"]["sum"]["estimate"] == pytest.approx(everyone * facts["pay"]["mean"]["estimate"])
+    assert facts["age"]["count"]["people"] == everyone
+    plan = study.plan(trusted=8, local=LOCAL).to_dict()["questions"]["pay"]
+    errors = [plan[name]["predicted"]["estimators"]["adaptive"]["rmse_population"] for name in ("sum", "mean")]
+    assert errors[0] == pytest.approx(everyone * errors[1])
+
+
+def bit_variance(epsilon: float) -> float:
+    """Of a dithered report on [-1, 1]: ``((e^epsilon + 1)/(e^epsilon - 1))^2 - 2/3``."""
+    return (math.tanh(epsilon / 2)) ** -2 - 2 / 3
+
+
+@pytest.mark.parametrize("several", [2, 10])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0, 20.0])
+@pytest.mark.parametrize("sd", [None, 8.0])
+def test_the_form_is_the_one_of_less_error_by_the_declaration_alone(
+    several: int, epsilon: float, sd: float | None
+) -> None:
+    stated = BOUNDS | ({} if sd is None else {"sd": sd})
+    study = Declaration(promise=epsilon, trust="trust", questions=[{"name": f"q{i}", **stated} for i in range(several)])
+    among = 1.0 if sd is None else (sd / ((UPPER - LOWER) / 2)) ** 2
+    if_drawn, if_split = several * (among + bit_variance(epsilon)), among + bit_variance(epsilon / several)
+    assert study.drawn == (if_drawn < if_split)
+    for ratio in study.form.ratios.values():
+        assert ratio == pytest.approx(math.sqrt(if_drawn / if_split), rel=1e-6)
+    told = study.parts[0]
+    assert told.everybody is not None
+    assert told.everybody.epsilon == (epsilon if study.drawn else pytest.approx(epsilon / several))
+
+
+def test_plans_say_which_form_and_why_and_what_everybody_must_answer_is_split() -> None:
+    plan = declared(promise=1.0).plan(trusted=100, local=9900)
+    told = plan.to_dict()["several"]
+    assert told["form"] == "drawn"
+    assert told["chances"] == {"pay": 0.75, "age": 0.25}
+    assert "predicts less error" in told["why"]
+    assert told["why"] in str(plan)
+    body = {"name": "body", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 1}
+    split = declared(promise=1.0, questions=[*QUESTIONS, body])
+    assert not split.drawn
+    assert "`body` is of kind vector, which everybody answers" in split.form.why
+    with pytest.raises(InvalidInput, match=r"`promise.several` must be split, or left out: `body` is of kind vector"):
+        declared(questions=[*QUESTIONS, body])
+
+
+def test_more_questions_than_the_promise_can_carry_are_refused_with_what_it_could() -> None:
+    many = [{"name": f"q{i}", **BOUNDS} for i in range(60)]
+    with pytest.raises(InvalidInput, match=r"`questions` must be at most 50 of one weight .* epsilon 0.05: .* Got 60"):
+        declared(promise=0.05, questions=many)
+    declared(promise=0.06, questions=many)
+
+
+def test_of_charges_for_one_answer_the_largest_counts() -> None:
+    from hybridp.ledger import Charge, together
+    from hybridp.public.budgets import ApproxDP
+
+    noted = [Charge("local", PureDP(0.5), "report", "a"), Charge("local", ApproxDP(2.0, 1e-9), "report", "b")]
+    (one,) = together(noted, "all", once=("local",))
+    assert (one.budget.epsilon, one.budget.delta) == (2.0, 1e-9)
+    (both,) = together(noted, "all")
+    assert both.budget.epsilon == 2.5
