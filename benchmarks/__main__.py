@@ -17,7 +17,7 @@ STUDIES = ("adpm", "mixed_trust", "oracles", "blender", "heavy_real", "heavy_row
 STUDIES += ("pareto_svt", "pareto_overhead", "pareto_adult", "dpsgd")
 STUDIES += ("kmeans", "kmeans_peers")
 STUDIES += ("quantiles", "regression", "shares_rows", "engines")
-STUDIES += ("service_uploads", "service_kill", "service_release", "service_fuzz")
+STUDIES += ("service_uploads", "service_kill", "service_release", "service_fuzz", "mixer")
 ARGUMENTS: dict[str, list[str]] = {
     "local_users": [],
     "walk": [],

@@ -94,9 +94,9 @@ class Mixer:
         self.sender = Sender(store, signer)
         self._routes: dict[str, Route] = {}
 
-    def route(self, study: str) -> Route | None:
+    async def route(self, study: str) -> Route | None:
         if study not in self._routes:
-            self._routes = {route.study: route for route in self.store.routes()}
+            self._routes = {route.study: route for route in await asyncio.to_thread(self.store.routes)}
         return self._routes.get(study)
 
     def forget(self) -> None:
@@ -118,14 +118,14 @@ def build_app(store: Store, signer: Signer) -> Starlette:
 
     async def about(request: Request) -> Response:
         """What the mixer promises: public."""
-        route = await asyncio.to_thread(mixer.route, request.path_params["study"])
+        route = await mixer.route(request.path_params["study"])
         if route is None:
             return _problem(404, "This mixer does not know the study.")
         stated = {"study": route.study, "batch": route.batch, "key": text(signer.public), "state": route.state}
         return JSONResponse(stated, headers=_allowed(route))
 
     async def mix(request: Request) -> Response:
-        route = await asyncio.to_thread(mixer.route, request.path_params["study"])
+        route = await mixer.route(request.path_params["study"])
         if route is None:
             return _problem(404, "This mixer does not know the study.")
         if request.method == "OPTIONS":
@@ -142,7 +142,6 @@ def build_app(store: Store, signer: Signer) -> Starlette:
                 return _problem(409, "The study takes no more reports.", route)
         except HybridpError as error:
             return _problem(503, str(error), route)
-        mixer.sender.nudge()
         return JSONResponse({"held": True}, headers=_allowed(route))
 
     paths = [

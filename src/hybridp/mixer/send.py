@@ -33,19 +33,13 @@ class Sender:
         self._clock = clock
         self._asked: dict[str, float] = {}
         self._stop = threading.Event()
-        self._look = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hybridp-mixer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def nudge(self) -> None:
-        """Look at once whether there are enough."""
-        self._look.set()
-
     def stop(self) -> None:
         self._stop.set()
-        self._look.set()
         self._thread.join(timeout=30)
 
     def turn(self) -> bool:
@@ -88,8 +82,7 @@ class Sender:
             except (SQLAlchemyError, HybridpError) as error:
                 _log.error("the store did not answer: %s", type(error).__name__)
                 wait = min(2 * wait, _LONGEST)
-            self._look.wait(wait)
-            self._look.clear()
+            self._stop.wait(wait)
 
 
 def _send(route: Route, body: bytes) -> bool:

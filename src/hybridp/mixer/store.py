@@ -21,6 +21,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Engine,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -60,6 +61,8 @@ held = Table(
     Column("sealed", LargeBinary),
     sqlite_with_rowid=False,
 )
+_HERE = held.c.sealed.is_not(None)
+Index("mixer_waiting", held.c.study, held.c.ticket, sqlite_where=_HERE, postgresql_where=_HERE)
 outbox = Table(
     "mixer_outbox",
     metadata,
