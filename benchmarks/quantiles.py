@@ -1,32 +1,50 @@
-"""Quantiles: trusted alone, a collection made for them, free reports of a mean, and both groups, in one run.
+"""Quantiles under mixed trust: trusted alone, collections made for them, free reports, both, and steered, in one run.
 
-    python -m benchmarks.quantiles [--trials 20]
+    python -m benchmarks.quantiles [--trials 20] [--processes 1] [--only salaries] [--coverage]
 
-The error is in shares of people: how far the released value's true rank is from the one asked for. `hierarchical` is
-what a collection made for quantiles reaches: every local person tells one level of a binary tree of 128 cells by
-optimised unary encoding, made consistent by least squares (Hay et al. 2010; Kulkarni et al. 2019). `coverage` is that
-of the 95 % interval of both groups.
+The error is in shares of people: how far the released value's true rank is from the one asked for (RMSE over trials).
+Everything goes through the product's own counting, windows and estimator (`hybridp.protocols`, `hybridp.blend`).
+
+* `trusted`: trusted people alone. `hierarchical`: what a collection made for quantiles reaches, where every local
+  person tells one level of a binary tree of 128 cells by optimised unary encoding, made consistent by least squares
+  (Hay et al. 2010; Kulkarni et al. 2019). `free`: reports of a mean. `both`: the plain blend. `steered`: in phases.
+* `chosen`: what the planner would do, steered or plain, knowing n, opt-in and epsilon alone. `ratio`: its error over
+  that of the better of `trusted` and `hierarchical` (target: at most 1.05).
+* `OpenDP`: its private quantile with everybody trusting; `limit`: one bit a local person at the quantile itself.
+
+The salaries are read from the folder that HYBRIDP_DATA names; without it a made-up law stands in, and is labelled so.
+`--coverage` tells how often the 95 % intervals hold the quantile. With `--pure-ldp` (the package of that name, in an
+environment of its own) its hierarchical mechanism and square wave run on the same people.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.blend.distribution import Shape, counts_seen, fit, reports_seen
+from hybridp.blend.distribution import Shape, blended
 from hybridp.noise.oracles import simulate_counts
-from hybridp.protocols.distribution import DistributionStudy, places_around
+from hybridp.protocols.distribution import DistributionStudy, hear
+from hybridp.protocols.heard import Heard
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import CELLS, BinnedReports, report_bins
+from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
 from hybridp.public.oracles import estimate, optimised_unary
-from hybridp.public.randomisers import LEVELS, randomiser
-from hybridp.public.shares import NoisyCounts, count_noise
+from hybridp.public.randomisers import LEVELS, WORD
+from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
 
 __all__ = ["main"]
@@ -34,14 +52,30 @@ __all__ = ["main"]
 Floats = NDArray[np.float64]
 R = np.random.Generator
 LAWS: dict[str, Callable[[R, int], Floats]] = {
-    # Pay within [0, 200,000]: most people between 20,000 and 80,000, a long tail, many at round sums.
-    "pay": lambda rng, n: _pay(rng, n),
     "beta(2,5)": lambda rng, n: rng.beta(2, 5, n),
     "two hills": lambda rng, n: np.clip(rng.normal(np.where(rng.random(n) < 0.6, 0.3, 0.7), 0.05), 0, 1),
     "log-normal": lambda rng, n: np.clip(rng.lognormal(-2, 0.6, n), 0, 1),
+    # Pay within [0, 200,000]: most people between 20,000 and 80,000, a long tail, many at round sums.
+    "made-up pay": lambda rng, n: _pay(rng, n),
 }
-PLACES = ((100_000, 0.01, 1.0), (100_000, 0.01, 0.5), (1_000_000, 0.002, 1.0))
 QUANTILES = (0.5, 0.9)
+NAMED = ((100_000, 0.01, 1.0), (100_000, 0.01, 0.5), (1_000_000, 0.002, 1.0))
+GRID = tuple(product((10_000, 100_000, 1_000_000), (0.002, 0.01, 0.05), (0.1, 0.5, 1.0, 4.0)))
+
+
+class Cell(NamedTuple):
+    law: str
+    n: int
+    opt_in: float
+    epsilon: float
+    quantile: float
+
+    @property
+    def study(self) -> DistributionStudy:
+        return DistributionStudy(Bounds(0, 1), PureDP(self.epsilon), at=(self.quantile,))
+
+
+# --- people -----------------------------------------------------------------------------------------------------------
 
 
 def _pay(rng: R, n: int) -> Floats:
@@ -50,14 +84,98 @@ def _pay(rng: R, n: int) -> Floats:
     return np.asarray(np.clip(round_sums / 200_000, 0, 1))
 
 
-def _counted(people: Floats, places: Sequence[float], epsilon: float, rng: Randomness) -> NoisyCounts:
-    stated = count_noise(PureDP(epsilon), len(places) + 1)
-    counts = np.histogram(people, [-1.0, *places, 2.0])[0][: stated.draws]
-    drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
-    return NoisyCounts(len(people), tuple((counts + drawn).tolist()), stated)
+def _salaries_file() -> Path | None:
+    folder = os.environ.get("HYBRIDP_DATA")
+    file = None if folder is None else Path(folder) / "uc-salaries.csv.gz"
+    return file if file is not None and file.exists() else None
 
 
-def _hierarchical(people: Floats, epsilon: float, rng: Randomness, lots: R) -> Floats:
+def laws() -> list[str]:
+    """Four laws: the salaries where they are at hand, otherwise their stand-in."""
+    first = "salaries" if _salaries_file() is not None else "made-up pay"
+    return [first, *(name for name in LAWS if name != "made-up pay")]
+
+
+@cache
+def population(law: str) -> Floats:
+    """Everybody, within [0, 1], in order."""
+    file = _salaries_file()
+    if law == "salaries" and file is not None:
+        with gzip.open(file, "rt") as lines:
+            pay = np.loadtxt(lines, delimiter=",", skiprows=1, usecols=1)
+        return np.sort(np.clip(pay / 200_000, 0, 1))
+    return np.sort(LAWS[law](np.random.default_rng(0), 2_000_000))
+
+
+def _below(people: Floats, places: Floats) -> Floats:
+    return np.searchsorted(people, places, side="right") / len(people)
+
+
+def rank_error(people: Floats, value: float, q: float) -> float:
+    """How far from q: 0 where the value stands among people who all have it, and q with them."""
+    low = np.searchsorted(people, value, side="left") / len(people)
+    high = np.searchsorted(people, value, side="right") / len(people)
+    return float(max(low - q, q - high, 0.0))
+
+
+# --- one collection ---------------------------------------------------------------------------------------------------
+
+
+class Crowd:
+    """A sample of people, who are asked as the product asks them."""
+
+    def __init__(self, cell: Cell, seed: int) -> None:
+        self.cell, self.lots, self.rng = cell, np.random.default_rng(seed), seeded(seed)
+        self.everybody, self.study = population(cell.law), cell.study
+        self.trusted = self._draw(round(cell.n * cell.opt_in))
+        self.local = cell.n - len(self.trusted)
+
+    def _draw(self, people: int) -> Floats:
+        return np.sort(self.everybody[self.lots.integers(0, len(self.everybody), people)])
+
+    def count(self, places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+        """Trusted people between places, with the stated noise."""
+        below = np.searchsorted(self.trusted, np.array(places), side="right")
+        counts = np.diff([0, *below, len(self.trusted)])[: stated.draws] * stated.steps
+        drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=self.rng)  # type: ignore[union-attr]
+        return NoisyCounts(len(self.trusted), tuple((counts + drawn).tolist()), stated)
+
+    def reports(self) -> BinnedReports:
+        """Local people's reports of a mean, by bins."""
+        report = self.study.invite.randomiser
+        bins, levels = report_bins(report, CELLS), np.floor(self._draw(self.local) * LEVELS + 0.5).astype(np.int64)
+        sent = noise.reports(report, levels, rng=self.rng)
+        return BinnedReports(np.bincount(bins.numbers(sent), minlength=bins.size), report)
+
+    def answers(self, window: tuple[float, float], people: int) -> WindowReports:
+        """Answers within a window. People are drawn with their answers: each is above its threshold by chance."""
+        many = self.lots.multinomial(people, np.full(BINS, 1 / BINS))
+        edges = np.linspace(*window, 16 * BINS + 1)
+        below = _below(self.everybody, (edges[:-1] + edges[1:]) / 2).reshape(BINS, 16).mean(axis=1)
+        q = self.study.bit.flips / WORD
+        above = self.lots.binomial(many, q + (1 - 2 * q) * (1 - below))
+        return WindowReports(window, many - above, above, self.study.bit)
+
+    def plain(self) -> Heard:
+        return hear(self.study, len(self.trusted), self.reports(), self.count)
+
+    def alone(self) -> Heard:
+        return hear(replace(self.study, estimator="tcm-only"), len(self.trusted), None, self.count)
+
+    def steered(self, pilot: Heard) -> Heard:
+        heard = pilot
+        for part in PHASES:
+            (window,) = heard.windows(self.study.at, self.study.bounds)
+            told = self.answers(window, round(part * self.local))
+            heard = replace(heard, answered=(*heard.answered, told))
+        return heard
+
+
+def shape_of(heard: Heard) -> Shape:
+    return blended(heard.known(Bounds(0, 1)), alone=False).both
+
+
+def hierarchical(people: Floats, epsilon: float, rng: Randomness, lots: R) -> Floats:
     """The distribution function at the ends of 128 cells."""
     cells = np.minimum((people * CELLS).astype(np.int64), CELLS - 1)
     depth = int(math.log2(CELLS))
@@ -81,60 +199,116 @@ def _hierarchical(people: Floats, epsilon: float, rng: Randomness, lots: R) -> F
     return np.maximum.accumulate(np.clip(np.concatenate([[0.0], np.cumsum(down[-1])]), 0, 1))
 
 
-def _one(law: str, n: int, opt_in: float, epsilon: float, seed: int) -> dict[str, list[float]]:
-    lots, rng, draw = np.random.default_rng(seed), seeded(seed), LAWS[law]
-    trusted, local = draw(lots, round(n * opt_in)), draw(lots, n - round(n * opt_in))
-    study = DistributionStudy(Bounds(0, 1), PureDP(epsilon), at=QUANTILES)
-    report = randomiser("best", PureDP(epsilon))
-    bins = report_bins(report, CELLS)
-    sent = noise.reports(report, np.floor(local * LEVELS + 0.5).astype(np.int64), rng=rng)
-    seen = reports_seen(BinnedReports(np.bincount(bins.numbers(sent), minlength=bins.size), report), CELLS)
-    free = fit([seen], CELLS)
-    places = places_around(study, free)
-    both = fit([seen, counts_seen(_counted(trusted, places, epsilon, rng), places, free)], CELLS)
-    coarse = tuple(i / 16 for i in range(1, 16))
-    flat = Shape(np.linspace(0, 1, CELLS + 1), np.zeros((CELLS + 1, CELLS + 1)))
-    look = counts_seen(_counted(trusted, coarse, epsilon / 2, rng), coarse, flat)
-    rough = fit([look], CELLS)
-    around = places_around(study, rough)
-    own = fit([look, counts_seen(_counted(trusted, around, epsilon / 2, rng), around, rough)], CELLS)
-    made = Shape(_hierarchical(local, epsilon, rng, lots), np.zeros((CELLS + 1, CELLS + 1)))
-    found = {"trusted": own, "hierarchical": made, "free": free, "both": both}
-    out = {name: [shape.quantile(q) for q in QUANTILES] for name, shape in found.items()}
-    for i, q in enumerate(QUANTILES):
-        out[f"interval {i}"] = [*both.quantile_interval(q, 1.96)]
-    return out
+WAYS = ("trusted", "hierarchical", "free", "both", "steered")
 
 
-def _rank(people: Floats, value: float, q: float) -> float:
-    """How far from q: 0 where the value stands among people who all have it, and q with them."""
-    low = np.searchsorted(people, value, side="left") / len(people)
-    high = np.searchsorted(people, value, side="right") / len(people)
-    return float(max(low - q, q - high, 0.0))
+def one_trial(cell: Cell, seed: int) -> dict[str, tuple[float, float, float]]:
+    """By each way: the estimate of the quantile, and the ends of its 95 % interval."""
+    crowd, q = Crowd(cell, seed), cell.quantile
+    plain, alone = crowd.plain(), crowd.alone()
+    tree = hierarchical(crowd._draw(crowd.local), cell.epsilon, crowd.rng, crowd.lots)
+    shapes = {
+        "trusted": shape_of(alone),
+        "hierarchical": Shape.known(tree),
+        "free": shape_of(Heard(reports=plain.reports)),
+        "both": shape_of(plain),
+        "steered": shape_of(crowd.steered(alone)),
+    }
+    return {way: (shape.quantile(q), *shape.quantile_interval(q, 1.96)) for way, shape in shapes.items()}
+
+
+def opendp_quantile(cell: Cell, seed: int) -> float:
+    """OpenDP's private quantile of everybody, who all trust; 1,001 candidates."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    crowd = Crowd(cell, seed)
+    people = crowd._draw(cell.n)
+    candidates = [i / 1000 for i in range(1001)]
+    space = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=cell.n), dp.symmetric_distance()
+    private = dp.binary_search(
+        lambda scale: space >> dp.t.then_quantile_score_candidates(candidates, cell.quantile)
+        >> dp.m.then_noisy_max(dp.max_divergence(), scale, negate=True)
+        >> (lambda place: candidates[place]),
+        d_in=2, d_out=cell.epsilon,
+    )  # fmt: skip
+    measure = (
+        space >> dp.t.then_quantile_score_candidates(candidates, cell.quantile)
+        >> dp.m.then_noisy_max(dp.max_divergence(), private, negate=True)
+        >> (lambda place: candidates[place])
+    )  # fmt: skip
+    return float(measure(people.tolist()))
+
+
+# --- the planner's choice ---------------------------------------------------------------------------------------------
+
+
+def chosen(cell: Cell) -> str:
+    """Steered or both, by public numbers alone."""
+    from hybridp.bench.distribution import plan_distribution
+
+    told = plan_distribution(n=cell.n, opt_in=cell.opt_in, study=cell.study)
+    return "steered" if told.choice == "steered" else "both"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+Told = tuple[Cell, dict[str, tuple[float, float]], float]
+
+
+def _trials(arguments: tuple[Cell, int]) -> Told:
+    """RMSE and coverage of each way, and the limit, in %."""
+    cell, trials = arguments
+    people = population(cell.law)
+    true = float(people[int(cell.quantile * len(people))])
+    runs = [one_trial(cell, seed) for seed in range(1, trials + 1)]
+    told = {}
+    for way in WAYS:
+        errors = [rank_error(people, run[way][0], cell.quantile) for run in runs]
+        covered = np.mean([run[way][1] <= true <= run[way][2] for run in runs])
+        told[way] = 100 * math.sqrt(float(np.mean(np.square(errors)))), 100 * float(covered)
+    bit = cell.study.bit
+    limit = 100 * math.sqrt((bit.gain**2 - (2 * cell.quantile - 1) ** 2) / 4 / cell.n)
+    return cell, told, limit
+
+
+def _told(cells: Sequence[Cell], trials: int, processes: int) -> Iterator[Told]:
+    work = [(cell, trials) for cell in cells]
+    if processes == 1:
+        yield from map(_trials, work)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(_trials, work)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=20)
-    trials = parser.parse_args(arguments).trials
-    print("law n opt-in epsilon quantile: rank RMSE in % of trusted, hierarchical, free, both;")
-    print("both over the better of the first two; coverage of both's interval")
-    for law in LAWS:
-        population = np.sort(LAWS[law](np.random.default_rng(0), 2_000_000))
-        for n, opt_in, epsilon in PLACES:
-            runs = [_one(law, n, opt_in, epsilon, seed) for seed in range(1, trials + 1)]
-            for i, q in enumerate(QUANTILES):
-                error = {
-                    name: 100 * math.sqrt(np.mean([_rank(population, run[name][i], q) ** 2 for run in runs]))
-                    for name in ("trusted", "hierarchical", "free", "both")
-                }
-                true = population[int(q * len(population))]
-                covered = np.mean([run[f"interval {i}"][0] <= true <= run[f"interval {i}"][1] for run in runs])
-                ratio = error["both"] / min(error["trusted"], error["hierarchical"])
-                said = " ".join(f"{x:.2f}" for x in error.values())
-                print(
-                    f"{law} {n:,} {opt_in:g} {epsilon:g} {q:g}: {said}, {ratio:.2f}, {100 * covered:.0f} %", flush=True
-                )
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--grid", action="store_true", help="n, opt-in and epsilon over a grid, not three cells a law")
+    parser.add_argument("--only", help="one law")
+    parser.add_argument("--opendp", action="store_true", help="beside OpenDP's quantile, where everybody trusts")
+    asked = parser.parse_args(arguments)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    known = [law for law in laws() if asked.only in (None, law)]
+    cells = [Cell(law, *place, q) for law in known for place in (GRID if asked.grid else NAMED) for q in QUANTILES]
+    print(f"law n opt-in epsilon quantile: rank RMSE in % of {', '.join(WAYS)}, the limit; what the planner chooses,")
+    print("over the better of trusted and hierarchical; coverage in % of both's and steered's 95 % intervals")
+    worst = 0.0
+    for cell, told, limit in _told(cells, asked.trials, asked.processes):
+        choice = chosen(cell)
+        ratio = told[choice][0] / min(told["trusted"][0], told["hierarchical"][0])
+        worst = max(worst, ratio)
+        numbers = " ".join(f"{told[way][0]:.2f}" for way in WAYS)
+        covered = ", ".join(f"{told[way][1]:.1f}" for way in ("both", "steered"))
+        beside = ""
+        if asked.opendp:
+            errors = [rank_error(population(cell.law), opendp_quantile(cell, s), cell.quantile) for s in (1, 2, 3)]
+            beside = f"; OpenDP, all trusted: {100 * math.sqrt(float(np.mean(np.square(errors)))):.2f}"
+        named = f"{cell.law} {cell.n:,} {cell.opt_in:g} {cell.epsilon:g} {cell.quantile:g}"
+        print(f"{named}: {numbers}, {limit:.2f}; {choice}, {ratio:.2f}; {covered}{beside}", flush=True)
+    print(f"largest ratio of the planner's choice: {worst:.2f}")
     return 0
 
 

@@ -10,7 +10,17 @@ import pytest
 from scipy import stats
 
 from hybridp import noise
-from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen
+from hybridp.blend.distribution import (
+    Known,
+    Seen,
+    Shape,
+    SharesBelow,
+    blended,
+    counts_seen,
+    fit,
+    reports_seen,
+    shares_seen,
+)
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
@@ -130,3 +140,19 @@ def test_the_error_of_the_spread_is_that_of_samples() -> None:
     spread = rng.beta(2, 5, 200_000)
     gini = float(np.abs(spread[::2] - spread[1::2]).mean() / 2 / spread.mean())
     assert (np.abs(values[:, 2] - gini) <= 1.96 * values[:, 3]).mean() >= 0.85
+
+
+def test_the_same_people_counted_twice_are_not_twice_as_many() -> None:
+    """Without noise to speak of, the error at a place is that of a sample of k, however often they are counted."""
+    k, places = 400, (0.25, 0.5, 0.75)
+    one = SharesBelow(np.array(places), places, k, 1e-6)
+    flat, errors = Shape.known(), []
+    for parts in ((one,), (one, one), (one, one, one)):
+        spread = np.linalg.inv(shares_seen(parts, flat).precision)
+        assert np.diag(spread) == pytest.approx([p * (1 - p) / k for p in places] * len(parts), rel=1e-4)
+        errors.append(blended(Known(counted=parts), alone=False).both.below(0.5)[1])
+    assert errors == pytest.approx([errors[0]] * 3, rel=0.01)
+    # Noise of each part's own is averaged out.
+    loud = SharesBelow(np.array([0.5]), (0.5,), k, 1e4)
+    errors = [blended(Known(counted=(loud,) * many), alone=False).both.below(0.5)[1] for many in (1, 4)]
+    assert errors[1] < 0.6 * errors[0]

@@ -82,6 +82,22 @@ def test_the_plan_states_the_errors_that_a_release_has(run: Runner) -> None:
     assert run(f"{line} --n 1000 --opt-in 0.1 --sd 500").code == 2
 
 
+def test_the_plan_says_whether_phases_pay(run: Runner) -> None:
+    """With few trusted and many local people they do, down to about one bit a person at the quantile itself."""
+    line = "plan quantiles --lower 0 --upper 100 --at .5 --json"
+    told = run(f"{line} --n 1000000 --opt-in 0.002 --epsilon 1").document["questions"]["value"]["quantiles"]
+    ranks = {name: facts["rank_error"][0] for name, facts in told["predicted"]["estimators"].items()}
+    limit = 2.164 / 2 / 1000  # B/(2 sqrt n), B = (e + 1)/(e - 1)
+    assert told["choice"] == "steered"
+    assert limit < ranks["steered"] < 2.5 * limit
+    assert ranks["steered"] < 0.5 * min(ranks["hybrid"], ranks["tcm-only"], ranks["lm-only"])
+    for crowd in ("--n 10000 --opt-in 1 --epsilon 1", "--n 100000 --opt-in 0.5 --epsilon 0.1"):
+        told = run(f"{line} {crowd}").document["questions"]["value"]["quantiles"]
+        assert told["choice"] == "hybrid"
+        assert "one go" in told["why"]
+    assert "Best: steer:" in run(f"{line[:-7]} --n 1000000 --opt-in 0.002 --epsilon 1").out
+
+
 def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run: Runner, people: Path) -> None:
     assert run(f"release quantiles people.csv {PAY} --invite-out i.json --ledger k").code == 0
     assert run("randomise quantiles people.csv --trust trust --invite i.json --out sent.csv").code == 0

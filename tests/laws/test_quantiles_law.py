@@ -190,7 +190,7 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
     ends = [told["interval"][0][0], told["interval"][1][0]]
     assert ends[0] <= np.median(people) <= ends[1]
     before = first["questions"]["pay"]["quantiles"]["interval"]
-    assert ends[1] - ends[0] < (before[1][0] - before[0][0]) / 2
+    assert ends[1] - ends[0] < 0.75 * (before[1][0] - before[0][0])
     assert any("one phase alone" in line for line in found["receipt"]["assumes"])
     assert not found["simulated"]
     # The very same answers again cost nothing; others to the same invitation are charged, and there is nothing left.

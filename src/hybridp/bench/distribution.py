@@ -6,7 +6,7 @@ that its intervals would state, which are wider than needed where a distribution
 >>> from hybridp.public.budgets import PureDP
 >>> plan = plan_distribution(n=20_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), PureDP(1.0)))
 >>> [name for name in plan.ranks]
-['hybrid', 'tcm-only', 'lm-only']
+['steered', 'hybrid', 'tcm-only', 'lm-only']
 >>> plan.ranks["hybrid"][0] < min(plan.ranks["tcm-only"][0], plan.ranks["lm-only"][0])
 True
 """
@@ -14,17 +14,19 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridp.blend.distribution import Seen, Shape, counts_seen, fit, reports_seen
+from hybridp.blend.distribution import Shape, blended
 from hybridp.errors import must
-from hybridp.protocols.distribution import DistributionStudy, places_around, statistics
+from hybridp.protocols.distribution import DistributionStudy, hear, statistics
+from hybridp.protocols.heard import Heard
 from hybridp.public.bounds import Bounds
-from hybridp.public.distribution import CELLS, BinnedReports, report_bins
-from hybridp.public.shares import NoisyCounts
+from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
+from hybridp.public.randomisers import WORD
+from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.release import style
 from hybridp.release.document import plan_document
 from hybridp.release.result import Result, Words, people_words
@@ -51,6 +53,31 @@ class DistributionPlan(Result):
     others: dict[str, dict[str, tuple[float, ...]]]
     """Standard errors of the other statistics that the study asks for, by who is heard."""
 
+    def _error(self, name: str) -> float:
+        """Over all quantiles, in shares of people."""
+        told = self.ranks.get(name, ())
+        return math.sqrt(sum(x**2 for x in told) / len(told)) if told else math.inf
+
+    @property
+    def choice(self) -> str:
+        """What to do: "steered" where asking in phases pays by at least a twentieth, otherwise "hybrid", in one go."""
+        return "steered" if self._error("steered") < 0.95 * self._error("hybrid") else "hybrid"
+
+    @property
+    def why(self) -> str:
+        """The choice and its reason, in a sentence."""
+        said = {name: f"{self._error(name):.2%}" for name in ("steered", "hybrid", "tcm-only", "lm-only")}
+        phases = ", ".join(f"{100 * part:g}" for part in PHASES)
+        errors = (
+            f"{said['steered']} of people steered (local people asked in phases of {phases} %), "
+            f"{said['hybrid']} in one go, {said['tcm-only']} by trusted and {said['lm-only']} by local people alone"
+        )
+        if self.choice == "steered":
+            return f"steer: predicted rank errors are {errors}"
+        if not math.isfinite(self._error("steered")):
+            return "ask in one go: nobody is local"
+        return f"ask in one go, phases would gain too little: predicted rank errors are {errors}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry a quantile."""
         told = {
@@ -64,6 +91,8 @@ class DistributionPlan(Result):
             "at": list(self.study.at),
             "quantiles": list(self.quantiles),
             "assumes": list(self.assumes),
+            "choice": self.choice,
+            "why": self.why,
         }
         trusted = self.study.trusted_guarantee
         found = {"quantiles": told} if self.study.at else {}
@@ -99,7 +128,8 @@ class DistributionPlan(Result):
             for i, (q, x) in enumerate(zip(self.study.at, self.quantiles, strict=True))
         ]
         columns = ("quantile", "at about", *(f"{name}: share of people, value" for name in self.ranks))
-        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+        said = (f"Best: {self.why}.",) if self.study.at else ()
+        return Words(self._title, columns, rows, (*said, *(f"Assumes: {a}." for a in self.assumes)))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The standard error of each quantile, in shares of people, by who is heard; needs matplotlib."""
@@ -136,22 +166,16 @@ def plan_distribution(
             np.asarray(place) >= 1, 1.0, ndtr((bounds.lower + bounds.width * np.asarray(place) - centre) / spread)
         )
 
-    ends = share(np.linspace(0, 1, CELLS + 1))
     trusted = round(n * opt_in)
-    told = _reports(study, n - trusted, ends) if n > trusted else None
-    true = Shape(ends, np.zeros((CELLS + 1, CELLS + 1)))
-    alone = None if told is None else fit([told], CELLS)
-    own = _counts(study, trusted, alone or true, true) if trusted else None
-    seen = {"hybrid": (own, told), "tcm-only": (own,), "lm-only": (told,)}
+    crowd = _Average(study, Shape.known(share(np.linspace(0, 1, CELLS + 1))), trusted, n - trusted)
     ranks: dict[str, tuple[float, ...]] = {}
     values: dict[str, tuple[float, ...]] = {}
     others: dict[str, dict[str, tuple[float, ...]]] = {}
     quantiles = tuple(float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at)
-    for name, parts in seen.items():
-        known = [part for part in parts if part is not None]
+    for name, heard in crowd.heard().items():
         errors = [math.inf] * len(study.at)
-        if known:
-            shape = fit(known, CELLS)
+        if heard.counted or heard.local:
+            shape = blended(heard.known(bounds), alone=False).both
             errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
             for statistic, told_errors in _other_errors(study, shape).items():
                 others.setdefault(statistic, {})[name] = told_errors
@@ -173,19 +197,47 @@ def _other_errors(study: DistributionStudy, shape: Shape) -> dict[str, tuple[flo
     }
 
 
-def _reports(study: DistributionStudy, people: int, ends: Any) -> Seen:
-    """Everybody's reports, as often in each bin as they are on average."""
-    drawn = study.invite.randomiser
-    cells = np.diff(ends)
-    cells[0] += ends[0]
-    counts = people * (report_bins(drawn, CELLS).matrix @ cells)
-    return reports_seen(BinnedReports(np.rint(counts).astype(np.int64), drawn), CELLS)
+@dataclass(frozen=True)
+class _Average:
+    """People of whom everything is told as often as it is on average, for a distribution function that is known."""
 
+    study: DistributionStudy
+    true: Shape
+    trusted: int
+    local: int
 
-def _counts(study: DistributionStudy, people: int, pilot: Shape, true: Shape) -> Seen:
-    """Trusted people around the quantiles, as many between each pair of places as there are on average."""
-    places = places_around(study, pilot)
-    noise = study.count_noise(len(places))
-    shares = np.diff([0.0, *(true.below(place)[0] for place in places), 1.0])
-    counts = np.rint(people * noise.steps * shares).astype(np.int64)
-    return counts_seen(NoisyCounts(people, tuple(counts[: noise.draws].tolist()), noise), places, true)
+    def heard(self) -> dict[str, Heard]:
+        """What would be heard, by who is heard and how."""
+        study, reports = self.study, self._reports() if self.local else None
+        found = {
+            "hybrid": hear(study, self.trusted, reports, self._count),
+            "tcm-only": hear(replace(study, estimator="tcm-only"), self.trusted, None, self._count),
+            "lm-only": hear(replace(study, estimator="lm-only"), 0, reports, self._count),
+        }
+        if not (study.at and self.local):
+            return found
+        steered = found["tcm-only"]
+        for part in PHASES:
+            windows = steered.windows(study.at, study.bounds)
+            told = (self._answers(window, part * self.local / len(windows)) for window in windows)
+            steered = replace(steered, answered=(*steered.answered, *told))
+        return {"steered": steered, **found}
+
+    def _reports(self) -> BinnedReports:
+        drawn, ends = self.study.invite.randomiser, self.true.mean
+        cells = np.diff(ends)
+        cells[0] += ends[0]
+        counts = self.local * (report_bins(drawn, CELLS).matrix @ cells)
+        return BinnedReports(np.rint(counts).astype(np.int64), drawn)
+
+    def _count(self, places: tuple[float, ...], noise: CountNoise) -> NoisyCounts:
+        shares = np.diff([0.0, *(self.true.below(place)[0] for place in places), 1.0])
+        counts = np.rint(self.trusted * noise.steps * shares).astype(np.int64)
+        return NoisyCounts(self.trusted, tuple(counts[: noise.draws].tolist()), noise)
+
+    def _answers(self, window: tuple[float, float], people: float) -> WindowReports:
+        edges = np.linspace(*window, BINS + 1)
+        below = np.interp((edges[1:] + edges[:-1]) / 2, self.true.ends, self.true.mean)
+        q, many = self.study.bit.flips / WORD, max(people / BINS, 1.0)
+        above = np.rint(many * (q + (1 - 2 * q) * (1 - below))).astype(np.int64)
+        return WindowReports(window, round(many) - above, above, self.study.bit)

@@ -110,27 +110,28 @@ def reports_seen(told: BinnedReports, cells: int, ends: Floats | None = None) ->
 def counts_seen(told: NoisyCounts, places: Sequence[float], pilot: Shape) -> Seen:
     """The shares of trusted people at or below places of the range, from noisy counts between them."""
     one = told.noise.mechanism.variance / told.noise.steps**2
-    return shares_seen(np.cumsum(told.shares)[:-1], places, told.people, one, pilot)
+    return shares_seen([SharesBelow(np.cumsum(told.shares)[:-1], tuple(places), told.people, one)], pilot)
 
 
-def shares_seen(below: Floats, places: Sequence[float], people: int, noise: float, pilot: Shape) -> Seen:
-    """Shares of so many people at or below places, from counts between them with noise of this variance each.
+def shares_seen(parts: Sequence[SharesBelow], pilot: Shape) -> Seen:
+    """What trusted people say, of whom everybody was counted in every part: one sample, and noise of each part's own.
 
-    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F. Noise: that of the counts added up. Places outside the
-    range are left out.
+    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F, whatever parts a and b belong to. Noise: that of the
+    counts between places, added up.
     """
-    k, m = people, len(places) + 1
-    at = np.interp(places, pilot.ends, pilot.monotone)
-    outside = [i for i, place in enumerate(places) if not 0 < place < 1]
-    at[outside] = below[outside]
-    at = np.clip(at, 0.5 / k, 1 - 0.5 / k)
-    sampling = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
-    add = np.tril(np.ones((m - 1, m)))
-    drawn = np.array([[1.0]]) if m == 2 else add @ (np.eye(m) - 1 / m) @ add.T
-    inside = [i for i, place in enumerate(places) if 0 < place < 1]
-    spread = (sampling + drawn * noise / k**2)[np.ix_(inside, inside)]
-    matrix = np.array([pilot.row(places[i]) for i in inside]).reshape(len(inside), pilot.cells + 1)
-    return Seen(matrix, below[inside], np.linalg.inv(spread))
+    k = parts[0].people
+    places = np.concatenate([one.places for one in parts])
+    at = np.clip(np.interp(places, pilot.ends, pilot.monotone), 0.5 / k, 1 - 0.5 / k)
+    spread = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
+    start = 0
+    for one in parts:
+        m, end = len(one.places) + 1, start + len(one.places)
+        add = np.tril(np.ones((m - 1, m)))
+        drawn = np.array([[1.0]]) if m == 2 else add @ (np.eye(m) - 1 / m) @ add.T
+        spread[start:end, start:end] += drawn * one.noise / k**2
+        start = end
+    matrix = np.array([pilot.row(place) for place in places.tolist()])
+    return Seen(matrix, np.concatenate([one.shares for one in parts]), np.linalg.inv(spread))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -154,31 +155,33 @@ class Known:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blended:
-    """F by everybody, by trusted people alone, by local people alone; and what the counts say, one by one."""
+    """F by everybody, by trusted people alone, by local people alone; and what the counts say, place by place."""
 
     both: Shape
     trusted: Shape | None
     local: Shape | None
-    counted: list[Seen]
+    counted: Seen | None
 
 
-def blended(known: Known) -> Blended:
-    """One distribution function from everything that is known, told finely where people were asked."""
+def blended(known: Known, *, alone: bool = True) -> Blended:
+    """One distribution function from everything that is known, told finely where people were asked.
+
+    What each group says `alone` may be left out.
+    """
     ends = finer([one.window for one in known.answered])
     told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends)]
     told += [answers_seen(one, ends) for one in known.answered if one.people]
-    alone = fit(told, ends) if told else None
-
-    def seen(pilot: Shape) -> list[Seen]:
-        return [shares_seen(one.shares, one.places, one.people, one.noise, pilot) for one in known.counted]
+    local = fit(told, ends) if told and (alone or known.reports is not None) else None
 
     # How much a count varies by sampling is told by a pilot of F over the whole range.
-    pilot = alone if known.reports is not None and alone is not None else None
-    if pilot is None and known.counted:
-        pilot = fit(seen(Shape.known(ends=ends)), ends)
-    counted = [] if pilot is None else seen(pilot)
-    own = fit(counted, ends) if counted else None
-    return Blended(fit([*counted, *told], ends), own, alone, counted)
+    pilot, counted = local if known.reports is not None else None, None
+    if known.counted:
+        if pilot is None:
+            pilot = fit([shares_seen(known.counted, Shape.known(ends=ends))], ends)
+        counted = shares_seen(known.counted, pilot)
+    heard = [] if counted is None else [counted]
+    own = fit(heard, ends) if heard and alone else None
+    return Blended(fit([*heard, *told], ends), own, local, counted)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

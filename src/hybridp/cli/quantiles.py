@@ -275,7 +275,10 @@ def plan(
     sd: float | None,
     show: Showing,
 ) -> None:
-    """Predicted errors of quantiles: trusted people alone, local people alone, and both."""
+    """Predicted errors of quantiles: steered, in one go, by trusted people alone and by local people alone.
+
+    Says which to use, and why, from public numbers alone.
+    """
     from hybridp.bench.distribution import plan_distribution
     from hybridp.protocols.asked import mean_study
     from hybridp.protocols.distribution import DistributionStudy
@@ -304,3 +307,4 @@ def plan(
         ],
         caption="; ".join(found.assumes),
     )
+    click.echo(f"Best: {found.why}.")

@@ -60,7 +60,7 @@ from hybridp.release.receipt import (
     values_rule,
 )
 
-__all__ = ["DistributionStudy", "measured", "places_around", "publish", "release_distribution", "statistics"]
+__all__ = ["DistributionStudy", "hear", "measured", "places_around", "publish", "release_distribution", "statistics"]
 
 Guarantee = PureDP | ApproxDP
 _PILOT_CELLS = 16
@@ -206,7 +206,7 @@ def release_distribution(
                 rows, columns, invite, places, stated, totals.trusted_people, local_raw=raw, rng=rng
             )
 
-        heard = _hear(study, totals.trusted_people, local, count)
+        heard = hear(study, totals.trusted_people, local, count)
         lots = curating.Lots(phases, rng=rng)
         for phase in range(len(phases)):
             asked = study.invite_within(heard.windows(study.at, study.bounds))
@@ -243,10 +243,10 @@ def measured(
     **publication: Any,
 ) -> DistributionRelease:
     """Count the trusted people where the reports say that it matters, with noise by `count`, and publish both."""
-    return publish(study, question, _hear(study, people, local, count), **publication)
+    return publish(study, question, hear(study, people, local, count), **publication)
 
 
-def _hear(
+def hear(
     study: DistributionStudy,
     people: int,
     local: BinnedReports | None,
@@ -436,17 +436,16 @@ def _one(told: list[tuple[float, float] | None], reach: float, most: float = mat
 
 def _disagreement(known: Known, told: Blended) -> float | None:
     """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm)."""
-    if told.local is None or not known.counted:
+    if told.local is None or told.counted is None:
         return None
     from scipy.special import ndtr
 
     found: list[float] = []
-    for one, seen in zip(known.counted, told.counted, strict=True):
-        spread = np.diag(np.linalg.inv(seen.precision))
-        for i, place in enumerate(one.places):
-            share, error = told.local.below(place)
-            away = abs(float(seen.values[i]) - share) / math.sqrt(float(spread[i]) + error**2)
-            found.append(2 * float(ndtr(-away)))
+    spread = np.diag(np.linalg.inv(told.counted.precision)).tolist()
+    places = [place for one in known.counted for place in one.places]
+    for place, counted, variance in zip(places, told.counted.values.tolist(), spread, strict=True):
+        share, error = told.local.below(place)
+        found.append(2 * float(ndtr(-abs(counted - share) / math.sqrt(variance + error**2))))
     return min(holm(found))
 
 

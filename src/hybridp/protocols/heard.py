@@ -37,7 +37,7 @@ class Heard:
         """Where to ask about these quantiles next, in shares of the range: everywhere while nothing is known."""
         if not self.counted and not self.local:
             return ((0.0, 1.0),)
-        return windows_around(at, blended(self.known(bounds)).both)
+        return windows_around(at, blended(self.known(bounds), alone=False).both)
 
     @property
     def local(self) -> int:

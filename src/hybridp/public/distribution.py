@@ -33,7 +33,17 @@ from hybridp.errors import must
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 
-__all__ = ["CELLS", "BinnedReports", "ReportBins", "WindowReports", "answers", "report_bins", "window_bins"]
+__all__ = [
+    "BINS",
+    "CELLS",
+    "PHASES",
+    "BinnedReports",
+    "ReportBins",
+    "WindowReports",
+    "answers",
+    "report_bins",
+    "window_bins",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -106,6 +116,8 @@ class WindowReports:
         return self.randomiser.flips / WORD
 
 
+PHASES = (0.1, 0.3, 0.6)
+"""Shares of the local people who are asked one after another, where nobody says otherwise."""
 BINS = 64
 """Even bins of thresholds in each window."""
 
