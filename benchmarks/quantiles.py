@@ -29,7 +29,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +125,7 @@ class Crowd:
     """A sample of people, who are asked as the product asks them."""
 
     def __init__(self, cell: Cell, seed: int) -> None:
-        self.cell, self.lots, self.rng = cell, np.random.default_rng(seed), seeded(seed)
+        self.cell, self.seed, self.lots, self.rng = cell, seed, np.random.default_rng(seed), seeded(seed + 2**32)
         self.everybody, self.study = population(cell.law), cell.study
         self.trusted = self._draw(round(cell.n * cell.opt_in))
         self.local = cell.n - len(self.trusted)
@@ -133,11 +133,15 @@ class Crowd:
     def _draw(self, people: int) -> Floats:
         return np.sort(self.everybody[self.lots.integers(0, len(self.everybody), people)])
 
-    def count(self, places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
-        """Trusted people between places, with the stated noise."""
+    def counting(self) -> Callable[[tuple[float, ...], CountNoise], NoisyCounts]:
+        """Counts with the stated noise: the same words every time, so that ways to use them can be compared."""
+        rng = seeded(self.seed)
+        return lambda places, stated: self._count(places, stated, rng)
+
+    def _count(self, places: tuple[float, ...], stated: CountNoise, rng: Randomness) -> NoisyCounts:
         below = np.searchsorted(self.trusted, np.array(places), side="right")
         counts = np.diff([0, *below, len(self.trusted)])[: stated.draws] * stated.steps
-        drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=self.rng)  # type: ignore[union-attr]
+        drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
         return NoisyCounts(len(self.trusted), tuple((counts + drawn).tolist()), stated)
 
     def reports(self) -> BinnedReports:
@@ -157,10 +161,10 @@ class Crowd:
         return WindowReports(window, many - above, above, self.study.bit)
 
     def plain(self) -> Heard:
-        return hear(self.study, len(self.trusted), self.reports(), self.count)
+        return hear(self.study, len(self.trusted), self.reports(), self.counting())
 
     def alone(self) -> Heard:
-        return hear(replace(self.study, estimator="tcm-only"), len(self.trusted), None, self.count)
+        return hear(replace(self.study, estimator="tcm-only"), len(self.trusted), None, self.counting())
 
     def steered(self, pilot: Heard) -> Heard:
         heard = pilot
@@ -226,18 +230,13 @@ def opendp_quantile(cell: Cell, seed: int) -> float:
     people = crowd._draw(cell.n)
     candidates = [i / 1000 for i in range(1001)]
     space = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=cell.n), dp.symmetric_distance()
-    private = dp.binary_search(
-        lambda scale: space >> dp.t.then_quantile_score_candidates(candidates, cell.quantile)
-        >> dp.m.then_noisy_max(dp.max_divergence(), scale, negate=True)
-        >> (lambda place: candidates[place]),
-        d_in=2, d_out=cell.epsilon,
-    )  # fmt: skip
-    measure = (
-        space >> dp.t.then_quantile_score_candidates(candidates, cell.quantile)
-        >> dp.m.then_noisy_max(dp.max_divergence(), private, negate=True)
-        >> (lambda place: candidates[place])
-    )  # fmt: skip
-    return float(measure(people.tolist()))
+
+    def measure(scale: float) -> Any:
+        scored = space >> dp.t.then_quantile_score_candidates(candidates, cell.quantile)
+        return scored >> dp.m.then_noisy_max(dp.max_divergence(), scale, negate=True)
+
+    private = dp.binary_search_chain(measure, d_in=2, d_out=cell.epsilon)
+    return candidates[int(private(people.tolist()))]
 
 
 # --- the planner's choice ---------------------------------------------------------------------------------------------

@@ -171,13 +171,11 @@ def blended(known: Known, *, alone: bool = True) -> Blended:
     ends = finer([one.window for one in known.answered])
     told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends)]
     told += [answers_seen(one, ends) for one in known.answered if one.people]
-    local = fit(told, ends) if told and (alone or known.reports is not None) else None
+    local = fit(told, ends) if told and alone else None
 
-    # How much a count varies by sampling is told by a pilot of F over the whole range.
-    pilot, counted = local if known.reports is not None else None, None
-    if known.counted:
-        if pilot is None:
-            pilot = fit([shares_seen(known.counted, Shape.known(ends=ends))], ends)
+    counted = None
+    if known.counted:  # how much a count varies by sampling is told by a pilot of F
+        pilot = fit([shares_seen(known.counted, Shape.known(ends=ends)), *told], ends)
         counted = shares_seen(known.counted, pilot)
     heard = [] if counted is None else [counted]
     own = fit(heard, ends) if heard and alone else None

@@ -265,13 +265,21 @@ def hear(
         return found
 
     shape = fit([reports_seen(local, CELLS)], CELLS) if local is not None and _enough(local) else None
-    _count(study, noisy, shape)
+    _count(study, noisy, shape if shape is not None and _near(study, shape, people) else None)
     return with_counts(heard, study.bounds, counted)
 
 
 def _enough(local: BinnedReports) -> bool:
     """Whether local reports tell where to look: a rank to within 11 % in a tenth of the range."""
     return local.people >= 400 * (local.randomiser.worst_variance + 1)
+
+
+def _near(study: DistributionStudy, shape: Shape, people: int) -> bool:
+    """Whether what local reports say of each quantile is not much coarser than what trusted people would say by
+    themselves: counts between places that are far apart tell little of what lies between them."""
+    noise = 32 / (study.promised.epsilon * people) ** 2  # of a count with half of epsilon
+    errors = ((q, shape.below(shape.quantile(q))[1]) for q in study.at)
+    return all(error**2 <= 36 * (q * (1 - q) / people + noise) for q, error in errors)
 
 
 def _count(study: DistributionStudy, count: Any, shape: Shape | None) -> None:
