@@ -18,7 +18,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from hybridp.bench.planning import plan_mean
 from hybridp.bench.simulate import salary_like
-from hybridp.curator.mean import Totals, release_sum
+from hybridp.curator.mean import Totals, release_sum, squares
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
 from hybridp.protocols.kmeans import KMeansStudy, release_points
@@ -85,12 +85,13 @@ def plan() -> None:
 def release() -> None:
     """`MeanRelease.plot()` of one simulated collection."""
     rng = seeded(11)
-    study = MeanStudy(BOUNDS, PureDP(1.0))
+    study = MeanStudy(BOUNDS, PureDP(1.0)).decided(1_000, 49_000)
     levels = BOUNDS.levels(salary_like(50_000, rng=seeded(1)))
     trusted, local = levels[:1000], levels[1000:]
     unit = reports(study.invite.randomiser, local, rng=rng)
     summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.randomiser)
-    noisy = release_sum(Totals(len(trusted), int(trusted.sum()), summary), study.sum_noise, rng=rng)
+    totals = Totals(len(trusted), int(trusted.sum()), summary, trusted_squares=squares(trusted))
+    noisy = release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
     replace(publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng), question="salary").plot()
     _save("release.png")
 

@@ -9,7 +9,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from hybridp.bench.planning import PLANNED, error_curves, opt_ins_needed, plan_mean, trust_offer
+from hybridp.bench.offering import trust_offer
+from hybridp.bench.planning import PLANNED, error_curves, opt_ins_needed, plan_mean
 from hybridp.bench.simulate import trials
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import sum_noise
@@ -114,9 +115,11 @@ def test_a_range_of_spreads_brackets_the_error() -> None:
     setting: dict[str, Any] = {"n": 3000, "opt_in": 0.05, "bounds": UNIT, "guarantee": PureDP(1.0)}
     ranged = plan_mean(**setting, sd=(0.1, 0.4))
     low, high, worst = plan_mean(**setting, sd=0.1), plan_mean(**setting, sd=0.4), plan_mean(**setting)
-    for name in PLANNED:
+    for name in PLANNED[:-1]:
         assert ranged[name].mse == high[name].mse
         assert ranged[name].mse_range == tuple(sorted((low[name].mse, high[name].mse)))
+    assert PLANNED[-1] == "anchored"  # a range states no spread: the trusted people pay to measure theirs
+    assert high["anchored"].mse < ranged["anchored"].mse < 1.05 * high["anchored"].mse
     assert (worst.sd, worst.sd_assumed, high.sd_assumed) == (0.5, True, False)
 
 

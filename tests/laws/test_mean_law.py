@@ -66,6 +66,7 @@ def stated(document: dict[str, Any], group: str, against: str = "whoever sees th
 
 # --- the noise of the trusted sum -------------------------------------------------------------------------------------
 
+PLAIN = ("--local", "dithered", "--estimator", "adaptive")  # the trusted sum has the whole promise
 LAPLACE = [
     (("--epsilon", 1, "--noise", "laplace"), LEVELS / 1, 1.0, 0.0),
     (("--epsilon", 1), LEVELS / 1, 1.0, 0.0),
@@ -80,7 +81,7 @@ def test_laplace_noise_is_one_draw_of_the_stated_scale(
     rows: Any, tmp_path: Path, options: Any, scale: float, epsilon: float, delta: float
 ) -> None:
     with Recording(1).as_the_systems() as tape:
-        found = command("release", "mean", rows(), *BASE, "--local", "dithered", *options, "--ledger", tmp_path / "l")
+        found = command("release", "mean", rows(), *BASE, *PLAIN, *options, "--ledger", tmp_path / "l")
     assert span_of(tape, added(found), laplaces(scale)) == (0, len(tape.words))
     with pytest.raises(AssertionError, match="stretches"):  # the check can fail
         span_of(tape, added(found), laplaces(scale * 0.9))
@@ -252,6 +253,31 @@ def test_the_spread_of_an_anchored_mean_has_its_part_of_epsilon_and_its_own_draw
     assert [(e.people, e.budget.epsilon) for e in charged] == [("trusted", 1.8), ("trusted", 0.2)]
     assert [e.noise and e.noise[1] for e in charged] == pytest.approx([1 / 1.8, 5.0], rel=1e-12)
     assert stated(found, "trusted")["epsilon"] == 2.0
+
+
+@pytest.mark.parametrize(("few", "estimator"), [(256, "anchored"), (8, "adaptive")])
+def test_the_default_spends_and_charges_what_the_groups_sizes_decide(
+    rows: Any, tmp_path: Path, few: int, estimator: str
+) -> None:
+    """256 trusted people hardly feel what their spread costs; eight would lose 7 % of the error, and do not pay."""
+    values = [v / 2 for v in range(few)]
+    with Recording(29).as_the_systems() as tape:
+        found = command("release", "mean", rows(*values), *BASE, *PLAIN[:2], "--epsilon", 1, "--ledger", tmp_path / "l")
+    told, charged = sole(found), Ledger.open(tmp_path / "l").history()
+    parts = [0.9, 0.1] if estimator == "anchored" else [1.0]
+    first = span_of(tape, added(found, sum(map(level, values)), few), laplaces(LEVELS / parts[0]))
+    assert first[0] == 0
+    end = first[1] if len(parts) == 1 else tape.read_from(first[1], laplaces(2**32 / parts[1]), 1)[1]
+    assert end == len(tape.words)  # nothing else is drawn
+    assert told["estimator"] == estimator
+    assert [e.budget.epsilon for e in charged if e.people == "trusted"] == parts
+    assert [e.noise[1] for e in charged if e.people == "trusted" and e.noise] == pytest.approx([1 / p for p in parts])
+    assert stated(found, "trusted")["epsilon"] == 1.0
+    assert found["receipt"]["ledger_entries"] == [e.id for e in charged]
+    (said,) = [line for line in found["receipt"]["assumes"] if line.startswith("estimator: ")]
+    assert f"{estimator} by default" in said
+    assert (told["anchor"] is not None) == (estimator == "anchored")
+    assert found["receipt"]["asked"]["study"]["rule"]["name"] == estimator
 
 
 # --- neighbours -------------------------------------------------------------------------------------------------------

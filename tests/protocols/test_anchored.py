@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hybridp import curator
+from hybridp import Study, curator
+from hybridp.bench.planning import plan_mean
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator import mean as curating
 from hybridp.errors import InvalidInput
@@ -170,3 +172,94 @@ def test_the_squares_have_a_draw_of_their_own() -> None:
     assert np.mean(np.abs(spread)) == pytest.approx(2**32 / 0.1, rel=0.08)  # E|Laplace(b)| = b; 5 standard errors
     assert np.mean(np.abs(sums)) == pytest.approx(LEVELS / 0.9, rel=0.08)
     assert abs(np.corrcoef(sums, spread)[0, 1]) < 0.08
+
+
+# --- the default ------------------------------------------------------------------------------------------------------
+
+DEFAULT = MeanStudy(Bounds(0, 100), PureDP(1.0))
+
+
+def test_the_plan_and_the_study_take_the_same_default_from_the_same_public_numbers() -> None:
+    for n, opt_in in ((20_000, 0.05), (20_000, 0.5), (1_000_000, 0.0002), (300, 0.1), (100_000, 0.001)):
+        for stated in (None, 10.0):
+            plan = plan_mean(n=n, opt_in=opt_in, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee, sd=stated)
+            rule = Rule("best", sd=None if stated is None else stated / 50)
+            study = replace(DEFAULT, rule=rule).decided(round(n * opt_in), n - round(n * opt_in))
+            assert study.rule.name == plan.used
+            assert study.default == plan.default
+            assert (study.squares_noise is not None) == (plan.used == "anchored" and stated is None)
+    assert {plan.used for plan in (plan_mean(n=10**6, opt_in=c, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee)
+                                   for c in (0.05, 0.0002))} == {"anchored", "adaptive"}  # fmt: skip
+
+
+def test_what_is_stated_is_not_decided_anew_and_one_group_alone_has_no_anchor() -> None:
+    assert replace(DEFAULT, rule=Rule("adaptive")).decided(1000, 19_000).rule.name == "adaptive"
+    assert replace(DEFAULT, rule=Rule("best", gap=0.1)).decided(1000, 19_000).rule.name == "adaptive"
+    for sizes in ((0, 100), (100, 0)):
+        alone = DEFAULT.decided(*sizes)
+        assert alone.rule.name == "adaptive"
+        assert alone.default is None
+
+
+@pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.7, 1e-7), PureDP(0.0015)])
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_before_it_is_decided_the_charge_covers_both(promise: PureDP | ApproxDP, share: float) -> None:
+    study = MeanStudy(Bounds(0, 100), promise, clipped_share=share)
+    undecided, own = study.charges("", None)
+    assert (undecided.people, own.people) == ("trusted", "local")
+    assert undecided.noise is None  # by the promise alone: two draws are not one of their sum
+    for sizes in ((1000, 9000), (2, 10**6)):
+        spent = [c.budget for c in study.decided(*sizes).charges("", None) if c.people == "trusted"]
+        exact = sum(Fraction(repr(b.epsilon)) for b in spent)  # as a ledger counts
+        assert exact <= Fraction(repr(undecided.budget.epsilon)) == Fraction(repr(promise.epsilon))
+        assert math.fsum(b.delta for b in spent) <= undecided.budget.delta
+
+
+@pytest.mark.parametrize(("spread", "leash"), [(0.1, 1.5), (0.9, 1.9)])
+def test_the_leash_is_that_of_the_spread_which_the_trusted_group_finds(spread: float, leash: float) -> None:
+    """Little spread: the trusted know the mean, and are held on to tightly. Much: 3 % of the error loosens it."""
+    _, local, _ = collection(2, 0.0)
+    decided = DEFAULT.decided(1000, local.people)
+    assert decided.rule.reach is None
+    levels = np.rint((0.5 + spread * np.resize([-0.5, 0.5], 1000)) * LEVELS).astype(np.int64)
+    totals = curating.Totals(1000, int(levels.sum()), local, trusted_squares=curating.squares(levels))
+    trusted = curating.release_sum(totals, decided.sum_noise, decided.squares_noise, rng=seeded(4))
+    found = blend(trusted, local, decided.rule)
+    assert found.anchor is not None
+    assert found.anchor.reach == pytest.approx(leash, abs=0.1)
+    moved = replace(local, total=1e9, squares=1e19)
+    lied = blend(trusted, moved, decided.rule)
+    assert lied.anchor is not None
+    assert (lied.anchor.reach, lied.anchor.most) == (found.anchor.reach, found.anchor.most)
+    assert abs(lied.estimate - trusted.mean) <= found.anchor.most * (1 + 1e-12)
+
+
+def test_one_question_of_a_study_is_decided_too(tmp_path: Path) -> None:
+    """Its charge was made before the groups were counted, and is the whole promise once."""
+    path = tmp_path / "people.csv"
+    path.write_text("pay,trust\n" + "".join(f"{i % 100},{'trusted' if i % 2 else 'local'}\n" for i in range(400)))
+    study = Study.of({"promise": {"epsilon": 1.0}, "trust": {"column": "trust"}, "questions": [
+        {"name": "pay", "kind": "number", "lower": 0, "upper": 100}]})  # fmt: skip
+    ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)}, trial=True)
+    found = study.release(path, simulate_local=True, ledger=ledger, rng=seeded(1))
+    assert found["pay"].estimator == "anchored"
+    assert [(e.people, e.budget.epsilon) for e in ledger.history()] == [("trusted", 1.0), ("local", 1.0)]
+
+
+def test_rows_that_cannot_be_counted_are_charged_like_rows_that_cannot_be_read(tmp_path: Path) -> None:
+    people = tmp_path / "people.csv"
+    people.write_text("pay,trust\n1,trusted\n2,nobody\n")
+    ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    with pytest.raises(InvalidInput, match="trust"):
+        release_mean(people, DEFAULT, COLUMNS, ledger=ledger)
+    assert [e.state for e in ledger.history()] == ["void"]  # a label is public
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("something in a row")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("hybridp.protocols.paying.count_rows", fails)
+        with pytest.raises(RuntimeError):
+            release_mean(people, DEFAULT, COLUMNS, ledger=ledger)
+    assert [e.state for e in ledger.history()] == ["void", "refused"]
+    assert ledger.remaining("trusted").epsilon == 0.0

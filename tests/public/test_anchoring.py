@@ -58,7 +58,7 @@ def test_what_the_spread_costs_counts_too_and_nobody_is_anchored_to_nobody() -> 
 
 
 def test_the_words_say_which_and_why() -> None:
-    held, plain = (rule.words("hybrid", "a trusted share", "at equal shares") for rule in
+    held, plain = (rule.words("hybrid", "a trusted share", "at equal shares", rule.reach) for rule in
                    (anchoring(1.0, 2.0), anchoring(1000.0, 1.0)))  # fmt: skip
     assert "anchored by default" in held
     assert "1.5 standard errors" in held

@@ -8,16 +8,18 @@ True
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
+from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, clipping_loss, leash, mean_anchoring
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.mean import NoiseName, sum_noise
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.public.variance import posterior_variance, predicted_se
@@ -34,18 +36,16 @@ __all__ = [
     "MeanPlan",
     "Mechanisms",
     "Prediction",
-    "TrustOffer",
     "check_people",
     "error_curves",
     "opt_ins_needed",
     "plan_mean",
     "predictions",
-    "trust_offer",
 ]
 
 Guarantee = PureDP | ApproxDP
-PlanName = Literal["tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive"]
-PLANNED: tuple[PlanName, ...] = ("tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive")
+PlanName = Literal["tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive", "anchored"]
+PLANNED: tuple[PlanName, ...] = get_args(PlanName)
 PLAIN: dict[str, str] = {
     "tcm-only": "only the trusting",
     "full-lm": "everybody local",
@@ -54,6 +54,7 @@ PLAIN: dict[str, str] = {
     "pwh": "hybrid, spread unknown",
     "kvh": "hybrid, spread known",
     "adaptive": "hybrid, spread learned",
+    "anchored": "hybrid that lies cannot pull",
 }
 """The estimators in words."""
 Floats = NDArray[np.float64]
@@ -64,7 +65,8 @@ class Mechanisms:
     """The two noises as variances in the value's own unit: `per_sum` of the trusted sum, `report` of one report.
 
     A `share` of the local people report this value (all, unless it is one column of many), and without a stated mean
-    `square` is the largest mean square of the values, in half-ranges.
+    `square` is the largest mean square of the values, in half-ranges. `paid` is the trusted sum's variance where a part
+    of the epsilon measures the spread, for an anchored blend.
     """
 
     bounds: Bounds
@@ -75,6 +77,7 @@ class Mechanisms:
     noise_name: str
     share: float = 1.0
     square: float = 1.0
+    paid: float | None = None
 
     def report(self, variance: ArrayLike) -> Floats:
         """Variance of a report; where it depends on the value, for the stated mean, or for the worst one."""
@@ -126,6 +129,10 @@ class MeanPlan(Result):
     sup_over_best: float | None
     assumes: tuple[str, ...]
     mechanisms: Mechanisms
+    default: Anchoring
+    most: float | None
+    """How far from the trusted mean any reports could move the default; None where it is the plain blend."""
+    reach: float
     question: str = "value"
 
     def __getitem__(self, name: PlanName) -> Prediction:
@@ -149,6 +156,12 @@ class MeanPlan(Result):
                 },
                 "critical": {"c": self.critical_c, "n": None if math.isinf(self.critical_n) else self.critical_n},
                 "sup_R": self.sup_over_best,
+                "default": {
+                    "estimator": self.used,
+                    "reach": self.reach if self.most is not None else None,
+                    "cost": self.default.cost if math.isfinite(self.default.cost) else None,
+                    "most": self.most,
+                },
             },
             "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
             "sd": {"used": self.sd, "low": self.sd_range[0], "high": self.sd_range[1], "worst_case": self.sd_assumed},
@@ -163,6 +176,18 @@ class MeanPlan(Result):
             delta=self.guarantee.delta,
             trusted_epsilon=self.trusted_epsilon,
         )
+
+    @property
+    def used(self) -> PlanName:
+        """The estimator that a release of so many people takes, where none is stated."""
+        return "adaptive" if self.default.reach is None else "anchored"
+
+    @property
+    def said_of_default(self) -> str:
+        """Which that is, why, and how far reports can move it."""
+        known = not (self.sd_assumed or self.sd_range[0] < self.sd)
+        said = self.default.of_mean(None if self.most is None else self.reach, stated=known)
+        return said if self.most is None else f"{said}: here at most {self.most:,.4g}"
 
     def to_frame(self) -> DataFrame:
         """One row an estimator; needs pandas, the extra "frames"."""
@@ -179,7 +204,8 @@ class MeanPlan(Result):
             for p in self.predictions
         ]  # fmt: skip
         columns = ("estimator", "weight of the trusted", "expected error", "times better than the best baseline")
-        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+        remarks = (*(f"Assumes: {a}." for a in self.assumes), f"{self.said_of_default}.")
+        return Words(self._title, columns, rows, remarks)
 
     @property
     def _title(self) -> str:
@@ -252,6 +278,20 @@ def _mechanisms(
     return Mechanisms(bounds, chosen, lattice, mean, chosen.name, kind)
 
 
+def _default(
+    mechanisms: Mechanisms, promise: Guarantee, noise: NoiseName, sd: float | None, trusted: int, local: int
+) -> tuple[Mechanisms, Anchoring]:
+    """What a release of so many people takes where nobody says how; and the mechanisms with what it pays."""
+    unit = None if sd is None else sd / mechanisms.bounds.half
+    found = mean_anchoring(promise, noise, [(mechanisms.randomiser, local)], unit, trusted=trusted)
+    paid = None
+    if sd is None:
+        with suppress(InvalidInput):
+            drawn = sum_noise(split_off(promise, SPREAD_SHARE)[0], noise)
+            paid = drawn.variance * (mechanisms.bounds.width / LEVELS) ** 2
+    return replace(mechanisms, paid=paid), found
+
+
 def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[float, float, bool]:
     worst = bounds.width / 2
     if sd is None:
@@ -277,6 +317,8 @@ def _weight(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats
             return theory.pwh_weight(replace(s, noise_l=mechanisms.report(s.var_t) / mechanisms.share))
         case "kvh" | "adaptive":
             return theory.kvh_weight(s)
+        case "anchored":
+            return theory.kvh_weight(_paying(mechanisms, s))
     return None
 
 
@@ -285,9 +327,30 @@ def _error(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats:
         return theory.full_lm(s)
     if name == "adaptive":
         return _adaptive_error(mechanisms, s)
+    if name == "anchored":
+        return theory.hybrid(held := _paying(mechanisms, s), theory.kvh_weight(held)) + _cut_off(mechanisms, s)
     weight = _weight(name, mechanisms, s)
     assert weight is not None
     return theory.hybrid(s, weight)
+
+
+def _paying(mechanisms: Mechanisms, s: theory.Setting) -> theory.Setting:
+    """The setting in which a part of the trusted epsilon measures the spread."""
+    paid = mechanisms.per_sum if mechanisms.paid is None else mechanisms.paid
+    return replace(s, noise_t=s.noise_t * paid / mechanisms.per_sum)
+
+
+def _leashed(mechanisms: Mechanisms, s: theory.Setting) -> tuple[Floats, Floats]:
+    """The leash, and what one standard error of the groups' difference may move: ``V_T/sqrt(V_T + V_L)``."""
+    held = _paying(mechanisms, s)
+    v_t = held.var_t / (held.c * held.n) + held.noise_t
+    v_l = (held.var_l + held.noise_l) / ((1 - held.c) * held.n)
+    return np.vectorize(leash, otypes=[np.float64])(v_t, v_l), np.asarray(v_t / np.sqrt(v_t + v_l))
+
+
+def _cut_off(mechanisms: Mechanisms, s: theory.Setting) -> Floats:
+    reach, step = _leashed(mechanisms, s)
+    return np.asarray(np.vectorize(clipping_loss, otypes=[np.float64])(reach) * step**2)
 
 
 def _adaptive_error(mechanisms: Mechanisms, s: theory.Setting) -> Floats:
@@ -363,6 +426,10 @@ def plan_mean(
     must(1e-100 <= bounds.width <= 1e100, "upper", "must be a sensible distance from lower", bounds.upper)
     low, high, assumed = _sd_range(sd, bounds)
     mechanisms = _mechanisms(bounds, guarantee, noise, local, mean, trusted_guarantee)
+    known, trusted = None if assumed or low < high else high, round(n * opt_in)
+    mechanisms, default = _default(
+        mechanisms, trusted_guarantee or guarantee, noise, known, trusted, round(n) - trusted
+    )
     s = mechanisms.setting(n, opt_in, high**2)
     alike = trusted_guarantee in (None, guarantee) and mechanisms.local_name == mechanisms.noise_name == "laplace"
     return MeanPlan(
@@ -382,6 +449,9 @@ def plan_mean(
         sup_over_best=float(theory.sup_over_best(guarantee.epsilon, high, bounds.width)) if alike else None,
         assumes=_assumptions(assumed, mechanisms),
         mechanisms=mechanisms,
+        default=default,
+        reach=float(_leashed(mechanisms, s)[0]),
+        most=None if default.reach is None else float(np.prod(_leashed(mechanisms, s))),
     )
 
 
@@ -421,69 +491,6 @@ def opt_ins_needed(plan: MeanPlan, name: PlanName, target_rmse: float | None = N
         return int(counts[0])
     between = np.arange(counts[first - 1] + 1, counts[first] + 1)
     return int(between[np.flatnonzero(good(between))[0]])
-
-
-@dataclass(frozen=True, slots=True)
-class TrustOffer:
-    """Does promising trusted people more privacy pay, if more of them then opt in?
-
-    `threshold` is the elasticity (percent more opt-ins per percent less epsilon) from which it does, at the margin;
-    `epsilon` the best trusted epsilon for the stated elasticity, with the opt-in rate and RMSE that it brings.
-    """
-
-    threshold: float
-    pays: bool
-    epsilon: float
-    opt_in: float
-    rmse: float
-    rmse_now: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "elasticity_threshold": self.threshold,
-            "lowering_pays": self.pays,
-            "best_trusted_epsilon": self.epsilon,
-            "opt_in_there": self.opt_in,
-            "rmse_there": self.rmse,
-            "rmse_now": self.rmse_now,
-        }
-
-
-def trust_offer(plan: MeanPlan, elasticity: float) -> TrustOffer:
-    """Vary the trusted group's epsilon when ``-dln c/dln epsilon_T`` is `elasticity` (pure noise in the trusted group).
-
-    Information is ``I = k/(var + a/(epsilon_T^2 k)) + (n-k)/(var + v)`` with a/epsilon_T^2 the noise of the sum; with
-    rho = noise/(k var), lowering epsilon_T pays iff the elasticity exceeds
-    ``2 rho/(1 + 2 rho - (1+rho)^2 var/(var+v))``.
-    """
-    must(0 <= elasticity <= 100, "elasticity", "must lie between 0 and 100", elasticity)
-    if plan.noise != "laplace":
-        raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {plan.noise}.")
-    now = plan.trusted_epsilon
-    base = plan.mechanisms
-    variance, n = plan.sd**2, plan.n
-    report = float(base.report(variance))
-
-    def information(epsilon: Floats) -> tuple[Floats, Floats]:
-        c = np.minimum(plan.opt_in * (now / epsilon) ** elasticity, 0.999)
-        k = c * n
-        per_sum = base.per_sum * (now / epsilon) ** 2
-        return k / (variance + per_sum / k) + (n - k) / (variance + report), c
-
-    epsilons = np.geomspace(now / 50, now, 2001)
-    info, rates = information(epsilons)
-    best = int(np.argmax(info))
-    rho = base.per_sum / (plan.opt_in * n) / variance
-    bottom = 1 + 2 * rho - (1 + rho) ** 2 * variance / (variance + report)
-    threshold = 2 * rho / bottom if bottom > 0 else math.inf
-    return TrustOffer(
-        threshold=float(threshold),
-        pays=bool(elasticity > threshold),
-        epsilon=float(epsilons[best]),
-        opt_in=float(rates[best]),
-        rmse=float(1 / math.sqrt(info[best])),
-        rmse_now=float(1 / math.sqrt(info[-1])),
-    )
 
 
 def error_curves(plan: MeanPlan, opt_in: Floats) -> dict[str, Floats]:

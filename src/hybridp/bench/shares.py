@@ -64,7 +64,7 @@ class SharePlan(Result):
         """Which blend the default takes for so many people, and how far reports can move it; nothing for one group."""
         if self.most is None and not math.isfinite(self.default.cost):
             return ""
-        said = self.default.words("hybrid", "a trusted share", "at equal shares")
+        said = self.default.words("hybrid", "a trusted share", "at equal shares", self.default.reach)
         return said if self.most is None else f"{said}: at most {max(self.most):.3%}"
 
     def to_dict(self) -> dict[str, Any]:

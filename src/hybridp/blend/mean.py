@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.adjusting import holm
+from hybridp.public.anchoring import TIGHTEST, clipping_loss, leash
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE, learned_variance, predicted_se, raw_variance
@@ -26,11 +27,9 @@ from hybridp.public.vector import VectorReportSums, VectorSum
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "VectorBlend", "blend", "blend_vectors"]
 
 EstimatorName = Literal[
-    "adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
+    "best", "adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
 ]  # fmt: skip
-ESTIMATORS: tuple[EstimatorName, ...] = (
-    "adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
-)  # fmt: skip
+ESTIMATORS: tuple[EstimatorName, ...] = get_args(EstimatorName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,9 @@ class Rule:
 
     `sd` (both groups) or `sd` and `local_sd` make KVH (P Defs 4.1, 6.1); `gap` is a stated bound on |mu_T - mu_L|;
     `weight` goes with "fixed". "anchored" holds the local group to `reach` standard errors of the difference between
-    the groups: dishonest reports cannot pull farther, because nothing that decides how far comes from reports.
+    the groups, or, where that is None, to the tightest leash that is cheap at the spread of the values: dishonest
+    reports cannot pull farther, because nothing that decides how far comes from reports. "best" is left to a study,
+    which knows when that is cheap (`hybridp.public.anchoring`).
     """
 
     name: EstimatorName = "adaptive"
@@ -47,7 +48,7 @@ class Rule:
     local_sd: float | None = None
     gap: float | None = None
     weight: float | None = None
-    reach: float = 1.5
+    reach: float | None = TIGHTEST
 
     def __post_init__(self) -> None:
         if self.name not in ESTIMATORS:
@@ -66,13 +67,13 @@ class Rule:
         for name, value in (("sd", self.sd), ("local-sd", self.local_sd)):
             must(value is None or value > 0, name, "must be positive", value)
         must(self.gap is None or self.name != "anchored", "gap", "must not go with the estimator anchored", self.gap)
-        must(0 < self.reach < math.inf, "reach", "must be positive and finite", self.reach)
+        must(self.reach is None or 0 < self.reach < math.inf, "reach", "must be positive and finite", self.reach)
         must(self.local_sd is None or self.sd is not None, "sd", "must be given together with local-sd", self.sd)
 
     @property
     def fixed_in_advance(self) -> bool:
         """Whether the weight is decided by public numbers alone (group sizes, noise, a stated variance)."""
-        return self.name not in ("adaptive", "anchored", "skew-aware", "full-lm")
+        return self.name not in ("best", "adaptive", "anchored", "skew-aware", "full-lm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Anchor:
 
     plain: float
     most: float
+    reach: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ def blend(
     `trusted_share` is the trusted share of the people whom the estimate is about, where not all of the local ones
     reported; without it, of those who sent something.
     """
+    must(rule.name != "best", "estimator", "must be decided by a study before the groups are combined", rule.name)
     if local is not None and local.people == 0:
         local = None
     if trusted is None and local is None:
@@ -163,15 +166,13 @@ def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: 
     blend's error and the difference are uncorrelated, so that what the clipping takes off adds its own variance,
     ``(1-w)^2 s^2 g`` with ``g = E (|Z| - reach)_+^2`` for a standard normal Z.
     """
-    from scipy.special import ndtr
-
-    s = math.sqrt((spread.trusted / trusted.people + trusted.noise_variance) / (1 - weight))  # 1-w = V_T/s^2
-    most = (1 - weight) * rule.reach * s
-    density = math.exp(-(rule.reach**2) / 2) / math.sqrt(2 * math.pi)
-    cut = 2 * ((1 + rule.reach**2) * float(ndtr(-rule.reach)) - rule.reach * density)
+    own = spread.trusted / trusted.people + trusted.noise_variance
+    s = math.sqrt(own / (1 - weight))  # 1-w = V_T/s^2
+    reach = leash(own, max(s**2 - own, 0.0)) if rule.reach is None else rule.reach
+    most = (1 - weight) * reach * s
     normal = weight**2 * (spread.upper / trusted.people + trusted.gaussian_variance)
     report = _noise_l(local, spread.upper, trusted.clamped_mean)
-    normal += (1 - weight) ** 2 * ((spread.upper + report) / local.people + cut * s**2)
+    normal += (1 - weight) ** 2 * ((spread.upper + report) / local.people + clipping_loss(reach) * s**2)
     return Blend(
         estimate=trusted.mean + min(max((1 - weight) * (local.mean - trusted.mean), -most), most),
         weight=weight,
@@ -181,7 +182,7 @@ def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: 
         disagreement=_disagreement(trusted, local, spread.upper),
         trusted_error=_error(trusted, None, 1.0, spread.upper),
         local_error=_error(None, local, 0.0, spread.upper),
-        anchor=Anchor(weight * trusted.mean + (1 - weight) * local.mean, most),
+        anchor=Anchor(weight * trusted.mean + (1 - weight) * local.mean, most, reach),
     )
 
 

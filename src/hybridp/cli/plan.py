@@ -19,7 +19,9 @@ from hybridp.public.study.questions import ESTIMATORS
 if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
 
-PLAN_NAMES: tuple[PlanName, ...] = ("tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive")
+PLAN_NAMES: tuple[PlanName, ...] = (
+    "tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive", "anchored",
+)  # fmt: skip
 
 __all__ = ["heavy_hitters", "kmeans", "mean", "synth", "vector_mean"]
 
@@ -93,7 +95,8 @@ def mean(
                 raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
         _personal(groups, local_groups, epsilons, epsilon_column, asked["lower"], asked["upper"], sd, show)
         return
-    from hybridp.bench.planning import opt_ins_needed, plan_mean, trust_offer
+    from hybridp.bench.offering import trust_offer
+    from hybridp.bench.planning import opt_ins_needed, plan_mean
     from hybridp.public.bounds import Bounds
     from hybridp.release.document import sole
 
@@ -142,6 +145,7 @@ def mean(
     )
     since = "at no n here" if math.isinf(plan.critical_n) else f"from n = {number(plan.critical_n)} on"
     click.echo(f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}: {since}.")
+    click.echo(f"{plan.said_of_default[0].upper()}{plan.said_of_default[1:]}.")
     _explain_names()
     for name, enough in predicted["opt_ins"].get("to_reach_target", {}).items():
         click.echo(

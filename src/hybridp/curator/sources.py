@@ -30,6 +30,7 @@ __all__ = [
     "TableLike",
     "check_answers",
     "count_people",
+    "count_rows",
     "epsilon_counts",
     "must_read_again",
     "number_column",

@@ -76,7 +76,7 @@ def mean_study(study: Declaration, place: int) -> MeanStudy:
         return None if size is None else size / bounds.half
 
     rule = Rule(
-        name=cast(Any, asked.estimator or "adaptive"),
+        name=cast(Any, asked.estimator or "best"),
         sd=unit(asked.sd),
         local_sd=unit(asked.local_sd),
         gap=unit(asked.gap),

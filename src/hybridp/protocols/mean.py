@@ -11,26 +11,26 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.blend.pooled import pooled, shares
 from hybridp.blend.sealed import seal
 from hybridp.curator import mean as curating
-from hybridp.curator.sources import TableLike, open_rows
-from hybridp.errors import InvalidInput, PromiseWarning, must
-from hybridp.ledger import Charge, Ledger, Shared, Spending
+from hybridp.curator.sources import TableLike
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.mean_receipt import MixedReports, noise_level
+from hybridp.protocols.paying import kept, on_reports, paid_rows, spending, warned
+from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP, doubts, split_off
+from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
@@ -40,15 +40,12 @@ from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease, Shuffled
 from hybridp.release.receipt import (
-    Asked,
-    Receipt,
     assuming,
     build_receipt,
     choice_unprotected,
     chosen_blindly,
     honest_devices,
     noted,
-    plain,
     public_choice,
     values_rule,
 )
@@ -78,19 +75,23 @@ class MeanStudy:
     "anchored" has no stated standard deviation; `clipped_share` is the part of what then is left that pays for a noisy
     count of those whose values lie outside the bounds. The sum has the rest. With `mixing`, some people's reports come
     through a mixer and have a larger epsilon of their own.
+
+    The rule "best" is decided by the groups' sizes, which are public (`decided`): "anchored" where that costs little if
+    nobody lies, else "adaptive". `default` then says what decided.
     """
 
     bounds: Bounds
     guarantee: Guarantee
-    rule: Rule = field(default_factory=Rule)
+    rule: Rule = field(default_factory=lambda: Rule("best"))
     local: LocalName = "best"
     noise: curating.NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     publish: Publication = "full"
     clipped_share: float = 0.0
-    spread_share: float = 0.1
+    spread_share: float = SPREAD_SHARE
     mixing: Mixing | None = None
+    default: Anchoring | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.spread_share < 1, "spread_share", "must be strictly between 0 and 1", self.spread_share)
@@ -108,6 +109,21 @@ class MeanStudy:
         if self.mixing is not None:
             protections.check_mixing(self)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanStudy:
+        """The same for groups of so many people, before anything is charged or drawn: "best" has become a rule."""
+        if self.rule.name != "best":
+            return self
+        found = None
+        if self.rule.gap is None and trusted and local + shuffled:
+            part = self.trusted_guarantee or self.guarantee
+            part = split_off(part, self.clipped_share)[0] if self.clipped_share else part
+            invites = ((self.invite, local), (self.mixed_invite, shuffled))
+            reports = [(invite.randomiser, people) for invite, people in invites if invite is not None and people]
+            found = mean_anchoring(part, self.noise, reports, self.rule.sd, trusted=trusted)
+        if found is None or found.reach is None:
+            return replace(self, rule=replace(self.rule, name="adaptive"), default=found)
+        return replace(self, rule=replace(self.rule, name="anchored", reach=None), default=found)
 
     @cached_property
     def invite(self) -> Invite:
@@ -147,7 +163,12 @@ class MeanStudy:
         return None if part is None else discrete_laplace(part, SQUARE_STEPS**2)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
-        """What the ledger will be asked for. Full-LM treats the trusted like everybody else."""
+        """What the ledger will be asked for. Full-LM treats the trusted like everybody else.
+
+        Before "best" is decided, one charge that covers either way, by the promise alone.
+        """
+        if self.rule.name == "best":
+            return self._either(purpose, collection)
         invite, noise = self.invite, self.sum_noise
         local_noise = f"{invite.randomiser.name} report"
         own = Charge("local", invite.promise, local_noise, purpose, collection=collection)
@@ -169,80 +190,17 @@ class MeanStudy:
             trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=noise_level(squares)))
         return trusted if self.rule.name == "tcm-only" else [*trusted, *reports]
 
-
-@contextmanager
-def spending(
-    ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool
-) -> Iterator[Spending]:
-    """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released.
-
-    `later` are the charges for reports, which the body makes when it has read them.
-    """
-    if ledger is None:
-        yield Spending()
-        return
-    with ledger.spending(charges, later, trial=trial) as entries:
-        yield entries
-
-
-class _Release(Protocol):
-    """What every release has."""
-
-    @property
-    def receipt(self) -> Receipt: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-R = TypeVar("R", bound=_Release)
-
-
-def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
-    """What must be said of these promises, as warnings (`PromiseWarning`) and as lines for the receipt."""
-    said = tuple(dict.fromkeys(doubt for promise in promises for doubt in doubts(promise, people)))
-    for doubt in said:
-        warnings.warn(doubt, PromiseWarning, stacklevel=3)
-    return tuple(f"WARNING: {doubt}" for doubt in said)
-
-
-def kept(
-    found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any, people: int
-) -> R:
-    """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
-
-    Called inside `spending`. What is kept is the document that is published, and nothing else. Promises that protect
-    hardly anybody among so many people are told as warnings, and on the receipt.
-    """
-    if isinstance(ledger, Shared):
-        return found  # one question of several: they are kept together
-    budgets = (promise.budget for promise in found.receipt.promises)
-    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), people)
-    if notes:
-        told: R = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))  # type: ignore[type-var]
-        found = told
-    at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
-
-    def numbered(number: int | None) -> R:
-        asked = Asked(purpose, study, columns, at, version("hybridp"), number)
-        done: R = replace(found, receipt=replace(found.receipt, asked=asked))  # type: ignore[type-var]
-        return done
-
-    if ledger is None:
-        return numbered(None)
-    return numbered(ledger.keep(purpose, entries, lambda number: plain(numbered(number).to_dict())))
-
-
-def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None) -> tuple[list[Charge], list[Charge]]:
-    """The charges to make before a row is read, and those for reports, which are named by their digest when read.
-
-    A trial draws new reports every time, so that all of it is charged first, every time; a tally has its digest.
-    """
-    if trial:
-        must(all(c.collection is None for c in charges), "collection", "must not name the reports of a trial", "a name")
-        return charges, []
-    sent = [c for c in charges if c.people.startswith("local")]
-    first = [c for c in charges if c not in sent]
-    return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
+    def _either(self, purpose: str, collection: str | None) -> list[Charge]:
+        ways = [replace(self, rule=replace(self.rule, name="adaptive"))]
+        if self.rule.gap is None:
+            with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
+                ways.append(replace(self, rule=replace(self.rule, name="anchored")))
+        asked = [way.charges(purpose, collection) for way in ways]
+        promise = self.trusted_guarantee or self.guarantee
+        delta = max(charge.budget.delta for charge in chain(*asked) if charge.people == "trusted")
+        budget = replace(promise, delta=delta) if isinstance(promise, ApproxDP) and delta else PureDP(promise.epsilon)
+        text = f"{asked[0][0].mechanism}, and on its spread where the estimator is anchored"
+        return [Charge("trusted", budget, text, purpose), *(one for one in asked[0] if one.people != "trusted")]
 
 
 @overload
@@ -321,10 +279,16 @@ def _release_number(
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         collection = tally.origin.stands_in(invite.text, collection)
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
+    opened["reads"] = {"value": columns.value}
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+    undecided = study.rule.name == "best"
+    with paid_rows(path, first, own, ledger, undecided=undecided, trial=trial, **opened) as (rows, entries, people):
+        if people is not None:
+            study = study.decided(people.trusted, people.local if tally is None else tally.summary().people)
+            first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+            entries.charge(first)
         totals = read_totals(rows, study, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         if totals.local.people:
             entries.charge([replace(charge, digest=totals.digest) for charge in own])
@@ -344,9 +308,9 @@ def _release_number(
             rng=rng,
         )
         found = assuming(replace(found, question=columns.value), invite.text if totals.assumed else None)
-        people = found.trusted.people + found.local.people
+        everybody = found.trusted.people + found.local.people
         found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=everybody)
 
 
 def read_totals(
@@ -394,6 +358,8 @@ def publish_mean(
     count of trusted people whose values were clipped; `rows` is the public rule by which a
     table's fields became values, for the receipt.
     """
+    if study.rule.name == "best":  # nobody has counted the groups, and nothing was spent on a spread
+        study = replace(study, rule=replace(study.rule, name="adaptive"))
     bounds = study.bounds
     both = [group for group in (local, None if mixed is None else mixed.summary) if group is not None and group.people]
     everyone = trusted_people + sum(group.people for group in both)
@@ -425,11 +391,13 @@ def publish_mean(
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         randomiser=study.invite.randomiser.name,
         clipped_to=(bounds.lower, bounds.upper),
-        clipped=_clipped(study, clipped, trusted_people),
+        clipped=None
+        if clipped is None or study.count_noise is None
+        else ClippedShare.of(clipped, trusted_people, study.count_noise.scale, study.level),
         shuffled=shuffled,
         anchor=None
         if anchor is None
-        else Anchored(bounds.from_unit(anchor.plain), bounds.half * anchor.most, study.rule.reach),
+        else Anchored(bounds.from_unit(anchor.plain), bounds.half * anchor.most, anchor.reach),
         receipt=build_receipt(
             protections.trusted_protection(study, trusted),
             protections.local_protection(study, sealed) if local is not None and local.people else None,
@@ -442,6 +410,9 @@ def publish_mean(
                 *protections.mixed_assumptions(shuffled),
                 protections.AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "",
                 rows,
+                ""
+                if study.default is None
+                else study.default.of_mean(None if anchor is None else anchor.reach, stated=study.rule.sd is not None),
             ),
             randomness=rng.label,
             seeded=rng.simulated,
@@ -449,16 +420,6 @@ def publish_mean(
             entries=entries,
         ),
     )
-
-
-def _clipped(study: MeanStudy, count: int | None, people: int) -> ClippedShare | None:
-    """The noisy count as a share, and its interval within [0, 1]; the bounds of the noise are all of its error."""
-    noise = study.count_noise
-    if count is None or noise is None:
-        return None
-    reach = NormalLaplace(0.0, noise.scale).quantile((1 + study.level) / 2) + 0.5
-    share, low, high = (min(max(x / people, 0.0), 1.0) for x in (count, count - reach, count + reach))
-    return ClippedShare(share, low, high)
 
 
 def _own_error(study: MeanStudy, group: LocalSummary | None, found: Blend) -> NormalLaplace | None:

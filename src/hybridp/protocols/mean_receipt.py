@@ -62,7 +62,7 @@ def local_protection(study: MeanStudy, sealed: SealedBlend | None) -> Protection
 def _why_not(study: MeanStudy) -> str:
     if study.rule.name == "full-lm":
         return "everybody is protected by their own report alone"
-    if not study.rule.fixed_in_advance:
+    if not study.rule.fixed_in_advance and study.rule.name != "anchored":
         return "the weight is learned from the reports"
     return (
         "group figures are published" if study.publish == "full" else "the noise of the trusted sum adds nothing here"

@@ -226,7 +226,7 @@ def publish_shares(
                 chosen_blindly("the options, or the edges of bins,"),
                 honest_devices("a local share"),
                 field_rule(question),
-                "" if default is None else default.words("hybrid", "a trusted share", "at equal shares"),
+                "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
             ),
             randomness=rng.label,
             seeded=rng.simulated,

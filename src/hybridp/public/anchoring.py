@@ -17,12 +17,23 @@ drawn decide: group sizes, noise, and a reference for what is unknown of the dat
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["LOOSEST", "MOST_COST", "TIGHTEST", "Anchoring", "anchoring", "clipping_loss"]
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.mean import NoiseName, sum_noise
+from hybridp.public.randomisers import LEVELS, Randomiser
+from hybridp.public.variance import PILOT_VARIANCE
+
+__all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "Anchoring", "anchoring", "clipping_loss"]
+__all__ += ["leash", "mean_anchoring"]
 
 TIGHTEST, LOOSEST = 1.5, 3.0
 """The leash in standard errors of the difference: never shorter by default, never longer."""
+
+SPREAD_SHARE = 0.1
+"""The part of the trusted group's epsilon that measures the spread of a mean's values, where nobody states it."""
 
 MOST_COST = 0.03
 """The largest growth of the root mean squared error that the default accepts where nobody lies."""
@@ -38,19 +49,24 @@ class Anchoring:
     reach: float | None
     cost: float
 
-    def words(self, plain: str, of: str, reference: str) -> str:
-        """Which blend was taken by default, and why: for the receipt."""
+    def words(self, plain: str, of: str, reference: str, reach: float | None) -> str:
+        """Which blend was taken by default, with which leash, and why: for the receipt."""
         price = f"{100 * self.cost:.2g} % of the error if nobody lies ({reference})"
-        if self.reach is None:
+        if reach is None:
             return (
                 f"estimator: {plain} by default: anchoring would cost {price}, more than {MOST_COST:.0%}; dishonest "
                 "reports can pull the estimate, and the estimator anchored would hold them"
             )
         return (
-            f"estimator: anchored by default: whatever the reports say, they move {of} by at most {self.reach:.3g} "
+            f"estimator: anchored by default: whatever the reports say, they move {of} by at most {reach:.3g} "
             f"standard errors of the groups' difference times their weight; that costs {price}, and up to "
             f"{MOST_COST:.0%} is accepted"
         )
+
+    def of_mean(self, reach: float | None, *, stated: bool) -> str:
+        """The same of a mean, with a stated standard deviation or without."""
+        at = "at the stated standard deviation" if stated else "at a standard deviation of a fifth of the range"
+        return self.words("adaptive", "the trusted mean", at, reach)
 
 
 def clipping_loss(reach: float) -> float:
@@ -85,3 +101,51 @@ def anchoring(trusted: float, local: float, paid: float | None = None) -> Anchor
         middle = (low + high) / 2
         low, high = (low, middle) if cost(middle) <= MOST_COST else (middle, high)
     return Anchoring(high, cost(high))
+
+
+def leash(trusted: float, local: float) -> float:
+    """The tightest one whose clipping costs at most 3 % for these variances, and else the loosest.
+
+    >>> leash(1.0, 2.0), round(leash(4.0, 1.0), 2), leash(1000.0, 1.0)
+    (1.5, 1.95, 3.0)
+    """
+    return anchoring(trusted, local).reach or LOOSEST
+
+
+def mean_anchoring(
+    promise: PureDP | ApproxDP,
+    noise: NoiseName,
+    reports: Sequence[tuple[Randomiser, int]],
+    sd: float | None,
+    *,
+    trusted: int,
+) -> Anchoring:
+    """The default for a mean, from the trusted group's promise and size, and the laws of so many people's reports.
+
+    `sd`, in the unit coordinate, is a stated one. Without it the rule asks at a fifth of the range, around its middle,
+    and counts what the trusted group pays to measure its own; the leash is then that of the spread that it finds.
+
+    >>> from hybridp.public.randomisers import best_randomiser
+    >>> reports = [(best_randomiser(PureDP(1.0)), 19_000)]
+    >>> found = mean_anchoring(PureDP(1.0), "best", reports, None, trusted=1_000)
+    >>> found.reach, round(found.cost, 3)
+    (1.5, 0.021)
+    """
+    if not (trusted and any(people for _, people in reports)):
+        return Anchoring(None, math.inf)
+    variance = PILOT_VARIANCE if sd is None else sd**2
+
+    def trusts(part: PureDP | ApproxDP) -> float:
+        return variance / trusted + sum_noise(part, noise).variance * (2 / LEVELS / trusted) ** 2
+
+    def one(law: Randomiser) -> float:
+        constant, quadratic = law.variance_terms
+        return variance + constant + quadratic * variance
+
+    local = 1 / sum(people / one(law) for law, people in reports)
+    if sd is not None:
+        return anchoring(trusts(promise), local)
+    try:
+        return anchoring(trusts(promise), local, trusts(split_off(promise, SPREAD_SHARE)[0]))
+    except InvalidInput:  # an epsilon so small that no mechanism keeps a part of it
+        return Anchoring(None, math.inf)

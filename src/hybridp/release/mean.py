@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.errorlaw import NormalLaplace
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
@@ -39,6 +40,12 @@ class ClippedShare:
     share: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, count: int, people: int, scale: float, level: float) -> ClippedShare:
+        """From a count with Laplace noise, which is all of its error: the interval lies within [0, 1]."""
+        reach = NormalLaplace(0.0, scale).quantile((1 + level) / 2) + 0.5
+        return cls(*(min(max(x / people, 0.0), 1.0) for x in (count, count - reach, count + reach)))
 
 
 @dataclass(frozen=True, slots=True)

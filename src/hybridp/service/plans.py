@@ -255,8 +255,8 @@ class Plan(Generic[Asked]):
         """The totals of the study's ledger."""
         raise NotImplementedError
 
-    def charges(self, collection: str) -> list[Charge]:
-        """What the final release charges."""
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
+        """What the final release of so many people in each group charges."""
         raise NotImplementedError
 
 
@@ -313,8 +313,13 @@ class MeanPlan(_NumberPlan):
         mixed: Groups = {} if invite is None else {"shuffled": invite.promise}
         return {"trusted": _over(trusted, self.planned_releases), "local": self.study.invite.promise, **mixed}
 
-    def charges(self, collection: str) -> list[Charge]:
-        return self.study.charges(self.title, collection)
+    def decided(self, people: dict[str, int]) -> MeanStudy:
+        """The study of so many people in each group, which decides the estimator where the plan leaves it open."""
+        return self.study.decided(people["trusted"], people["local"], people.get("shuffled", 0))
+
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
+        task = self.study if people is None else self.decided(people)
+        return task.charges(self.title, collection)
 
 
 class PersonalPlan(_NumberPlan):
@@ -350,7 +355,7 @@ class PersonalPlan(_NumberPlan):
         """1 stands for everybody's own epsilon, spent once."""
         return {charge.people: PureDP(1.0) for charge in self.charges("")}
 
-    def charges(self, collection: str) -> list[Charge]:
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         return self.study.charges(self.title, collection)
 
 
@@ -387,7 +392,7 @@ class VectorPlan(Plan[Vector]):
         trusted = self.study.trusted_guarantee or self.study.guarantee
         return {"trusted": _over(trusted, self.planned_releases), "local": self.invite.promise}
 
-    def charges(self, collection: str) -> list[Charge]:
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         return self.study.charges(self.title, collection)
 
 
@@ -414,7 +419,7 @@ class HeavyPlan(Plan[Records]):
     def accounts(self) -> Groups:
         return {"trusted": self.study.guarantee, "local": self.study.local_guarantee}
 
-    def charges(self, collection: str) -> list[Charge]:
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """Of the second phase; the first charges the trusted."""
         mechanism = f"{self.asked.local} report on the head list"
         return [Charge("local", self.study.local_guarantee, mechanism, self.title, collection=collection)]

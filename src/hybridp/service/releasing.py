@@ -91,9 +91,10 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
                 phase = db.execute(select(progress.c.phase).where(progress.c.study == study.number)).scalar_one()
             if phase != 2:
                 raise Refused("wrong-phase", "Heavy hitters are released after their second phase.")
-        charges = plan.charges(study.id)
         with snapshot(service.engine) as db:
-            _check_batch(counts(db, study.number), study, None if not isinstance(plan, HeavyPlan) else "local")
+            people = counts(db, study.number)
+            _check_batch(people, study, None if not isinstance(plan, HeavyPlan) else "local")
+            charges = plan.charges(study.id, people)
             _check_budget(db, study, charges)
             if (why := waits_for_mixer(db, study, service.now())) is not None:
                 raise Refused("still-mixing", why)
@@ -340,7 +341,7 @@ def _mixed_sums(db: Connection, study: Study, plan: MeanPlan) -> MixedReports | 
 
 
 def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Build:
-    task, rng = plan.study, service.rng
+    task, rng = plan.decided(counts(db, study.number)), service.rng
     bounds = task.bounds
     local = _report_sums(db, study, plan, LOCAL, task.invite.randomiser)
     mixed = _mixed_sums(db, study, plan)

@@ -20,6 +20,7 @@ from hybridp.public.study.question import KINDS, Grouped, Question, named
 __all__ = ["KINDS", "REPORTED", "Choice", "Count", "Grouped", "Number", "Question", "Vector"]
 
 ESTIMATORS = {
+    "best": "anchored where that costs at most 3 % of the error if nobody lies, else adaptive",
     "adaptive": "by the groups' errors, with the spread of the values learned from the reports",
     "anchored": "the same, and dishonest reports move the trusted mean by little",
     "skew-aware": "the same, and the groups may have different means",
@@ -43,7 +44,7 @@ NOISES = {
     "gaussian": "needs a delta",
 }
 CHOICE_ESTIMATORS = {
-    "best": "anchored where that costs at most 3 % if nobody lies, else hybrid",
+    "best": "anchored where that costs at most 3 % of the error if nobody lies, else hybrid",
     "hybrid": "both groups, option by option, by their errors",
     "anchored": "the same, and dishonest reports move a trusted share by little",
     "tcm-only": "only the people who trust",
@@ -92,7 +93,7 @@ class Number(Grouped):
     edges: tuple[float, ...] = field((), help="For a histogram: the public edges of the bins, ascending.", option="")
     estimator: str | None = field(
         None,
-        help="How the groups are weighed. Default: adaptive; where everyone has their own epsilon: unified.",
+        help="How the groups are weighed. Default: best; where everyone has their own epsilon: unified.",
         choices={**ESTIMATORS, **PERSONAL_ESTIMATORS},
     )
     sd: float | None = field(None, help="A known standard deviation (kvh needs it).", check=positive)
@@ -328,7 +329,7 @@ class Vector(Question):
     estimator: str = field(
         "adaptive",
         help="How the groups are weighed.",
-        choices={name: text for name, text in ESTIMATORS.items() if name not in ("anchored", "full-lm")},
+        choices={name: text for name, text in ESTIMATORS.items() if name not in ("best", "anchored", "full-lm")},
     )
     sd: tuple[float, ...] = field(
         (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive

@@ -1,0 +1,80 @@
+"""Does it pay to promise trusted people more, so that more of them trust? From a plan's public numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.bench.planning import MeanPlan
+from hybridp.errors import InvalidInput, must
+
+__all__ = ["TrustOffer", "trust_offer"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TrustOffer:
+    """Does promising trusted people more privacy pay, if more of them then opt in?
+
+    `threshold` is the elasticity (percent more opt-ins per percent less epsilon) from which it does, at the margin;
+    `epsilon` the best trusted epsilon for the stated elasticity, with the opt-in rate and RMSE that it brings.
+    """
+
+    threshold: float
+    pays: bool
+    epsilon: float
+    opt_in: float
+    rmse: float
+    rmse_now: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "elasticity_threshold": self.threshold,
+            "lowering_pays": self.pays,
+            "best_trusted_epsilon": self.epsilon,
+            "opt_in_there": self.opt_in,
+            "rmse_there": self.rmse,
+            "rmse_now": self.rmse_now,
+        }
+
+
+def trust_offer(plan: MeanPlan, elasticity: float) -> TrustOffer:
+    """Vary the trusted group's epsilon when ``-dln c/dln epsilon_T`` is `elasticity` (pure noise in the trusted group).
+
+    Information is ``I = k/(var + a/(epsilon_T^2 k)) + (n-k)/(var + v)`` with a/epsilon_T^2 the noise of the sum; with
+    rho = noise/(k var), lowering epsilon_T pays iff the elasticity exceeds
+    ``2 rho/(1 + 2 rho - (1+rho)^2 var/(var+v))``.
+    """
+    must(0 <= elasticity <= 100, "elasticity", "must lie between 0 and 100", elasticity)
+    if plan.noise != "laplace":
+        raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {plan.noise}.")
+    now = plan.trusted_epsilon
+    base = plan.mechanisms
+    variance, n = plan.sd**2, plan.n
+    report = float(base.report(variance))
+
+    def information(epsilon: Floats) -> tuple[Floats, Floats]:
+        c = np.minimum(plan.opt_in * (now / epsilon) ** elasticity, 0.999)
+        k = c * n
+        per_sum = base.per_sum * (now / epsilon) ** 2
+        return k / (variance + per_sum / k) + (n - k) / (variance + report), c
+
+    epsilons = np.geomspace(now / 50, now, 2001)
+    info, rates = information(epsilons)
+    best = int(np.argmax(info))
+    rho = base.per_sum / (plan.opt_in * n) / variance
+    bottom = 1 + 2 * rho - (1 + rho) ** 2 * variance / (variance + report)
+    threshold = 2 * rho / bottom if bottom > 0 else math.inf
+    return TrustOffer(
+        threshold=float(threshold),
+        pays=bool(elasticity > threshold),
+        epsilon=float(epsilons[best]),
+        opt_in=float(rates[best]),
+        rmse=float(1 / math.sqrt(info[best])),
+        rmse_now=float(1 / math.sqrt(info[-1])),
+    )

@@ -1,0 +1,123 @@
+"""A release and its ledger: charge, then read, then keep what is released before anybody can see it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Protocol, TypeVar
+
+from hybridp.curator.sources import Counted, Rows, TableLike, count_rows, open_rows
+from hybridp.errors import PromiseWarning, must
+from hybridp.ledger import Charge, Ledger, Shared, Spending
+from hybridp.public.budgets import ApproxDP, PureDP, doubts
+from hybridp.public.trust import Trusts, label_column
+from hybridp.release.receipt import Asked, Receipt, plain
+
+__all__ = ["kept", "on_reports", "paid_rows", "spending", "warned"]
+
+Guarantee = PureDP | ApproxDP
+
+
+@contextmanager
+def spending(
+    ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool
+) -> Iterator[Spending]:
+    """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released.
+
+    `later` are the charges for reports, which the body makes when it has read them.
+    """
+    if ledger is None:
+        yield Spending()
+        return
+    with ledger.spending(charges, later, trial=trial) as entries:
+        yield entries
+
+
+class _Release(Protocol):
+    """What every release has."""
+
+    @property
+    def receipt(self) -> Receipt: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+R = TypeVar("R", bound=_Release)
+
+
+def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
+    """What must be said of these promises, as warnings (`PromiseWarning`) and as lines for the receipt."""
+    said = tuple(dict.fromkeys(doubt for promise in promises for doubt in doubts(promise, people)))
+    for doubt in said:
+        warnings.warn(doubt, PromiseWarning, stacklevel=3)
+    return tuple(f"WARNING: {doubt}" for doubt in said)
+
+
+def kept(
+    found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any, people: int
+) -> R:
+    """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
+
+    Called inside `spending`. What is kept is the document that is published, and nothing else. Promises that protect
+    hardly anybody among so many people are told as warnings, and on the receipt.
+    """
+    if isinstance(ledger, Shared):
+        return found  # one question of several: they are kept together
+    budgets = (promise.budget for promise in found.receipt.promises)
+    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), people)
+    if notes:
+        told: R = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))  # type: ignore[type-var]
+        found = told
+    at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
+
+    def numbered(number: int | None) -> R:
+        asked = Asked(purpose, study, columns, at, version("hybridp"), number)
+        done: R = replace(found, receipt=replace(found.receipt, asked=asked))  # type: ignore[type-var]
+        return done
+
+    if ledger is None:
+        return numbered(None)
+    return numbered(ledger.keep(purpose, entries, lambda number: plain(numbered(number).to_dict())))
+
+
+def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None) -> tuple[list[Charge], list[Charge]]:
+    """The charges to make before a row is read, and those for reports, which are named by their digest when read.
+
+    A trial draws new reports every time, so that all of it is charged first, every time; a tally has its digest.
+    """
+    if trial:
+        must(all(c.collection is None for c in charges), "collection", "must not name the reports of a trial", "a name")
+        return charges, []
+    sent = [c for c in charges if c.people.startswith("local")]
+    first = [c for c in charges if c not in sent]
+    return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
+
+
+@contextmanager
+def paid_rows(
+    path: TableLike, first: list[Charge], own: list[Charge], ledger: Ledger | None, *, undecided: bool, trial: bool,
+    trust: Trusts | None, person: str | None, reads: Mapping[str, str], **opened: Any,
+) -> Iterator[tuple[Rows, Spending, Counted | None]]:  # fmt: skip
+    """Charge, then open the rows. Where the groups' sizes decide what is spent (`undecided`), count them before.
+
+    `reads` are the columns that must be there, by the option that names them. Sizes are public, and nothing else is
+    read to count them: the body charges what they have decided, of which `first` is the most that it can be, and
+    refused here where it does not fit. A failure until then may depend on rows, and is charged like any other.
+    """
+    now, later = ([], [*first, *own]) if undecided else (first, own)
+    with spending(ledger, now, later, trial=trial) as entries, ExitStack() as stack:
+        try:
+            rows = stack.enter_context(open_rows(path, trust=trust, person=person, **opened))
+            people = None
+            if undecided:
+                for option, name in reads.items():
+                    rows.need(option, name)
+                people = count_rows(rows, label_column(trust), person) if trust is not None else Counted(0, 0)
+        except BaseException:
+            entries.charge(first if undecided else [])
+            raise
+        yield rows, entries, people
