@@ -68,6 +68,8 @@ def release_groups(
     simulate_local = simulate_local or drawn_trust(columns.trust)
     must(grouping.column != columns.value, "by", "must be another column than the value's", grouping.column)
     must_read_again(path, 2)
+    if isinstance(study, MeanStudy):
+        study = study.decided(0, 0)  # no one size speaks for all groups: the plain blend, unless another is stated
     name = kind_of(study)
     purpose = f"{name} of {columns.value} by {grouping.column}" if purpose is None else purpose
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
