@@ -10,7 +10,15 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.regression import KindName, Question, round_sums, rounds_noise, sensitivities
+from hybridp.public.regression import (
+    KindName,
+    Question,
+    farther,
+    round_sums,
+    rounds_noise,
+    scale_noise,
+    sensitivities,
+)
 from hybridp.public.vector import VectorBounds
 
 HALF = 2**24
@@ -68,6 +76,18 @@ def test_noise_covers_the_sensitivity_of_all_rounds(kind: KindName) -> None:
     p = 4
     alone = 4 * p + p * p if kind == "logistic" else 25
     assert l2 >= math.sqrt(ROUNDS[kind] * alone) * 3 * 2**26
+
+
+def test_the_noise_of_the_scale_covers_two_people_s_worth_of_quality() -> None:
+    """Replacing one person moves -|10 m - k| by at most 10 for every distance, up for one and down for another."""
+    draw = np.random.default_rng(6)
+    crowd = people("linear", 2, draw)
+    line = (0.2, 0.5, -0.3)
+    base = farther(crowd[1:], line)
+    quality = np.array([-np.abs(10 * (base + farther(one[None, :], line)) - len(crowd)) for one in crowd])
+    moved = np.abs(quality[:, None, :] - quality[None, :, :]).max()
+    assert moved == 10
+    assert scale_noise(PureDP(0.25)).scale >= 2 * moved / 0.25
 
 
 def test_a_device_tells_of_nothing_beyond_its_bounds() -> None:

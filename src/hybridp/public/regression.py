@@ -105,6 +105,7 @@ def sensitivities(kind: KindName, predictors: int) -> tuple[int, int]:
     return times * l1, l2
 
 
+@lru_cache(maxsize=256)
 def rounds_noise(
     guarantee: Guarantee, kind: KindName, predictors: int, name: VectorNoiseName = "best"
 ) -> DiscreteLaplace | DiscreteGaussian:
