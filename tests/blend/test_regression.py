@@ -1,0 +1,135 @@
+"""What regressions know of their own error: covariances against draws of the model, and coverage with a control."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hybridp.blend.regression import Score, blend_plain, clip_for, forecast, steer, steered_alone
+from hybridp.public.budgets import PureDP
+from hybridp.public.regression import Question
+from hybridp.public.vector import VectorBounds, VectorReportSums
+
+BETA = np.array([0.1, 0.4, -0.3])
+SECOND = np.array([[1.0, 0.1, 0.0], [0.1, 0.3, 0.05], [0.0, 0.05, 0.2]])
+BOX = VectorBounds.of([-1, -1, -1], [1, 1, 1])
+
+
+def symmetric(draw: np.random.Generator, variances: np.ndarray) -> np.ndarray:
+    upper = np.triu(draw.standard_normal(variances.shape) * np.sqrt(variances))
+    return upper + np.triu(upper, 1).T
+
+
+def said(draw: np.random.Generator, noise: float, people: int = 1000, residual: float = 0.01) -> Score:
+    """What trusted people would say: noisy slope and score, and their own sampling error in the score."""
+    slope_noise = np.full((3, 3), noise**2)
+    slope_noise[0, 0] = 0.0
+    luck = draw.multivariate_normal(np.zeros(3), residual * SECOND / people)
+    score = SECOND @ BETA + luck + noise * draw.standard_normal(3)
+    slope = SECOND + symmetric(draw, slope_noise)
+    return Score(people, np.zeros(3), score, slope, np.full(3, noise**2), slope_noise, residual * SECOND, residual)
+
+
+def told(draw: np.random.Generator, question: Question, people: int = 100_000) -> VectorReportSums:
+    """Reports of local people about the score at the centre, as their sums: one coordinate each."""
+    truth = SECOND @ (BETA - np.array(question.centre)) / question.clip
+    count = np.full(3, people // 3)
+    spread = question.invite.reports.cost(0.1) * question.invite.reports.share
+    mean = truth + draw.standard_normal(3) * np.sqrt(spread / count)
+    return VectorReportSums(people, count, count * mean, count * (spread + mean**2), question.invite.reports)
+
+
+def asked(score: Score) -> Question:
+    return Question("linear", "steered", BOX, PureDP(1.0), tuple(score.fit().beta.tolist()), 0.5)
+
+
+def test_without_noise_the_estimate_is_least_squares() -> None:
+    draw = np.random.default_rng(1)
+    x = np.column_stack([np.ones(500), draw.uniform(-1, 1, (500, 2))])
+    y = x @ BETA + 0.1 * draw.standard_normal(500)
+    none = np.zeros((3, 3))
+    found = Score(500, np.zeros(3), x.T @ y / 500, x.T @ x / 500, np.zeros(3), none, 0.01 * x.T @ x / 500, 0.01).fit()
+    assert found.beta == pytest.approx(np.linalg.lstsq(x, y)[0])
+    assert found.covariance == pytest.approx(0.01 * np.linalg.inv(x.T @ x))
+
+
+def test_the_covariance_of_the_noise_in_a_score_is_that_of_draws() -> None:
+    draw = np.random.default_rng(2)
+    score = said(draw, 0.05)
+    a, b = np.array([0.5, -1.0, 2.0]), np.array([1.0, 0.3, -0.7])
+    drawn = []
+    for _ in range(20_000):
+        noise, at = symmetric(draw, score.slope_noise), 0.05 * draw.standard_normal(3)
+        drawn.append(np.concatenate([at - noise @ a, at - noise @ b]))
+    seen = np.cov(np.array(drawn).T)[:3, 3:]
+    error = 6 * 0.05**2 * 6 / math.sqrt(20_000)
+    assert np.abs(seen - score.cross(a, b)).max() < error
+    assert np.abs(seen - score.cross(a, b).T).max() > error, "which coefficient goes with which side matters"
+
+
+def test_intervals_cover_what_is_left_of_the_pilots_error_and_steering_gains() -> None:
+    draw = np.random.default_rng(3)
+    hits = {"both": [], "trusted": [], "local": [], "careless": []}
+    errors: dict[str, list[float]] = {"both": [], "trusted": [], "local": []}
+    apart = []
+    for _ in range(700):
+        score = said(draw, 0.02)
+        question = asked(score)
+        sums = told(draw, question)
+        both = steer(score, sums, question)
+        alone = steered_alone(score, sums, question)
+        assert both is not None
+        assert alone is not None
+        for name, fit in (("both", both), ("trusted", score.fit()), ("local", alone[0])):
+            away = (fit.beta - BETA) / np.sqrt(np.diag(fit.covariance))
+            hits[name] += (np.abs(away) < 1.96).tolist()
+            errors[name].append(float(((fit.beta - BETA) ** 2).sum()))
+        naive = np.linalg.inv(score.stable[0]) * 0.5 * math.sqrt(question.invite.reports.cost(0.1) / 100_000)
+        hits["careless"] += (np.abs(both.beta - BETA) < 0.7 * 1.96 * np.sqrt(np.diag(naive @ naive.T))).tolist()
+        step = (alone[0].beta - score.fit().beta) / np.sqrt(np.diag(alone[1]))
+        apart += (np.abs(step) < 1.96).tolist()
+    share = {name: float(np.mean(some)) for name, some in hits.items()}
+    for name in ("both", "trusted", "local"):
+        assert 0.93 < share[name] < 0.98, share
+    assert share["careless"] < 0.92, "the check can fail"
+    assert 0.93 < np.mean(apart) < 0.98, "groups that agree are said to agree"
+    mean = {name: float(np.mean(some)) for name, some in errors.items()}
+    assert mean["both"] < 0.25 * mean["trusted"]
+    assert mean["both"] <= 1.02 * mean["local"]
+
+
+def test_a_forecast_is_what_comes() -> None:
+    draw = np.random.default_rng(4)
+    seen, expected, plain = [], [], []
+    for _ in range(300):
+        score = said(draw, 0.015)
+        question = asked(score)
+        found = forecast(score, {"steered": question, "plain": Question("linear", "plain", BOX, PureDP(1.0))}, 100_000)
+        both = steer(score, told(draw, question), question)
+        assert both is not None
+        seen.append(float(((both.beta - BETA) ** 2).sum()))
+        expected.append(found["steered"].mse)
+        plain.append(found["plain"].mse)
+        assert found["steered"].mse <= found["tcm-only"].mse
+    assert np.mean(expected) == pytest.approx(np.mean(seen), rel=0.25)
+    assert np.mean(plain) > 2 * np.mean(expected)
+
+
+def test_nobody_weighs_nothing_and_the_slope_must_stand_out_of_its_noise() -> None:
+    draw = np.random.default_rng(5)
+    good, bad = said(draw, 0.001), said(draw, 30.0)
+    assert blend_plain(good, bad)[1] > 0.999
+    assert blend_plain(bad, good)[1] < 0.001
+    assert bad.fit().weak
+    assert not good.fit().weak
+    assert bad.fit().mse == math.inf
+
+
+def test_a_clip_lets_nearly_everybody_through_and_never_exceeds_what_is_possible() -> None:
+    score = said(np.random.default_rng(6), 0.001)
+    assert 0.45 < clip_for("linear", score, None, 100_000) < 0.6  # 4.8 deviations of .1, and the error of the line
+    assert clip_for("linear", score, 0, 100_000) == pytest.approx(1 + np.abs(score.fit().beta).sum(), rel=0.01)
+    assert clip_for("linear", score, 6, 100_000) == pytest.approx(4.7985 * 0.25 / 1.645, rel=0.01)
+    assert clip_for("logistic", score, None, 10) == 1.0
