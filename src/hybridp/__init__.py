@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
     from hybridp.release.document import result_schema as result_schema
+    from hybridp.release.waves import compare_waves as compare_waves
     from hybridp.study import Study as Study
 
 __version__ = "0.1.0"
@@ -108,6 +109,7 @@ _PLACES = {
     "ZCDP": "public.budgets",
     "amplify_mean": "public.amplification",
     "choice": "protocols.shares",
+    "compare_waves": "release.waves",
     "dpareto": "pareto.run",
     "fit_synth": "protocols.synth",
     "plan_heavy": "bench.heavy_plan",

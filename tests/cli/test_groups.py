@@ -206,3 +206,25 @@ def test_a_bad_private_category_is_refused_in_one_sentence_and_nothing_is_charge
     assert refused.err.strip().count("\n") == 0
     assert SECRET not in refused.err
     assert not Path("l").exists()
+
+
+def test_two_waves_are_compared_for_free(run: Runner, people: Path) -> None:
+    for name in ("first", "second"):
+        assert run(f"release mean people.csv {MEAN} --by dept --seed 4 --out {name}.json").code == 0
+    found = run("compare first.json second.json --plot p.png --out c.json --json").document
+    told = found["questions"]["pay"]["mean_by_group"]
+    assert told["labels"] == ["law", "mail", "post", "sales"]
+    assert told["estimate"] == [0.0] * 4  # the same seed
+    assert told["p_value"] == [1.0] * 4
+    assert found["simulated"]
+    assert found["receipt"]["promises"] == []
+    assert Path("p.png").stat().st_size > 1000
+    assert "What changed in pay" in run("compare first.json second.json").out
+    assert run(f"release mean people.csv {MEAN} --by dept --least 20 --seed 4 --out third.json").code == 0
+    left = run("compare first.json third.json --json").document["left_out"]
+    assert left == ["mean_by_group of pay: mail"]
+    assert run(f"release mean people.csv {MEAN} --by way --seed 4 --out way.json").code == 0
+    for second, word in (("people.csv", "a file with a release"), ("way.json", "column dept"), ("no.json", "a file")):
+        refused = run(f"compare first.json {second}")
+        assert refused.code == 2
+        assert word in refused.err

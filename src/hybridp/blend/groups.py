@@ -20,7 +20,7 @@ from hybridp.blend.shares import ShareBlend
 from hybridp.errors import must
 from hybridp.public.errorlaw import NormalLaplace, log_upper_tail
 
-__all__ = ["Gap", "apart", "mean_gaps", "share_gaps"]
+__all__ = ["Gap", "apart", "mean_gaps", "published_gap", "share_gaps"]
 
 Floats = NDArray[np.float64]
 Pairs = Sequence[tuple[int, int]]
@@ -85,6 +85,31 @@ def apart(
         return np.asarray(np.sqrt(np.maximum(a**2 + b**2 - 2 * correlation * a * b, 0.0)))
 
     return d - reach(down, up), d + reach(rise, fall)
+
+
+def published_gap(
+    first: float, first_ends: tuple[float, float], second: float, second_ends: tuple[float, float], level: float
+) -> Gap:
+    """``first - second`` of two published estimates that are independent, with intervals of one level.
+
+    Nothing is known of the errors but their intervals. A law between the normal and the Laplace law whose interval has
+    these ends puts at most the larger of both tails beyond the difference: that is the p-value.
+
+    >>> gap = published_gap(5.0, (4.0, 6.0), 3.0, (2.0, 4.0), 0.95)
+    >>> round(gap.low, 3), round(gap.high, 3), round(gap.p_value, 4)
+    (0.586, 3.414, 0.0145)
+    """
+    from scipy.special import ndtri
+
+    ends = [tuple(np.array([end]) for end in some) for some in (first_ends, second_ends)]
+    low, high = apart(np.array([first]), ends[0], np.array([second]), ends[1])  # type: ignore[arg-type]
+    d = first - second
+    reach = d - float(low[0]) if d > 0 else float(high[0]) - d
+    if d == 0 or reach <= 0:
+        return Gap(d, float(low[0]), float(high[0]), 1.0 if d == 0 else 0.0)
+    far = abs(d) / reach
+    normal = math.erfc(far * float(ndtri((1 + level) / 2)) / math.sqrt(2))
+    return Gap(d, float(low[0]), float(high[0]), max(normal, (1 - level) ** far))
 
 
 def _pooled(

@@ -41,6 +41,7 @@ __all__ = ["CategoryBlend", "JointBlend", "blend_joint", "pair_chances"]
 
 Floats = NDArray[np.float64]
 _GRID = np.linspace(0.0, 1.0, 513)
+_HALVINGS = 30
 
 
 def pair_chances(oracle: ShareOracle) -> tuple[float, float]:
@@ -191,7 +192,7 @@ class CategoryBlend:
 
         inside, outside = at.copy(), np.full_like(at, limit)
         inside = np.where(kept(outside), outside, inside)
-        for _ in range(45):
+        for _ in range(_HALVINGS):
             middle = (inside + outside) / 2
             ok = kept(middle)
             inside, outside = np.where(ok, middle, inside), np.where(ok, outside, middle)
@@ -211,7 +212,7 @@ class CategoryBlend:
         for limit in (0.0, 1.0):
             inside, outside = at.copy(), np.array([limit])
             inside = np.where(kept(outside), outside, inside)
-            for _ in range(45):
+            for _ in range(_HALVINGS):
                 middle = (inside + outside) / 2
                 ok = kept(middle)
                 inside, outside = np.where(ok, middle, inside), np.where(ok, outside, middle)

@@ -234,6 +234,7 @@ cli = LazyGroup(
         "plan": ("hybridp.cli.app:plan", "How good will it be, before anyone is asked?"),
         "randomise": ("hybridp.cli.app:randomise", "What a device does: values in, reports out."),
         "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),
+        "compare": ("hybridp.cli.compare:compare", "What changed between two releases; nothing is spent."),
         "tally": ("hybridp.cli.app:tally", "Local reports added up as they come."),
         "amplify": ("hybridp.cli.app:amplify", "Privacy against someone who sees only the output."),
         "ledger": ("hybridp.cli.app:ledger", "Who was charged what."),

@@ -164,8 +164,9 @@ def finish(
     out_file: Path | None,
     plot_file: Path | None,
     as_json: bool,
+    spent: bool = True,
 ) -> None:
-    """The end of a release."""
+    """The end of a release; of one that `spent` nothing no word is lost on who pays."""
     document = found.to_dict()
     again = ""
     if ledger_file is not None:
@@ -177,7 +178,7 @@ def finish(
         save_plot(path, found.plot)
 
     present(document, lambda: show(found), again, out_file=out_file, as_json=as_json, draw=draw, plot_file=plot_file)
-    if ledger_file is None and not found.simulated:
+    if ledger_file is None and spent and not found.simulated:
         note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
 
 

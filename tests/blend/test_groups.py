@@ -1,0 +1,188 @@
+"""Differences and private categories: published numbers, independent computations, and coverage with a fixed seed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hybridp.blend.groups import apart, mean_gaps, published_gap, share_gaps
+from hybridp.blend.joint import JointBlend, blend_joint, pair_chances
+from hybridp.blend.mean import Rule, blend
+from hybridp.blend.shares import blend_shares
+from hybridp.errors import InvalidInput
+from hybridp.noise.oracles import oracle_reports
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.groups import Grouping
+from hybridp.public.joint import STEPS, Joint
+from hybridp.public.mechanisms import discrete_laplace
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.oracles import subset_selection, support_counts
+from hybridp.public.queries import Feature
+from hybridp.public.randomisers import LEVELS, randomiser
+from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, share_oracle
+from hybridp.randomness import seeded
+from hybridp.release.waves import compare_waves
+
+TRIALS = 200
+
+
+def test_the_interval_of_a_difference_is_newcombes() -> None:
+    """Newcombe 1998, Table II, method 10: 56 of 70 against 48 of 80 gives 0.0524 to 0.3339."""
+    wilson = [stats.binomtest(x, n).proportion_ci(method="wilson") for x, n in ((56, 70), (48, 80))]
+    ends = [(np.array([w.low]), np.array([w.high])) for w in wilson]
+    low, high = apart(np.array([0.8]), ends[0], np.array([0.6]), ends[1])
+    assert (round(float(low[0]), 4), round(float(high[0]), 4)) == (0.0524, 0.3339)
+    together = apart(np.array([0.8]), ends[0], np.array([0.6]), ends[1], 0.5)
+    assert float(together[1][0] - together[0][0]) < float(high[0] - low[0])
+
+
+def test_small_groups_are_merged_or_withheld_by_one_rule() -> None:
+    asked = Grouping("dept", least=10)
+    assert asked.arranged({"a": 10, "b": 9, "c": 1}) == ({"a": ("a",), "other": ("b", "c")}, ())
+    assert asked.arranged({"a": 10, "b": 9}) == ({"a": ("a",)}, ("b",))
+    assert asked.arranged({"a": 10, "other": 30, "c": 1}) == ({"a": ("a",), "other": ("other", "c")}, ())
+    assert asked.arranged({"a": 10, "other": 30}) == ({"a": ("a",), "other": ("other",)}, ())
+    assert Grouping("dept", compare="all").pairs(["a", "b", "c"]) == [(0, 1), (0, 2), (1, 2)]
+    assert Grouping("dept", compare="b").pairs(["a", "b", "c"]) == [(0, 1), (2, 1)]
+    with pytest.raises(InvalidInput, match="at least 2"):
+        Grouping("dept", ("a",), private=True)
+
+
+def share_of(inside: int, trials: int = TRIALS) -> tuple[float, float]:
+    """What a count of successes leaves open, at one in a million."""
+    found = stats.binomtest(inside, trials).proportion_ci(1 - 1e-6, method="exact")
+    return found.low, found.high
+
+
+def covers(inside: int, trials: int = TRIALS) -> bool:
+    return share_of(inside, trials)[1] >= 0.95
+
+
+def test_differences_of_public_means_cover_and_a_narrower_law_would_not() -> None:
+    draw, sd, half = np.random.default_rng(1), 0.3, LEVELS / 2
+    report, noise = randomiser("dithered", PureDP(1.0)), discrete_laplace(PureDP(1.0), LEVELS)
+    rule, inside, narrow, alarms = Rule(), 0, 0, 0
+
+    def wave(mean: float, k: int, n: int) -> Any:
+        total = int(half * (draw.normal(mean, sd, k).sum() + k) + draw.laplace(0, noise.scale))
+        values = np.clip(draw.normal(mean, sd, n), -1, 1)
+        u = draw.uniform(-1, 1, n)
+        told = np.where(draw.random(n) < 1 / (math.e + 1), -1, 1) * np.sign(values - u)
+        sent = (math.e + 1) / (math.e - 1) * told + u
+        local = LocalSummary(n, float(sent.sum()), float((sent**2).sum()), report)
+        return blend(TrustedSummary(k, total, noise), local, rule)
+
+    for _ in range(TRIALS):
+        found = [wave(0.2, 60, 1500), wave(-0.1, 200, 500)]
+        (gap,) = mean_gaps(found, [(0, 1)], 0.95)
+        inside += gap.low <= 0.3 <= gap.high
+        middle, reach = (gap.low + gap.high) / 2, 0.5 * (gap.high - gap.low) / 2
+        narrow += abs(0.3 - middle) <= reach
+        (same,) = mean_gaps([found[0], wave(0.2, 60, 500)], [(0, 1)], 0.95)
+        alarms += same.p_value < 0.05
+    assert covers(inside)
+    assert not covers(narrow)  # the check can fail
+    assert share_of(alarms)[0] <= 0.05
+
+
+def test_differences_of_public_shares_cover() -> None:
+    draw, noise, oracle = np.random.default_rng(2), count_noise(PureDP(1.0), 3), share_oracle(PureDP(1.0), 3)
+    inside = alarms = 0
+
+    def group(shares: list[float], k: int, n: int) -> Any:
+        held = draw.multinomial(k, shares)
+        noisy = tuple(int(x + round(draw.laplace(0, 2.0))) for x in held)
+        flipped = np.full((3, 3), oracle.other) + np.eye(3) * (oracle.truth - oracle.other)
+        told = sum(draw.multinomial(m, row) for m, row in zip(draw.multinomial(n, shares), flipped, strict=True))
+        return blend_shares(NoisyCounts(k, noisy, noise), ShareReports(n, told, oracle), "hybrid")
+
+    for _ in range(TRIALS):
+        groups = [group([0.05, 0.35, 0.6], 150, 2000), group([0.25, 0.35, 0.4], 60, 400)]
+        (gaps,) = share_gaps(groups, [(0, 1)], 0.95)
+        inside += gaps[0].low <= -0.2 <= gaps[0].high
+        alarms += gaps[1].p_value < 0.05
+    assert covers(inside)
+    assert share_of(alarms)[0] <= 0.05
+
+
+def test_how_often_a_random_set_holds_two_cells_is_known() -> None:
+    oracle, n = subset_selection(PureDP(0.5), 8), 60_000
+    mine, none = pair_chances(oracle)
+    sets = oracle_reports(oracle, np.zeros(n, dtype=np.int64), rng=seeded(1))
+    both = [(np.isin(sets, pair).sum(axis=1) == 2).sum() for pair in ([0, 3], [3, 5])]
+    for seen, chance in zip(both, (mine, none), strict=True):
+        assert stats.binomtest(int(seen), n, chance).pvalue > 1e-6
+    assert stats.binomtest(int(both[0]), n, none).pvalue < 1e-6  # the check can fail
+
+
+@pytest.mark.parametrize(("epsilon", "opt_in"), [(1.0, 0.0), (0.4, 0.2), (1.0, 1.0)])
+def test_private_categories_cover_their_means_shares_and_differences(epsilon: float, opt_in: float) -> None:
+    draw, rng = np.random.default_rng(3), seeded(4)
+    joint = Joint(Feature.categorical("dept", ["a", "b", "c"]), "pay", Bounds(0, 1))
+    noise, oracle = joint.noise(PureDP(epsilon)), joint.invite(PureDP(epsilon)).oracle
+    shares, means = np.array([0.55, 0.35, 0.1]), np.array([0.3, 0.3, 0.8])
+    k = round(4000 * opt_in)
+    n = 4000 - k
+    inside = np.zeros(5, dtype=int)
+    misses = alarms = 0
+    for _ in range(TRIALS // 2):
+        people = draw.multinomial(k, shares)
+        # all at one of the bounds: the widest spread there is, which the intervals allow for
+        upper = [int((draw.random(m) < mean).sum()) * STEPS for m, mean in zip(people, means, strict=True)]
+        cells = np.column_stack([upper, people * STEPS - upper]).ravel()
+        noisy = tuple(int(c + round(draw.laplace(0, noise.mechanism.scale))) for c in cells)  # type: ignore[union-attr]
+        held = draw.choice(6, n, p=np.column_stack([shares * means, shares * (1 - means)]).ravel())
+        told = support_counts(oracle, oracle_reports(oracle, held, rng=rng))
+        whole = JointBlend(
+            NoisyCounts(k, noisy, noise) if k else None, ShareReports(n, told, oracle) if n else None, joint.size
+        )
+        blends = [blend_joint(whole, [i]) for i in range(3)]
+        for i, found in enumerate(blends):
+            low, high = found.intervals(0.95)
+            inside[i] += low[0] <= means[i] <= high[0]
+        low, high = blends[0].share_interval(0.95)
+        inside[3] += low <= shares[0] <= high
+        (gap, _) = blends[0].gaps(blends[1], 0.95)
+        inside[4] += gap.low <= 0 <= gap.high
+        alarms += gap.p_value < 0.05
+        misses += not low <= shares[0] + 0.3 <= high
+    assert all(covers(int(x), TRIALS // 2) for x in inside), inside
+    assert share_of(alarms, TRIALS // 2)[0] <= 0.06  # noise of few cells has heavier tails than the test's normal law
+    assert misses > 0  # the check can fail
+
+
+def test_waves_have_a_p_value_that_is_right_for_normal_and_for_laplace_errors() -> None:
+    draw, n = np.random.default_rng(5), 5_000
+    for errors, reach in ((draw.normal(0, 1, (n, 2)), 1.959964), (draw.laplace(0, 1, (n, 2)), math.log(20))):
+        for level in (0.05, 0.2):
+            p = [published_gap(x, (x - reach, x + reach), y, (y - reach, y + reach), 0.95).p_value for x, y in errors]
+            assert stats.binomtest(sum(v < level for v in p), n, level, alternative="greater").pvalue > 1e-6
+
+
+def wave(mean: float, reach: float, **facts: Any) -> dict[str, Any]:
+    told = {"task": "mean", "estimate": mean, "interval": [max(mean - reach, 0), min(mean + reach, 10)]}
+    told |= {"trusted": None, "local": None, "clipped_to": [0, 10], **facts}
+    receipt = {"unit": "one person, one record"}
+    return {"schema": 1, "questions": {"pay": {"mean": told}}, "level": 0.95, "simulated": False, "receipt": receipt}
+
+
+def test_a_wave_cut_at_its_bounds_is_as_uncertain_as_it_was() -> None:
+    (change,) = compare_waves(wave(5, 3), wave(9, 4)).changes
+    assert (change.estimate, change.low, change.high) == pytest.approx((4, -1, 9))
+    assert change.p_value == pytest.approx(0.05 ** (4 / 5)) or change.p_value > 0.05
+    (wide,) = compare_waves(wave(5, 3), wave(5, 50)).changes
+    assert wide.low <= -10 <= 10 <= wide.high
+    for other, word in (
+        (wave(5, 1, clipped_to=[0, 20]), "clipped_to"),
+        (wave(5, 1, task="sum"), "task"),
+        ({**wave(5, 1), "level": 0.9}, "level"),
+        ({**wave(5, 1), "questions": {"age": wave(5, 1)["questions"]["pay"]}}, "in common"),
+        ({"plan": 1}, "must be a release"),
+    ):
+        with pytest.raises(InvalidInput, match=word):
+            compare_waves(wave(5, 1), other)
