@@ -124,6 +124,34 @@ def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], 
     assert json.loads(Path("two", "model.json").read_text())["study"]["schema"] == saved
 
 
+def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) -> None:
+    """The workload, delta (1/n^2), the method and the folder have defaults; a number of codes is a domain."""
+    draw = np.random.default_rng(1)
+    kind = draw.integers(0, 3, 2000)
+    records = [
+        {"a": str(k), "b": str(k % 2), "c": str(c)} for k, c in zip(kind, draw.integers(0, 4, 2000), strict=True)
+    ]
+    write(tmp_path / "codes.csv", records)
+    (tmp_path / "domain.json").write_text(json.dumps({"a": 3, "b": 2, "c": 4}))
+    said = run("synth fit codes.csv --schema domain.json --epsilon 1 --json")
+    told = sole(said.document)
+    assert said.code == 0
+    assert (told["method"], told["queries"], told["rows"]) == ("adaptive", 6 + 12 + 8 + 24, 4000)
+    promises = {p["against"]: (p["epsilon"], p["delta"]) for p in said.document["receipt"]["promises"]}
+    assert promises["whoever sees the release"] == (1.0, 2000.0**-2)
+    assert said.document["model"] == "codes-model"
+    errors = run("synth evaluate codes-model codes.csv --marginals a,b --json").document["synthetic"]
+    assert errors["total_variation"] == pytest.approx(errors["l1"] / 2)
+    assert errors["total_variation"] < 0.1
+    other = run("synth evaluate codes-model codes.csv --thresholds 1-of-2:1 --json").document["settled"]
+    assert other["total_variation"] is None
+    assert run("synth sample codes-model --rows 50 --out made.csv --json").document["rows"] == 50
+    with Path("made.csv").open() as file:
+        made = list(csv.DictReader(file))
+    assert {row["a"] for row in made} <= {"0", "1", "2"}
+    assert sum(row["b"] == str(int(row["a"]) % 2) for row in made) > 40
+
+
 def test_a_domain_from_the_file_is_declared_unprotected(run: Runner, people: list[dict[str, str]]) -> None:
     line = f"synth fit people.csv --columns sex works --domain-from-file --marginals sex,works {SMALL} --out model"
     said = run(f"{line} --json")
@@ -364,10 +392,12 @@ BAD = [
     (f"synth fit people.csv --schema people.csv {PLAIN}", "schema"),
     (f"synth fit people.csv --schema list.json {PLAIN}", "schema"),
     (f"synth fit people.csv --schema odd.json {PLAIN}", "schema"),
+    (f"synth fit people.csv --schema one-code.json {PLAIN}", "from 2 to 65536"),
+    (f"synth fit people.csv --schema schema.json {SMALL} --method adaptive --rounds 3 --out m", "rounds"),
+    (f"synth fit people.csv --schema schema.json {SMALL} --method adaptive --memory 1GiB --out m", "memory"),
     (f"synth fit people.csv --schema schema.json --bins age {PLAIN}", "bins"),
     (f"synth fit people.csv --schema schema.json --bins age=50,40,1 {PLAIN}", "edges of age"),
     (f"synth fit people.csv --schema schema.json --columns sex --bins age=1,50,90 {PLAIN}", "bins"),
-    (f"synth fit people.csv --schema schema.json {SMALL} --out m", "thresholds"),
     (f"synth fit people.csv --schema schema.json --thresholds 5-of-5:1 {SMALL} --out m", "number of features"),
     (f"synth fit people.csv --schema schema.json --thresholds 3-of-2:1 {SMALL} --out m", "thresholds"),
     (f"synth fit people.csv --schema schema.json --thresholds many {SMALL} --out m", "thresholds"),
@@ -392,7 +422,6 @@ BAD = [
     (f"synth fit people.csv --schema schema.json {PLAIN} --memory 1MB", "memory"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --device abacus", "device"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --table people", "table"),
-    (f"synth fit people.csv --schema schema.json --marginals age,sex {SMALL}", "--out"),
     (f"synth fit people.csv --schema schema.json {SMALL} --marginals age,sex --out full", "out"),
     ("synth answer nowhere sex=Male", "model"),
     ("synth answer full sex=Male", "model"),
@@ -412,6 +441,7 @@ def test_bad_input_is_one_sentence(
         "oneschema": {"age": ["30"], "sex": ["Female", "Male"]},
         "huge": {"age": list(range(70_000)), "sex": ["Female", "Male"]},
         "list": [1, 2],
+        "one-code": {"age": 1},
         "odd": {"features": [{"name": "age", "values": "30"}]},
     }
     for stem, content in files.items():

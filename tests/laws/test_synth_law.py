@@ -4,7 +4,9 @@ rho is what (epsilon, delta) allows (Canonne, Kamath and Steinke 2020, Prop. 12)
 deviation sigma costs 1/sigma^2, since replacing a record moves two of its cells by one; one query costs
 1/(2 sigma^2); the K largest errors with Gumbel noise of scale g, each an exponential mechanism with epsilon' = 2/g,
 cost K epsilon'^2/8 (Cesar and Rogers 2021). The default gives 15 % to one-way marginals and the rest to the others;
-RAP gives every round the same, `select_share` of it to the selection.
+RAP gives every round the same, `select_share` of it to the selection. The adaptive method gives 15 % to one-way
+marginals and the rest to rounds of which each gets a quarter more than the one before, a tenth of it to find the
+marginal that the model misses most: half the L1 distance of the counts, which replacing a record moves by one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ import torch
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.curator.marginals import Codes, codes_of
-from hybridp.curator.synth import measure_table
+from hybridp.curator.synth import LATTICE, gap, measure_table, pick_table
+from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.synth import SynthStudy, fit_file, fit_synth
 from hybridp.public.budgets import ApproxDP
@@ -196,6 +199,93 @@ def test_raps_picks_and_answers_have_the_noise_of_their_shares(seed: int, tmp_pa
         check_rap(model, tape, seen, answer=0.9)
 
 
+# --- adaptive ---------------------------------------------------------------------------------------------------------
+
+CANDIDATES = {c for t in WORK.thresholds for k in (1, 2, 3) for c in itertools.combinations(sorted(t.features), k)}
+
+
+def check_adaptive(model: Any, tape: Recording, *, select: float = 1.0, noise: float = 1.0) -> int:
+    """Every round's marginal is picked by a fresh stretch of tape, its noise is the next; how many picks agree."""
+    from hybridp.blend.graph import GraphModel
+
+    names = [c for t in WORK.thresholds for k in range(1, t.k + 1) for c in itertools.combinations(t.features, k)]
+    names = list(dict.fromkeys(names))
+    assert set(names) == CANDIDATES
+    weights = np.array([sum(len(set(c) & set(t.features)) for t in WORK.thresholds) for c in names])
+    single = noise * math.sqrt(len(SINGLES) / (0.15 * RHO))
+    assert tuple(t.features for t in model.tables[:4]) == SINGLES
+    added = np.concatenate([t.counts - truth(records(), t.features) for t in model.tables[:4]])
+    spans = [span_of(tape, added, lambda size, rng: np.concatenate([gaussians(single)(n, rng) for n in SIZES]))]
+    graph, agree = GraphModel.uniform(SIZES), 0
+    assert len(model.tables) == 4 + ROUNDS
+    for i in range(ROUNDS):
+        graph = graph.fit(model.tables[: 4 + i], PEOPLE, sweeps=12)
+        rho = 0.85 * RHO * 1.25**i / sum(1.25**j for j in range(ROUNDS))
+        sigma, scale = math.sqrt(1 / (0.9 * rho)), select * math.sqrt(1 / (2 * 0.1 * rho))
+        cells = np.array([math.prod(SIZES[f] for f in c) for c in names])
+        missed = np.array([np.abs(truth(records(), c) - PEOPLE * graph.table(c)).sum() / 2 for c in names])
+        keys = (missed - 0.2 * 0.5 * math.sqrt(2 / math.pi) * sigma * cells) * weights / weights.max() / scale
+        now = model.tables[4 + i]
+        spans.append(span_of(tape, (now.counts - truth(records(), now.features)).ravel(), gaussians(noise * sigma)))
+        # The pick is the request for words before the marginal's noise.
+        asked = [start for start in tape.starts if start < spans[-1][0]][-1]
+        v = (tape.words[asked : asked + len(names)].astype(np.float64) + 0.5) / 2.0**64
+        agree += names[int(np.argmax(keys - np.log(-np.log1p(-v))))] == now.features
+        spans.append((asked, asked + len(names)))
+    apart(*spans)
+    return agree
+
+
+def test_adaptive_picks_and_marginals_have_the_noise_of_their_shares(tmp_path: Path) -> None:
+    wrong, seeds = 0, (1, 2, 3, 4, 5, 6)
+    for seed in seeds:
+        ledger, tape = Ledger.create(tmp_path / f"{seed}.ledger", {"trusted": PROMISE}), Recording(seed)
+        with tape.as_the_systems():
+            model = fit_synth(rows(), study("adaptive"), ledger=ledger)
+        assert check_adaptive(model, tape) == ROUNDS
+        _charged(ledger, model, ROUNDS + 1)
+        wrong += check_adaptive(model, tape, select=math.sqrt(0.1))  # a choice with the whole round's budget
+    assert wrong < len(seeds) * ROUNDS
+    with pytest.raises(AssertionError, match="0 stretches"):
+        check_adaptive(model, tape, noise=0.9)
+
+
+def test_picks_of_tables_follow_the_exponential_mechanism_among_those_allowed() -> None:
+    """Probabilities are proportional to exp(score/scale), scale = 1/sqrt(2 rho) people, among the allowed ones."""
+    rho, scores = 0.125, [0, 3, 1, 2]  # people; the scale is 2
+    allowed = {0, 2, 3}
+    tape = Recording(9)
+    picks = [pick_table([s * LATTICE for s in scores], rho, allowed.__contains__, rng=tape.rng) for _ in range(20_000)]
+    for scale, right in ((2.0, True), (1.8, False)):
+        odds = {i: math.exp(scores[i] / scale) for i in allowed}
+        expected = [odds[i] / sum(odds.values()) for i in sorted(allowed)]
+        found = [picks.count(i) / len(picks) for i in sorted(allowed)]
+        sd = [math.sqrt(p * (1 - p) / len(picks)) for p in expected]
+        close = all(abs(a - b) < 4.5 * s for a, b, s in zip(found, expected, sd, strict=True))
+        assert close is right
+    assert set(picks) == allowed
+    assert pick_table([0, 0], rho, lambda _: False, rng=tape.rng) is None
+
+
+def test_replacing_a_record_moves_a_gap_by_at_most_one_person() -> None:
+    people, draw, moved = records(), np.random.default_rng(3), 0.0
+    for features in sorted(CANDIDATES):
+        law = draw.dirichlet(np.full(math.prod(SIZES[f] for f in features), 0.3)).reshape([SIZES[f] for f in features])
+        for weight, most in ((3, 3), (2, 3)):
+            before = gap(codes_of(SCHEMA, people), features, law, weight, most)
+            exact = np.abs(truth(people, features) - PEOPLE * law).sum() / 2 * weight / most
+            assert before / LATTICE == pytest.approx(exact, abs=0.01)
+            for other in itertools.product(*((0, s - 1) for s in SIZES)):
+                changed = people.copy()
+                changed[0] = other
+                step = abs(gap(codes_of(SCHEMA, changed), features, law, weight, most) - before)
+                assert step <= math.ceil(LATTICE * weight / most)
+                moved = max(moved, step / LATTICE)
+    assert moved == 1  # the bound is reached
+    with pytest.raises(InvalidInput, match="weight"):
+        gap(codes_of(SCHEMA, people), features, law, 4, 3)
+
+
 def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds() -> None:
     """Tight accounting reads a round as Gaussian noise: its profile must bound that of picks and answers together.
 
@@ -204,16 +294,16 @@ def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds() -> None:
     """
     from hybridp.public.mechanisms import gaussian_profile
 
-    for method, picks in (("tables", 0), ("queries", PICKS)):
+    for method, picks in (("tables", 0), ("queries", PICKS), ("adaptive", 1)):
         charges = study(method).charges("a fit", "a test")
         for use, charge in zip(study(method).plan, charges, strict=True):
             assert charge.noise is not None
             kind, level = charge.noise
             assert kind == "gaussian"
             assert level <= 1 / math.sqrt(2 * use.measure_rho) * (1 + 1e-12)
-            if not picks:
+            if not picks or not use.select_rho:
                 continue
-            loss = 2 / math.sqrt(PICKS / (2 * use.select_rho))
+            loss = 2 / math.sqrt(picks / (2 * use.select_rho))
             p = 1 / (1 + math.exp(-loss))
             # All picks' responses side by side: the hockey stick over how many of them told the truth.
             rest = 1 / math.sqrt(1 / level**2 - 2 * use.measure_rho)

@@ -47,7 +47,7 @@ def ledger(folder: Path, total: float = 1.0) -> Ledger:
     return Ledger.create(folder / "study.ledger", {"trusted": ApproxDP(total, 1e-7)}, trial=True)
 
 
-@pytest.mark.parametrize("method", ["tables", "queries"])
+@pytest.mark.parametrize("method", ["tables", "adaptive", "queries"])
 def test_a_fit_spends_the_guarantee_and_no_more(method: str, tmp_path: Path) -> None:
     book = ledger(tmp_path)
     model = fit_synth(rows(2000), study(method), ledger=book, rng=seeded(1))
@@ -59,7 +59,8 @@ def test_a_fit_spends_the_guarantee_and_no_more(method: str, tmp_path: Path) -> 
     # The noise that was really added, composed by the definition of zCDP.
     spent = sum((1 / t.sigma**2) for t in model.tables) + sum(len(q.flat) / (2 * q.sigma**2) for q in model.queries)
     rho = math.fsum(use.rho for use in study(method).plan)
-    assert spent == pytest.approx(rho if method == "tables" else rho * 0.25)
+    share = {"tables": 1, "adaptive": 0.15 + 0.85 * 0.9, "queries": 0.25}[method]
+    assert spent == pytest.approx(rho * share)
     with pytest.raises(BudgetExceeded):
         fit_synth(rows(2000), study(method), ledger=book, rng=seeded(1))
 
@@ -89,7 +90,7 @@ class Killed(BaseException):
     """Stands in for the end of the process: nothing of ours catches it."""
 
 
-@pytest.mark.parametrize("method", ["tables", "queries"])
+@pytest.mark.parametrize("method", ["tables", "adaptive", "queries"])
 @pytest.mark.parametrize("at", ["before measuring", "before saving", "after saving", "before the fit is saved"])
 def test_an_interrupted_fit_goes_on_without_paying_twice(
     method: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +144,7 @@ def test_a_folder_of_another_study_or_of_other_things_is_refused(tmp_path: Path)
         fit_synth(rows(300), study(), folder=tmp_path / "other", rng=seeded(1))
 
 
-@pytest.mark.parametrize("method", ["tables", "queries"])
+@pytest.mark.parametrize("method", ["tables", "adaptive", "queries"])
 def test_seeded_fits_are_deterministic_and_say_that_they_protect_nobody(method: str) -> None:
     first, second = (fit_synth(rows(500), study(method), rng=seeded(3)) for _ in range(2))
     assert np.array_equal(first.data.numpy(), second.data.numpy())
@@ -154,7 +155,7 @@ def test_seeded_fits_are_deterministic_and_say_that_they_protect_nobody(method: 
     assert not fit_synth(rows(500), study(method)).simulated
 
 
-@pytest.mark.parametrize("method", ["tables", "queries"])
+@pytest.mark.parametrize("method", ["tables", "adaptive", "queries"])
 def test_a_budget_that_leaves_no_signal_is_warned_about(method: str) -> None:
     poor = study(method, guarantee=ApproxDP(0.01, 1e-9))
     with pytest.warns(NoSignalWarning, match="leaves no signal"):
@@ -162,7 +163,7 @@ def test_a_budget_that_leaves_no_signal_is_warned_about(method: str) -> None:
     assert any("no signal" in line for line in model.receipt.assumes)
 
 
-@pytest.mark.parametrize(("method", "most"), [("tables", 0.03), ("queries", 0.12)])
+@pytest.mark.parametrize(("method", "most"), [("tables", 0.03), ("adaptive", 0.06), ("queries", 0.12)])
 def test_made_up_rows_are_answered_well(method: str, most: float) -> None:
     codes = rows(5000)
     model = fit_synth(codes, study(method, rounds=12, rows=200), rng=seeded(5))
@@ -207,7 +208,7 @@ def test_two_fits_in_one_folder_are_refused_while_one_runs(tmp_path: Path) -> No
         pass  # free again
 
 
-@pytest.mark.parametrize("method", ["tables", "queries"])
+@pytest.mark.parametrize("method", ["tables", "adaptive", "queries"])
 def test_a_round_that_was_used_is_never_measured_again(method: str, tmp_path: Path) -> None:
     book, folder = ledger(tmp_path), tmp_path / "model"
     fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))

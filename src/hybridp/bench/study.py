@@ -330,5 +330,5 @@ def _table(study: Declaration, i: int, people: int) -> Any:
     from hybridp.bench.synth import plan_synth
 
     question, own = study.questions[i], asked.synth_study(study, i)
-    question.must(own.method == "tables", "method", "must be tables for a plan", "rap")
+    question.must(own.method == "tables", "method", "must be tables for a plan", own.method)
     return plan_synth(people, own.workload, own.guarantee, most_cells=own.most_cells)

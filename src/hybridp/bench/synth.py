@@ -50,12 +50,16 @@ Shares = Iterable[tuple[Piece, NDArray[Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Norms of the errors over all consistent queries (l_inf is Definition 4.3.1). NOT PRIVATE: the truth is in it."""
+    """Norms of the errors over all consistent queries (l_inf is Definition 4.3.1). NOT PRIVATE: the truth is in it.
+
+    `total_variation` is half the L1 distance of a marginal, in the mean over the marginals; None where there are none.
+    """
 
     queries: int
     l_inf: float
     l1: float
     l2: float
+    total_variation: float | None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -66,15 +70,20 @@ class Errors:
             "l2": self.l2,
             "mean_absolute": self.l1 / self.queries,
             "root_mean_square": self.l2 / math.sqrt(self.queries),
+            "total_variation": self.total_variation,
         }
 
 
-def _sum_up(parts: Sequence[tuple[int, float, float, float]]) -> Errors:
+def _sum_up(found: Sequence[tuple[Piece, tuple[int, float, float, float]]]) -> Errors:
+    parts = [part for _, part in found]
+    whole = [(piece.index, part[2]) for piece, part in found if piece.threshold.r == piece.threshold.k]
+    marginals = len({index for index, _ in whole})
     return Errors(
         sum(p[0] for p in parts),
         max(p[1] for p in parts),
         math.fsum(p[2] for p in parts),
         math.sqrt(math.fsum(p[3] for p in parts)),
+        math.fsum(distance for _, distance in whole) / 2 / marginals if marginals else None,
     )
 
 
@@ -89,7 +98,7 @@ def _pieces(
 
 def present_error(codes: Codes, workload: Workload, shares: Shares) -> Errors:
     """The errors of some answers to a workload. NOT PRIVATE."""
-    return _sum_up([part for _, part in _pieces(codes, workload, shares)])
+    return _sum_up(list(_pieces(codes, workload, shares)))
 
 
 def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = None) -> dict[str, Any]:
@@ -100,9 +109,9 @@ def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = No
     from hybridp.blend.relaxed import answers
 
     asked = model.workload if workload is None else workload
-    classes: dict[str, list[tuple[int, float, float, float]]] = {}
+    classes: dict[str, list[tuple[Piece, tuple[int, float, float, float]]]] = {}
     for piece, part in _pieces(codes, asked, model.answers(asked)):
-        classes.setdefault(f"{piece.threshold.r}-of-{piece.threshold.k}", []).append(part)
+        classes.setdefault(f"{piece.threshold.r}-of-{piece.threshold.k}", []).append((piece, part))
     plain = ((piece, found.cpu().numpy()) for piece, found in answers(model.data, asked))
     return {
         "private": False,

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
-from hybridp.cli.options import Later, command, options_of, some
+from hybridp.cli.options import Later, command, given, options_of, some
 from hybridp.cli.releasing import Releasing, open_ledger, present
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 from hybridp.public.study import Promise, Table
@@ -36,7 +37,7 @@ from hybridp.release.document import release_document, sole
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
 
-_METHODS = {"tables": "tables", "rap": "queries"}
+_METHODS = {"tables": "tables", "adaptive": "adaptive", "rap": "queries"}
 model_argument = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
 
 
@@ -74,14 +75,14 @@ def _torch() -> None:
 )  # fmt: skip
 @options_of(
     question=some(Table, later=True),
-    promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
     asked=some(Releasing, "ledger", "seed", "table", "as_json"),
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), required=True,
-    help="The model's folder; one with an interrupted fit of the same settings is gone on with.",
+    "--out", type=click.Path(file_okay=False, path_type=Path),
+    help="The model's folder, FILE's name with -model unless given; an interrupted fit of the same settings goes on.",
 )  # fmt: skip
 @insist_option
 def fit(
@@ -96,30 +97,41 @@ def fit(
     asked: Releasing,
     device: str,
     memory: str | None,
-    out: Path,
+    out: Path | None,
 ) -> None:
     """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
+
+    Without --marginals and --thresholds, the marginals of all pairs of columns count (of all triples, too, up to 18
+    columns), and --method adaptive measures those that matter. Without --delta it is 1/n^2 for the n people in FILE.
 
     The ledger is charged round by round. An interrupted fit goes on when the same command is given again, and pays
     only for what is missing.
     """
     _torch()
+    out = _beside(file) if out is None else out
     from hybridp.blend.relaxed.data import usable
     from hybridp.cli.synth_study import public_schema, workload_of
     from hybridp.curator.marginals import read_codes
     from hybridp.protocols.synth import fit_synth
+    from hybridp.public.workloads import default_workload
 
     usable(device)
     schema, read = public_schema(
         file, columns, schema_file=schema_file, bins=bins, domain_from_file=domain_from_file, other=other,
         table=asked.table,
     )  # fmt: skip
-    study = _study(workload_of(schema, question.values), promise, question.values, memory)
+    stated = bool(question.values["thresholds"] or question.values["marginals"])
+    workload = workload_of(schema, question.values) if stated else default_workload(schema)
+    codes = None
+    if not given("delta"):
+        codes = read_codes(file, schema, table=asked.table)
+        promise = replace(promise, delta=max(codes.people, 2) ** -2.0)
+    study = _study(workload, promise, question.values, memory, stated=stated)
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
     with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
         task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
-        codes = read_codes(file, schema, table=asked.table)
+        codes = read_codes(file, schema, table=asked.table) if codes is None else codes
         purpose = f"synthetic data of {', '.join(schema.names)}"
         with _ledger(asked.ledger, study, out, trial=asked.rng.simulated) as ledger:
             found = fit_synth(
@@ -148,24 +160,31 @@ def fit(
     )
 
 
-def _study(workload: Any, promise: Promise, question: dict[str, Any], memory: str | None) -> Any:
+def _beside(file: Any) -> Path:
+    """The folder of a model where none is named: the rows' file's own name, in the folder where the command runs."""
+    if file.engine != "duckdb":
+        raise InvalidInput("`--out` must be given for rows that are in no file. Got none.")
+    return Path(f"{Path(str(file.location)).stem}-model")
+
+
+def _study(workload: Any, promise: Promise, question: dict[str, Any], memory: str | None, *, stated: bool) -> Any:
     from hybridp.cli.common import check_delta
     from hybridp.protocols.synth import SynthStudy
     from hybridp.public.synth import cells_within
 
     given = {name: question[name] for name in ("rounds", "per_round", "select_share")}
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    chosen = question["method"] or ("rap" if asked else "tables")
-    if chosen == "tables" and asked:
+    chosen = question["method"] or ("rap" if asked else "tables" if stated or memory is not None else "adaptive")
+    if chosen != "rap" and asked:
         name, value = next(iter(asked.items()))
-        raise InvalidInput(f"`{name.replace('_', '-')}` must go with --method rap. Got {value} with tables.")
+        raise InvalidInput(f"`{name.replace('_', '-')}` must go with --method rap. Got {value} with {chosen}.")
     check_delta(promise.delta)
     if not promise.delta > 0:
         raise InvalidInput(f"`delta` must be positive. Got {promise.delta:g}.")
     assert promise.epsilon is not None
     if memory is not None:
-        if chosen == "rap":
-            raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with rap.")
+        if chosen != "tables":
+            raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with {chosen}.")
         asked["most_cells"] = cells_within(workload, memory)
     kept = promise.budget(promise.epsilon)
     return SynthStudy(workload, kept, method=_METHODS[chosen], rows=question["rows"], **asked)  # type: ignore[arg-type]
@@ -369,11 +388,17 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None, a
     rows["answering 0 to everything"] = errors["all_zero"]
     table(
         "NOT PRIVATE: true errors, in shares of people",
-        ["answers", "queries", "largest", "mean", "root mean square"],
+        ["answers", "queries", "largest", "mean", "root mean square", "total variation"],
         [
-            (name, f"{part['queries']:,}", *(f"{part[k]:.5f}" for k in ("l_inf", "mean_absolute", "root_mean_square")))
+            (
+                name,
+                f"{part['queries']:,}",
+                *(f"{part[k]:.5f}" for k in ("l_inf", "mean_absolute", "root_mean_square")),
+                "" if part["total_variation"] is None else f"{part['total_variation']:.4f}",
+            )
             for name, part in rows.items()
         ],
+        caption="total variation: half the sum of a marginal's errors, in the mean over marginals.",
     )
 
 

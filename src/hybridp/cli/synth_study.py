@@ -63,7 +63,10 @@ def public_schema(
 
 
 def features_of(file: Path) -> dict[str, Feature]:
-    """A schema file: {"features": [{"name", "values" or "edges", "missing"}]}, or {name: values} for categories."""
+    """A schema file: {"features": [{"name", "values" or "edges", "missing"}]}, or {name: values} for categories.
+
+    A number in place of the values, {name: 85}, stands for the whole numbers from 0 to 84.
+    """
     try:
         kept = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -90,6 +93,10 @@ def _feature(kept: dict[str, Any]) -> Feature:
     if edges:
         must(isinstance(edges, list) and all(_is_number(e) for e in edges), f"schema of {name}", rule, "other edges")
         return Feature.binned(str(name), edges, missing=bool(missing))
+    if isinstance(values, int) and not isinstance(values, bool):
+        rule = "must be a list of values, or how many whole numbers from 0 there are: from 2 to 65536"
+        must(2 <= values <= 65_536, f"schema of {name}", rule, values)
+        values = list(range(values))
     ok = isinstance(values, list) and all(isinstance(v, str) or _is_number(v) for v in values)
     must(ok, f"schema of {name}", rule, "neither")
     assert isinstance(values, list)

@@ -9,7 +9,7 @@ cannot promise. It costs about 75 ns a candidate with system randomness, 30 with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -32,8 +32,10 @@ __all__ = [
     "Codes",
     "codes_of",
     "errors",
+    "gap",
     "measure_queries",
     "measure_table",
+    "pick_table",
     "read_codes",
     "top_errors",
     "top_errors_one_by_one",
@@ -81,6 +83,29 @@ def errors(
         must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
         modelled = np.rint(np.asarray(shares, dtype=np.float64) * scale).astype(np.int64)
         yield piece.start, np.abs(counts * LATTICE - modelled)
+
+
+def gap(codes: Codes, features: tuple[int, ...], modelled: Floats, weight: int, most: int) -> int:
+    """RAW: by how many people a model misses a marginal (half the L1 distance), times weight/most, in lattice steps.
+
+    Replacing a person moves one cell down and one up, the distance by at most 2 people, half of it by 1: by LATTICE
+    at the most, since weight <= most and rounding down keeps whole bounds.
+    """
+    must(0 <= weight <= most, "weight", f"must be between 0 and {most}", weight)
+    counts = marginals.table_counts(codes, features)
+    expected = np.rint(modelled * (float(LATTICE) * codes.people)).astype(np.int64)
+    return int(np.abs(counts * LATTICE - expected).sum()) * weight // (2 * most)
+
+
+def pick_table(scores: Sequence[int], rho: float, allowed: Callable[[int], bool], *, rng: Randomness) -> int | None:
+    """The number of one score by the exponential mechanism among those that are `allowed`: rho-zCDP.
+
+    The scores have the sensitivity LATTICE. Whether a number is allowed is public; it is asked only of those that come
+    before the pick, which is the largest score plus Gumbel noise among the allowed ones. None where none is.
+    """
+    keys = np.asarray(scores, dtype=np.int64)
+    order = _top([(0, keys)], len(keys), Fraction(gumbel_scale(rho, 1)) * LATTICE, np.zeros(0, np.int64), rng)
+    return next((i for i in order.tolist() if allowed(i)), None)
 
 
 def top_errors(scores: Iterable[tuple[int, Ints]], picks: int, rho: float, *, without: Ints, rng: Randomness) -> Ints:

@@ -25,7 +25,7 @@ from hybridp.protocols.number import NumberStudy, halves
 from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.regression import RegressionStudy
 from hybridp.protocols.shares import ShareStudy, bins, choice
-from hybridp.protocols.synth import SynthStudy
+from hybridp.protocols.synth import Method, SynthStudy
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
@@ -310,6 +310,5 @@ def synth_study(study: Declaration, place: int) -> SynthStudy:
     method = asked.method or ("rap" if stated else "tables")
     for name, value in stated.items():
         asked.must(method == "rap", name, "must go with the method rap", value)
-    return SynthStudy(
-        workload, part.everybody, method="queries" if method == "rap" else "tables", rows=asked.rows, **stated
-    )
+    names: dict[str, Method] = {"rap": "queries", "adaptive": "adaptive", "tables": "tables"}
+    return SynthStudy(workload, part.everybody, method=names[method], rows=asked.rows, **stated)

@@ -11,15 +11,17 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from hybridp.blend.graph import GraphModel, tree_cells
 from hybridp.curator import synth as curating
 from hybridp.curator.sources import TableLike
 from hybridp.curator.synth import Codes
@@ -33,8 +35,11 @@ from hybridp.public.synth import (
     MeasuredQueries,
     MeasuredTable,
     Round,
+    adaptive_rounds,
+    candidate_weights,
     cumulative_epsilons,
     gumbel_scale,
+    noise_penalty,
     query_rounds,
     significance,
     table_rounds,
@@ -45,11 +50,16 @@ from hybridp.release.receipt import Protection, build_receipt
 from hybridp.release.synth import SyntheticModel
 
 if TYPE_CHECKING:
-    from hybridp.blend.relaxed import Relaxed
+    from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
+    State = Relaxed | Records | GraphModel
 
-Method = Literal["tables", "queries"]
+__all__ = ["Method", "NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
+
+Method = Literal["tables", "adaptive", "queries"]
+_TREE = 1 << 18  # Cells of the largest graphical model: a marginal that would need more is not chosen.
+_MOST_RECORDS = 1 << 20
+_ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
 Measured = list[MeasuredTable] | list[MeasuredQueries]
 
 
@@ -61,9 +71,10 @@ class NoSignalWarning(UserWarning):
 class SynthStudy:
     """Everything that is decided, and public, before a row is read.
 
-    `method` "tables" measures whole marginals (our default); "queries" is the dissertation's RAP, with `rounds` = T,
-    `per_round` = K, and `select_share` of every round's budget for the selection (the dissertation's is one half).
-    `rows` is n', and `seed` the public start of D'.
+    `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
+    rounds, fits a graphical model, and has records (twice as many as people, at least `rows`) drawn from it; "queries"
+    is the dissertation's RAP, with `rounds` = T, `per_round` = K, and `select_share` of every round's budget for the
+    selection (the dissertation's is one half). `rows` is n', and `seed` the public start of D', or of the records.
     """
 
     workload: Workload
@@ -77,7 +88,7 @@ class SynthStudy:
     most_cells: int = MOST_CELLS
 
     def __post_init__(self) -> None:
-        must(self.method in ("tables", "queries"), "method", "must be tables or queries", self.method)
+        must(self.method in get_args(Method), "method", "must be tables, adaptive or queries", self.method)
         must(self.rows >= 1, "rows", "must be at least 1", self.rows)
         if self.method == "queries":
             picked, known = self.rounds * self.per_round, self.workload.queries
@@ -90,6 +101,9 @@ class SynthStudy:
         if self.method == "tables":
             rho = total_rho(self.guarantee, 2)
             return tuple(table_rounds(self.workload, rho, most_cells=self.most_cells))
+        if self.method == "adaptive":
+            rho = total_rho(self.guarantee, self.rounds + 1)
+            return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds))
         rho = total_rho(self.guarantee, self.rounds)
         return tuple(query_rounds(rho, self.rounds, self.per_round, select_share=self.select_share))
 
@@ -135,6 +149,8 @@ class SynthStudy:
 def _words(use: Round) -> str:
     if use.tables:
         return f"discrete Gaussian noise on {len(use.tables)} marginals"
+    if use.whole:
+        return "the marginal that the model misses most by the exponential mechanism, discrete Gaussian noise on it"
     return f"top {use.picks} errors by the exponential mechanism, discrete Gaussian answers"
 
 
@@ -179,8 +195,24 @@ def fit_synth(
     warned([study.guarantee], codes.people)
     for note in notes:
         warnings.warn(note, NoSignalWarning, stacklevel=2)
-    with Folder.open(folder, study.to_dict(), people=codes.people, simulated=rng.simulated) as place:
+    opened = Folder.open(folder, study.to_dict(), people=codes.people, simulated=rng.simulated)
+    with opened as place, _threads(study, device):
         return _fit(codes, study, place, notes, ledger, purpose, device, progress, rng)
+
+
+@contextmanager
+def _threads(study: SynthStudy, device: str) -> Iterator[None]:
+    """One thread for small tables: torch's others would wait for work, at full load, most of the time."""
+    import torch
+
+    before = torch.get_num_threads()
+    cells = [study.workload.schema.cells(f) for use in study.plan for f in use.tables]
+    small = study.method != "queries" and max(cells, default=0) <= _ONE_THREAD
+    torch.set_num_threads(1 if small and device == "cpu" else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _fit(
@@ -199,11 +231,9 @@ def _fit(
     if ledger is not None:
         ledger.check(charges, trial=rng.simulated)
     data, done = place.synthetic(study.workload.schema.sizes)
-    if data is None:
-        from hybridp.blend.relaxed import start
-
-        data = start(study.rows, study.workload.schema.sizes, seed=study.seed)
-    data = data.to(device)
+    state = _start(study) if data is None else data
+    if not isinstance(state, GraphModel):
+        state = state.to(device)
     sources = rng.spawn(len(plan))
     measured: list[Any] = []
     for i, use in enumerate(plan):
@@ -211,7 +241,7 @@ def _fit(
         if content is None:
             _must_be_new(place, i, done, len(plan))
             with spending(ledger, [charge], trial=rng.simulated) as entries:
-                content = packed(_measure(codes, study, use, data, measured, sources[i]))
+                content = packed(_measure(codes, study, use, state, measured, sources[i]))
                 if ledger is not None and charge.collection is not None:
                     content = ledger.keep_measured(charge.collection, content)
                 place.save_measured(i, content, entries or _paid_before(ledger, charge))
@@ -219,10 +249,22 @@ def _fit(
             place.save_measured(i, content, _paid_before(ledger, charge))
         measured += unpacked(content, study.workload)
         if i >= done:
-            data = _project(data, study, measured, codes.people, first=i == 0, last=i == len(plan) - 1)
-            place.save_synthetic(data.numpy(), i + 1)
+            state = _project(state, study, measured, codes.people, first=i == 0, last=i == len(plan) - 1)
+            # A graphical model is not kept: what was measured makes the same one again.
+            if not isinstance(state, GraphModel):
+                place.save_synthetic(state.numpy(), i + 1)
         progress(i + 1, len(plan))
-    return _model(study, place, data.to("cpu"), measured, tuple(notes))
+    assert not isinstance(state, GraphModel)
+    return _model(study, place, state.to("cpu"), measured, tuple(notes))
+
+
+def _start(study: SynthStudy) -> Relaxed | GraphModel:
+    sizes = study.workload.schema.sizes
+    if study.method == "adaptive":
+        return GraphModel.uniform(sizes)
+    from hybridp.blend.relaxed import start
+
+    return start(study.rows, sizes, seed=study.seed)
 
 
 def _kept_round(ledger: Ledger | None, charge: Charge, place: Folder, i: int) -> tuple[Charge, bytes | None]:
@@ -290,28 +332,63 @@ def _kept_study(place: Folder) -> SynthStudy:
 # --- one round --------------------------------------------------------------------------------------------------------
 
 
-def _measure(
-    codes: Codes, study: SynthStudy, use: Round, data: Relaxed, before: list[Any], rng: Randomness
-) -> Measured:
+def _measure(codes: Codes, study: SynthStudy, use: Round, state: State, before: list[Any], rng: Randomness) -> Measured:
     """The only step that looks at the rows."""
     if use.tables:
         return [curating.measure_table(codes, features, use.sigma, rng=rng) for features in use.tables]
+    if isinstance(state, GraphModel):
+        features = _worst_table(codes, study, use, state, before, rng)
+        return [curating.measure_table(codes, features, use.sigma, rng=rng)]
     from hybridp.blend.relaxed import answers
 
     gone, most = np.concatenate([np.zeros(0, np.int64), *(q.flat for q in before)]), study.most_cells
-    shares = ((piece, found.cpu().numpy()) for piece, found in answers(data, study.workload, most_cells=most))
+    shares = ((piece, found.cpu().numpy()) for piece, found in answers(state, study.workload, most_cells=most))
     scores = curating.errors(codes, study.workload, shares, most_cells=most)
     worst = curating.top_errors(scores, use.picks, use.select_rho, without=gone, rng=rng)
     return [curating.measure_queries(codes, study.workload, worst, use.sigma, rng=rng)]
 
 
-def _project(data: Relaxed, study: SynthStudy, measured: list[Any], people: int, *, first: bool, last: bool) -> Relaxed:
-    """Relaxed projection on everything measured so far. Post-processing.
+def _worst_table(
+    codes: Codes, study: SynthStudy, use: Round, model: GraphModel, before: list[Any], rng: Randomness
+) -> tuple[int, ...]:
+    """The marginal to measure: missed by the most people, less what its noise would add, by the exponential mechanism.
+
+    What may be chosen is public: whose noise does not hide everybody, and with which the model stays small enough.
+    """
+    schema, weights = study.workload.schema, candidate_weights(study.workload)
+    most = max(weights.values())
+    penalties = {c: noise_penalty(schema.cells(c), use.sigma) for c in weights}
+    named = [c for c, penalty in penalties.items() if len(c) == 1 or penalty < codes.people]
+    scores = []
+    for c in named:
+        missed = curating.gap(codes, c, model.table(c), weights[c], most)
+        scores.append(missed - math.ceil(penalties[c] * weights[c] / most * curating.LATTICE))
+    known = {tuple(sorted(table.features)) for table in before}
+
+    def fits(i: int) -> bool:
+        return tree_cells(schema.sizes, {*known, named[i]}) <= _TREE
+
+    found = curating.pick_table(scores, use.select_rho, fits, rng=rng)
+    assert found is not None  # one-way marginals always fit
+    return named[found]
+
+
+def _project(state: State, study: SynthStudy, measured: list[Any], people: int, *, first: bool, last: bool) -> State:
+    """The projection on everything measured so far. Post-processing.
 
     Single queries: 20 to 40 steps a round were better on ADULT than longer fits, which follow the noise.
     """
+    from hybridp.blend.relaxed import Records, Relaxed
     from hybridp.blend.synth import Fit, fit_queries, fit_tables
 
+    if isinstance(state, GraphModel):
+        model = state.fit(measured, people, sweeps=60 if last else 12)
+        if not last:
+            return model
+        rows = min(max(study.rows, 2 * people), _MOST_RECORDS)
+        return Records(model.records(rows, seed=study.seed), study.workload.schema.sizes)
+    data = state
+    assert isinstance(data, Relaxed)
     if study.method == "tables":
         fit = Fit(steps=60, learning_rate=0.05) if first and not last else Fit()
         return fit_tables(data, measured, people, fit)
@@ -323,6 +400,8 @@ def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[
     """What hides every answer: a cell, or an error, that must be more than half of the people to be seen."""
     found = []
     for use in plan:
+        if use.whole:
+            continue
         if use.tables:
             cells = min(study.workload.schema.cells(features) for features in use.tables)
             hidden = significance(cells) * use.sigma
@@ -338,7 +417,7 @@ def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[
 
 
 def _model(
-    study: SynthStudy, place: Folder, data: Relaxed, measured: list[Any], notes: tuple[str, ...]
+    study: SynthStudy, place: Folder, data: Relaxed | Records, measured: list[Any], notes: tuple[str, ...]
 ) -> SyntheticModel:
     plan = study.plan
     steps = "; then ".join(dict.fromkeys(_words(use) for use in plan))

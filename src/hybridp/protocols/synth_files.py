@@ -26,7 +26,7 @@ from hybridp.public.synth import MeasuredQueries, MeasuredTable
 from hybridp.randomness import secure, seeded
 
 if TYPE_CHECKING:
-    from hybridp.blend.relaxed import Relaxed
+    from hybridp.blend.relaxed import Records, Relaxed
 
 __all__ = ["Folder", "packed", "unpacked"]
 
@@ -169,20 +169,22 @@ class Folder:
 
     # --- D' -----------------------------------------------------------------------------------------------------------
 
-    def save_synthetic(self, values: NDArray[np.float32], rounds: int) -> None:
+    def save_synthetic(self, values: NDArray[np.float32] | NDArray[np.uint16], rounds: int) -> None:
         if self.path is not None:
             envelope.write(self.path / "synthetic.npz", _npz({"values": values, "rounds": np.array(rounds)}))
 
-    def synthetic(self, sizes: tuple[int, ...]) -> tuple[Relaxed | None, int]:
-        """The relaxed rows, and how many rounds they have seen."""
+    def synthetic(self, sizes: tuple[int, ...]) -> tuple[Relaxed | Records | None, int]:
+        """The relaxed rows, or records (whole codes), and how many rounds they have seen."""
         place = None if self.path is None else self.path / "synthetic.npz"
         if place is None or not place.is_file():
             return None, 0
         import torch
 
-        from hybridp.blend.relaxed import Relaxed
+        from hybridp.blend.relaxed import Records, Relaxed
 
         kept = _read(place)
+        if kept["values"].dtype == np.uint16:
+            return Records(kept["values"], sizes), int(kept["rounds"])
         return Relaxed(torch.from_numpy(kept["values"].astype(np.float32)), sizes), int(kept["rounds"])
 
 

@@ -35,12 +35,15 @@ __all__ = [
     "MeasuredQueries",
     "MeasuredTable",
     "Round",
+    "adaptive_rounds",
     "answer_sigma",
+    "candidate_weights",
     "cells_within",
     "cumulative_epsilons",
     "gaussian_level",
     "gumbel_scale",
     "gumbel_scale_as_printed",
+    "noise_penalty",
     "query_rounds",
     "selection_cost",
     "significance",
@@ -55,6 +58,7 @@ Ints = NDArray[np.int64]
 # Of a fit to whole tables, in bytes: torch and the rows' codes, the largest table's noise and steps, every table kept.
 _BASE, _LARGEST, _EACH = 280 << 20, 80, 24
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+_SINGLES, _CHOICE, _GROWTH = 0.15, 0.1, 1.25  # Shares of an adaptive fit: benchmarks/README.md says on which tables.
 _SLACK = 1e-11  # The ledger rounds every charge up to 1e-12: a little is kept back for it.
 
 
@@ -210,12 +214,16 @@ def _fitting(schema: Schema, features: tuple[int, ...], most: int) -> Iterator[t
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One use of the rows: tables to measure at `measure_rho` in all, or `picks` queries to select and answer."""
+    """One use of the rows: tables to measure at `measure_rho` in all, or `picks` queries to select and answer.
+
+    With `whole`, what is picked is not a query but a whole table, among those of `candidate_weights`.
+    """
 
     tables: tuple[tuple[int, ...], ...]
     picks: int
     select_rho: float
     measure_rho: float
+    whole: bool = False
 
     @property
     def rho(self) -> float:
@@ -226,6 +234,8 @@ class Round:
         """The standard deviation in people of every measured cell, or of every answer."""
         if self.tables:
             return table_sigma(self.measure_rho / len(self.tables))
+        if self.whole:
+            return table_sigma(self.measure_rho / self.picks)
         return answer_sigma(self.measure_rho / self.picks)
 
     @property
@@ -265,6 +275,50 @@ def query_rounds(rho: float, rounds: int, per_round: int, *, select_share: float
     must(0 < select_share < 1, "select_share", "must be strictly between 0 and 1", select_share)
     each = rho / rounds
     return [Round((), per_round, each * select_share, each * (1 - select_share))] * rounds
+
+
+def adaptive_rounds(workload: Workload, rho: float, *, rounds: int = 16) -> list[Round]:
+    """The one-way marginals, then one marginal a round: the one that the model of all so far misses the most.
+
+    Each round spends a quarter more than the one before, so that coarse looks find what matters and fine ones measure
+    it. 15 % goes to the one-way marginals, as in `table_rounds`, and a tenth of each later round to the choice.
+
+    >>> from hybridp.public.queries import Threshold
+    >>> work = Workload(Schema.from_domain({"a": 4, "b": 3}), (Threshold((0, 1), 2),))
+    >>> [round(use.rho / 0.5, 3) for use in adaptive_rounds(work, 0.5, rounds=2)]
+    [0.15, 0.378, 0.472]
+    """
+    must(rounds >= 1, "rounds", "must be at least 1", rounds)
+    singles = tuple((f,) for f in range(len(workload.schema.features)))
+    growing = [_GROWTH**i for i in range(rounds)]
+    each = [rho * (1 - _SINGLES) * part / math.fsum(growing) for part in growing]
+    chosen = [Round((), 1, part * _CHOICE, part * (1 - _CHOICE), whole=True) for part in each]
+    return [Round(singles, 0, 0.0, rho * _SINGLES), *chosen]
+
+
+def candidate_weights(workload: Workload) -> dict[tuple[int, ...], int]:
+    """The marginals that may be measured for a workload, each with how much it says about it; all of it public.
+
+    Those of one and more of the features of one question. The weight adds up, over all questions, how many features
+    they have in common (McKenna et al. 2022).
+
+    >>> from hybridp.public.queries import Threshold
+    >>> schema = Schema.from_domain({"a": 2, "b": 3, "c": 4})
+    >>> candidate_weights(Workload(schema, (Threshold((0, 1), 2), Threshold((1, 2), 2))))
+    {(0,): 1, (1,): 2, (0, 1): 3, (2,): 1, (1, 2): 3}
+    """
+    asked = [tuple(sorted(t.features)) for t in workload.thresholds]
+    found = {c: 0 for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)}
+    return {c: sum(len({*c} & {*t}) for t in asked) for c in found}
+
+
+def noise_penalty(cells: int, sigma: float) -> float:
+    """What a marginal's own noise is taken to add to the model's error, in people: a fifth of half its L1 norm.
+
+    Most of the noise does not survive the fit: cells that do not stand out of it are ceilings, and tables that overlap
+    share their precision.
+    """
+    return 0.2 * 0.5 * math.sqrt(2 / math.pi) * sigma * cells
 
 
 def cells_within(workload: Workload, memory: str) -> int:

@@ -21,6 +21,7 @@ from hybridp.public.queries import Schema, Threshold, Workload
 __all__ = [
     "FeatureLaw",
     "Spec",
+    "default_workload",
     "feature_weights",
     "listed_workload",
     "parse_spec",
@@ -31,6 +32,7 @@ __all__ = [
 
 FeatureLaw = Literal["uniform", "zipf", "geometric"]
 _LISTED = 1 << 20  # Sets of features that may be listed to draw from; beyond, draws are repeated until they fit.
+_MOST_MARGINALS = 1000  # Of a default workload: beyond 18 columns, pairs alone.
 _DRAWS = 1000  # Draws for one threshold before it is taken that there is none left.
 
 
@@ -186,6 +188,20 @@ def listed_workload(schema: Schema, lines: Sequence[str]) -> Workload:
         r = int(counted[1]) if counted else len(features)
         thresholds.append(Threshold(features, r))
     return Workload(schema, tuple(thresholds))
+
+
+def default_workload(schema: Schema) -> Workload:
+    """Where no questions are stated: the marginals of all pairs of features, and of all triples where they are few.
+
+    Which of them the budget carries is decided by the fit, which measures some of them.
+
+    >>> default_workload(Schema.from_domain({"age": 85, "sex": 2, "race": 5})).thresholds[-1]
+    Threshold(features=(0, 1, 2), r=3)
+    """
+    known = len(schema.features)
+    pairs, triples = math.comb(known, 2), math.comb(known, 3)
+    sizes = [min(2, known), 3] if triples and pairs + triples <= _MOST_MARGINALS else [min(2, known)]
+    return Workload(schema, tuple(Threshold(c, k) for k in sizes for c in combinations(range(known), k)))
 
 
 def stated_workload(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from hybridp.blend.relaxed import Relaxed
+    from hybridp.blend.relaxed import Records, Relaxed
 
 __all__ = ["SynthAnswer", "SyntheticModel"]
 
@@ -74,7 +74,7 @@ class SyntheticModel(Result):
     workload: Workload
     people: int
     method: str
-    data: Relaxed
+    data: Relaxed | Records
     tables: tuple[MeasuredTable, ...]
     queries: tuple[MeasuredQueries, ...]
     receipt: Receipt
@@ -215,11 +215,14 @@ class SyntheticModel(Result):
         every = (synthetic - table.counts / self.people).reshape(-1)
         return every[(table.counts > significance(table.counts.size) * table.sigma).reshape(-1)], every
 
-    def _query_residuals(self, asked: MeasuredQueries) -> Floats:
-        from hybridp.blend.relaxed import selected_answers
+    def _selected(self, asked: MeasuredQueries) -> Floats:
+        from hybridp.blend.relaxed import Relaxed, selected_answers
 
-        answers = selected_answers(self.data, asked.selection).detach().cpu().numpy().astype(np.float64)
-        return np.asarray(answers - asked.counts / self.people)
+        assert isinstance(self.data, Relaxed)  # single queries are asked of relaxed rows alone
+        return np.asarray(selected_answers(self.data, asked.selection).detach().cpu().numpy(), dtype=np.float64)
+
+    def _query_residuals(self, asked: MeasuredQueries) -> Floats:
+        return np.asarray(self._selected(asked) - asked.counts / self.people)
 
     def utility(self) -> dict[str, Any]:
         """How D' agrees with what was measured: by class of query, and the one- and two-way marginals in full.
@@ -288,16 +291,13 @@ class SyntheticModel(Result):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Synthetic against measured shares: a cell of a one- or two-way table, or a selected query, is a dot."""
-        from hybridp.blend.relaxed import selected_answers
-
         ax = style.new_axes(ax, 6.0, 6.0)
         groups: dict[str, list[Any]] = {}
         for one in self.utility()["marginals"]:
             kind = f"{len(one['features'])}-way tables"
             groups.setdefault(kind, []).append((one["measured"], one["synthetic"], one["noise_sd"]))
         for asked in self.queries:
-            shown = selected_answers(self.data, asked.selection).detach().cpu().numpy()
-            part = (asked.counts / self.people, shown, asked.sigma / self.people)
+            part = (asked.counts / self.people, self._selected(asked), asked.sigma / self.people)
             groups.setdefault("selected queries", []).append(part)
         ax.axline((0, 0), slope=1, color=style.QUIET, lw=0.8)
         for i, (kind, parts) in enumerate(groups.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridp.blend.relaxed.data import Relaxed, one_hot, sparsemax, sparsemax_blocks, start
+from hybridp.blend.relaxed.data import Records, Relaxed, one_hot, sparsemax, sparsemax_blocks, start
 from hybridp.blend.relaxed.evaluate import answers, at_least, polynomial_answer, table
 from hybridp.blend.relaxed.projection import Options, Projection, QueryGoal, TableGoal, loss_and_gradient, project
 from hybridp.blend.relaxed.rounding import round_records, simplex_table, weighted_average
@@ -12,6 +12,7 @@ __all__ = [
     "Options",
     "Projection",
     "QueryGoal",
+    "Records",
     "Relaxed",
     "TableGoal",
     "answers",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["Relaxed", "one_hot", "sparsemax", "sparsemax_blocks", "start"]
+__all__ = ["Records", "Relaxed", "one_hot", "sparsemax", "sparsemax_blocks", "start"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +46,57 @@ class Relaxed:
         begin = sum(self.sizes[:feature])
         return self.values[:, begin + low : begin + (self.sizes[feature] if high is None else high)]
 
+    def mass(self, columns: Sequence[int]) -> Tensor:
+        """Every row's share on these columns together."""
+        return self.values[:, list(columns)].sum(1)
+
     def to(self, device: str) -> Relaxed:
         """The same rows on another device."""
         return Relaxed(self.values.to(usable(device)), self.sizes)
 
     def numpy(self) -> NDArray[np.float32]:
         return self.values.detach().cpu().numpy().astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Whole records in place of relaxed ones: `codes` has one row a record, one column a feature."""
+
+    codes: NDArray[np.uint16]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        must(self.codes.ndim == 2, "codes", "must be a matrix of records", self.codes.shape)
+        must(self.codes.shape[1] == len(self.sizes), "codes", f"must have {len(self.sizes)} columns", self.codes.shape)
+
+    @property
+    def rows(self) -> int:
+        return int(self.codes.shape[0])
+
+    def to(self, _device: str) -> Records:
+        """Counting records needs no device."""
+        return self
+
+    def numpy(self) -> NDArray[np.uint16]:
+        return self.codes
+
+    def mass(self, columns: Sequence[int]) -> Tensor:
+        """Which records have one of these values of a feature, given by the columns of relaxed rows; 1 or 0."""
+        offsets = (0, *accumulate(self.sizes[:-1]))
+        feature = int(np.searchsorted(offsets, columns[0], side="right")) - 1
+        codes = [column - offsets[feature] for column in columns]
+        return torch.from_numpy(np.isin(self.codes[:, feature], codes).astype(np.float64))
+
+    def table(self, features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Tensor:
+        """The shares of the records in the cells between these codes."""
+        shape = tuple(high - low for low, high in spans)
+        columns = [self.codes[:, f].astype(np.int64) - low for f, (low, _) in zip(features, spans, strict=True)]
+        inside = np.ones(self.rows, dtype=np.bool_)
+        for column, size in zip(columns, shape, strict=True):
+            inside &= (column >= 0) & (column < size)
+        cell = np.ravel_multi_index(tuple(column[inside] for column in columns), shape)
+        counts: NDArray[Any] = np.bincount(cell, minlength=int(np.prod(shape))) / self.rows
+        return torch.from_numpy(counts.reshape(shape))
 
 
 def usable(device: str) -> torch.device:

@@ -17,7 +17,7 @@ from hybridp.blend.relaxed.contract import (
     sparse_table_pays,
     support,
 )
-from hybridp.blend.relaxed.data import Relaxed
+from hybridp.blend.relaxed.data import Records, Relaxed
 from hybridp.errors import must
 from hybridp.public import queries
 from hybridp.public.formulas import Polynomial
@@ -28,7 +28,7 @@ __all__ = ["answers", "at_least", "polynomial_answer", "table"]
 Ranges = tuple[tuple[int, int], ...]
 
 
-def table(data: Relaxed, features: Sequence[int]) -> Tensor:
+def table(data: Relaxed | Records, features: Sequence[int]) -> Tensor:
     """The k-way table of D' over these features, in their order: the mean over rows of the outer products.
 
     >>> from hybridp.blend.relaxed.data import one_hot
@@ -44,7 +44,9 @@ def at_least(marginal: Tensor, r: int) -> Tensor:
     return queries.at_least(marginal, r)
 
 
-def answers(data: Relaxed, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Piece, Tensor]]:
+def answers(
+    data: Relaxed | Records, workload: Workload, *, most_cells: int = MOST_CELLS
+) -> Iterator[tuple[Piece, Tensor]]:
     """The answers of D' to all consistent queries, piece by piece in the order of their numbers.
 
     A threshold that fits in one piece is its table, summed over axes. A larger one is cut: the slab of its k-way table
@@ -89,13 +91,15 @@ class _Slices:
     """Blocks of D' with their non-zeros, found once for every whole block. On the CPU only: scattering to a GPU's
     memory adds in no fixed order, and matrix products are what it is good at."""
 
-    def __init__(self, data: Relaxed, most: int = MOST_CELLS) -> None:
-        self.data = Relaxed(data.values.detach(), data.sizes)
+    def __init__(self, data: Relaxed | Records, most: int = MOST_CELLS) -> None:
+        self.data = data if isinstance(data, Records) else Relaxed(data.values.detach(), data.sizes)
         self.most = most
         self.scratch = Scratch()
         self._kept: dict[int, Support] = {}
 
     def table(self, features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Tensor:
+        if isinstance(self.data, Records):
+            return self.data.table(features, spans)
         blocks = [self.data.block(f, *span) for f, span in zip(features, spans, strict=True)]
         cells = math.prod(high - low for low, high in spans)
         if not self.data.values.is_cuda and may_pay(self.data.rows, cells):
@@ -112,21 +116,21 @@ class _Slices:
         return self._kept[feature]
 
 
-def polynomial_answer(data: Relaxed, polynomial: Polynomial) -> Tensor:
+def polynomial_answer(data: Relaxed | Records, polynomial: Polynomial) -> Tensor:
     """The mean over rows of a formula's surrogate: a sum of products of the masses of groups of values.
 
     Differentiable with respect to `data.values`.
     """
     must(polynomial.width == sum(data.sizes), "formula", "must be over the features of this data set", "others")
-    x = data.values
     # One more group of mass one fills up the terms with fewer factors.
-    mass = [x[:, list(columns)].sum(1) for columns in polynomial.groups]
-    groups = torch.stack([*mass, torch.ones_like(x[:, 0])])
+    mass = [data.mass(columns) for columns in polynomial.groups]
+    x = torch.ones_like(mass[0])
+    groups = torch.stack([*mass, x])
     most = max((len(factors) for _, factors in polynomial.terms), default=0)
     filled = [[*factors, *[len(mass)] * (most - len(factors))] for _, factors in polynomial.terms]
     index = torch.tensor(filled, dtype=torch.int64, device=x.device).reshape(len(filled), most)
     coefficients = torch.tensor([c for c, _ in polynomial.terms], dtype=x.dtype, device=x.device)
-    out = torch.zeros_like(x[:, 0])
+    out = torch.zeros_like(x)
     step = max(1, MOST_CELLS // (data.rows * max(1, most)))
     for low in range(0, len(filled), step):
         products = groups[index[low : low + step]].prod(1)

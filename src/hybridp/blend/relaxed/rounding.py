@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from hybridp.blend.heavy import simplex
-from hybridp.blend.relaxed.data import Relaxed
+from hybridp.blend.relaxed.data import Records, Relaxed
 from hybridp.errors import must
 
 __all__ = ["round_records", "simplex_table", "weighted_average"]
@@ -17,7 +17,7 @@ __all__ = ["round_records", "simplex_table", "weighted_average"]
 Floats = NDArray[np.float64]
 
 
-def round_records(data: Relaxed, rows: int, *, seed: int) -> NDArray[np.uint16]:
+def round_records(data: Relaxed | Records, rows: int, *, seed: int) -> NDArray[np.uint16]:
     """Records drawn from D': all relaxed rows serve equally often (up to one), each feature is drawn from its block.
 
     The draws are a function of D' alone and cost no privacy, so that a plain seeded generator makes them. The expected
@@ -33,6 +33,8 @@ def round_records(data: Relaxed, rows: int, *, seed: int) -> NDArray[np.uint16]:
     whole, rest = divmod(rows, data.rows)
     owner = np.concatenate([np.repeat(np.arange(data.rows), whole), rng.choice(data.rows, rest, replace=False)])
     rng.shuffle(owner)
+    if isinstance(data, Records):
+        return np.asarray(data.codes[owner], dtype=np.uint16)
     out = np.empty((rows, len(data.sizes)), dtype=np.uint16)
     for feature, size in enumerate(data.sizes):
         cumulative = torch.cumsum(data.block(feature).detach().cpu().double(), 1).numpy()

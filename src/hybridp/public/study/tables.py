@@ -52,7 +52,10 @@ class Table(Question):
     )
     workload_seed: int = field(0, help="Public: decides what thresholds picks.", check=at_least(0))
     method: str | None = field(
-        None, help="tables: whole marginals, the default; rap: the dissertation's.", choices=("tables", "rap")
+        None,
+        help="tables: all marginals asked for; adaptive: those that a model misses most; rap: the dissertation's. "
+        "Default: tables; adaptive where no questions are stated.",
+        choices=("tables", "adaptive", "rap"),
     )
     rounds: int | None = field(
         None, help="rap: how often the worst queries are looked for (T). Default: 16.", check=at_least(1)
