@@ -41,9 +41,10 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import HALF
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import report_text
+from hybridp.public.randomisers import piecewise
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_noise import VectorNoiseName, vector_gaussian
-from hybridp.public.vector_randomisers import VectorReports, vector_reports
+from hybridp.public.vector_randomisers import ScalarReports, VectorReports, scalar_reports, unit_vector
 
 __all__ = [
     "KINDS",
@@ -279,7 +280,8 @@ class Question:
             asked = VectorBounds((Bounds(-self.clip, self.clip),) * p)
         else:
             asked = VectorBounds(tuple(Bounds(0.0 if i == j else -1.0, 1.0) for i, j in pairs(p + 1, 1)))
-        return VectorInvite(asked, _reports(self.guarantee, asked.dimensions))
+        # A residual is clipped several deviations away, so that scores are small; products spread over their range.
+        return VectorInvite(asked, _reports(self.guarantee, asked.dimensions, 0.05 if self.form == "steered" else 0.3))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -307,5 +309,11 @@ class Question:
 
 
 @lru_cache(maxsize=64)
-def _reports(guarantee: PureDP, dimensions: int) -> VectorReports:
-    return vector_reports("best", guarantee, dimensions, math.sqrt(dimensions))
+def _reports(guarantee: PureDP, dimensions: int, mean_square: float) -> VectorReports:
+    """The report of the least variance for coordinates of about this mean square: from public numbers alone."""
+    most = min(dimensions, 8, max(1, int(guarantee.epsilon / 0.001)))
+    plans: list[VectorReports] = [scalar_reports(guarantee, dimensions, k) for k in range(1, most + 1)]
+    if guarantee.epsilon >= 1.5:  # far below its bound a number is told better piecewise than by a bit
+        plans.append(ScalarReports(guarantee, dimensions, 1, piecewise(guarantee)))
+    plans.append(unit_vector(guarantee, dimensions, math.sqrt(dimensions)))
+    return min(plans, key=lambda plan: plan.cost(mean_square))
