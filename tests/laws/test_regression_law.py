@@ -53,8 +53,7 @@ def entries(person: Any) -> list[int]:
 
 
 def exact() -> np.ndarray[Any, Any]:
-    every = [entries(person) for person in PEOPLE]
-    return np.array([sum((2 if i == j else 3) * u[i] * u[j] for u in every) for i, j in PAIRS])
+    return np.sum([weighed(person) for person in PEOPLE], axis=0)
 
 
 def sensitivity(of: int) -> int:
@@ -175,6 +174,25 @@ def test_the_scale_of_residuals_is_the_place_of_a_noisy_maximum_that_pays_a_tent
     assert len(places) > 1, "eight people cannot be told from the noise"
     alone = command("release", "regression", write(tmp_path / "t.csv", rows(PEOPLE)), *BOX, "--epsilon", 1)
     assert sole(alone)["noisy_place"] is None
+
+
+def test_one_record_of_a_trusted_person_counts_however_many_they_have(tmp_path: Path) -> None:
+    own = [{**row, "id": str(i)} for i, row in enumerate(rows(PEOPLE))]
+    many = [{**row, "id": "0"} for row in rows([(64.0, 32.0, 8.0)] * 3 + [(-64.0, 0.0, -8.0)] * 3)]
+    table = write(tmp_path / "rows.csv", [*own, *many])
+    with Recording(30).as_the_systems() as tape:
+        found = command("release", "regression", table, *BOX, "--person", "id", "--epsilon", 1)
+    assert sole(found)["groups"]["trusted"]["people"] == len(PEOPLE)
+    drawn, _ = tape.read_from(0, laplaces(sensitivity(1)), len(PAIRS)) or ([], 0)
+    bare = totals(found)[0] - np.asarray(drawn)
+    rest = exact() - weighed(PEOPLE[0])
+    mine = [weighed(person) for person in (PEOPLE[0], (64.0, 32.0, 8.0), (-64.0, 0.0, -8.0))]
+    assert any(np.array_equal(bare - rest, one) for one in mine)
+
+
+def weighed(person: Any) -> np.ndarray[Any, Any]:
+    u = entries(person)
+    return np.array([(2 if i == j else 3) * u[i] * u[j] for i, j in PAIRS])
 
 
 def clipped(person: Any) -> list[float]:

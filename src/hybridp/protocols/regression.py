@@ -187,7 +187,7 @@ class RegressionStudy:
         score, place = blending.trusted_score(said), said.place
         asked: dict[str, Question] = {form: self.question(form, score, local_people, columns, place) for form in forms}
         expected = {name: fit.mse**0.5 for name, fit in blending.forecast(score, asked, local_people).items()}
-        return asked[min(forms, key=lambda form: expected[form])], expected
+        return asked[min(forms, key=lambda form: (expected[form], form))], expected
 
 
 # --- the conversation -------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hybridp.release import style
@@ -165,6 +165,10 @@ class RegressionRelease(Result):
             rows.append((name, *numbers, *own, "" if p is None else f"{p:.3g}"))
         people = people_words(self.trusted.people, self.local.people)
         title = f"{self.kind.capitalize()} regression of {self.target}, {people}"
-        return each_in_words(
+        words = each_in_words(
             title, ("column", "coefficient"), rows, self.level, joint=False, disagreeing=self.disagreeing
         )
+        if math.isfinite(self.high[0] - self.low[0]):
+            return words
+        weak = "The spread of the columns cannot be told from the noise: the intervals have no ends."
+        return replace(words, remarks=(*words.remarks, weak))
