@@ -71,9 +71,7 @@ def test_statuses_in_a_small_form(outcomes: dict[str, Any]) -> None:
     assert states.pop("mean-6") in ("refuted", "undecided")  # three small trials
     assert states.pop("mean-3") == states.pop("mean-5") == "reproduced after the erratum"
     assert set(states.values()) == {"refuted"}
-    refuted = {
-        check.claim for name in states for check in outcomes[name].verdict.claims if check.status == "refuted"
-    }
+    refuted = {check.claim for name in states for check in outcomes[name].verdict.claims if check.status == "refuted"}
     assert refuted == {
         "Those that have passed it have n_crit below 1.",
         "PWH's curves are nearly identical to KVH's.",

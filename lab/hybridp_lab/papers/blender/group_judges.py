@@ -46,9 +46,7 @@ def _all(
     reason: str = "",
     quantity: str = "difference",
 ) -> Check:
-    return everywhere(
-        claim, cases, side, limit, place=place, printed=printed, reason=reason, quantity=quantity
-    )
+    return everywhere(claim, cases, side, limit, place=place, printed=printed, reason=reason, quantity=quantity)
 
 
 def groups(rows: Sequence[Row]) -> Verdict:

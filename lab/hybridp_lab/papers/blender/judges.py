@@ -153,9 +153,7 @@ def splits(rows: Sequence[Row]) -> Verdict:
             free=True,
         )
 
-    return Verdict(
-        (by_form(split, falls), by_form(split, peak), by_form(split, drop), by_form(rows, constant))
-    )
+    return Verdict((by_form(split, falls), by_form(split, peak), by_form(split, drop), by_form(rows, constant)))
 
 
 # --- Figure 2.4 -------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ MODELS = {
     "mlp-mnist": "MLP2+SGD",
 }
 _ADULT = ("dpsgd-adult", "dpadam-adult", "svm-adult")
+
+
 def points(rows: Sequence[Row], error: str = "error") -> Floats:
     return np.array([[np.log(r["epsilon"]), r[error]] for r in rows])
 

@@ -69,6 +69,7 @@ PRINTED = (
     ),
 )  # fmt: skip
 
+
 def filtering_rows(rows: Sequence[Row]) -> list[Row]:
     """One observation a setting and trial: the least error over (T, K), as the appendix analyses."""
     found: dict[Key, Row] = {}

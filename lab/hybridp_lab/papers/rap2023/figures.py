@@ -369,9 +369,7 @@ _FIG_16 = Figure(
     "from a drift of about .4 on ADULT (.1 on LOANS).",
     {
         "quick": (Grid(_axes(**_DRIFT, workload=(4,), future=(20,)), trials=12),),
-        "full": (
-            Grid(_published(**_DRIFT, data=("adult",), workload=(4,), future=(100,)), trials=20),
-        ),
+        "full": (Grid(_published(**_DRIFT, data=("adult",), workload=(4,), future=(100,)), trials=20),),
     },
     rap.future,
     rap_future_judges.drift,

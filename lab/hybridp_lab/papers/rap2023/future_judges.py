@@ -211,9 +211,7 @@ def drift(rows: Sequence[Row]) -> Verdict:
                 printed="only begins at about .4",
                 found=f"relative rises: {told}",
             ),
-            unjudged(
-                "On LOANS the rise begins at about gamma = .1.", _LOANS, place=place, printed="about .1 on LOANS"
-            ),
+            unjudged("On LOANS the rise begins at about gamma = .1.", _LOANS, place=place, printed="about .1 on LOANS"),
         )
     )
 

@@ -1,0 +1,297 @@
+"""Every estimator against every attack, at 0 to 30 % of liars: root mean squared errors over simulated collections.
+
+20,000 people, one in twenty of whom trusts the curator, epsilon 1 for all. Attacks on a mean of values between 0 and 1
+and on the shares of 20 options:
+
+* **extreme reports**, **maximal gain**: output poisoning. Liars send the largest report, or the one that supports their
+  option, or as many as possible of five, and nothing that they do not want (Cao, Jia and Gong 2021).
+* **false values**: input poisoning. Devices are honest, and people lie about the value, or their option.
+* **random reports**: liars send anything, evenly.
+* **quiet collusion**: liars know how far they may go, and move their group by 1.9 standard errors of the groups'
+  difference, which the test at the 5 % level does not see; never farther than they could.
+* **Sybils**: nobody is replaced; as many made-up people come in addition, with extreme reports or maximal gain.
+
+Liars are a share of the local people. Errors are in percent of the range, or in percentage points of all options'
+shares together (the root of the summed squares).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend.mean import Rule, blend
+from hybridp.blend.shares import blend_shares, to_simplex
+from hybridp.curator import mean as curating
+from hybridp.curator.shares import RawCounts, release_counts
+from hybridp.device.shares import simulated_reports
+from hybridp.errors import must
+from hybridp.noise import reports
+from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.shares import ShareStudy, choice
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.messages import LocalSummary
+from hybridp.public.oracles import SubsetSelection
+from hybridp.public.randomisers import LEVELS
+from hybridp.public.shares import NoisyCounts, ShareReports
+from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp.release import style
+from hybridp_lab.attacks.recovering import ldp_recover, normalised
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ATTACKS", "EPSILON", "ESTIMATORS", "LIARS", "LOCAL", "TRUSTED", "Outcome", "draw", "listed", "run_attacks"]
+
+Floats = NDArray[np.float64]
+
+PEOPLE, TRUSTED, EPSILON = 20_000, 1_000, 1.0
+LOCAL = PEOPLE - TRUSTED
+LIARS = (0.0, 0.01, 0.05, 0.1, 0.3)
+OPTIONS, TARGETS = 20, 5
+QUIET = 1.9
+ATTACKS: dict[str, tuple[str, ...]] = {
+    "mean": ("extreme reports", "false values", "quiet collusion", "Sybils"),
+    "shares": ("maximal gain", "maximal gain, five", "false values", "random reports", "quiet collusion", "Sybils"),
+}
+ESTIMATORS: dict[str, tuple[str, ...]] = {
+    "mean": ("default", "adaptive", "kvh", "skew-aware", "tcm-only", "lm-only"),
+    "shares": ("default", "hybrid", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*"),
+}
+_MEAN = MeanStudy(Bounds(0, 1), PureDP(EPSILON))
+_SHARES = ShareStudy(choice("way", [f"option {i + 1}" for i in range(OPTIONS)]), PureDP(EPSILON))
+_SPREAD = math.sqrt(2 * 5 / (7**2 * 8)) * 2  # of Beta(2, 5), in the unit coordinate
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The error of one estimator under one attack; `most` is the bound that an anchored one publishes, on average."""
+
+    kind: str
+    attack: str
+    liars: float
+    estimator: str
+    error: float
+    most: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_attacks(trials: int = 60, *, seed: int = 1, tick: Callable[[], None] = lambda: None) -> list[Outcome]:
+    """All of it; `tick` is called once for every collection. True errors of made-up people: nobody's data."""
+    must(trials >= 2, "trials", "must be at least 2", trials)
+    found: list[Outcome] = []
+    for kind, attacks in ATTACKS.items():
+        collected = _mean_errors if kind == "mean" else _share_errors
+        squares: dict[tuple[str, float, str], list[float]] = {}
+        bounds: dict[tuple[str, float], list[float]] = {}
+        for trial in range(trials):
+            for attack, liars, errors, most in collected(seeded(seed + trial), attacks):
+                for name, error in errors.items():
+                    squares.setdefault((attack, liars, name), []).append(error**2)
+                if most is not None:
+                    bounds.setdefault((attack, liars), []).append(most)
+            tick()
+        for (attack, liars, name), some in squares.items():
+            held = bounds.get((attack, liars)) if name == "default" else None
+            most = None if held is None else float(np.mean(held))
+            found.append(Outcome(kind, attack, liars, name, math.sqrt(float(np.mean(some))), most))
+    return found
+
+
+# --- a mean -----------------------------------------------------------------------------------------------------------
+
+
+def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, float, dict[str, float], float | None]]:
+    """One collection under every attack: signed errors in percent of the range, and the default's bound."""
+    levels = np.rint(synthetic_data_generator(rng).beta(2, 5, PEOPLE) * LEVELS).astype(np.int64)
+    decided, law, own = _MEAN.decided(TRUSTED, LOCAL), _MEAN.invite.randomiser, levels[:TRUSTED]
+    totals = curating.Totals(
+        TRUSTED, int(own.sum()), LocalSummary(0, 0.0, 0.0, law), trusted_squares=curating.squares(own)
+    )
+    held = curating.release_sum(totals, decided.sum_noise, decided.squares_noise, rng=rng)
+    whole = curating.release_sum(
+        totals, _MEAN.sum_noise, rng=rng
+    )  # the others need no spread, and spend all on the sum
+    honest = reports(law, levels[TRUSTED:], rng=rng)
+    lies = {"false values": reports(law, np.full(LOCAL, LEVELS, dtype=np.int64), rng=rng)}
+    truth = 2 * (2 / 7) - 1
+    found = []
+    for attack in attacks:
+        for liars in LIARS:
+            local = _lied(attack, honest, round(liars * LOCAL), law.bound, lies)
+            errors, most = {}, None
+            for name in ESTIMATORS["mean"]:
+                rule = decided.rule if name == "default" else Rule(name, sd=_SPREAD if name == "kvh" else None)  # type: ignore[arg-type]
+                one = blend(held if name == "default" else whole, local, rule)
+                errors[name] = 50 * (one.estimate - truth)
+                most = 50 * one.anchor.most if one.anchor is not None else most
+            found.append((attack, liars, errors, most))
+    return found
+
+
+def _lied(attack: str, honest: Floats, liars: int, bound: float, lies: dict[str, Floats]) -> LocalSummary:
+    sent = honest.copy()
+    match attack:
+        case "extreme reports":
+            sent[:liars] = bound
+        case "false values":
+            sent[:liars] = lies[attack][:liars]
+        case "quiet collusion" if liars:
+            noise = _MEAN.sum_noise.variance * (2 / LEVELS / TRUSTED) ** 2
+            both = _SPREAD**2 / TRUSTED + noise + (_SPREAD**2 + _MEAN.invite.randomiser.worst_variance) / LOCAL
+            wanted = QUIET * math.sqrt(both) * LOCAL / liars
+            sent[:liars] = np.minimum(sent[:liars].mean() + wanted, bound)
+        case "Sybils":
+            sent = np.concatenate([sent, np.full(liars, bound)])
+        case _:
+            pass
+    return LocalSummary(len(sent), float(sent.sum()), float(sent @ sent), _MEAN.invite.randomiser)
+
+
+# --- shares -----------------------------------------------------------------------------------------------------------
+
+
+def _share_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, float, dict[str, float], float | None]]:
+    """One collection under every attack: distances of all shares, in percentage points, and the default's bound.
+
+    The liars' own option is the rarest; in a distance all options count.
+    """
+    people = synthetic_data_generator(rng)
+    truth = 1 / np.arange(1, OPTIONS + 1)
+    truth = truth / truth.sum()
+    noise, invite = _SHARES.count_noise, _SHARES.invite
+    trusted = release_counts(RawCounts(TRUSTED, people.multinomial(TRUSTED, truth)), noise, rng=rng)
+    found = []
+    for attack in attacks:
+        for liars in LIARS:
+            many = round(liars * LOCAL)
+            honest = LOCAL if attack == "Sybils" else LOCAL - many
+            sent = simulated_reports(people.multinomial(honest, truth), invite, rng=rng)
+            if many:
+                sent = sent + _fake(attack, many, trusted, rng, people)
+            errors: dict[str, float] = {}
+            local = blend_shares(None, sent).estimate
+            best = blend_shares(trusted, sent, "best")
+            shares = {
+                "default": best.estimate,
+                "hybrid": blend_shares(trusted, sent, "hybrid").estimate,
+                "tcm-only": trusted.shares,
+                "lm-only": local,
+                "normalised": normalised(local),
+                "LDPRecover": ldp_recover(local, invite.oracle),
+                "LDPRecover*": ldp_recover(local, invite.oracle, _targets(attack)),
+            }
+            for name, one in shares.items():
+                kept = one if name in ("normalised", "LDPRecover", "LDPRecover*") else to_simplex(one)
+                errors[name] = 100 * float(np.linalg.norm(kept - truth))
+            most = None if best.anchor is None else 100 * float(np.linalg.norm(best.anchor.most))
+            found.append((attack, liars, errors, most))
+    return found
+
+
+def _targets(attack: str) -> tuple[int, ...]:
+    """The options that an attack promotes, the rarest; none where it is aimless."""
+    many = {"random reports": 0, "maximal gain, five": TARGETS}.get(attack, 1)
+    return tuple(range(OPTIONS - many, OPTIONS))
+
+
+def _fake(attack: str, liars: int, trusted: NoisyCounts, rng: Randomness, people: Any) -> ShareReports:
+    """What liars send, added up: the least of what a report must support beside their options is support of others."""
+    oracle, last = _SHARES.invite.oracle, OPTIONS - 1
+    if attack == "false values":
+        held = np.zeros(OPTIONS, dtype=np.int64)
+        held[last] = liars
+        return simulated_reports(held, _SHARES.invite, rng=rng)
+    size = oracle.size if isinstance(oracle, SubsetSelection) else 1
+    if attack == "random reports":
+        return ShareReports(liars, _evenly(people, OPTIONS, size, liars), oracle)
+    wanted = len(_targets(attack))
+    if attack == "quiet collusion":
+        p = float(np.clip(trusted.shares[last], 0, 1))
+        v_t = max(p * (1 - p), 1 / TRUSTED) / TRUSTED + trusted.noise.variance / TRUSTED**2
+        gain = QUIET * math.sqrt(v_t + oracle.variance(p) / LOCAL) * LOCAL
+        pushing = min(liars, math.ceil(gain * (oracle.truth - oracle.other) / (1 - oracle.other)))
+        quiet = simulated_reports(
+            people.multinomial(liars - pushing, np.full(OPTIONS, 1 / OPTIONS)), _SHARES.invite, rng=rng
+        )
+        return quiet + _gain(people, oracle, size, pushing, 1)
+    return _gain(people, oracle, size, liars, wanted)
+
+
+def _gain(people: Any, oracle: Any, size: int, liars: int, wanted: int) -> ShareReports:
+    """Maximal gain: every report supports as many of the wanted options, the last ones, as it may; others evenly."""
+    counts = np.zeros(OPTIONS, dtype=np.int64)
+    own = min(size, wanted)
+    counts[OPTIONS - wanted :] = _evenly(people, wanted, own, liars)
+    if size > own:
+        counts[: OPTIONS - wanted] = _evenly(people, OPTIONS - wanted, size - own, liars)
+    return ShareReports(liars, counts, oracle)
+
+
+def _evenly(people: Any, options: int, size: int, reports: int) -> NDArray[np.int64]:
+    """How often each option is in a random set of this size, over so many reports."""
+    drawn = np.argsort(people.random((reports, options)), axis=1)[:, :size]
+    return np.bincount(drawn.ravel(), minlength=options).astype(np.int64)
+
+
+# --- a table, and a picture -------------------------------------------------------------------------------------------
+
+
+def listed(outcomes: Sequence[Outcome], kind: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and rows of a table: one row an attack and share of liars, one entry an estimator."""
+    error = {(o.attack, o.liars, o.estimator): o.error for o in outcomes if o.kind == kind}
+    names = ESTIMATORS[kind]
+    rows = [
+        (attack, f"{liars:.0%}", *(f"{error[attack, liars, name]:.2f}" for name in names))
+        for attack in ATTACKS[kind]
+        for liars in LIARS
+    ]
+    return (f"{kind} under", "liars", *names), rows
+
+
+_LOOKS = {
+    "default": (style.INK, "-", 2.4), "adaptive": (style.LOCAL, "-", 1.4), "hybrid": (style.LOCAL, "-", 1.4),
+    "kvh": ("#8a6d3b", "-.", 1.2), "skew-aware": ("#7a4fa3", ":", 1.6), "tcm-only": (style.TRUSTED, "--", 1.6),
+    "lm-only": (style.LOCAL, "--", 1.2), "normalised": ("#2f7d4f", "-.", 1.4), "LDPRecover": ("#2f7d4f", "-", 1.6),
+    "LDPRecover*": ("#2f7d4f", ":", 1.6),
+}  # fmt: skip
+
+
+def draw(outcomes: Sequence[Outcome]) -> Figure:
+    """One panel an attack: errors against the share of liars, one line an estimator."""
+    import matplotlib.pyplot as plt
+
+    wide = max(len(attacks) for attacks in ATTACKS.values())
+    figure, axes = plt.subplots(2, wide, figsize=(2.35 * wide, 6.2), layout="constrained", sharex=True, sharey="row")
+    for row, (kind, attacks) in zip(axes, ATTACKS.items(), strict=True):
+        for ax, attack in zip(row, attacks, strict=False):
+            for name in ESTIMATORS[kind]:
+                some = {o.liars: o.error for o in outcomes if (o.kind, o.attack, o.estimator) == (kind, attack, name)}
+                colour, dashes, width = _LOOKS[name]
+                ax.plot(range(len(some)), list(some.values()), dashes, color=colour, lw=width, label=name)
+            ax.set_yscale("log")
+            ax.set_title(attack, fontsize=9)
+            ax.set_xticks(range(len(LIARS)), [f"{liars:.0%}" for liars in LIARS], fontsize=8)
+            ax.tick_params(axis="y", labelsize=8)
+            style.plain_numbers(ax.yaxis)
+            ax.grid(alpha=0.25)
+        for ax in row[len(attacks) :]:
+            ax.axis("off")
+        row[len(attacks) - 1 if len(attacks) == wide else len(attacks)].legend(
+            *row[0].get_legend_handles_labels(), fontsize=8, loc="upper left" if len(attacks) == wide else "center"
+        )
+        what = "mean, % of the range" if kind == "mean" else "shares, percentage points"
+        row[0].set_ylabel(f"error of the {what}", fontsize=9)
+    figure.suptitle(
+        f"{PEOPLE:,} people, {TRUSTED:,} trusting, epsilon {EPSILON:g}: errors by the share of local people who lie",
+        fontsize=11,
+    )
+    return figure

@@ -1,0 +1,95 @@
+"""The attack suite: attacks do what they say, the default stands, and others' recoveries are the published rules."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from hybridp.public.budgets import PureDP
+from hybridp.public.shares import share_oracle
+from hybridp_lab.attacks import ATTACKS, ESTIMATORS, LIARS, Outcome, run_attacks
+from hybridp_lab.attacks.recovering import ldp_recover, normalised
+from hybridp_lab.cli import papers
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    return run_attacks(12, seed=5)
+
+
+def the(outcomes: list[Outcome], kind: str, attack: str, liars: float, estimator: str) -> Outcome:
+    (one,) = [o for o in outcomes if (o.kind, o.attack, o.liars, o.estimator) == (kind, attack, liars, estimator)]
+    return one
+
+
+def error(outcomes: list[Outcome], kind: str, attack: str, liars: float, estimator: str) -> float:
+    return the(outcomes, kind, attack, liars, estimator).error
+
+
+def test_every_estimator_meets_every_attack_at_every_share_of_liars(outcomes: list[Outcome]) -> None:
+    wanted = {(k, a, f, e) for k in ATTACKS for a in ATTACKS[k] for f in LIARS for e in ESTIMATORS[k]}
+    assert {(o.kind, o.attack, o.liars, o.estimator) for o in outcomes} == wanted
+    assert len(outcomes) == len(wanted)
+    assert all(math.isfinite(o.error) for o in outcomes)
+
+
+def test_the_default_stands_where_the_plain_blend_falls(outcomes: list[Outcome]) -> None:
+    for kind, plain in (("mean", "adaptive"), ("shares", "hybrid")):
+        for attack in ATTACKS[kind]:
+            alone = error(outcomes, kind, attack, 0.3, "tcm-only")
+            (held,) = [
+                o for o in outcomes if (o.kind, o.attack, o.liars, o.estimator) == (kind, attack, 0.3, "default")
+            ]
+            assert held.most is not None
+            assert held.error <= alone + held.most  # what it publishes, whatever the attack
+            assert error(outcomes, kind, attack, 0.0, "default") < 1.1 * error(outcomes, kind, attack, 0.0, plain)
+    for kind, attack, plain in (("mean", "extreme reports", "adaptive"), ("mean", "Sybils", "adaptive"),
+                                ("shares", "maximal gain", "hybrid"), ("shares", "Sybils", "hybrid")):  # fmt: skip
+        assert error(outcomes, kind, attack, 0.3, plain) > 5 * error(outcomes, kind, attack, 0.3, "default")
+
+
+def test_extreme_reports_shift_the_local_mean_by_the_reach_of_a_report(outcomes: list[Outcome]) -> None:
+    """The dithered bit's largest report is B + 1, B = (e+1)/(e-1); an honest one's mean is that of Beta(2, 5)."""
+    bound = (math.e + 1) / (math.e - 1) + 1
+    shift = 50 * 0.3 * (bound - (4 / 7 - 1))
+    assert error(outcomes, "mean", "extreme reports", 0.3, "lm-only") == pytest.approx(shift, rel=0.02)
+    assert error(outcomes, "mean", "false values", 0.3, "lm-only") == pytest.approx(50 * 0.3 * (10 / 7), rel=0.05)
+
+
+def test_maximal_gain_is_what_cao_jia_and_gong_say() -> None:
+    """A fake report that supports the target adds (1-q)/(p-q) a head to it: f of them, f (1-q)/(p-q)."""
+    from hybridp_lab.attacks import suite
+
+    oracle = share_oracle(PureDP(1.0), 20)
+    drawn = np.random.default_rng(1)
+    fake = suite._gain(drawn, oracle, getattr(oracle, "size", 1), 1000, 1)
+    seen = (fake.counts / 1000 - oracle.other) / (oracle.truth - oracle.other)
+    assert seen[-1] == pytest.approx((1 - oracle.other) / (oracle.truth - oracle.other))
+    assert fake.counts.sum() == 1000 * getattr(oracle, "size", 1)
+
+
+def test_ldprecover_takes_off_what_fakes_add_and_is_exact_when_told_everything() -> None:
+    """(1+eta) f - eta f_fake, projected: told the targets and the number of fakes, the honest shares come back."""
+    oracle, honest = share_oracle(PureDP(1.0), 4), np.array([0.4, 0.3, 0.2, 0.1])
+    fake = np.array([0.0, 0.0, 0.0, (getattr(oracle, "size", 1) - 4 * oracle.other) / (oracle.truth - oracle.other)])
+    poisoned = (honest + 0.25 * fake) / 1.25
+    assert ldp_recover(poisoned, oracle, (3,), 0.25) == pytest.approx(honest)
+    blind = ldp_recover(poisoned, oracle, (), 0.25)
+    assert np.abs(blind - honest).max() > 0.01
+    assert blind.sum() == pytest.approx(1)
+    assert normalised(np.array([0.5, -0.1, 0.4])) == pytest.approx([6 / 11, 0, 5 / 11])
+
+
+def test_the_command_prints_writes_and_draws(tmp_path: Path) -> None:
+    found = CliRunner().invoke(papers, ["attacks", "--trials", "2", "--out", str(tmp_path / "new"), "--json"])
+    assert found.exit_code == 0, found.output
+    told = json.loads((tmp_path / "new" / "attacks.json").read_text())
+    assert not told["private"]
+    assert len(told["outcomes"]) == sum(len(ATTACKS[k]) * len(LIARS) * len(ESTIMATORS[k]) for k in ATTACKS)
+    assert json.loads(found.output[found.output.index("{") :]) == told
+    assert (tmp_path / "new" / "attacks.png").read_bytes().startswith(b"\x89PNG")
