@@ -22,6 +22,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.queries import Feature
 from hybridp.public.shares import NoiseName, count_noise, share_oracle
+from hybridp.public.ticks import tick_noise, tick_variance
 from hybridp.release import style
 from hybridp.release.document import plan_document
 from hybridp.release.result import Result, Words, people_words
@@ -164,6 +165,8 @@ def plan_shares(
         must(len(shares) == choices, "shares", f"must be one for each of the {choices} options", len(shares))
         ok = all(0 <= p <= 1 for p in shares) and abs(sum(shares) - 1) < 1e-6
         must(ok, "shares", "must lie between 0 and 1 and add up to 1", ", ".join(f"{p:g}" for p in shares))
+    if question.most:
+        return _plan_ticks(question, n, opt_in, guarantee, trusted_guarantee)
     p = np.full(choices, 1 / choices) if shares is None else np.asarray(shares, dtype=np.float64)
     k = round(n * opt_in)
     drawn = count_noise(trusted_guarantee or guarantee, choices, noise)
@@ -193,4 +196,31 @@ def plan_shares(
         assumes=("the shares are equal" if shares is None else "the shares are as stated", "the groups are alike"),
         default=default,
         most=most,
+    )
+
+
+def _plan_ticks(
+    question: Feature, n: int, opt_in: float, guarantee: Guarantee, trusted_guarantee: Guarantee | None
+) -> SharePlan:
+    """The same where people may have several options: each is a yes or no of its own, at worst of one half."""
+    k, size = round(n * opt_in), question.size
+    drawn = tick_noise(trusted_guarantee or guarantee, question)
+    v_t = 0.25 / k + drawn.variance / k**2 if k else math.inf
+    v_l = tick_variance(guarantee, question, 0.5) / (n - k) if n > k else math.inf
+    found = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
+    return SharePlan(
+        question=question.name,
+        statistic="shares",
+        options=question.values,
+        n=n,
+        opt_in=opt_in,
+        shares=(0.5,) * size,
+        errors={name: (math.sqrt(v),) * size for name, v in found.items()},
+        noise="laplace",
+        reports="one-option",
+        guarantee=guarantee,
+        trusted_guarantee=trusted_guarantee,
+        assumes=("half of the people tick each option, which is the worst", "the groups are alike"),
+        default=Anchoring(None, math.inf),
+        most=None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -243,9 +243,10 @@ def _plan(study: Declaration, i: int, people: Counted) -> Any:
         case Choice() | Count():
             from hybridp.bench.shares import CountPlan, plan_shares
 
-            shares = asked.share_study(study, i)
+            shares = asked.choice_study(study, i)
             planned = plan_shares(
-                question=shares.question, n=many, opt_in=opt_in, guarantee=shares.guarantee, noise=shares.noise,
+                question=shares.question, n=many, opt_in=opt_in, guarantee=shares.guarantee,
+                noise=cast(Any, question.noise),
                 trusted_guarantee=shares.trusted_guarantee,
             )  # fmt: skip
             return CountPlan(**vars(planned)) if isinstance(question, Count) else planned

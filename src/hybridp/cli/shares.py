@@ -35,7 +35,7 @@ __all__ += ["released_with"]
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_BINS = 1000
 _SHOWN = 60
-_ASKED, _HEARD = ("column", "options", "other"), ("estimator", "noise", "report")
+_ASKED, _HEARD = ("column", "options", "several", "other"), ("estimator", "noise", "report")
 _PRIVATE = ("by", "by_private", "categories")
 _BY = (*_PRIVATE, "least", "compare", "joint")
 PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
@@ -171,14 +171,15 @@ def _release(
     level: float,
     asked: Releasing,
 ) -> None:
-    from hybridp.protocols.asked import grouping, joint_study, share_columns, share_study
+    from hybridp.protocols.asked import choice_study, grouping, joint_study, share_columns
     from hybridp.protocols.groups import release_groups
     from hybridp.protocols.joint import release_joint
     from hybridp.protocols.shares import release_shares as publish
+    from hybridp.protocols.ticks import TickStudy, release_ticks
 
     rule = who_trusts(trust)
     study = one_question(question, promise, trust=rule, people=people, level=level)
-    own, groups = share_study(study, 0), grouping(study, 0)
+    own, groups = choice_study(study, 0), grouping(study, 0)
     joint = joint_study(study, 0) if groups is not None and groups.private else None
     purpose = f"{'histogram' if question.edges else 'shares'} of {question.column}"
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
@@ -187,6 +188,8 @@ def _release(
         found: Any
         if joint is not None:
             found = release_joint(file, joint, columns, ledger=ledger, **asked.run)
+        elif isinstance(own, TickStudy):
+            found = release_ticks(file, own, columns, ledger=ledger, purpose=purpose, **asked.run)
         elif groups is not None:
             found = release_groups(file, own, columns, groups, ledger=ledger, **asked.run)
         else:
@@ -264,11 +267,11 @@ def randomise_choice(
     question: Choice | Number, file: Any, trust: Trusts | None, people: People, promise: Promise, asked: Writing
 ) -> None:
     from hybridp.device.files import write_share_reports
-    from hybridp.protocols.asked import joint_study, share_study
+    from hybridp.protocols.asked import choice_study, joint_study
 
     study = one_question(question, promise, trust=trust, people=people)
     both = joint_study(study, 0) if question.by_private else None
-    invite = (both or share_study(study, 0)).invite
+    invite = (both or choice_study(study, 0)).invite
     with progress() as bar:
         bar.add_task("randomising", total=None)
         written, left_out = write_share_reports(
@@ -301,7 +304,7 @@ def randomise_choice(
 
 
 @command("shares")
-@options_of(question=some(Choice, "column", "options", needed=("options",), later=True))
+@options_of(question=some(Choice, "column", "options", "several", needed=("options",), later=True))
 @_planned
 def plan_shares(question: Later, **given: Any) -> None:
     """Predicted errors of the shares of several options: trusted people alone, local people alone, and both.
@@ -328,10 +331,10 @@ def plan_histogram(
 
 def _plan(choice: Choice, crowd: Crowd, promise: Promise, noise: Any, show: Showing, shares: str | None) -> None:
     from hybridp.bench.shares import plan_shares as plan
-    from hybridp.protocols.asked import share_study
+    from hybridp.protocols.asked import choice_study
 
     study = one_question(choice, promise)
-    question = share_study(study, 0).question
+    question = choice_study(study, 0).question
     found = plan(
         question=question,
         n=crowd.n,

@@ -30,7 +30,7 @@ from hybridp.tables.mean import CHUNK, MeanQuery
 from hybridp.tables.queries import stride
 from hybridp.tables.shares import report_texts, share_totals
 
-__all__ = ["RawCounts", "read", "release_counts", "rounded_cells", "share_query"]
+__all__ = ["RawCounts", "batch_digest", "read", "release_counts", "rounded_cells", "share_query"]
 
 _MOST_BATCHES = 100_000
 
@@ -105,12 +105,17 @@ def read(
         for texts in report_texts(rows, query, CHUNK):
             local = local + read_reports(invite, texts, columns.report or "")
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
+    digest = batch_digest(rows, columns, invite.text, local.counts, local.people)
+    return RawCounts(found.trusted_people, counts, local, None, bool(says), assumed, digest, steps)
+
+
+def batch_digest(rows: tables.Rows, columns: Columns, text: str, counts: NDArray[np.int64], people: int) -> str:
+    """What names a set of reports that are counted: their mechanism, their counts, and the names of their batches."""
     batch = f"{columns.report}_batch"
     batches = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
     if len(batches) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
-    digest = reports_digest(invite.text, local.people, local.counts.tolist(), [name for name in batches if name])
-    return RawCounts(found.trusted_people, counts, local, None, bool(says), assumed, digest, steps)
+    return reports_digest(text, people, counts.tolist(), [name for name in batches if name])
 
 
 def rounded_cells(

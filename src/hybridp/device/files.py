@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hybridp.device.kmeans import answer_map
 from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
 from hybridp.device.regression import answer_question
 from hybridp.device.shares import report_codes, report_joint
+from hybridp.device.ticks import report_sets
 from hybridp.noise import categories
 from hybridp.public.bounds import Bounds
 from hybridp.public.envelope import appearing
@@ -30,6 +32,7 @@ from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse
 from hybridp.public.regression import Question
 from hybridp.public.shares import ShareInvite
+from hybridp.public.ticks import TickInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness
@@ -299,7 +302,7 @@ def write_regression_reports(
 
 def write_share_reports(
     path: tables.TableLike,
-    invite: ShareInvite,
+    invite: ShareInvite | TickInvite,
     out: str | PathLike[str],
     *,
     trust: Trusts | None = None,
@@ -327,10 +330,15 @@ def write_share_reports(
         value = invite.question.name if joint is None else joint.value
         number = joint is not None and isinstance(joint.answers, Bounds)
         levels: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "feature": invite.question}
-        draw: Any = lambda codes: report_codes(codes, invite, rng=rng)  # noqa: E731
+        draw: Any = (
+            partial(report_sets, invite=invite, rng=rng)
+            if isinstance(invite, TickInvite)
+            else partial(report_codes, invite=invite, rng=rng)
+        )
         if joint is not None:
             levels |= {"feature": None if number else joint.answers, "by": joint.by}
-            draw = lambda codes: report_joint(codes, joint, invite, rng=rng)  # noqa: E731
+            assert isinstance(invite, ShareInvite)
+            draw = partial(report_joint, joint=joint, invite=invite, rng=rng)
             if isinstance(joint.answers, Bounds):
                 ends = joint.answers
                 levels |= {"lower": ends.lower, "upper": ends.upper, "levels": joint.steps, "missing": missing}

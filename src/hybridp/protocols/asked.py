@@ -26,6 +26,7 @@ from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.regression import RegressionStudy
 from hybridp.protocols.shares import ShareStudy, bins, choice
 from hybridp.protocols.synth import Method, SynthStudy
+from hybridp.protocols.ticks import TickStudy
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
@@ -39,6 +40,7 @@ from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
 
 __all__ = [
+    "choice_study",
     "grouping",
     "joint_study",
     "heavy_study",
@@ -54,6 +56,7 @@ __all__ = [
     "share_columns",
     "share_study",
     "synth_study",
+    "tick_study",
     "trust_rule",
     "vector_columns",
     "vector_study",
@@ -191,6 +194,28 @@ def share_study(study: Declaration, place: int) -> ShareStudy:
         study.level,
         isinstance(asked, Choice) and asked.joint,
     )
+
+
+def tick_study(study: Declaration, place: int) -> TickStudy:
+    """The shares of the options of which people may have ticked several."""
+    asked, part = cast(Choice, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    assert asked.several is not None
+    return TickStudy(
+        Feature(asked.columns_read[0], asked.options, most=asked.several),
+        part.everybody,
+        "hybrid" if asked.estimator == "best" else cast(Any, asked.estimator),
+        part.trusted,
+        study.level,
+        asked.joint,
+    )
+
+
+def choice_study(study: Declaration, place: int) -> ShareStudy | TickStudy:
+    """Shares of options of which everybody has one, or may have ticked several."""
+    asked = study.questions[place]
+    several = isinstance(asked, Choice) and asked.several is not None
+    return tick_study(study, place) if several else share_study(study, place)
 
 
 def share_columns(study: Declaration, place: int, trust: Any) -> Columns:

@@ -30,6 +30,7 @@ from hybridp.protocols.number import release_number
 from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
 from hybridp.protocols.shares import release_shares
 from hybridp.protocols.synth import fit_file
+from hybridp.protocols.ticks import release_ticks
 from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import ANSWERED, Choice, Count, Declaration, Number, Points, Question, Records, Table, Vector
@@ -242,6 +243,8 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             return _by_group(study, i, data, trust, run)
         case Number():
             return _number(study, i, data, trust, run)
+        case Choice() if question.several is not None:
+            return _ticks(study, i, data, trust, run)
         case Choice() | Count():
             return _choice(study, i, data, trust, run)
         case Vector():
@@ -313,6 +316,15 @@ def _choice(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str,
         return replace(found, counted=counted)
 
     return _Way(*_parted(own.charges(purpose, None), run), answer)
+
+
+def _ticks(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
+    own, columns = asked.tick_study(study, i), asked.share_columns(study, i, trust)
+    purpose = study.questions[i].name
+    return _Way(
+        *_parted(own.charges(purpose, None), run),
+        lambda shared: release_ticks(data, own, columns, ledger=shared, purpose=purpose, **run),
+    )
 
 
 def _vector(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, pairwise, product
 from typing import Any, TypeVar
@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 MISSING = "(missing)"
+SEPARATOR = ";"  # between the values of a person who has several
+MOST_TICKED = 60  # a set of values is a number of so many bits
 MOST_VALUES = 1 << 16  # Codes are stored in 16 bits.
 MOST_CELLS = 1 << 22  # Cells of one piece by default: 16 MiB in single precision.
 _MOST_QUERIES = 1 << 62  # Query numbers are 64-bit integers.
@@ -62,6 +64,8 @@ class Feature:
     values: tuple[str, ...]
     edges: tuple[float, ...] = ()
     missing: bool = False
+    most: int = field(default=0, repr=False)
+    """Several of several: the most values that one person may have, written A;B. 0: everybody has one."""
 
     def __post_init__(self) -> None:
         label = f"values of {self.name}"
@@ -74,6 +78,11 @@ class Feature:
             "must all be different",
             f"{len(set(self.values))} of {self.size}",
         )
+        if self.most:
+            ok = 1 <= self.most <= self.size <= MOST_TICKED and not self.edges and not self.missing
+            must(ok, "several", f"must be at most the number of options, of which {MOST_TICKED} may be", self.most)
+            plain = not any(SEPARATOR in value or value != value.strip() for value in self.values)
+            must(plain, label, f"must hold no `{SEPARATOR}` and no space at an end", "others")
         if self.edges:
             ordered = all(a < b for a, b in pairwise(self.edges))
             known = all(math.isfinite(edge) for edge in self.edges)

@@ -8,13 +8,14 @@ value (the missing category where there is one). Nothing but a type is refused, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
-from hybridp.public.queries import Feature, Schema
+from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.tables.engine import answers, arrays
 from hybridp.tables.source import VIEW, Rows
 
@@ -115,6 +116,28 @@ def _is_late(rows: Rows, feature: Feature) -> bool:
     return not feature.edges and (rows.is_text(feature.name) or rows.is_whole(feature.name))
 
 
+def _ticked(raw: Any, feature: Feature) -> Any:
+    """The values that a field lists, as bits of a number, the first value's lowest; what is not listed is left out."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import cast, whole
+
+    def joined(*parts: Any) -> Any:
+        return reduce(lambda a, b: exp.DPipe(this=a, expression=b), parts)
+
+    mark = exp.Literal.string(SEPARATOR)
+    text: Any = exp.Coalesce(this=cast(raw, "text"), expressions=[exp.Literal.string("")])
+    for spaced in (f"{SEPARATOR} ", f" {SEPARATOR}"):
+        text = exp.Replace(this=text, expression=exp.Literal.string(spaced), replacement=mark.copy())
+    text = joined(mark, exp.Trim(this=text), mark.copy())
+    bits: list[Any] = []
+    for i, value in enumerate(feature.values):
+        listed = exp.StrPosition(this=text.copy(), substr=exp.Literal.string(f"{SEPARATOR}{value}{SEPARATOR}"))
+        there = exp.GT(this=listed, expression=exp.Literal.number(0))
+        bits.append(exp.Case().when(there, cast(whole(1 << i), "bigint")).else_(cast(whole(0), "bigint")))
+    return cast(exp.paren(reduce(lambda a, b: exp.Add(this=a, expression=b), bits)), "bigint")
+
+
 def feature_code(rows: Rows, feature: Feature, field: Any = None) -> Any:
     """The code of one field (the feature's column unless given): of every field, whatever it holds."""
     from sqlglot import exp
@@ -123,6 +146,8 @@ def feature_code(rows: Rows, feature: Feature, field: Any = None) -> Any:
     from hybridp.tables.sql import cast, column, double, is_missing, number, whole
 
     raw = column(feature.name) if field is None else field
+    if feature.most:
+        return _ticked(raw, feature)
     case: Any = exp.Case()
     if feature.edges:
         if not (rows.is_number(feature.name) or rows.is_text(feature.name)):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.public.ticks import tick_counts
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.labels import local_rows, unlabelled
 from hybridp.tables.mean import MeanQuery, check_columns, check_people
@@ -34,6 +35,8 @@ class ShareTotals:
     local_people: int
     local_counts: Ints
     trusted_steps: Ints | None = None
+    local_sets: tuple[Ints, Ints] | None = None
+    """Where people have several options, in a simulation: the sets that local people hold, and how many hold each."""
 
 
 def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
@@ -79,6 +82,8 @@ def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
             f"{local_rows(query.trust)}, and no column holds their reports: make them with "
             "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
         )
+    if query.feature is not None and query.feature.most:
+        return _ticked_totals(rows, query, groups, counted, people)
     size = len(query.cells) if query.by is not None else query.feature.size if query.feature is not None else 0
     found = {side: np.zeros(size, dtype=np.int64) for side in (True, False)}
     steps = np.zeros(size, dtype=np.int64)
@@ -95,6 +100,31 @@ def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
         own = query.by.size
         return ShareTotals(people[0], found[True][:own], people[1], found[False], steps[:own])
     return ShareTotals(people[0], found[True], people[1], found[False])
+
+
+def _ticked_totals(
+    rows: Rows, query: MeanQuery, groups: list[dict[str, Any]], counted: str, people: tuple[int, int]
+) -> ShareTotals:
+    """The same where people have several options: trusted people's ticks, and reports by their names."""
+    assert query.feature is not None
+    sides: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+    for group in groups:
+        if group["slot"] is not None and int(group["slot"]) >= 0:
+            sides[bool(group["trusted"])][int(group["slot"])] += int(group[counted] or 0)
+    held = {side: tuple(np.array(list(part), dtype=np.int64) for part in (found.keys(), found.values()))
+            for side, found in sides.items()}  # fmt: skip
+    if int(held[True][1].sum()) != people[0]:
+        raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
+    told = np.zeros(len(query.cells), dtype=np.int64)
+    sets: tuple[Ints, Ints] | None = None
+    if query.local_raw:
+        sets = held[False][0], held[False][1]
+    else:
+        for slot, many in sides[False].items():
+            told[slot] += many
+        if int(told.sum()) != people[1]:
+            raise UnusablePublicRows(f"Column `{query.report}` must say yes or no to one option in every local row.")
+    return ShareTotals(people[0], tick_counts(held[True][0], held[True][1], query.feature), people[1], told, None, sets)
 
 
 def report_texts(rows: Rows, query: MeanQuery, chunk: int) -> Iterator[list[str | None]]:

@@ -234,6 +234,11 @@ class Choice(Grouped):
     )
     options: tuple[str, ...] = field((), help="The public options: A,B,C.", check=named, shown=True)
     edges: tuple[float, ...] = field((), help="Or the public edges of a number's bins, ascending: 0,10,20.")
+    several: int | None = field(
+        None,
+        help="Several of several: a person may tick up to so many options, written A;B.",
+        check=at_least(1, 60),
+    )
     other: str | None = field(
         None, help="One more option, for whatever is not listed; without it that counts as the last.", check=named
     )
@@ -249,12 +254,26 @@ class Choice(Grouped):
         one = bool(self.options) != bool(self.edges)
         self.must(one, "options", "must be given, or edges in their place", "both" if self.options else "neither")
         self.check_groups(self.column)
+        rule = "must go with options, not with edges"
+        self.must(self.several is None or not self.edges, "several", rule, self.several)
         if self.edges:
             _check_edges(self)
             return
+        if self.several is not None:
+            self._check_several(self.several)
         every = (*self.options, *([] if self.other is None else [self.other]))
         self.must(len(set(every)) == len(every), "options", "must all be different", "one twice")
         self.must(len(every) >= 2, "options", "must be at least 2 (or 3 edges)", len(every))
+
+    def _check_several(self, most: int) -> None:
+        few = most <= len(self.options) <= 60
+        self.must(few, "several", f"must be at most the {len(self.options)} options, of which 60 may be", most)
+        plain = not any(";" in option or option != option.strip() for option in self.options)
+        self.must(plain, "options", "must hold no `;` and no space at an end where several may be ticked", "others")
+        for name, known in (("other", (None,)), ("by", (None,)), ("noise", ("best", "laplace")),
+                            ("estimator", ("best", "hybrid", "tcm-only", "lm-only"))):  # fmt: skip
+            given = getattr(self, name)
+            self.must(given in known, name, "must be left out where several may be ticked", given)
 
     @property
     def columns_read(self) -> tuple[str, ...]:

@@ -90,6 +90,8 @@ def _variance(question: Question, promise: Guarantee) -> float:
             among = 1.0 if question.sd is None else (question.sd / half) ** 2
             return among + randomiser(question.local, promise).worst_variance  # type: ignore[arg-type]
         size = 2
+        if isinstance(question, Choice) and question.several is not None:
+            return len(question.options) * share_oracle(promise, 2).variance(0.5)
         if isinstance(question, Choice):
             size = (len(question.options) or len(question.edges) - 1) + (question.other is not None)
         return share_oracle(promise, size).variance(1 / size)

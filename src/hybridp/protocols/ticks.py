@@ -1,0 +1,220 @@
+"""Several of several options, from a collection of rows to a published release: shares of people by option.
+
+The steps are those of `hybridp.protocols.shares`. Every option is a yes or no of its own: of all trusted people, with
+noise for all options together, and of the local people whose device drew it (`hybridp.public.ticks`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hybridp.blend.shares import ShareBlend, ShareEstimator, blend_shares
+from hybridp.curator import ticks as curating
+from hybridp.curator.mean import Columns
+from hybridp.curator.sources import TableLike, open_rows
+from hybridp.device.ticks import simulated_ticks
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.public.adjusting import holm
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.queries import SEPARATOR, Feature
+from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.public.ticks import TickInvite, TickReports, tick_invite, tick_noise
+from hybridp.public.trust import drawn_trust
+from hybridp.randomness import Randomness, secure
+from hybridp.release.receipt import (
+    Protection,
+    assuming,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    honest_devices,
+    noted,
+    public_choice,
+)
+from hybridp.release.shares import ShareGroup, SharesRelease
+
+__all__ = ["TickStudy", "release_ticks"]
+
+Guarantee = PureDP | ApproxDP
+
+
+@dataclass(frozen=True)
+class TickStudy:
+    """Everything that is decided, and public, before anybody sends anything.
+
+    `question` names the column and its options, of which a person may tick up to `question.most`. With `joint`
+    intervals cover all options together.
+    """
+
+    question: Feature
+    guarantee: Guarantee
+    estimator: ShareEstimator = "hybrid"
+    trusted_guarantee: Guarantee | None = None
+    level: float = 0.95
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        must(self.question.most >= 1, "several", "must be at least 1", self.question.most)
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        known = ("hybrid", "tcm-only", "lm-only")
+        must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @property
+    def most(self) -> int:
+        return self.question.most
+
+    @property
+    def invite(self) -> TickInvite:
+        """What goes to every device."""
+        return tick_invite(self.question, self.guarantee)
+
+    @property
+    def noise(self) -> CountNoise:
+        """Of every option's count of trusted people."""
+        return tick_noise(self.trusted_guarantee or self.guarantee, self.question)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for."""
+        invite = self.invite
+        own = Charge("local", invite.promise, "report on one drawn option", purpose, collection=collection)
+        if self.estimator == "lm-only":
+            return [own]
+        trusted = Charge("trusted", self.noise.mechanism.guarantee, "laplace noise on the counts", purpose)
+        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+
+
+def release_ticks(
+    path: TableLike,
+    study: TickStudy,
+    columns: Columns,
+    *,
+    table: str | None = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    purpose: str = "shares",
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    rng: Randomness | None = None,
+) -> SharesRelease:
+    """Release the share of people who ticked each option, from a table of trusted ticks and local reports.
+
+    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
+    record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` local rows
+    are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`.
+    """
+    rng = secure() if rng is None else rng
+    simulate_local = simulate_local or drawn_trust(columns.trust)
+    invite = study.invite
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
+    trial = rng.simulated or simulate_local
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
+        raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
+        local = raw.local
+        if local.people:
+            entries.charge([replace(charge, digest=raw.digest) for charge in own])
+        if raw.local_sets is not None and study.estimator != "tcm-only":
+            local = simulated_ticks(raw.local_sets, invite, rng=rng)
+        trusted: list[NoisyCounts] | None = None
+        if raw.trusted_people and study.estimator != "lm-only":
+            trusted = curating.release_ticks(raw, study.noise, rng=rng)
+        found = _publish(
+            study,
+            trusted,
+            None if study.estimator == "tcm-only" or not local.people else local,
+            raw,
+            entries=tuple(entries),
+            rng=rng,
+        )
+        found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
+        people = found.trusted.people + found.local.people
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
+
+
+def _publish(
+    study: TickStudy,
+    trusted: list[NoisyCounts] | None,
+    local: TickReports | None,
+    raw: curating.RawTicks,
+    *,
+    entries: tuple[int, ...],
+    rng: Randomness,
+) -> SharesRelease:
+    """Blend option by option and state what was promised. Post-processing: no rows, no noise."""
+    if trusted is None and local is None:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    question = study.question
+    parts: list[ShareBlend] = []
+    for place, value in enumerate(question.values):
+        own, told = None if trusted is None else trusted[place], None if local is None else local.option(place)
+        if own is None and told is None:
+            raise InvalidInput(f"`people` must be more: no device drew the option {value}. Got too few.")
+        parts.append(blend_shares(own, told, study.estimator))
+    each = 1 - (1 - study.level) / question.size if study.joint else study.level
+    ends = [part.intervals(each) for part in parts]
+    estimate = [float(part.estimate[0]) for part in parts]
+
+    def group(name: Any, people: int) -> ShareGroup:
+        shares = [part.trusted if name == "trusted" else part.local for part in parts]
+        errors = [part.standard_errors(name) for part in parts]
+        if any(one is None for one in (*shares, *errors)):
+            return ShareGroup(people)
+        return ShareGroup(people, _first(shares), _first(errors))
+
+    # Of a yes or no both say the same, and were adjusted as two.
+    raised = [part.p_values() for part in parts]
+    p_values = None if any(p is None for p in raised) else holm([p[0] / 2 for p in raised if p is not None])
+    return SharesRelease(
+        question=question.name,
+        options=question.values,
+        edges=(),
+        estimator=study.estimator,
+        estimate=tuple(estimate),
+        projected=tuple(min(max(x, 0.0), 1.0) for x in estimate),
+        low=_first([low for low, _ in ends]),
+        high=_first([high for _, high in ends]),
+        level=study.level,
+        joint=study.joint,
+        weights=_first([part.weights for part in parts]),
+        trusted=group("trusted", raw.trusted_people),
+        local=group("local", 0 if local is None else local.people),
+        p_values=p_values,
+        noise="none" if trusted is None else "laplace",
+        reports="one-option",
+        receipt=build_receipt(
+            None if trusted is None else _trusted_protection(study),
+            None if local is None else Protection(
+                study.invite.promise, "yes or no to one drawn option, by randomised response on their own device",
+                "no amplification is claimed",
+            ),
+            assumes=(
+                public_choice(),
+                choice_unprotected(),
+                chosen_blindly("the options, and how many a person may tick,"),
+                honest_devices("a local share"),
+                f"a field lists options separated by `{SEPARATOR}`; what is not among them is left out, and of more "
+                f"than {study.most} the first ones count, in the order of the options",
+            ),
+            randomness=rng.label,
+            seeded=rng.simulated,
+            simulated_local=raw.simulated_reports,
+            entries=entries,
+        ),
+    )  # fmt: skip
+
+
+def _first(values: list[Any]) -> tuple[float, ...]:
+    return tuple(float(np.asarray(one)[0]) for one in values)
+
+
+def _trusted_protection(study: TickStudy) -> Protection:
+    mechanism = study.noise.mechanism
+    size = noise_level(mechanism)[1]
+    text = f"discrete laplace noise on each of {study.question.size} counts, {size:.6g} times their L1 sensitivity"
+    return Protection(mechanism.guarantee, text)
