@@ -63,7 +63,7 @@ def test_no_word_of_an_estimator_or_a_report_is_left_unexplained() -> None:
 
 
 def test_every_command_prints_json_when_asked() -> None:
-    without = {"serve", "study export", "study rotate-key"}  # never ends; prints nothing else; prints nothing
+    without = {"serve", "mix serve", "study export", "study rotate-key"}  # never end; prints nothing else; nothing
     for name, command in COMMANDS.items():
         flags = {flag for one in command.params for flag in one.opts}
         assert ("--json" in flags) is (name not in without), name

@@ -10,13 +10,14 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hybridp.bench.planning import Mechanisms
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import best_randomiser, k_randomised_response
-from hybridp.public.shuffling import MOST_LOCAL, largest_local_epsilon
+from hybridp.public.shuffling import MOST_LOCAL, Mixing, largest_local_epsilon
 from hybridp.release import style
 from hybridp.release.document import SCHEMA
 from hybridp.release.result import Result, Words
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["ShufflePlan", "parse_randomiser", "plan_shuffle"]
+__all__ = ["ShufflePlan", "ThreeGroups", "parse_randomiser", "plan_groups", "plan_shuffle"]
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,69 @@ def _errors(n: int, epsilon: float, local: float, k: int | None) -> dict[str, fl
 
     trusted = math.sqrt(2) * (1 if k is None else 2) / (epsilon * n)
     return {"local": of_reports(epsilon), "shuffled": of_reports(local), "trusted": trusted}
+
+
+@dataclass(frozen=True)
+class ThreeGroups:
+    """A mean of trusted, shuffled and local people: its error, each group's weight, and what a person is worth in it.
+
+    `worth` is the information that one more person of a group brings, as so many local people; a move from one group to
+    another is worth the difference.
+    """
+
+    people: dict[str, int]
+    mixing: Mixing
+    rmse: float
+    weights: dict[str, float]
+    worth: dict[str, float]
+
+    @property
+    def moves(self) -> dict[str, float]:
+        return {
+            "local to shuffled": self.worth["shuffled"] - self.worth["local"],
+            "shuffled to trusted": self.worth["trusted"] - self.worth["shuffled"],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = self.mixing.promise(self.people["shuffled"])
+        batch = {"least": self.mixing.batch, "local_epsilon": self.mixing.epsilon}
+        return {
+            "people": self.people,
+            "batch": {**batch, "epsilon": kept.epsilon, "delta": kept.delta},
+            "rmse_population": self.rmse,
+            "weights": self.weights,
+            "worth_in_local_people": self.worth,
+            "moves_in_local_people": self.moves,
+        }
+
+
+def plan_groups(
+    trusted: int, shuffled: int, local: int, mechanisms: Mechanisms, mixing: Mixing, *, sd: float
+) -> ThreeGroups:
+    """Inverse variances: ``1/V = k/(sd^2 + noise/k) + sum n/(sd^2 + v)``, every v in the value's own unit.
+
+    Those of a batch below its least size are counted alike: their reports say as much, only less is promised.
+    """
+    for name, people in (("opt-in", trusted), ("shuffled", shuffled), ("local", local)):
+        must(people >= 1, name, "must leave at least one person in each group", people)
+    variance = sd * sd
+    own = replace(mechanisms, randomiser=best_randomiser(PureDP(mixing.epsilon)))
+    each = {"shuffled": 1 / (variance + float(own.report(variance))),
+            "local": 1 / (variance + float(mechanisms.report(variance)))}  # fmt: skip
+
+    def of_trusted(k: int) -> float:
+        return k * k / (k * variance + mechanisms.per_sum)
+
+    whole = {"trusted": of_trusted(trusted), "shuffled": shuffled * each["shuffled"], "local": local * each["local"]}
+    information = sum(whole.values())
+    more = {"trusted": of_trusted(trusted + 1) - of_trusted(trusted), **each}
+    return ThreeGroups(
+        {"trusted": trusted, "shuffled": shuffled, "local": local},
+        mixing,
+        1 / math.sqrt(information),
+        {name: part / information for name, part in whole.items()},
+        {name: one / each["local"] for name, one in more.items()},
+    )
 
 
 def parse_randomiser(text: str) -> int | None:

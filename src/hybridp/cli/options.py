@@ -307,6 +307,7 @@ def one_question(
     trust: Trusts | None = None,
     people: People | None = None,
     level: float = 0.95,
+    mixer: Later | None = None,
 ) -> Declaration:
     """The study of one question that a command on one task declares; who trusts is told to the protocol by itself."""
     check_delta(promise.delta)
@@ -317,4 +318,5 @@ def one_question(
             trust=Trust(everyone="local") if trust is None else Trust(column=label_column(trust)),
             people=People() if people is None else people,
             level=level,
+            mixer=None if mixer is None or mixer.values["batch"] is None else mixer(),
         )

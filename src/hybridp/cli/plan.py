@@ -12,7 +12,7 @@ import click
 from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_range, table
 from hybridp.cli.options import Later, command, count, given, one_question, options_of, some
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Number, Points, Promise, Records, Table, Vector
+from hybridp.public.study import Mixer, Number, Points, Promise, Records, Table, Vector
 from hybridp.public.study.fields import Fields, at_least, field
 from hybridp.public.study.questions import ESTIMATORS
 
@@ -50,7 +50,9 @@ class Showing(Fields):
     crowd=some(Crowd, later=True),
     question=some(Number, "lower", "upper", "noise", "local", later=True),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True),
+    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
 )
+@click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local.")
 @click.option(
     "--sd", type=sd_range, help="The data's standard deviation, or a range LOW:HIGH; without it the worst case."
 )
@@ -68,6 +70,8 @@ def mean(
     crowd: Later,
     question: Later,
     promise: Later,
+    mixer: Later,
+    shuffled: float | None,
     sd: Any,
     groups: str | None,
     local_groups: str | None,
@@ -84,13 +88,16 @@ def mean(
     compares with the better of the two baselines (tcm-only: only the people who trust; full-lm: everybody reports as if
     local), r with the worse. The other estimators weigh the two groups: `hybridp release mean --help` explains them.
 
+    With --shuffled some people trust a mixer: the error of three groups together, and what each person's move from
+    local to shuffled to trusted is worth. --batch is the least size of a batch, all of them together unless given.
+
     With --groups, --local-groups or --epsilons everyone has their own epsilon: ADPM, its baselines and the unified
     estimator, with errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there.
     """
     n, opt_in, asked = crowd.values["n"], crowd.values["opt_in"], question.values
     if groups is not None or local_groups is not None or epsilons is not None:
         for name in ("n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "target", "elasticity", "noise",
-                     "local"):  # fmt: skip
+                     "local", "shuffled"):  # fmt: skip
             if given(name):
                 raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
         _personal(groups, local_groups, epsilons, epsilon_column, asked["lower"], asked["upper"], sd, show)
@@ -132,6 +139,8 @@ def mean(
         predicted["opt_ins"]["target_rmse"] = target
     if elasticity is not None:
         predicted["trust_offer"] = trust_offer(plan, elasticity).to_dict()
+    if shuffled is not None:
+        predicted["shuffled"] = _three_groups(plan, shuffled, mixer)
     if answered(document, plan.plot, plot_file=show.plot, as_json=show.as_json):
         return
     table(
@@ -147,6 +156,8 @@ def mean(
     click.echo(f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}: {since}.")
     click.echo(f"{plan.said_of_default[0].upper()}{plan.said_of_default[1:]}.")
     _explain_names()
+    if shuffled is not None:
+        _print_groups(predicted["shuffled"])
     for name, enough in predicted["opt_ins"].get("to_reach_target", {}).items():
         click.echo(
             f"{name}: {'no number of' if enough is None else f'{enough:,}'} opt-ins reach an rmse of {number(target)}."
@@ -160,6 +171,37 @@ def mean(
             f"best at epsilon {offer['best_trusted_epsilon']:.3g} (opt-in {offer['opt_in_there']:.3g}, "
             f"rmse {number(offer['rmse_there'])} beside {number(offer['rmse_now'])} now)."
         )
+
+
+def _three_groups(plan: Any, share: float, mixer: Later) -> dict[str, Any]:
+    from hybridp.bench.shuffling import plan_groups
+    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.shuffling import Mixing
+
+    trusted, shuffled = round(plan.n * plan.opt_in), round(plan.n * share)
+    stated = Mixer(**{"batch": max(shuffled, 2)} | {name: x for name, x in mixer.values.items() if x is not None})
+    delta = stated.delta or plan.guarantee.delta
+    if not delta:
+        raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
+    promised = ApproxDP(plan.guarantee.epsilon, delta)
+    mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
+    local = round(plan.n) - trusted - shuffled
+    return plan_groups(trusted, shuffled, local, plan.mechanisms, mixing, sd=plan.sd).to_dict()
+
+
+def _print_groups(found: dict[str, Any]) -> None:
+    batch = found["batch"]
+    rows = [
+        (name, f"{people:,}", number(found["weights"][name]), f"{found['worth_in_local_people'][name]:.3g}")
+        for name, people in found["people"].items()
+    ]
+    table(
+        f"Three groups, weighted by variance: rmse (population) {number(found['rmse_population'])}",
+        ["group", "people", "weight", "one more is worth so many local people"],
+        rows,
+        caption=f"a shuffled report has an epsilon of {batch['local_epsilon']:.6g} by itself; in a batch of at least "
+        f"{batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})",
+    )
 
 
 def _explain_names() -> None:

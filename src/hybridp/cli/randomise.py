@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import emit, insist_option, note, progress, randomness, rows_argument, say_left_out
-from hybridp.cli.options import command, one_question, options_of, some, trust_options
+from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options
+from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
-from hybridp.public.study import Number, People, Promise, Records, Vector
+from hybridp.public.study import Mixer, Number, People, Promise, Records, Vector
 from hybridp.public.study.fields import Fields, field
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 
@@ -84,10 +85,19 @@ class Writing(Fields):
     question=some(Number, "column", "lower", "upper", "missing", "local", "by", "by_private", "categories"),
     people=some(People, "column"),
     promise=some(Promise, "epsilon", "delta", "epsilon_column"),
+    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
     asked=Writing,
 )
 @insist_option
-def mean(file: Path, question: Number, trust: Trusts | None, people: People, promise: Promise, asked: Writing) -> None:
+def mean(
+    file: Path,
+    question: Number,
+    trust: Trusts | None,
+    people: People,
+    promise: Promise,
+    mixer: Later,
+    asked: Writing,
+) -> None:
     """Replace each local person's value by a report that is private by itself.
 
     Without --trust all rows are randomised. Writes the same rows with two more columns, `report` and
@@ -95,24 +105,38 @@ def mean(file: Path, question: Number, trust: Trusts | None, people: People, pro
     empty. With --by-private the report tells category and value together, and both are left empty. Columns that the
     release does not need are left out unless --keep names them: beside a report they would
     stand there raw. A report is a number in the value's unit whose mean is the (clipped) value.
+
+    With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
+    nothing else, sorted, so that their order tells nothing.
     """
-    write_mean_reports(file, question, trust, people, promise, asked)
+    write_mean_reports(file, question, trust, people, promise, asked, mixer)
 
 
 def write_mean_reports(
-    file: Path, question: Number, trust: Trusts | None, people: People, promise: Promise, asked: Writing
+    file: Path,
+    question: Number,
+    trust: Trusts | None,
+    people: People,
+    promise: Promise,
+    asked: Writing,
+    mixer: Later | None = None,
 ) -> None:
     """The reports of a mean, in place of a file's values."""
     from hybridp.device.files import write_number_reports
     from hybridp.protocols.asked import mean_study, personal_study
 
-    if question.by_private:
+    mixed = mixer is not None and mixer.values["batch"] is not None
+    if question.by_private and not mixed:
         from hybridp.cli.shares import randomise_choice
 
         randomise_choice(question, file, trust, people, promise, asked)
         return
-    study = one_question(question, promise, trust=trust, people=people)
+    study = one_question(question, promise, trust=trust, people=people, mixer=mixer)
+    if mixed and asked.kept:
+        raise InvalidInput("`keep` must be left out with --batch: beside a mixed report it may tell whose it is.")
     invite: Any = personal_study(study, 0).bounds if promise.personal else mean_study(study, 0).invite
+    if mixed:
+        invite = mean_study(study, 0).mixed_invite
     with progress() as bar:
         bar.add_task("randomising", total=None)
         written, text, left_out = write_number_reports(
@@ -127,9 +151,10 @@ def write_mean_reports(
             kept=asked.kept_with(question.by),
             table=asked.table,
             overwrite=asked.overwrite,
+            mixed=mixed,
             rng=asked.rng,
         )
-    document = {
+    document: dict[str, Any] = {
         "randomised": written,
         "mechanism": text,
         "left_out": left_out,
@@ -137,6 +162,12 @@ def write_mean_reports(
         "delta": promise.delta,
         "randomness": asked.rng.label,
     }
+    if study.mixing is not None:
+        mixing, kept = study.mixing, study.mixing.promise(max(written, 1))
+        document |= {"epsilon": kept.epsilon, "delta": kept.delta}
+        document |= {"local_epsilon": mixing.epsilon, "least": mixing.batch}
+        if written < mixing.batch:
+            note(f"Fewer than {mixing.batch:,} reports: only a report's own epsilon of {mixing.epsilon:.6g} holds.")
     told = None if promise.personal else invite.promise
     asked.finish(document, written, told, left_out=left_out, by=f" by {text}", drawn=drawn_trust(trust))
 

@@ -23,7 +23,7 @@ from hybridp.cli.options import (
 )
 from hybridp.cli.releasing import Releasing, present
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Declaration, Number, People, Points, Promise, Records, Vector
+from hybridp.public.study import Declaration, Mixer, Number, People, Points, Promise, Records, Vector
 from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["heavy_hitters", "kmeans", "mean", "vector_mean"]
@@ -44,9 +44,11 @@ _SETTLED = (
     question=Number,
     people=People,
     promise=Promise,
+    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
     level=value_of(Declaration, "level"),
     asked=Releasing,
 )
+@click.option("--mixed", type=_PATH, multiple=True, help="A batch that a mixer handed on; several: one option each.")
 @insist_option
 def mean(
     file: Path,
@@ -54,13 +56,16 @@ def mean(
     question: Number,
     people: People,
     promise: Promise,
+    mixer: Later,
     level: float,
     asked: Releasing,
+    mixed: tuple[Path, ...],
 ) -> None:
     """The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
-    FILE are trusted. With --by, the mean of every group.
+    FILE are trusted. With --by, the mean of every group. With --mixed, people whose reports went through a mixer take
+    part too: --batch is the least size of a batch, from which a report's own epsilon follows.
     """
     from hybridp.protocols.asked import grouping, joint_study, mean_study, number_columns, personal_study
     from hybridp.protocols.groups import release_groups
@@ -72,7 +77,9 @@ def mean(
     rule = who_trusts(trust)
     if question.joint and question.by is None:
         raise InvalidInput("`joint` must go with by, the column of the groups. Got it alone.")
-    study = one_question(question, promise, trust=rule, people=people, level=level)
+    study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
+    if mixed and (study.mixer is None or asked.tally is not None):
+        raise InvalidInput("`mixed` must go with --batch, and without --tally. Got something else.")
     columns, drawn = number_columns(study, 0, rule), drawn_trust(rule)
     run = {**asked.run, "purpose": f"mean of {question.column}"}
     if promise.epsilon_column is not None:
@@ -92,8 +99,11 @@ def mean(
                     by_group = release_groups(file, usual, columns, groups, ledger=ledger, **asked.run)
             asked.finish(by_group, print_groups)
             return
-        with asked.paying({"trusted": study.trusted_guarantee, "local": study.guarantee}, trial=drawn) as ledger:
-            found = release_mean(file, usual, columns, tally=tally, ledger=ledger, **run)
+        totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
+        if usual.mixed_invite is not None:
+            totals["shuffled"] = usual.mixed_invite.promise
+        with asked.paying(totals, trial=drawn) as ledger:
+            found = release_mean(file, usual, columns, tally=tally, mixed=mixed, ledger=ledger, **run)
     asked.finish(found, _print_mean)
 
 
@@ -298,12 +308,12 @@ def _print_mean(found: Any) -> None:
     if found.simulated:
         note("SIMULATED: this is a trial, not a private release.")
     rows = [
-        (f"hybrid ({found.estimator})", f"{found.trusted.people + found.local.people:,}", number(found.projected),
+        (f"hybrid ({found.estimator})", f"{found.people:,}", number(found.projected),
          f"{number(found.low)} to {number(found.high)}"),
     ]  # fmt: skip
-    for name, g in (("trusted alone", found.trusted), ("local alone", found.local)):
+    for name, g in found.groups():
         shown = "" if g.half_width is None else f"± {number(g.half_width)}"
-        rows.append((name, f"{g.people:,}", number(g.mean), shown))
+        rows.append((f"{name} alone", f"{g.people:,}", number(g.mean), shown))
     table(
         f"{found.what.capitalize()}; {100 * found.level:.6g}% intervals; weight of the trusted {found.weight:.4g}",
         ["estimate", "people", "mean", "interval"],

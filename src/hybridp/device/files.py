@@ -69,9 +69,12 @@ def write_number_reports(
     table: str | None = None,
     overwrite: bool = False,
     asked: tuple[str, str] | None = None,
+    mixed: bool = False,
     rng: Randomness,
 ) -> tuple[int, str, list[str]]:
     """A copy of the table in which local rows (all rows without `trust`) have a report in place of their value.
+
+    Of a `mixed` batch only the reports are written, sorted: what whoever sees a mixed batch would see.
 
     An invitation states bounds, randomiser and guarantee; with bounds alone each person's own epsilon is read from the
     column `epsilon`. Gives the number of reports, the text that stands beside each, and the columns that were left out.
@@ -88,7 +91,7 @@ def write_number_reports(
     labels = label_column(trust)
     simulated = rng.simulated or drawn_trust(trust)
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        copied = {value, labels, person, epsilon, *kept}
+        copied = {value} if mixed else {value, labels, person, epsilon, *kept}
         left_out = [name for name in rows.written if name not in copied]
         people = tables.write_reports(
             rows,
@@ -105,6 +108,7 @@ def write_number_reports(
             epsilon=epsilon,
             kept=kept,
             asked=asked,
+            mixed=mixed,
             randomise=draw,
             out=out,
             overwrite=overwrite,

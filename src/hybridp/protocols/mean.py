@@ -27,6 +27,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.mean_receipt import MixedReports, noise_level
+from hybridp.protocols.mixed import read_batches
 from hybridp.protocols.paying import kept, on_reports, paid_rows, spending, warned
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
 from hybridp.public.bounds import Bounds
@@ -243,6 +244,7 @@ def release_mean(path: TableLike, study: Any, columns: Any, *, epsilon: str | No
     charged once, however often these very ones are used; `collection` may name the set, and is refused for another one.
     A `tally` stands in for the local rows: the table then holds trusted people only. Reports name their mechanism and
     column, which must be this study's; `assume_mechanism` takes those that name none, and says so on the receipt.
+    `mixed` lists the batches that a mixer handed on, each a table of reports, of a study with `mixing`.
     """
     if isinstance(study, MeanStudy):
         must(epsilon is None, "epsilon", "must be left out: a MeanStudy promises everybody the same", epsilon)
@@ -269,6 +271,7 @@ def _release_number(
     purpose: str = "mean",
     collection: str | None = None,
     tally: MeanTally | None = None,
+    mixed: Sequence[TableLike] = (),
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> MeanRelease:
@@ -282,16 +285,24 @@ def _release_number(
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened["reads"] = {"value": columns.value}
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+
+    def asked() -> tuple[list[Charge], list[Charge]]:
+        charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]
+        return on_reports(charges, trial=simulate_local, digest=digest)
+
+    first, own = asked()
+    batches = read_batches(mixed, study, columns, assume=assume_mechanism)
     undecided = study.rule.name == "best"
     with paid_rows(path, first, own, ledger, undecided=undecided, trial=trial, **opened) as (rows, entries, people):
         if people is not None:
-            study = study.decided(people.trusted, people.local if tally is None else tally.summary().people)
-            first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+            local_people = people.local if tally is None else tally.summary().people
+            study = study.decided(people.trusted, local_people, batches.found[0])
+            first, own = asked()
             entries.charge(first)
         totals = read_totals(rows, study, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        if totals.local.people:
-            entries.charge([replace(charge, digest=totals.digest) for charge in own])
+        for group, sent, named in (("local", totals.local.people, totals.digest), ("shuffled", *batches.found)):
+            if sent:
+                entries.charge([replace(charge, digest=named) for charge in own if charge.people == group])
         if tally is not None:
             tally.origin.stands_in(invite.text, collection, local_rows=totals.local.people)
             totals = replace(totals, local=tally.summary())
@@ -301,16 +312,18 @@ def _release_number(
             trusted,
             None if study.rule.name == "tcm-only" else local,
             trusted_people=totals.trusted_people,
+            mixed=None if study.rule.name == "tcm-only" else batches.reports,
             clipped=clipped,
             entries=tuple(entries),
-            simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
+            simulated_local=totals.simulated_reports
+            or batches.simulated
+            or (tally is not None and tally.origin.simulated),
             rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
             rng=rng,
         )
         found = assuming(replace(found, question=columns.value), invite.text if totals.assumed else None)
-        everybody = found.trusted.people + found.local.people
         found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=everybody)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
 
 
 def read_totals(

@@ -92,7 +92,7 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
     if trial:
         must(all(c.collection is None for c in charges), "collection", "must not name the reports of a trial", "a name")
         return charges, []
-    sent = [c for c in charges if c.people.startswith("local")]
+    sent = [c for c in charges if c.people.startswith(("local", "shuffled"))]
     first = [c for c in charges if c not in sent]
     return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
 

@@ -176,7 +176,7 @@ class MeanRelease(Result):
             weight=self.weight,
             groups={
                 name: {"people": g.people, "standard_error": g.standard_error, "half_width": g.half_width}
-                for name, g in self._groups()
+                for name, g in self.groups()
             },
             disagreement={
                 "difference": self.difference,
@@ -219,18 +219,19 @@ class MeanRelease(Result):
         rows += [(name, g.people, mean, mean - reach, mean + reach) for name, g, mean, reach in self._alone()]
         return pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high"])
 
-    def _groups(self) -> list[tuple[str, GroupEstimate]]:
+    def groups(self) -> list[tuple[str, GroupEstimate]]:
+        """The groups by name; people who trust a mixer where there are any."""
         found = [("trusted", self.trusted), ("local", self.local)]
         return found if self.shuffled is None else [*found, ("shuffled", self.shuffled.group)]
 
     @property
     def people(self) -> int:
         """Everybody who took part."""
-        return sum(group.people for _, group in self._groups())
+        return sum(group.people for _, group in self.groups())
 
     def _alone(self) -> list[tuple[str, GroupEstimate, float, float]]:
         """The groups that have an estimate of their own: name, group, mean, half-width."""
-        groups = self._groups()
+        groups = self.groups()
         return [(n, g, g.mean, g.half_width) for n, g in groups if g.mean is not None and g.half_width is not None]
 
     def plot(self, ax: Axes | None = None) -> Axes:

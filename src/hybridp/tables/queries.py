@@ -411,12 +411,14 @@ def copied(
     batch: tuple[str, str] | None = None,
     category: str | None = None,
     asked: tuple[str, str] | None = None,
+    mixed: bool = False,
 ) -> exp.Select:
     """Some columns of the rows, in order, beside their reports; a raw value only where the row says `trusted`.
 
     So it is with a private `category`.
 
-    `names` says where each column is read.
+    `names` says where each column is read. Of a `mixed` batch there are the reports alone, from the least to the
+    largest: their order tells nothing.
     """
 
     def of(name: str) -> Any:
@@ -436,4 +438,5 @@ def copied(
     outputs = [named(this, name) for name, this in (kept | added).items()]
     # DuckDB alone pairs rows by position, which is how a file's order is kept.
     beside = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")
-    return exp.select(*outputs).from_(VIEW).join(beside)
+    query = exp.select(*outputs).from_(VIEW).join(beside)
+    return query.where(local.copy()).order_by(exp.column("report", table=drawn, quoted=True)) if mixed else query

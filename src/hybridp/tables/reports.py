@@ -47,6 +47,7 @@ def write_reports(
     by: Feature | None = None,
     batch: tuple[str, str] | None = None,
     asked: tuple[str, str] | None = None,
+    mixed: bool = False,
     randomise: Randomise | RandomiseEach | RandomiseCodes,
     out: str | os.PathLike[str],
     overwrite: bool = False,
@@ -64,7 +65,8 @@ def write_reports(
     With a `feature`, the levels are codes of its options and reports are texts; `batch` is a column, and a name of
     these reports that stands in it. With a private category `by`, the levels are joint ones (`queries.stride`), reports
     are texts too, and local rows lose their category with their value. With `asked`, a column and a word, only local
-    rows that hold the word get a report; the others lose their value too.
+    rows that hold the word get a report; the others lose their value too. A `mixed` batch is what a mixer hands on: the
+    reports alone, without trusted rows or any other column, sorted, so that their order tells nothing.
 
     The copy appears under its name only when it is complete.
 
@@ -118,10 +120,10 @@ def write_reports(
         texts = feature is not None or by is not None
         _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk, texts=texts)
         category = None if by is None else by.name
-        copied = {value, category, trust, person, epsilon, *kept}
+        copied = {value} if mixed else {value, category, trust, person, epsilon, *kept}
         names = {name: place for name, place in rows.written.items() if name in copied}
         copy = queries.copied(
-            names, value, trust, report, mechanism_column, mechanism_text, drawn, batch, category, asked
+            names, value, trust, report, mechanism_column, mechanism_text, drawn, batch, category, asked, mixed
         )
         write_copy(duck, written(copy), target)
     finally:

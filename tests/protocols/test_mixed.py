@@ -1,0 +1,211 @@
+"""Three kinds of trust in one mean: as precise as planned, charged, and promised batch by batch; from files too."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from hybridp.bench.planning import plan_mean
+from hybridp.bench.shuffling import plan_groups
+from hybridp.blend.mean import Rule
+from hybridp.cli.app import cli
+from hybridp.curator import mean as curating
+from hybridp.errors import InvalidInput
+from hybridp.ledger import Ledger
+from hybridp.noise import reports
+from hybridp.protocols.mean import MeanStudy, publish_mean, release_mean
+from hybridp.protocols.mean_receipt import MixedReports, mixed_batches
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.messages import Invite, LocalSummary
+from hybridp.public.randomisers import LEVELS
+from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
+from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp.release.document import sole
+
+BOUNDS, MEAN = Bounds(0, 1), 2 / 7
+SD = math.sqrt(10 / (49 * 8))
+SIZES = {"trusted": 60, "shuffled": 900, "local": 4000}
+MIXING = Mixing.planned(ApproxDP(0.5, 1e-6), SIZES["shuffled"])
+STUDY = MeanStudy(BOUNDS, PureDP(0.5), Rule("kvh", sd=SD / BOUNDS.half), mixing=MIXING)
+
+
+def summary(levels: np.ndarray, invite: Invite, rng: Randomness) -> LocalSummary:
+    sent = reports(invite.randomiser, levels, rng=rng)
+    return LocalSummary(len(sent), float(sent.sum()), float((sent * sent).sum()), invite.randomiser)
+
+
+def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> None:
+    """Over 400 collections. Controls: without the mixer's people the error is far larger, and so is the plan's."""
+    plan = plan_mean(n=sum(SIZES.values()), opt_in=0.01, bounds=BOUNDS, sd=SD, guarantee=PureDP(0.5), mean=MEAN)
+    planned = plan_groups(*SIZES.values(), plan.mechanisms, MIXING, sd=SD)
+    invite = STUDY.mixed_invite
+    assert invite is not None
+    errors, alone, inside = [], [], 0
+    for seed in range(400):
+        rng = seeded(seed)
+        levels = np.rint(synthetic_data_generator(rng).beta(2, 5, sum(SIZES.values())) * LEVELS).astype(np.int64)
+        own, mixed, local = np.split(levels, np.cumsum(list(SIZES.values()))[:-1])
+        sent = summary(local, STUDY.invite, rng)
+        trusted = curating.release_sum(curating.Totals(len(own), int(own.sum()), sent), STUDY.sum_noise, rng=rng)
+        batches = MixedReports(summary(mixed, invite, rng), (len(mixed),))
+        found = publish_mean(STUDY, trusted, sent, trusted_people=len(own), mixed=batches, rng=rng)
+        without = publish_mean(STUDY, trusted, sent, trusted_people=len(own), rng=rng)
+        errors.append(found.estimate - MEAN)
+        alone.append(without.estimate - MEAN)
+        inside += found.low <= MEAN <= found.high
+    rmse, worse = (math.sqrt(np.mean(np.square(e))) for e in (errors, alone))
+    assert rmse == pytest.approx(planned.rmse, rel=5 / math.sqrt(800))
+    assert abs(np.mean(errors)) < 5 * rmse / 20
+    assert abs(inside / 400 - 0.95) < 5 * math.sqrt(0.95 * 0.05 / 400)
+    assert worse > 1.5 * rmse
+    assert found.shuffled is not None
+    told = {"trusted": found.weight, "shuffled": found.shuffled.weight}
+    assert told == {name: pytest.approx(planned.weights[name], abs=0.03) for name in told}
+    fewer = plan_groups(SIZES["trusted"], 1, SIZES["local"], plan.mechanisms, MIXING, sd=SD)
+    assert fewer.rmse == pytest.approx(worse, rel=5 / math.sqrt(800))
+
+
+def test_a_move_is_worth_what_it_saves() -> None:
+    """By brute force: one person moves, and so many local people more would have saved as much."""
+    plan = plan_mean(n=5000, opt_in=0.02, bounds=BOUNDS, sd=SD, guarantee=PureDP(0.5))
+
+    def variance(trusted: int, shuffled: int, local: int) -> float:
+        return plan_groups(trusted, shuffled, local, plan.mechanisms, MIXING, sd=SD).rmse ** 2
+
+    here = plan_groups(100, 900, 4000, plan.mechanisms, MIXING, sd=SD)
+    for moved, name in (((100, 901, 3999), "local to shuffled"), ((101, 899, 4000), "shuffled to trusted")):
+        gained = here.moves[name]
+        more = 1000  # so many local people more, for the same information each
+        step = (1 / variance(100, 900, 4000 + more) - 1 / variance(100, 900, 4000)) / more
+        assert 1 / variance(*moved) - 1 / variance(100, 900, 4000) == pytest.approx(gained * step, rel=1e-9)
+        assert gained > 1
+    with pytest.raises(InvalidInput, match="at least one person"):
+        plan_groups(100, 0, 10, plan.mechanisms, MIXING, sd=SD)
+
+
+def test_a_batch_keeps_what_its_size_does_and_a_small_one_nothing_more_than_a_report() -> None:
+    mixing = Mixing(2.0, 100, 1e-6)
+    found = mixed_batches(mixing, (150, 99, 100, 150, 3))
+    assert [(b.people, b.many) for b in found] == [(3, 1), (99, 1), (100, 1), (150, 2)]
+    assert [b.budget.epsilon for b in found] == [2.0, 2.0, *(central_epsilon(n, 2.0, 1e-6) for n in (100, 150))]
+    many = mixed_batches(mixing, (7, *range(200, 230)))
+    assert [(b.people, b.many) for b in many] == [(7, 1), (200, 30)]  # the weakest stands for all
+    assert many[1].budget == mixing.promise(200)
+    for epsilon, delta, size in ((0.1, 1e-9, 5000), (1.0, 1e-6, 1000), (3.0, 1e-3, 40)):
+        planned = Mixing.planned(ApproxDP(epsilon, delta), size)
+        assert epsilon <= planned.epsilon <= 8.0
+        assert planned.promise(size).epsilon <= epsilon
+        assert planned.epsilon == epsilon or mixed_delta(size, planned.epsilon, epsilon) <= delta
+
+
+def test_what_does_not_go_with_a_mixer() -> None:
+    for change in ({"publish": "estimate-only", "rule": Rule("kvh", sd=0.3)}, {"rule": Rule("full-lm")}):
+        with pytest.raises(InvalidInput, match="where reports are mixed"):
+            MeanStudy(BOUNDS, PureDP(0.5), mixing=MIXING, **change)  # type: ignore[arg-type]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+WHAT = ["--value", "pay", "--lower", "0", "--upper", "1", "--epsilon", "1"]
+MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trusted and local people in one file; two batches in files of their own, one of them too small."""
+    here = tmp_path_factory.mktemp("mixed")
+    values = synthetic_data_generator(seeded(3)).beta(2, 5, 1600)
+    groups = ["trusted"] * 200 + ["local"] * 1000
+    rows = "".join(f"{i},{x:.5f},{g}\n" for i, (x, g) in enumerate(zip(values, groups, strict=False)))
+    (here / "people.csv").write_text("who,pay,trust\n" + rows)
+    (here / "one.csv").write_text("who,pay\n" + "".join(f"{i},{x:.5f}\n" for i, x in enumerate(values[1200:1550])))
+    (here / "two.csv").write_text("who,pay\n" + "".join(f"{i},{x:.5f}\n" for i, x in enumerate(values[1550:])))
+    run("randomise", "mean", here / "people.csv", *WHAT, "--trust", "trust", "--out", here / "reports.csv")
+    for name in ("one", "two"):
+        run("randomise", "mean", here / f"{name}.csv", *WHAT, *MIX, "--out", here / f"{name}-batch.csv")
+    return here
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(cli, [str(a) for a in arguments])
+    assert done.exit_code == code, done.output
+    return done.stdout if code == 0 else str(done.exception or done.output)
+
+
+def released(folder: Path, *more: object) -> dict[str, object]:
+    batches = ["--mixed", folder / "one-batch.csv", "--mixed", folder / "two-batch.csv"]
+    found: dict[str, object] = json.loads(
+        run("release", "mean", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust", *batches, *more, "--json")
+    )
+    return found
+
+
+def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None:
+    with (folder / "one-batch.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert set(rows[0]) == {"pay", "report", "report_mechanism"}
+    assert {row["pay"] for row in rows} == {""}
+    sent = [float(row["report"]) for row in rows]
+    assert len(sent) == 350
+    assert sent == sorted(sent)  # the order of a set
+    own = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
+    assert rows[0]["report_mechanism"].startswith(f"piecewise(epsilon={own},")
+    told = CliRunner().invoke(
+        cli, ["randomise", "mean", str(folder / "one.csv"), *WHAT, *MIX, "--keep", "who", "--out", "x.csv"]
+    )
+    assert told.exit_code != 0
+
+
+def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
+    document = released(folder, "--ledger", tmp_path / "ledger.db")
+    found = sole(document)
+    assert {name: part["people"] for name, part in found["groups"].items()} == {
+        "trusted": 200, "local": 1000, "shuffled": 400,
+    }  # fmt: skip
+    low, high = found["interval"]
+    assert low < MEAN < high
+    own = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
+    receipt = document["receipt"]
+    assert isinstance(receipt, dict)
+    lines = [(p["epsilon"], p["delta"]) for p in receipt["promises"] if p["group"] == "shuffled"]
+    assert lines == [(own, 0.0), (central_epsilon(350, own, 1e-4), 1e-4), (own, 0.0)]
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
+    assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(own)}
+    study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
+    columns = curating.Columns("pay", "trust")
+    again = release_mean(folder / "reports.csv", study, columns, mixed=[folder / "one-batch.csv"])
+    assert again.shuffled is not None
+    assert again.people == 1550
+
+
+def test_a_batch_counts_once_and_needs_its_mixer(folder: Path) -> None:
+    study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
+    columns, batch = curating.Columns("pay", "trust"), folder / "one-batch.csv"
+    for asked, batches, said in (
+        (study, [batch, batch], "every batch once"),
+        (MeanStudy(BOUNDS, PureDP(1.0)), [batch], "least size of a batch"),
+        (study, [folder / "reports.csv"], "must name the mechanism"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            release_mean(folder / "reports.csv", asked, columns, mixed=batches)
+
+
+def test_a_plan_of_three_groups(folder: Path) -> None:
+    asked = ["--n", "10_000", "--opt-in", "0.01", "--shuffled", "0.3", "--lower", "0", "--upper", "1", "--epsilon", "1"]
+    found = sole(json.loads(run("plan", "mean", *asked, "--shuffled-delta", "1e-6", "--json")))["predicted"]["shuffled"]
+    assert found["people"] == {"trusted": 100, "shuffled": 3000, "local": 6900}
+    assert found["batch"]["least"] == 3000
+    assert mixed_delta(3000, found["batch"]["local_epsilon"], 1.0) <= 1e-6
+    assert sum(found["weights"].values()) == pytest.approx(1)
+    assert found["moves_in_local_people"]["local to shuffled"] == found["worth_in_local_people"]["shuffled"] - 1
+    assert "so many local people" in run("plan", "mean", *asked, "--shuffled-delta", "1e-6")
+    for more in ([], ["--shuffled-delta", "1e-6", "--batch", "1"]):
+        assert CliRunner().invoke(cli, ["plan", "mean", *asked, *more]).exit_code != 0
