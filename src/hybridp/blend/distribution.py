@@ -357,7 +357,8 @@ def fit(seen: Sequence[Seen], cells: int | Floats) -> Shape:
     start = line @ suits
     score -= info @ start
     lumpy, smooth = (_walked(order, sizes, info, score, ends) for order, sizes in _WALKS)
-    rough, both = _average(lumpy), _average([*lumpy, *smooth])
+    # For the error, steps vary by as much as they are large, at least: where little is known, a straight line is not.
+    rough, both = _average([one for one in lumpy if one.size >= 1 / CELLS]), _average([*lumpy, *smooth])
     apart = both[0] - rough[0]
     return Shape(start + both[0], rough[1] + np.outer(apart, apart), ends)
 
@@ -366,6 +367,7 @@ def fit(seen: Sequence[Seen], cells: int | Floats) -> Shape:
 class _Walk:
     """What is believed of F, less a straight line, under one size of steps, and how well it explains what was seen."""
 
+    size: float
     evidence: float
     mean: Floats
     root: Floats
@@ -395,7 +397,7 @@ def _walked(order: int, sizes: Floats, info: Floats, score: Floats, ends: Floats
         band = np.array([np.pad(np.diag(prior, -i), (0, i)) for i in range(order + 1)])
         before = float(np.log(cholesky_banded(band, lower=True, check_finite=False)[0]).sum())
         evidence = before - float(np.log(np.diag(root)).sum()) + float(score @ mean) / 2
-        found.append(_Walk(evidence, mean, root))
+        found.append(_Walk(size, evidence, mean, root))
     return found
 
 
