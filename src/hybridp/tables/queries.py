@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from hybridp.tables.mean import MeanQuery
 
 __all__ = [
+    "TIMES",
+    "alike",
     "copied",
     "draw_problems",
     "drawn_from",
@@ -50,6 +52,9 @@ __all__ = [
     "stride",
 ]
 __all__ += ["emptied", "totals"]
+
+TIMES = "hybridp times"
+"""The column that says how many records are alike."""
 
 
 def totals(rows: Rows, query: MeanQuery) -> exp.Select:
@@ -161,11 +166,21 @@ def flags(query: MeanQuery) -> list[str]:
     return ["nobody", "keyless", "first", "mixed", "tied", *(["uneven"] if query.epsilon is not None else [])]
 
 
-def _records(rows: Rows, query: MeanQuery) -> exp.Select:
+def alike(rows: Rows, query: MeanQuery) -> exp.Select:
+    """`people` where every record is a person: one row for all that hold the same fields, and how many they are.
+
+    Fields are worked out once for many people: for options, of which there are few, that costs hardly more than
+    DuckDB's own grouping of the file.
+    """
+    return _records(rows, query, alike=True)
+
+
+def _records(rows: Rows, query: MeanQuery, *, alike: bool = False) -> exp.Select:
     """Every record: its labels as flags, the level of a value that is read here, its report and its epsilon.
 
     No field of a trusted record is refused: a value has a level whatever it is (`level`), and an epsilon that is
-    missing, negative or no number is 0, so that nothing is used of that person.
+    missing, negative or no number is 0, so that nothing is used of that person. With `alike` those that hold the same
+    are one row, with their number.
     """
     label = column(query.trust)
     fields = [
@@ -205,7 +220,15 @@ def _records(rows: Rows, query: MeanQuery) -> exp.Select:
             own = {"key_field": key, "key_number": as_number(key, is_text=True), "key": key}
         fields += [named(this, name) for name, this in own.items()]
         outputs += [column(name) for name in own]
-    base = exp.select(*fields).from_(VIEW)
+    held: Any = VIEW
+    if alike:
+        names = dict.fromkeys((query.trust, query.value, *([query.report] if query.reads_reports else [])))
+        read = [column(name or "") for name in names]
+        many = named(exp.Count(this=exp.Star()), TIMES)
+        held = exp.select(*read, many).from_(VIEW).group_by(*(name.copy() for name in read)).subquery("held")
+        fields.append(column(TIMES))
+        outputs.append(column(TIMES))
+    base = exp.select(*fields).from_(held)
     return exp.select(*outputs).from_(base.subquery("fields"))
 
 

@@ -147,7 +147,7 @@ def _counted(rows: Rows, query: MeanQuery, *, named: bool) -> Any:
 
     from hybridp.tables import sql
     from hybridp.tables.dialects import code_of
-    from hybridp.tables.queries import flags, people, stride
+    from hybridp.tables.queries import TIMES, alike, flags, people, stride
 
     slot: Any = sql.column("level")
     steps: dict[str, Any] = {}
@@ -164,8 +164,17 @@ def _counted(rows: Rows, query: MeanQuery, *, named: bool) -> Any:
         slot = exp.Case().when(sql.column("trusted"), slot).else_(told)
     outputs = [sql.column(name) for name in ("trusted", "local", *flags(query))]
     outputs += [sql.named(rest, "rest")] if steps else []
-    coded = exp.select(*outputs, sql.named(slot, "slot")).from_(people(rows, query).subquery("people"))
-    asked = {"records": exp.Count(this=exp.Star()), "local": sql.count_if(sql.column("local"))}
+    # Of people, options and reports that name an option there are few: those alike are counted before anything else.
+    few = query.person is None and query.by is None and query.feature is not None and not query.feature.edges
+    few = few and (named or not query.reads_reports)
+    outputs += [sql.column(TIMES)] if few else []
+    chosen = (alike if few else people)(rows, query)
+    coded = exp.select(*outputs, sql.named(slot, "slot")).from_(chosen.subquery("people"))
+    asked: dict[str, Any] = {"records": exp.Count(this=exp.Star()), "local": sql.count_if(sql.column("local"))}
+    if few:
+        local = exp.Mul(this=sql.cast(sql.column("local"), "int"), expression=sql.column(TIMES))
+        asked = {"records": sql.cast(exp.Sum(this=sql.column(TIMES)), "bigint"),
+                 "local": sql.cast(exp.Sum(this=local), "bigint")}  # fmt: skip
     asked |= {flag: sql.count_if(sql.column(flag)) for flag in flags(query)} | steps
     keys = [sql.column("trusted"), sql.column("slot")]
     outputs = [*(key.copy() for key in keys), *(sql.named(this, name) for name, this in asked.items())]
