@@ -145,6 +145,14 @@ def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) 
     assert errors["total_variation"] < 0.1
     other = run("synth evaluate codes-model codes.csv --thresholds 1-of-2:1 --json").document["settled"]
     assert other["total_variation"] is None
+    told = run("synth answer codes-model b=1 --by a --json").document["questions"]["table"]
+    assert list(told) == ["0", "1", "2"]
+    assert told["1"]["count"][0] == pytest.approx(told["1"]["estimate"] * 2000)
+    assert told["1"]["estimate"] == pytest.approx(np.mean(kind == 1), abs=0.05)
+    assert "rests on" in run("synth answer codes-model --by a b").out
+    (said_mean,) = run("synth answer codes-model a=2 --mean a --json").document["questions"]["table"].values()
+    assert said_mean["estimate"] == pytest.approx(2, abs=0.2)
+    assert "the mean of c" in run("synth answer codes-model --mean c").out
     assert run("synth sample codes-model --rows 50 --out made.csv --json").document["rows"] == 50
     with Path("made.csv").open() as file:
         made = list(csv.DictReader(file))
@@ -424,6 +432,7 @@ BAD = [
     (f"synth fit people.csv --schema schema.json {PLAIN} --table people", "table"),
     (f"synth fit people.csv --schema schema.json {SMALL} --marginals age,sex --out full", "out"),
     ("synth answer nowhere sex=Male", "model"),
+    ("synth answer nowhere", "query"),
     ("synth answer full sex=Male", "model"),
     ("synth sample nowhere --rows 5 --out s.csv", "model"),
     ("synth report nowhere", "model"),

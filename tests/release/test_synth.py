@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.blend.relaxed import one_hot
+from hybridp.blend.relaxed import Records, one_hot
 from hybridp.curator.marginals import Codes, codes_of, formula_count
 from hybridp.curator.synth import measure_table
 from hybridp.errors import InvalidInput
@@ -19,6 +20,7 @@ from hybridp.protocols.synth import SynthStudy, fit_synth, load_model
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.formulas import parse_formula
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
+from hybridp.public.synth import MeasuredTable
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.synth import SyntheticModel
 
@@ -209,3 +211,54 @@ def test_labels_that_look_like_numbers_stay_as_they_are(tmp_path: Path) -> None:
     assert {row[0] for row in made} == {"007", "010", None}
     assert {row[1] for row in made} == {1, 20}
     assert {row[2] for row in made} == {"true", "false"}
+
+
+# --- groups and means -------------------------------------------------------------------------------------------------
+
+
+def test_means_and_groups_cover_the_truth_as_often_as_stated() -> None:
+    """Noise of a known size on one table: the intervals of a mean among some people hold 95 of 100 times, no fewer."""
+    rng, people = np.random.default_rng(8), 4000
+    schema = Schema((Feature.binned("age", [0, 20, 40, 100], missing=True), Feature.categorical("sex", ["F", "M"])))
+    truth = np.array([[500, 900], [300, 700], [800, 200], [250, 350]])
+    age = np.array([10.0, 30.0, 70.0])
+    right = float(truth[:3, 0] @ age / truth[:3, 0].sum())
+    work = Workload(schema, (Threshold((0, 1), 2),))
+    base = fit_synth(codes_of(schema, np.zeros((50, 2), np.int64)), SynthStudy(work, ApproxDP(1, 1e-3)), rng=seeded(1))
+    codes = np.repeat(np.array(list(np.ndindex(4, 2)), np.uint16), truth.ravel(), axis=0)
+    sigma, held, narrow, shares = 60.0, 0, 0, 0
+    for _ in range(1000):
+        noisy = (truth + np.rint(sigma * rng.standard_normal(truth.shape))).astype(np.int64)
+        told = MeasuredTable((0, 1), noisy, sigma)
+        model = replace(base, people=people, data=Records(codes, schema.sizes), tables=(told,))
+        found = model.mean("age", "sex=F")
+        held += found.low <= right <= found.high
+        less = replace(model, tables=(replace(told, sigma=0.7 * sigma),)).mean("age", "sex=F")
+        narrow += less.low <= right <= less.high
+        formula = model.groups(["sex"], "age=20..39")[("M",)]
+        shares += model.answer(formula).low <= 700 / people <= model.answer(formula).high
+    assert found.basis == "measured"
+    assert found.synthetic == pytest.approx(right)  # the records are the truth here
+    for covered in (held, shares):
+        assert 0.95 - 4.5 * math.sqrt(0.95 * 0.05 / 1000) < covered / 1000
+    assert held < 990
+    assert narrow / 1000 < 0.9  # the control: intervals of noise a third smaller
+
+
+def test_means_are_of_numbers_and_groups_of_few_cells() -> None:
+    schema = Schema((Feature.categorical("size", ["1", "2.5", "4"]), Feature.categorical("sex", ["F", "M"])))
+    work = Workload(schema, (Threshold((0, 1), 2),))
+    model = fit_synth(
+        codes_of(schema, np.array([[0, 0], [1, 0], [2, 1]] * 400)), SynthStudy(work, ApproxDP(8, 1e-6)), rng=seeded(1)
+    )
+    assert model.mean("size").estimate == pytest.approx(2.5, abs=0.2)
+    assert model.mean("size", "sex=M").estimate == pytest.approx(4, abs=0.2)
+    assert list(model.groups(["sex", "size"]))[:2] == [("F", "1"), ("F", "2.5")]
+    total = math.fsum(model.answer(one).synthetic for one in model.groups(["sex"]).values())
+    assert total == pytest.approx(1, abs=1e-4)
+    with pytest.raises(InvalidInput, match="must be of a column of numbers"):
+        model.mean("sex")
+    with pytest.raises(InvalidInput, match="`by`"):
+        model.groups(["sex", "sex"])
+    nobody = model.mean("size", "sex=F and sex=M")  # nobody: all that is known is the range
+    assert (nobody.low, nobody.high) == (1.0, 4.0)

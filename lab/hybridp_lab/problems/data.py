@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.randomness import seeded, synthetic_data_generator
 
-__all__ = ["ADULT_SIZES", "ADULT_TRAIN", "Labelled", "a1a", "adult", "mnist"]
+__all__ = ["ADULT_SIZES", "ADULT_TRAIN", "Labelled", "a1a", "adult", "adult_codes", "mnist"]
 
 Ints = NDArray[np.int64]
 
@@ -57,6 +57,13 @@ def adult() -> Labelled:
     rows = rows[synthetic_data_generator(seeded(3)).permutation(len(rows))]
     x, y, train = rows[:, :-1], rows[:, -1], ADULT_TRAIN
     return Labelled(x[:train], y[:train], x[train:], y[train:], "generated" if folder is None else "adult")
+
+
+def adult_codes() -> tuple[Ints, list[int]]:
+    """All rows as codes, the label last, and the numbers of values; made up where there is no `HYBRIDP_DATA`."""
+    folder = _folder("adult.csv.gz", "adult-domain.json")
+    rows = _made_up_adult(ADULT_ROWS) if folder is None else _read_adult(folder)
+    return np.asarray(rows, dtype=np.int64), [*ADULT_SIZES, 2]
 
 
 def _read_adult(folder: Path) -> Ints:

@@ -305,32 +305,71 @@ def _classes(classes: dict[str, dict[str, float]]) -> None:
     )
 
 
-@click.command("answer")
+@command("answer")
 @model_argument
-@click.argument("query")
+@click.argument("query", required=False)
+@click.option("--by", multiple=True, help="A column, or several: one answer for each of their values.")
+@click.option("--mean", "of", help="The mean of this column of numbers, in place of the share of people.")
 @click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the interval.")
 @json_option
-def answer(model: Path, query: str, level: float, as_json: bool) -> None:
-    """The share of people for whom QUERY holds, with its uncertainty. Free: nothing is read or spent.
+def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, level: float, as_json: bool) -> None:
+    """The share of people for whom QUERY holds, or a mean among them, with its uncertainty. Free: nothing is spent.
 
     QUERY is made of atoms (sex=Female, age=30..39, race!=White, education=Masters|Doctorate), `and`, `or`, `not`,
-    parentheses, and "at least 2 of: ...", "at most ...", "exactly ...".
+    parentheses, and "at least 2 of: ...", "at most ...", "exactly ...". With --by or --mean it may be left out.
     """
+    if query is None and not by and of is None:
+        raise InvalidInput("`query` must be given, or --by, or --mean. Got none of them.")
     found = _load(model)
-    said = found.answer(query, level=level)
+    asked: dict[str, Any] = {"share" if of is None else f"mean of {of}": query}
+    if by:
+        asked = {", ".join(labels): formula for labels, formula in found.groups(by, query).items()}
+    said = {
+        name: found.answer(formula, level=level) if of is None else found.mean(of, formula, level=level)
+        for name, formula in asked.items()
+    }
     if as_json:
-        told = said.to_dict() | {"query": query, "people": found.people}
-        emit(release_document({"table": {"share": told}}, level=level, receipt=found.receipt))
+        told = {name: one.to_dict() | {"query": query, "people": found.people} for name, one in said.items()}
+        for name, one in said.items():
+            if of is None:
+                told[name]["count"] = [end * found.people for end in (one.estimate, one.low, one.high)]
+        emit(release_document({"table": told}, level=level, receipt=found.receipt))
         return
     _simulated(found)
-    stated = f" ({level:.0%})" if said.basis == "measured" else ""
-    click.echo(f"{said.estimate:.5f} of the people, {said.low:.5f} to {said.high:.5f}{stated}.")
-    if said.basis == "measured":
-        click.echo(f"Measured {said.measured:.5f}, synthetic {said.synthetic:.5f}; the interval is the noise's.")
-    else:
+    if by:
+        _groups(said, by, of, level, found.people)
+        return
+    ((name, one),) = said.items()
+    stated = f" ({level:.0%})" if one.basis == "measured" else ""
+    what = f", the {name}" if of is not None else f" of the people, about {one.estimate * found.people:,.0f}"
+    digits = 5 if of is None else 3
+    click.echo(f"{one.estimate:.{digits}f}{what}; {one.low:.{digits}f} to {one.high:.{digits}f}{stated}.")
+    if one.basis != "measured":
         click.echo(
             "No measured table covers it: the range is how far the synthetic rows are off elsewhere, no guarantee."
         )
+    elif one.measured is not None:
+        click.echo(
+            f"Measured {one.measured:.{digits}f}, synthetic {one.synthetic:.{digits}f}; the interval is the noise's."
+        )
+
+
+def _groups(said: dict[str, Any], by: tuple[str, ...], of: str | None, level: float, people: int) -> None:
+    table(
+        "Shares of people" if of is None else f"Mean of {of}",
+        [", ".join(by), "estimate", "low", "high", *(["people"] if of is None else []), "rests on"],
+        [
+            (
+                name,
+                *(f"{value:.{5 if of is None else 3}f}" for value in (one.estimate, one.low, one.high)),
+                *([f"{one.estimate * people:,.0f}"] if of is None else []),
+                one.basis,
+            )
+            for name, one in said.items()
+        ],
+        text=["rests on"],
+        caption=f"measured: the interval holds the truth with {level:.0%}, each by itself; model: a rule of thumb.",
+    )
 
 
 @click.command("sample")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from statistics import NormalDist
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import must
-from hybridp.public.formulas import Formula, parse_formula
+from hybridp.errors import InvalidInput, must
+from hybridp.public.formulas import Atom, Count, Formula, parse_formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
 from hybridp.public.synth import MeasuredQueries, MeasuredTable, significance
 from hybridp.release import style
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["SynthAnswer", "SyntheticModel"]
 
 Floats = NDArray[np.float64]
+_MOST_GROUPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class SyntheticModel(Result):
         from hybridp.blend.relaxed import polynomial_answer
 
         must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
-        formula = parse_formula(self.schema, query) if isinstance(query, str) else query
+        formula = self._formula(query)
         synthetic = min(1.0, max(0.0, float(polynomial_answer(self.data, formula.surrogate(self.schema)))))
         found = self._measured(formula)
         if found is None:
@@ -111,6 +113,65 @@ class SyntheticModel(Result):
         reach = math.ceil(NormalDist().inv_cdf((1 + level) / 2) * error * self.people) / self.people
         low, high = (min(1.0, max(0.0, measured + side * reach)) for side in (-1, 1))
         return SynthAnswer(min(max(synthetic, low), high), low, high, level, "measured", synthetic, measured)
+
+    def groups(self, by: Sequence[str], query: str | Formula | None = None) -> dict[tuple[str, ...], Formula]:
+        """One formula for each group of people (the values of these columns), in which the query holds where given."""
+        features = [self.schema.index(name) for name in by]
+        must(len(set(features)) == len(features) > 0, "by", "must be different columns", ", ".join(by) or "none")
+        cells = self.schema.cells(tuple(features))
+        must(cells <= _MOST_GROUPS, "by", f"must make at most {_MOST_GROUPS} groups", cells)
+        asked = () if query is None else (self._formula(query).node,)
+        found = {}
+        for codes in product(*(range(self.schema.sizes[f]) for f in features)):
+            parts = (*asked, *(Atom(f, frozenset([code])) for f, code in zip(features, codes, strict=True)))
+            labels = tuple(self.schema.features[f].values[c] for f, c in zip(features, codes, strict=True))
+            found[labels] = Formula(Count(len(parts), len(parts), parts))
+        return found
+
+    def mean(self, column: str, query: str | Formula | None = None, *, level: float = 0.95) -> SynthAnswer:
+        """The mean of a number among the people for whom the query holds; a binned number is the middle of its bin.
+
+        Missing values are left out. From a measured table of all columns in question the interval is Fieller's for the
+        quotient of two noisy sums, which holds as stated; where the people cannot be told from none, it is the range.
+        """
+        from hybridp.blend.relaxed import table as synthetic_table
+
+        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
+        own = self.schema.index(column)
+        numbers = _numbers(self.schema.features[own])
+        present = Atom(own, frozenset(range(len(numbers))))
+        parts = (present,) if query is None else (present, self._formula(query).node)
+        formula = Formula(Count(len(parts), len(parts), parts))
+        wanted = formula.features
+        cells = self.schema.cells(wanted)
+        must(cells <= MOST_CELLS, "query", f"must be about columns of at most {MOST_CELLS} cells together", cells)
+        shape = [-1 if f == own else 1 for f in wanted]
+        values = np.pad(numbers, (0, self.schema.sizes[own] - len(numbers))).reshape(shape)
+        weight = formula.mask(self.schema).astype(np.float64)
+        shares = synthetic_table(self.data, wanted).cpu().numpy().astype(np.float64) * weight
+        low, high = float(numbers.min()), float(numbers.max())
+        total = float(shares.sum())
+        synthetic = float((values * shares).sum() / total) if total > 0 else (low + high) / 2
+        covering = [t for t in self.tables if set(wanted) <= set(t.features)]
+        if not covering:
+            known = self._touched.issuperset(wanted) and total > 0
+            reach = (high - low) * min(1.0, self._model_reach(level) / total) if known else high - low
+            ends = max(low, synthetic - reach), min(high, synthetic + reach)
+            return SynthAnswer(synthetic, *ends, level, "model", synthetic, None)
+        # The least noise, whatever was measured: the narrowest interval would have been chosen by its own noise.
+        noise, table = min(((t.sigma**2 * t.counts.size / cells, t) for t in covering), key=lambda pair: pair[0])
+        kept = [f for f in table.features if f in wanted]
+        rest = tuple(axis for axis, f in enumerate(table.features) if f not in wanted)
+        counts = np.transpose(table.counts.sum(axis=rest), [kept.index(f) for f in wanted]) * weight
+        noise *= NormalDist().inv_cdf((1 + level) / 2) ** 2
+        sums = [float((counts * values**power).sum()) for power in (0, 1)]
+        spread = [noise * float((weight * values**power).sum()) for power in (0, 1, 2)]
+        first, last = _fieller(sums, spread, (low, high))
+        measured = min(max(sums[1] / sums[0], low), high) if sums[0] > 0 else None
+        return SynthAnswer(min(max(synthetic, first), last), first, last, level, "measured", synthetic, measured)
+
+    def _formula(self, query: str | Formula) -> Formula:
+        return parse_formula(self.schema, query) if isinstance(query, str) else query
 
     def _measured(self, formula: Formula) -> tuple[float, float] | None:
         """The least noisy sum of measured cells that is the formula's share, and its standard deviation."""
@@ -325,6 +386,30 @@ class SyntheticModel(Result):
     def __str__(self) -> str:
         mark = f"  [{style.SIMULATED}]" if self.simulated else ""
         return f"{self.data.rows:,} synthetic rows for {self.workload.queries:,} queries ({self.method}){mark}"
+
+
+def _numbers(feature: Feature) -> Floats:
+    """The numbers that a feature's values stand for, without the missing one."""
+    if feature.edges:
+        edges = np.array(feature.edges, dtype=np.float64)
+        return np.asarray((edges[:-1] + edges[1:]) / 2)
+    try:
+        return np.array([float(label) for label in feature.values[: feature.size - feature.missing]])
+    except ValueError:
+        problem = InvalidInput(f"`mean` must be of a column of numbers. Got {feature.name}, which has other values.")
+    raise problem
+
+
+def _fieller(sums: list[float], spread: list[float], within: tuple[float, float]) -> tuple[float, float]:
+    """The m with (S1 - m S0)^2 <= V2 - 2 m V1 + m^2 V0, the variances times z^2; all of `within` where S0 may be 0."""
+    a = sums[0] ** 2 - spread[0]
+    b = sums[0] * sums[1] - spread[1]
+    root = b * b - a * (sums[1] ** 2 - spread[2])
+    if a <= 0 or sums[0] <= 0 or root < 0:
+        return within
+    ends = (b - math.sqrt(root)) / a, (b + math.sqrt(root)) / a
+    low, high = (min(max(end, within[0]), within[1]) for end in ends)
+    return low, high
 
 
 def _kind(feature: Feature) -> str:
