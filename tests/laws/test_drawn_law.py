@@ -26,6 +26,7 @@ AGE = (64.0, 1.5, 2.25, 100.0, 77.0, 31.5, 8.0, 127.75)
 LOCAL = 400
 PARTS = {"pay": 0.75, "age": 0.25}  # of epsilon 1, by the weights 3 and 1: for the trusted people
 BOUNDS = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "dithered", "noise": "laplace"}
+BOUNDS |= {"estimator": "adaptive"}
 QUESTIONS = [{"name": "pay", "weight": 3, **BOUNDS}, {"name": "age", **BOUNDS}]
 
 

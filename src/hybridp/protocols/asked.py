@@ -113,7 +113,11 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
     each = study.level
     if asked.joint:
         each = 1 - (1 - study.level) / _intervals(asked)
-    mean = replace(mean_study(study, place), trusted_guarantee=summed, level=each) if asked.summed else None
+    mean = None
+    if asked.summed:
+        usual = mean_study(study, place)
+        rule = replace(usual.rule, name=cast(Any, asked.estimator or "adaptive"))  # whatever the groups' sizes
+        mean = replace(usual, rule=rule, trusted_guarantee=summed, level=each)
     distribution = None
     if asked.counted:
         distribution = DistributionStudy(
