@@ -95,7 +95,9 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release shares wards.csv {SHARES} --by ward --by-private --categories east,north,south --delta 1e-6 "
         "--noise gaussian --simulate-local --seed 5",
         f"randomise mean wards.csv {MEAN} --by ward --out sent.csv --seed 4",
-        f"release mean sent.csv {MEAN} --by ward --seed 4",
+        f"release mean sent.csv {MEAN} --by ward --seed 4 --out first.json",
+        f"release mean wards.csv {MEAN} --by ward --simulate-local --seed 6 --out second.json",
+        "compare first.json second.json",
     ),
     "quantiles": (
         f"release quantiles people.csv {MEAN} --at .5,.9 --below 30000 --spread --simulate-local --seed 5",

@@ -104,6 +104,20 @@ def test_a_person_moves_their_own_group_alone_and_by_no_more_than_the_bounds(tmp
     assert moved == {"a": LEVELS, "b": 0, "c": 0}
 
 
+def test_what_every_group_decides_by_its_size_is_paid_by_the_one_charge(tmp_path: Path) -> None:
+    """Whether a group pays for its spread its own numbers of people decide; all of it within the promise."""
+    crowd = [
+        {"pay": str(i % 128), "dept": d, "trust": t} for i in range(600) for d, t in (("a", "local"), ("b", "local"))
+    ]
+    table = write(tmp_path / "rows.csv", [*crowd[:40], *rows({"a": [64.0] * 512, "b": [32.0]})])
+    trial = ("--simulate-local", "--ledger", tmp_path / "l")
+    found = command("release", "mean", table, *MEAN, "--by", "dept", "--epsilon", 1, *trial)
+    charged = {e.people: e.budget.epsilon for e in Ledger.open(tmp_path / "l").history()}
+    assert charged == {"trusted": 1.0, "local": 1.0}
+    promised = [p for p in found["receipt"]["promises"] if p["against"] == "whoever sees the release"]
+    assert {p["epsilon"] for p in promised} == {1.0}
+
+
 def test_withheld_people_are_told_of_by_nothing_but_their_number(tmp_path: Path) -> None:
     """Whatever the people of a withheld group hold, the same words give the same document."""
     documents = []
@@ -126,7 +140,7 @@ def test_reports_for_a_mean_serve_its_groups_too_and_are_charged_once(tmp_path: 
         assert [row["dept"] for row in sent] == [row["dept"] for row in rows(PAY)]
         table = write(tmp_path / "rows.csv", [*rows(PAY), *sent])
         Ledger.create(tmp_path / "l", {"trusted": PureDP(0.2), "local": PureDP(1.0)})
-        promise = ("--epsilon", 1, "--trusted-epsilon", 0.1, "--ledger", tmp_path / "l")
+        promise = ("--epsilon", 1, "--trusted-epsilon", 0.1, "--estimator", "adaptive", "--ledger", tmp_path / "l")
         command("release", "mean", table, *MEAN, *promise)
         found = command("release", "mean", table, *MEAN, "--by", "dept", *promise)
     entries = Ledger.open(tmp_path / "l").history()

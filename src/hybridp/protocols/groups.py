@@ -36,7 +36,7 @@ from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.groups import Difference, GroupAnswer, GroupsRelease
 from hybridp.release.mean import MeanRelease
-from hybridp.release.receipt import Receipt, assuming, noted, values_rule
+from hybridp.release.receipt import Promise, Receipt, assuming, noted, values_rule
 from hybridp.release.shares import SharesRelease
 
 __all__ = ["adjusted", "kind_of", "listed_differences", "release_groups", "small_rule"]
@@ -89,9 +89,12 @@ def release_groups(
         each = _each(study, len(groups), joint=grouping.joint)
         parts: dict[str, tuple[Any, Any]] = {}
         for group, members in groups.items():
-            some = curating.rows_of(every, members)
-            totals = _read(some, each, columns, **told)
-            parts[group] = _answer(some, totals, each, columns, simulate_local, tuple(entries), rng)
+            some, counted = curating.rows_of(every, members), [sizes[member] for member in members]
+            own_study: Study = each
+            if isinstance(each, MeanStudy):  # a rule that goes by the numbers of people goes by the group's
+                own_study = each.decided(sum(size[0] for size in counted), sum(size[1] for size in counted))
+            totals = _read(some, own_study, columns, **told)
+            parts[group] = _answer(some, totals, own_study, columns, simulate_local, tuple(entries), rng)
         found = _published(study, columns, grouping, groups, withheld, parts)
         mechanism = _invite(study, columns).text if whole.assumed else None
         found = noted(assuming(found, mechanism), rows.notes)
@@ -180,7 +183,7 @@ def _published(
         private=False,
         options=options,
         edges=() if isinstance(study, MeanStudy) else study.question.edges,
-        estimator=study.rule.name if isinstance(study, MeanStudy) else study.estimator,
+        estimator=" / ".join(dict.fromkeys(part.estimator for part in found)),
         groups=tuple(replace(a, p_values=p) for a, p in zip(answers, adjusted(own), strict=True)),
         differences=listed_differences(names, pairs, gaps, options),
         withheld=withheld,
@@ -238,8 +241,10 @@ def listed_differences(
 
 def _one_receipt(receipts: list[Receipt], grouping: Grouping) -> Receipt:
     """The receipt of all groups: nobody is in two, so that what each was promised is what everybody was."""
-    promises = {(p.people, p.against): p for receipt in reversed(receipts) for p in receipt.promises}
-    order = list(dict.fromkeys((p.people, p.against) for r in receipts for p in r.promises))
+    promises: dict[tuple[str, str], list[Promise]] = {}
+    for promise in (promise for receipt in receipts for promise in receipt.promises):
+        promises.setdefault((promise.people, promise.against), []).append(promise)
+    order = sorted(promises, key=lambda key: key[0] != "trusted")
     said = [
         f"who is in which group of `{grouping.column}` is public, and stays when a person's data is replaced; nobody "
         "is in two groups, so that each person pays once for all of them",
@@ -248,10 +253,22 @@ def _one_receipt(receipts: list[Receipt], grouping: Grouping) -> Receipt:
     assumes = dict.fromkeys([*(line for receipt in receipts for line in receipt.assumes), *(s for s in said if s)])
     return replace(
         receipts[0],
-        promises=tuple(promises[key] for key in sorted(order, key=lambda key: key[0] != "trusted")),
+        promises=tuple(_weakest(promises[key]) for key in order),
         simulated=any(receipt.simulated for receipt in receipts),
         assumes=tuple(assumes),
     )
+
+
+def _weakest(promises: list[Promise]) -> Promise:
+    """What everybody was promised at least, by whichever of these mechanisms their group has."""
+
+    def level(promise: Promise) -> tuple[float, float]:
+        budget: Any = promise.budget
+        return (0.0, 0.0) if budget is None else (budget.epsilon, budget.delta)
+
+    found = max(promises, key=level)
+    ways = " / ".join(dict.fromkeys(promise.mechanism for promise in promises))
+    return replace(found, mechanism=ways)
 
 
 def small_rule(grouping: Grouping, counts: str) -> str:
