@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hybridp.bench.groups import plan_groups as plan_groups
     from hybridp.bench.heavy_plan import plan_heavy as plan_heavy
     from hybridp.bench.personal import plan_personal as plan_personal
     from hybridp.bench.planning import plan_mean as plan_mean
@@ -112,6 +113,7 @@ _PLACES = {
     "compare_waves": "release.waves",
     "dpareto": "pareto.run",
     "fit_synth": "protocols.synth",
+    "plan_groups": "bench.groups",
     "plan_heavy": "bench.heavy_plan",
     "plan_mean": "bench.planning",
     "plan_personal": "bench.personal",

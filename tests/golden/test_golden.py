@@ -98,6 +98,9 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release mean sent.csv {MEAN} --by ward --seed 4 --out first.json",
         f"release mean wards.csv {MEAN} --by ward --simulate-local --seed 6 --out second.json",
         "compare first.json second.json",
+        "plan mean --n 20_000 --opt-in 0.1 --lower 0 --upper 100 --sd 15 --epsilon 1 --by dept --categories a,b "
+        "--compare a",
+        "plan shares --options x,y --n 20_000 --opt-in 0.1 --epsilon 1 --by dept --by-private --categories a,b,c",
     ),
     "quantiles": (
         f"release quantiles people.csv {MEAN} --at .5,.9 --below 30000 --spread --simulate-local --seed 5",

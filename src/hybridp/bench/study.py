@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from hybridp.bench.number import USED, NumberPlan
+from hybridp.curator.groups import group_sizes
 from hybridp.curator.sources import Counted, count_people
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
@@ -29,8 +30,8 @@ DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
 
 
-_SHARES = ("shares", "histogram", "shares-below", "shares-above", "gini")
-_IN_RANGE = ("mean", "vector-mean", "sum", "quantiles", "sd", "count", *_SHARES)
+_SHARES = ("shares", "histogram", "shares_by_group", "histogram_by_group", "shares-below", "shares-above", "gini")
+_IN_RANGE = ("mean", "mean_by_group", "vector-mean", "sum", "quantiles", "sd", "count", *_SHARES)
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,10 @@ def plan_study(
 ) -> StudyPlan:  # fmt: skip
     """Predict every question's error. Nothing is charged, and of `data` only what is public is read."""
     counted = _people(study, data, table, trust, trusted, local)
-    plans = {q.name: _plan(study, i, _asked(study, q.name, counted)) for i, q in enumerate(study.questions)}
+    plans = {
+        q.name: _plan(study, i, _asked(study, q.name, counted), _sizes(study, i, data, table, trust))
+        for i, q in enumerate(study.questions)
+    }
     if study.drawn:  # a sum or a count is about everybody, whichever question they answered
         everyone = counted.trusted + counted.local
         plans = {
@@ -228,7 +232,34 @@ def _people(
     return found
 
 
-def _plan(study: Declaration, i: int, people: Counted) -> Any:
+def _sizes(study: Declaration, i: int, data: Any, table: str | None, trust: Any) -> Mapping[str, int] | None:
+    """How many people every public group of a table has; None where no table says so."""
+    by = asked.grouping(study, i)
+    if data is None or by is None or by.private:
+        return None
+    rule = asked.trust_rule(study) if trust is None else trust
+    found = group_sizes(data, by.column, rule, study.people.column, table=table)
+    return {name: sum(people) for name, people in by.sized(found).items()}
+
+
+def _by_group(study: Declaration, i: int, people: Counted, opt_in: float, sizes: Mapping[str, int] | None) -> Any:
+    from hybridp.bench.groups import plan_groups
+
+    question, by, many = study.questions[i], asked.grouping(study, i), people.trusted + people.local
+    assert by is not None
+    shares = None
+    if sizes is not None:
+        groups, _ = by.must_remain(sizes)
+        left = {name: sum(sizes[member] for member in members) for name, members in groups.items()}
+        many = sum(left.values())
+        by, shares = replace(by, names=tuple(left)), [size / many for size in left.values()]
+    question.must(bool(by.names), "categories", "must be listed for a plan without a table", "none")
+    own: Any = asked.mean_study(study, i) if isinstance(question, Number) else asked.share_study(study, i)
+    sd = question.sd if isinstance(question, Number) else None
+    return plan_groups(own, by, n=many, opt_in=opt_in, question=question.name, shares=shares, sd=sd)
+
+
+def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] | None = None) -> Any:
     question = study.questions[i]
     many = people.trusted + people.local
     opt_in = people.trusted / many
@@ -238,6 +269,8 @@ def _plan(study: Declaration, i: int, people: Counted) -> Any:
     match question:
         case Number() if study.promise.personal:
             return _personal(study, i, people)
+        case Number() | Choice() if question.by is not None:
+            return _by_group(study, i, people, opt_in, sizes)
         case Number():
             return _number(study, i, people, opt_in) if question.statistics == ("mean",) else _several(study, i, people)
         case Choice() | Count():

@@ -256,6 +256,12 @@ class CategoryBlend:
             found.append(Gap(*(float(x) for x in columns)))
         return found
 
+    def gap_errors(self, other: CategoryBlend, theta: Floats) -> Floats:
+        """The standard errors of both categories' difference, were theta the truth in both."""
+        mine, theirs = (s**2 + 2 * b**2 for s, b in (self.law(theta), other.law(theta)))
+        shared = self._covariance(other, theta, theta) / (self.share * other.share)
+        return np.asarray(np.sqrt(mine / self.share**2 + theirs / other.share**2 - 2 * shared))
+
     def _covariance(self, other: CategoryBlend, mine: Floats, theirs: Floats) -> Floats:
         own, told = self.whole.between(self._form(mine)[0], other._form(theirs)[0])
         w, v = self.weight, other.weight

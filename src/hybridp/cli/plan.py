@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_range, table
+from hybridp.cli.groups import show_groups
 from hybridp.cli.options import Later, command, count, given, one_question, options_of, some
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Mixer, Number, Points, Promise, Records, Table, Vector
@@ -48,7 +49,7 @@ class Showing(Fields):
 @command("mean")
 @options_of(
     crowd=some(Crowd, later=True),
-    question=some(Number, "lower", "upper", "noise", "local", later=True),
+    question=some(Number, "lower", "upper", "noise", "local", "by", "by_private", "categories", "compare", later=True),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True),
     mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
 )
@@ -56,6 +57,7 @@ class Showing(Fields):
 @click.option(
     "--sd", type=sd_range, help="The data's standard deviation, or a range LOW:HIGH; without it the worst case."
 )
+@click.option("--category-shares", help="With --by: the categories' shares of people, as 0.5,0.3,0.2; equal without.")
 @click.option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).')
 @click.option("--local-groups", help="The same for local people.")
 @click.option("--epsilons", type=click.Path(path_type=Path), help="A file with one person's epsilon a row.")
@@ -73,6 +75,7 @@ def mean(
     mixer: Later,
     shuffled: float | None,
     sd: Any,
+    category_shares: str | None,
     groups: str | None,
     local_groups: str | None,
     epsilons: Path | None,
@@ -90,6 +93,8 @@ def mean(
 
     With --shuffled some people trust a mixer: the error of three groups together, and what each person's move from
     local to shuffled to trusted is worth. --batch is the least size of a batch, all of them together unless given.
+
+    With --by, the standard error of every category's mean.
 
     With --groups, --local-groups or --epsilons everyone has their own epsilon: ADPM, its baselines and the unified
     estimator, with errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there.
@@ -114,6 +119,15 @@ def mean(
     assert opt_in is not None
     made = promise()
     own = made.trusted_epsilon
+    if asked["by"] is not None:
+        for name in ("target", "elasticity"):
+            if given(name):
+                raise InvalidInput(f"`{name}` must not go with --by. Got both.")
+        if isinstance(sd, tuple):
+            raise InvalidInput("`sd` must be one number with --by. Got a range.")
+        question.values["column"] = "value"
+        show_groups(question(), made, n, opt_in, category_shares, show, sd=sd, mean=mean_value)
+        return
     plan = plan_mean(
         n=n,
         opt_in=opt_in,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
 
 from hybridp.cli.common import answered, insist_option, needed, note, progress, receipt, rows_argument, table
-from hybridp.cli.groups import print_groups
+from hybridp.cli.groups import print_groups, show_groups
 from hybridp.cli.options import (
     Later,
     Some,
@@ -37,6 +38,7 @@ _MOST_BINS = 1000
 _SHOWN = 60
 _ASKED, _HEARD = ("column", "options", "several", "other"), ("estimator", "noise", "report")
 _PRIVATE = ("by", "by_private", "categories")
+_PLANNED = ("column", "options", "several", *_PRIVATE, "compare")
 _BY = (*_PRIVATE, "least", "compare", "joint")
 PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
 
@@ -86,6 +88,7 @@ _randomised = _stacked(
 )  # fmt: skip
 _planned = _stacked(
     options_of(crowd=Crowd, promise=PROMISE, noise=value_of(Choice, "noise"), show=Showing),
+    click.option("--category-shares", help="With --by: the categories' shares, as 0.5,0.3,0.2; equal without."),
     click.option("--shares", help="Guesses of the shares, as 0.5,0.3,0.2; without them all are equal."),
 )
 
@@ -304,7 +307,7 @@ def randomise_choice(
 
 
 @command("shares")
-@options_of(question=some(Choice, "column", "options", "several", needed=("options",), later=True))
+@options_of(question=some(Choice, *_PLANNED, needed=("options",), later=True))
 @_planned
 def plan_shares(question: Later, **given: Any) -> None:
     """Predicted errors of the shares of several options: trusted people alone, local people alone, and both.
@@ -320,7 +323,7 @@ def plan_shares(question: Later, **given: Any) -> None:
 @command("histogram")
 @options_of(value=value_of(Number, "column"))
 @_edges
-@options_of(question=some(Choice, "other", later=True))
+@options_of(question=some(Choice, "other", *_PRIVATE, "compare", later=True))
 @_planned
 def plan_histogram(
     question: Later, value: str | None, edges: Any, lower: Any, upper: Any, bins: int, **given: Any
@@ -329,10 +332,18 @@ def plan_histogram(
     _plan(_bins(question, value or "value", edges, lower, upper, bins), **given)
 
 
-def _plan(choice: Choice, crowd: Crowd, promise: Promise, noise: Any, show: Showing, shares: str | None) -> None:
+def _plan(
+    choice: Choice, crowd: Crowd, promise: Promise, noise: Any, show: Showing, shares: str | None,
+    category_shares: str | None,
+) -> None:  # fmt: skip
     from hybridp.bench.shares import plan_shares as plan
     from hybridp.protocols.asked import choice_study
 
+    if choice.by is not None:
+        if shares is not None:
+            raise InvalidInput("`shares` must not go with --by, which takes --category-shares. Got both.")
+        show_groups(replace(choice, noise=noise), promise, crowd.n, crowd.opt_in, category_shares, show)
+        return
     study = one_question(choice, promise)
     question = choice_study(study, 0).question
     found = plan(

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hybridp.curator.mean import Columns
-from hybridp.curator.sources import Rows
-from hybridp.public.trust import label_column
-from hybridp.tables.groups import group_sizes, kept_by_group, rows_of
+from hybridp.curator.sources import Rows, TableLike, open_rows
+from hybridp.public.trust import Trusts, label_column
+from hybridp.tables.groups import group_sizes as sizes_of
+from hybridp.tables.groups import kept_by_group, rows_of
 
-__all__ = ["grouped", "rows_of", "sizes"]
+__all__ = ["group_sizes", "grouped", "rows_of", "sizes"]
 
 
 @contextmanager
@@ -25,4 +26,16 @@ def grouped(rows: Rows, by: str, columns: Columns) -> Iterator[Rows]:
 
 def sizes(kept: Rows, by: str, columns: Columns) -> dict[str, tuple[int, int]]:
     """How many trusted and local people each group has: public, as who trusts is."""
-    return group_sizes(kept, by, label_column(columns.trust), columns.person)
+    return sizes_of(kept, by, label_column(columns.trust), columns.person)
+
+
+def group_sizes(
+    data: TableLike, by: str, trust: Trusts, person: str | None, *, table: str | None = None
+) -> dict[str, tuple[int, int]]:
+    """The same of a whole table, for a plan: no value of anybody is read."""
+    label = label_column(trust)
+    with (
+        open_rows(data, table=table, trust=trust, person=person) as rows,
+        kept_by_group(rows, by, (label, person)) as kept,
+    ):
+        return sizes_of(kept, by, label, person)

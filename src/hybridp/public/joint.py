@@ -22,7 +22,7 @@ rounded before it, the report is as private as its oracle M says.
 >>> asked.noise(PureDP(1.0)).mechanism.sensitivity == 2 * STEPS
 True
 >>> asked.invite(PureDP(1.0)).text
-'k-rr(epsilon=1.0,options=4 2b2c33b9a0d8ee46) on `pay by dept`'
+'k-rr(epsilon=1.0,options=4 7cfd955b685e4773) on `pay by dept`'
 """
 
 from __future__ import annotations
