@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
@@ -21,7 +21,9 @@ from hybridp.blend.heavy import (
 )
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, two_stage
-from hybridp.public.oracles import optimised_unary
+from hybridp.public.messages import SlotReports
+from hybridp.public.oracles import Oracle, optimised_unary
+from hybridp.public.randomisers import k_randomised_response
 
 HEAD = HeadList.of([("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("c", "2"), ("c", "3")])
 # a: 1, 2, *   b: 1, *   c: 1, 2, 3, *   *
@@ -383,3 +385,77 @@ def test_a_weighted_projection_is_the_nearest_point(seed: int) -> None:
     assert slope == pytest.approx(np.full(len(slope), slope[0]))
     assert (values[found == 0] / weights[found == 0] <= slope[0] + 1e-12).all()
     assert blending.simplex(values, 0.7, weights=np.full(12, 3.0)) == pytest.approx(blending.simplex(values, 0.7))
+
+
+# --- lies -------------------------------------------------------------------------------------------------------------
+
+
+def both(trusted: int, local: int, seed: int, epsilon: float = 2.0) -> tuple[list[Estimate], SlotReports, Oracle]:
+    """What trusted people count, with Laplace noise, and reports by k-ary randomised response."""
+    draw = np.random.default_rng(seed)
+    oracle = k_randomised_response(PureDP(epsilon), len(TRUTH))
+    noise = counting_noise(ApproxDP(epsilon, 1e-6))
+    noisy = draw.multinomial(trusted, TRUTH) + draw.laplace(0, noise.scale, len(TRUTH))
+    own = from_noisy_counts(HEAD, noisy, trusted, np.full(len(TRUTH), noise.variance))
+    seen = TRUTH * oracle.truth + (1 - TRUTH) * oracle.other
+    return [own], SlotReports(local, draw.multinomial(local, seen / seen.sum())), oracle
+
+
+@given(named=st.lists(st.floats(0, 1), min_size=len(TRUTH), max_size=len(TRUTH)), seed=st.integers(0, 3))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_no_reports_whatever_move_a_record_beyond_what_is_said(named: list[float], seed: int) -> None:
+    """Neither the leash nor the stated error come from them; the plain blend, the control, is pulled farther."""
+    trusted, told, oracle = both(400, 4000, seed)
+    lies = SlotReports(4000, np.rint(np.array(named) * 4000).astype(np.int64))
+    (honest,), leash, _ = blending.held(HEAD, trusted, oracle, told, "anchored")
+    (found,), anchor, _ = blending.held(HEAD, trusted, oracle, lies, "anchored")
+    assert anchor is not None
+    assert leash is not None
+    assert (np.abs(found.slots - trusted[0].slots) <= anchor.most * (1 + 1e-12)).all()
+    assert anchor.most.tolist() == leash.most.tolist()
+    assert found.variances.tolist() == honest.variances.tolist()
+    blended = blending.blend_heavy(HEAD, [found], "weighted", anchor)
+    assert (np.abs(blended.centres - trusted[0].slots) <= anchor.most * (1 + 1e-12)).all()
+    pulled = blending.held(HEAD, trusted, oracle, SlotReports(4000, np.full(len(TRUTH), 4000)), "hybrid")[0]
+    assert (np.abs(combine(pulled).slots - trusted[0].slots) > anchor.most).any()
+
+
+def test_the_leash_of_a_record_is_so_many_standard_errors_of_the_groups_difference() -> None:
+    trusted, told, oracle = both(400, 4000, 1)
+    anchor = blending.held(HEAD, trusted, oracle, told, "anchored")[1]
+    assert anchor is not None
+    p = np.clip(trusted[0].slots, 0, 1)
+    noise = counting_noise(ApproxDP(2.0, 1e-6)).variance
+    v_t = np.maximum(trusted[0].slots * (1 - trusted[0].slots), 1 / 400) / 400 + noise / 400**2
+    v_l = np.array([oracle.variance(x) for x in p.tolist()]) / 4000
+    np.testing.assert_allclose(anchor.most, 1.5 * v_t / np.sqrt(v_t + v_l), rtol=1e-9)
+
+
+def test_by_default_records_are_held_where_that_costs_little_and_honest_people_pay_no_more() -> None:
+    squared = {"best": 0.0, "hybrid": 0.0}
+    for seed in range(400):
+        trusted, told, oracle = both(1000, 4000, seed)
+        for name in squared:
+            estimates, anchor, default = blending.held(HEAD, trusted, oracle, told, name)  # type: ignore[arg-type]
+            assert (anchor is not None) == (name == "best")
+            assert default is None or default.cost <= 0.03
+            squared[name] += float(np.sum((combine(estimates).slots - TRUTH) ** 2))
+    assert np.sqrt(squared["best"] / squared["hybrid"]) < 1.04
+    few, told, oracle = both(4, 40_000, 1)
+    _, anchor, default = blending.held(HEAD, few, oracle, told, "best")
+    assert anchor is None
+    assert default is not None
+    assert default.reach is None
+
+
+def test_what_trusted_people_say_nothing_of_is_not_held() -> None:
+    trusted, told, oracle = both(1000, 4000, 1)
+    unknown = trusted[0].variances.copy()
+    unknown[-1] = np.inf
+    own = Estimate(trusted[0].slots, unknown, trusted[0].queries, trusted[0].query_variances)
+    (found,), anchor, _ = blending.held(HEAD, [own], oracle, told, "anchored")
+    assert anchor is not None
+    assert np.isinf(anchor.most[-1])
+    assert found.slots[-1] == pytest.approx((told.counts[-1] / 4000 - oracle.other) / (oracle.truth - oracle.other))
+    assert blending.held(HEAD, [], oracle, told, "anchored")[1] is None
+    assert blending.held(HEAD, trusted, two_stage(HEAD, ApproxDP(2.0, 1e-6), 0.85), told, "anchored")[1] is None

@@ -225,6 +225,7 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     """The room of what is public may not import the others: its lists of words are held to theirs here."""
     from typing import get_args
 
+    from hybridp.blend.heavy import HeavyEstimator
     from hybridp.blend.mean import ESTIMATORS
     from hybridp.blend.shares import SHARE_ESTIMATORS
     from hybridp.protocols.heavy import LOCAL_HEAVY, BlendName
@@ -242,6 +243,7 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     assert words("vector", "local") == set(get_args(VectorLocalName))
     assert words("records", "local") == set(LOCAL_HEAVY)
     assert words("records", "blend") == set(get_args(BlendName))
+    assert words("records", "estimator") == set(get_args(HeavyEstimator))
     assert words("points", "method") == set(METHODS)
 
 

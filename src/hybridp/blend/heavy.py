@@ -4,10 +4,14 @@ Opt-in people: noisy counts over n people, ``p = (N + Y)/n``. Clients: reported 
 with the variance of the linear form it is: one Bessel correction for the multinomial, errata 20). The groups are
 blended slot by slot by inverse variance (Alg. 2.6), or query first: the query's probability is blended, then split by
 the blended shares of its urls.
+
+Flat reports can be held to what trusted people counted, slot by slot (`hybridp.public.anchoring`): weight and leash of
+a slot come from the trusted counts and from public numbers, so that nothing that decides how far comes from reports.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
+from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss
 from hybridp.public.heavy import HeadList, TwoStage
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.oracles import Oracle
@@ -22,7 +27,10 @@ from hybridp.public.oracles import Oracle
 __all__ = [
     "BlendName",
     "Estimate",
+    "HeavyAnchor",
     "HeavyBlend",
+    "HeavyEstimator",
+    "anchor_heavy",
     "better_queries",
     "blend_heavy",
     "combine",
@@ -31,6 +39,8 @@ __all__ = [
     "from_oracle",
     "from_two_stage",
     "half_width",
+    "heavy_anchoring",
+    "held",
     "keep_best",
     "local_estimate",
     "project",
@@ -41,6 +51,7 @@ __all__ = [
 ]
 
 BlendName = Literal["weighted", "query-first", "slots"]
+HeavyEstimator = Literal["best", "hybrid", "anchored"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -359,10 +370,86 @@ class HeavyBlend:
     queries: Floats
     query_errors: Floats
     query_centres: Floats
+    anchor: HeavyAnchor | None = None
 
 
-def blend_heavy(head: HeadList, estimates: list[Estimate], blend: BlendName = "query-first") -> HeavyBlend:
-    """Step 5: everything known, by inverse variance; queries first, then their urls, or all "slots" at once."""
+@dataclass(frozen=True, eq=False, slots=True)
+class HeavyAnchor:
+    """The blend before reports were held to the trusted counts, and how far from these they can move each slot.
+
+    Both are of the centres; `most` is infinite in a slot that trusted people say nothing of. `reach` is the leash in
+    standard errors of the groups' difference.
+    """
+
+    plain: Floats
+    most: Floats
+    reach: float
+
+
+def heavy_anchoring(head: HeadList, trusted: list[Estimate], oracle: Oracle, local: int) -> Anchoring:
+    """The default for a list of this length, at equal shares: noise and numbers of people alone."""
+    share = 1 / len(head)
+    known = [(e.people, float(e.noise.min())) for e in trusted if e.noise is not None and e.people]
+    information = sum(1 / (max(share * (1 - share), 1 / n) / n + noise) for n, noise in known)
+    if not (information and local):
+        return Anchoring(None, math.inf)
+    return anchoring(1 / information, oracle.variance(share) / local)
+
+
+def anchor_heavy(
+    trusted: list[Estimate], told: Estimate, oracle: Oracle, local: int, reach: float
+) -> tuple[Estimate, HeavyAnchor]:
+    """``p_T + clip((1-w) (p_L - p_T))`` in every slot that trusted people counted; where they did not, the report's.
+
+    What the clipping takes off, where nobody lies, is part of the variance. A query has the sum of its slots.
+    """
+    own = combine(trusted)
+    known = np.isfinite(own.variances)
+    pilot = np.clip(np.where(known, own.slots, 0.0), 0.0, 1.0)
+    seen = pilot * oracle.truth + (1 - pilot) * oracle.other
+    v_l = seen * (1 - seen) / (oracle.truth - oracle.other) ** 2 / local
+    v_t = np.where(known, own.variances, 1.0)
+    ours = np.where(known, v_t / (v_t + v_l), 1.0)  # the weight of reports
+    moved = ours * (told.slots - np.where(known, own.slots, 0.0))
+    step = ours * np.sqrt(v_t + v_l)
+    most = np.where(known, reach * step, np.inf)
+    start = np.where(known, own.slots, 0.0)
+    slots = start + np.clip(moved, -most, most)
+    variances = np.where(known, v_t * v_l / (v_t + v_l) + clipping_loss(reach) * step**2, told.variances)
+    nothing = np.zeros(len(own.queries))
+    found = Estimate(slots, variances, nothing, np.full(len(nothing), np.inf))
+    return found, HeavyAnchor(start + moved, most, reach)
+
+
+def held(
+    head: HeadList,
+    trusted: list[Estimate],
+    mechanism: TwoStage | Oracle,
+    reports: SlotReports,
+    estimator: HeavyEstimator,
+) -> tuple[list[Estimate], HeavyAnchor | None, Anchoring | None]:
+    """What is to be blended: reports held to the trusted counts, or beside them; and what decided, where left open.
+
+    Two-stage reports of queries and urls are not held, nor are reports where nobody trusts.
+    """
+    told = local_estimate(head, mechanism, reports)
+    if estimator == "hybrid" or not trusted or isinstance(mechanism, TwoStage):
+        return [*trusted, told], None, None
+    default = None if estimator == "anchored" else heavy_anchoring(head, trusted, mechanism, reports.people)
+    reach = TIGHTEST if default is None else default.reach
+    if reach is None:
+        return [*trusted, told], None, default
+    one, anchor = anchor_heavy(trusted, told, mechanism, reports.people, reach)
+    return [one], anchor, default
+
+
+def blend_heavy(
+    head: HeadList, estimates: list[Estimate], blend: BlendName = "query-first", anchor: HeavyAnchor | None = None
+) -> HeavyBlend:
+    """Step 5: everything known, by inverse variance; queries first, then their urls, or all "slots" at once.
+
+    With an `anchor` the estimates are those that are held to it already.
+    """
     must(bool(estimates), "people", "must be at least one in one of the groups", 0)
     raw = better_queries(head, combine(estimates))
     found = project(head, raw, blend)
@@ -374,6 +461,7 @@ def blend_heavy(head: HeadList, estimates: list[Estimate], blend: BlendName = "q
         found.queries,
         np.sqrt(found.query_variances),
         raw.queries,
+        anchor,
     )
 
 
@@ -403,4 +491,7 @@ def restrict(blended: HeavyBlend, keep: set[str]) -> HeavyBlend:
         add(blended.queries, queries, k),
         np.sqrt(add(blended.query_errors**2, queries, k)),
         add(blended.query_centres, queries, k),
+        None
+        if (old := blended.anchor) is None
+        else HeavyAnchor(add(old.plain, slots, len(head)), add(old.most, slots, len(head)), old.reach),
     )

@@ -271,6 +271,7 @@ def heavy_study(study: Declaration, place: int) -> HeavyStudy:
         reuse=asked.reuse,
         level=study.level,
         blend=cast(Any, asked.blend),
+        estimator=cast(Any, asked.estimator),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
-from hybridp.blend.heavy import BlendName, HeavyBlend, blend_heavy, keep_best, restrict
+from hybridp.blend.heavy import BlendName, HeavyBlend, HeavyEstimator, blend_heavy, keep_best, restrict
 from hybridp.curator import heavy as curating
 from hybridp.device.heavy import report_slots
 from hybridp.errors import InvalidInput, must
@@ -62,6 +62,7 @@ class HeavyStudy:
     makes probabilities of queries and then of their urls, or of all slots at once (Alg. 2.6 as printed); without a
     choice, what suits the report: two-stage reports know queries best, flat ones all slots alike. Up to `spare` times M
     queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
+    `estimator` "anchored" holds flat reports to the trusted counts, slot by slot; "best" does so where it costs little.
     """
 
     guarantee: ApproxDP
@@ -74,6 +75,7 @@ class HeavyStudy:
     level: float = 0.95
     blend: BlendName | None = None
     spare: float = 1.5
+    estimator: HeavyEstimator = "best"
 
     def __post_init__(self) -> None:
         must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
@@ -87,6 +89,8 @@ class HeavyStudy:
         if self.local not in LOCAL_HEAVY:
             raise InvalidInput(f"`local` must be one of {', '.join(LOCAL_HEAVY)}. Got {self.local}.")
         must(1 <= self.spare <= 100, "spare", "must be at least 1 and at most 100", self.spare)
+        known = get_args(HeavyEstimator)
+        must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         named = self.blend is None or self.blend in get_args(BlendName)
         must(named, "blend", "must be weighted, query-first or slots", self.blend)
 
@@ -103,7 +107,8 @@ class HeavyStudy:
     @classmethod
     def as_in_the_paper(cls, guarantee: ApproxDP, head: int = 50, depth: int = 2) -> HeavyStudy:
         """The dissertation's mechanism: two-stage reports, no reuse, slots blended one by one."""
-        return cls(guarantee, depth=depth, head=head, local="two-stage", reuse=False, blend="slots", spare=1.0)
+        return cls(guarantee, depth=depth, head=head, local="two-stage", reuse=False, blend="slots", spare=1.0,
+                   estimator="hybrid")  # fmt: skip
 
 
 @dataclass(frozen=True)

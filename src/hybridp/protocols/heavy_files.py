@@ -26,6 +26,7 @@ from hybridp.protocols import heavy as blender
 from hybridp.protocols.heavy import Floats, HeavyBlend, HeavyStudy, Ints, Invitation
 from hybridp.protocols.mean import kept, spending
 from hybridp.public import envelope
+from hybridp.public.anchoring import Anchoring
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotReports, report_text
@@ -368,8 +369,10 @@ def publish_heavy(
 
     `entries` are the ledger's; `seeded` and `simulated_local` say what was not real.
     """
-    everything = [*estimates, *([blender.local_estimate(invite, told)] if told is not None and told.people else [])]
-    counted = blender.blend_heavy(invite.head, everything, study.order)
+    everything, anchor, default = estimates, None, None
+    if told is not None and told.people:
+        everything, anchor, default = blending.held(invite.head, estimates, invite.mechanism, told, study.estimator)
+    counted = blender.blend_heavy(invite.head, everything, study.order, anchor)
     blended = blender.restrict(counted, blender.keep_best(counted, study.head))
     level = study.level if level is None else level
     records, wildcards = _records(blended, level)
@@ -388,6 +391,7 @@ def publish_heavy(
             "local": invite.mechanism.name if told is not None else "none",
         },
         level=level,
+        reach=None if blended.anchor is None else blended.anchor.reach,
         receipt=build_receipt(
             Protection(
                 study.guarantee,
@@ -397,7 +401,7 @@ def publish_heavy(
             Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
             if told is not None and told.people
             else None,
-            assumes=_ASSUMES,
+            assumes=(*_ASSUMES, *_said(default)),
             randomness="seeded generator, simulation only" if seeded else "system randomness",
             seeded=seeded,
             simulated_local=simulated_local,
@@ -410,6 +414,9 @@ def publish_heavy(
 def _records(blended: HeavyBlend, level: float) -> tuple[tuple[HeavyRecord, ...], tuple[HeavyRecord, ...]]:
     every = _measured(list(blended.head.slots), blended.slots, blended.centres, blended.errors, level)
     keep, rest = np.flatnonzero(blended.head.is_record), np.flatnonzero(~blended.head.is_record)
+    if (anchor := blended.anchor) is not None:
+        bounds = [float(most) if np.isfinite(most) else None for most in anchor.most]
+        every = [replace(r, plain=p, most=m) for r, p, m in zip(every, anchor.plain.tolist(), bounds, strict=True)]
     found = [every[i] for i in keep.tolist()]
     ranks = blending.rank_ranges(blended.centres[keep], blended.errors[keep], level)
     return _ranked(found, *ranks), tuple(every[i] for i in rest.tolist())
@@ -439,6 +446,10 @@ def _ranked(found: list[HeavyRecord], best: Ints, worst: Ints) -> tuple[HeavyRec
         replace(found[i], best_rank=min(int(best[i]), place), worst_rank=max(int(worst[i]), place))
         for place, i in enumerate(order, 1)
     )
+
+
+def _said(default: Anchoring | None) -> list[str]:
+    return [] if default is None else [default.words("hybrid", "a trusted share", "at equal shares", default.reach)]
 
 
 _ASSUMES = (

@@ -21,7 +21,10 @@ __all__ = ["HeavyRecord", "HeavyRelease"]
 class HeavyRecord:
     """One record (or query): its share of people, an interval, and the best and worst rank it may have.
 
-    In a wildcard the last entries are None: everything else of a query, or of all.
+    In a wildcard the last entries are None: everything else of a query, or of all. Where reports are held to the
+    trusted counts, `plain` is the unbiased blend without that rule, and `most` the farthest from the trusted share that
+    any reports could have moved the unbiased estimate (None where the trusted say nothing); the estimate is the nearest
+    of all that add up.
     """
 
     record: tuple[str | None, ...]
@@ -30,6 +33,8 @@ class HeavyRecord:
     high: float
     best_rank: int | None = None
     worst_rank: int | None = None
+    plain: float | None = None
+    most: float | None = None
 
 
 def _listed(records: tuple[HeavyRecord, ...]) -> dict[str, Any]:
@@ -56,6 +61,8 @@ class HeavyRelease(Result):
     level: float
     receipt: Receipt
     question: str = "records"
+    reach: float | None = None
+    """The leash of reports, in standard errors of the groups' difference; None where they are blended plainly."""
 
     @property
     def simulated(self) -> bool:
@@ -72,6 +79,13 @@ class HeavyRelease(Result):
             ranks={"best": [r.best_rank for r in self.records], "worst": [r.worst_rank for r in self.records]},
             queries=_listed(self.queries),
             wildcards=_listed(self.wildcards),
+            anchor=None
+            if self.reach is None
+            else {
+                "plain": [r.plain for r in self.records],
+                "most": [r.most for r in self.records],
+                "reach": self.reach,
+            },
             head_list_size=len(self.queries),
             discovered_records=self.discovered,
             groups={
