@@ -119,7 +119,7 @@ def test_trusted_people_answer_all_at_their_parts_and_each_group_is_charged_once
         ("answered", "age", "Column `pay_report` must hold a report where `answered` names its question, and nothing"),
         ("answered", "", "Column `answered` must name one of the questions in every local row"),
         ("answered", "height", "Column `answered` must name one of the questions in every local row"),
-        (None, "", "Column `answered` must name the question that was drawn"),
+        (None, "", "no column `answered` names the one question that each of them drew"),
     ],
 )
 def test_a_second_answer_is_refused_and_nothing_is_charged(

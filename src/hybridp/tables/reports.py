@@ -17,7 +17,7 @@ from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature
 from hybridp.tables.duck import Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
-from hybridp.tables.labels import check_trust, unlabelled
+from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
@@ -184,7 +184,10 @@ def check_one_answer(rows: Rows, trust: str, column: str, reports: Mapping[str, 
     if column not in rows.columns or any(name not in rows.columns for name in reports.values()):
         (found,) = answers(rows, queries.mechanisms(trust, trust, "local", "local"))
         if found["local"]:
-            raise UnusablePublicRows(f"Column `{column}` must name the question that was drawn, {drawn}.")
+            raise UnusablePublicRows(
+                f"{local_rows(trust)}, and no column `{column}` names the one question that each of them drew: make "
+                "their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
+            )
         return
     (found,) = answers(rows, queries.one_answer(trust, column, reports))
     local = int(found["local"] or 0)

@@ -349,7 +349,7 @@ class Declaration(Fields):
         for group, epsilon in wholes.items():
             most = math.floor(epsilon / LEAST * (1 + 1e-9))
             rule = (
-                f"must be at most {most:,} of one weight for {group or 'a'} promise of epsilon {epsilon:g}: each is "
+                f"must be at most {most:,} of one weight for {group and 'the trusted people with '}a promise of epsilon {epsilon:g}: each is "
                 f"answered with {LEAST} or more"
             )
             self.must(least * epsilon >= LEAST * (1 - 1e-9), "questions", rule, f"{len(self.questions):,}")
