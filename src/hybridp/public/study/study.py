@@ -348,10 +348,8 @@ class Declaration(Fields):
         wholes = {"trusted": self.trusted_guarantee.epsilon} | ({} if self.drawn else {"": self.guarantee.epsilon})
         for group, epsilon in wholes.items():
             most = math.floor(epsilon / LEAST * (1 + 1e-9))
-            rule = (
-                f"must be at most {most:,} of one weight for {group and 'the trusted people with '}a promise of epsilon {epsilon:g}: each is "
-                f"answered with {LEAST} or more"
-            )
+            of = "the trusted people's promise" if group else "a promise"
+            rule = f"must be at most {most:,} of one weight for {of} of epsilon {epsilon:g}: each takes {LEAST} or more"
             self.must(least * epsilon >= LEAST * (1 - 1e-9), "questions", rule, f"{len(self.questions):,}")
 
     def report_columns(self, question: Question) -> tuple[str, ...]:
