@@ -351,6 +351,7 @@ def fit(seen: Sequence[Seen], cells: int | Floats) -> Shape:
         half = one.matrix.T @ one.precision
         info += half @ one.matrix
         score += half @ one.values
+    info[0, 0] += 100.0  # people at the lower bound itself: hardly any, give or take a tenth, unless people say so
     # Around the straight line that suits what was seen, weakly held to the one from 0 to 1: walks have no drift.
     line = np.stack([np.ones(len(ends)), ends], axis=1)
     suits = np.linalg.solve(line.T @ info @ line + np.eye(2), line.T @ score + np.array([0.0, 1.0]))
