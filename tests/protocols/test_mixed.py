@@ -41,37 +41,6 @@ def summary(levels: np.ndarray, invite: Invite, rng: Randomness) -> LocalSummary
     return LocalSummary(len(sent), float(sent.sum()), float((sent * sent).sum()), invite.randomiser)
 
 
-def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> None:
-    """Over 400 collections. Controls: without the mixer's people the error is far larger, and so is the plan's."""
-    plan = plan_mean(n=sum(SIZES.values()), opt_in=0.01, bounds=BOUNDS, sd=SD, guarantee=PureDP(0.5), mean=MEAN)
-    planned = plan_groups(*SIZES.values(), plan.mechanisms, MIXING, sd=SD)
-    invite = STUDY.mixed_invite
-    assert invite is not None
-    errors, alone, inside = [], [], 0
-    for seed in range(400):
-        rng = seeded(seed)
-        levels = np.rint(synthetic_data_generator(rng).beta(2, 5, sum(SIZES.values())) * LEVELS).astype(np.int64)
-        own, mixed, local = np.split(levels, np.cumsum(list(SIZES.values()))[:-1])
-        sent = summary(local, STUDY.invite, rng)
-        trusted = curating.release_sum(curating.Totals(len(own), int(own.sum()), sent), STUDY.sum_noise, rng=rng)
-        batches = MixedReports(summary(mixed, invite, rng), (len(mixed),))
-        found = publish_mean(STUDY, trusted, sent, trusted_people=len(own), mixed=batches, rng=rng)
-        without = publish_mean(STUDY, trusted, sent, trusted_people=len(own), rng=rng)
-        errors.append(found.estimate - MEAN)
-        alone.append(without.estimate - MEAN)
-        inside += found.low <= MEAN <= found.high
-    rmse, worse = (math.sqrt(np.mean(np.square(e))) for e in (errors, alone))
-    assert rmse == pytest.approx(planned.rmse, rel=5 / math.sqrt(800))
-    assert abs(np.mean(errors)) < 5 * rmse / 20
-    assert abs(inside / 400 - 0.95) < 5 * math.sqrt(0.95 * 0.05 / 400)
-    assert worse > 1.5 * rmse
-    assert found.shuffled is not None
-    told = {"trusted": found.weight, "shuffled": found.shuffled.weight}
-    assert told == {name: pytest.approx(planned.weights[name], abs=0.03) for name in told}
-    fewer = plan_groups(SIZES["trusted"], 1, SIZES["local"], plan.mechanisms, MIXING, sd=SD)
-    assert fewer.rmse == pytest.approx(worse, rel=5 / math.sqrt(800))
-
-
 def test_a_move_is_worth_what_it_saves() -> None:
     """By brute force: one person moves, and so many local people more would have saved as much."""
     plan = plan_mean(n=5000, opt_in=0.02, bounds=BOUNDS, sd=SD, guarantee=PureDP(0.5))
@@ -209,3 +178,37 @@ def test_a_plan_of_three_groups(folder: Path) -> None:
     assert "so many local people" in run("plan", "mean", *asked, "--shuffled-delta", "1e-6")
     for more in ([], ["--shuffled-delta", "1e-6", "--batch", "1"]):
         assert CliRunner().invoke(cli, ["plan", "mean", *asked, *more]).exit_code != 0
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> None:
+    """Over 400 collections. Controls: without the mixer's people the error is far larger, and so is the plan's."""
+    plan = plan_mean(n=sum(SIZES.values()), opt_in=0.01, bounds=BOUNDS, sd=SD, guarantee=PureDP(0.5), mean=MEAN)
+    planned = plan_groups(*SIZES.values(), plan.mechanisms, MIXING, sd=SD)
+    invite = STUDY.mixed_invite
+    assert invite is not None
+    errors, alone, inside = [], [], 0
+    for seed in range(400):
+        rng = seeded(seed)
+        levels = np.rint(synthetic_data_generator(rng).beta(2, 5, sum(SIZES.values())) * LEVELS).astype(np.int64)
+        own, mixed, local = np.split(levels, np.cumsum(list(SIZES.values()))[:-1])
+        sent = summary(local, STUDY.invite, rng)
+        trusted = curating.release_sum(curating.Totals(len(own), int(own.sum()), sent), STUDY.sum_noise, rng=rng)
+        batches = MixedReports(summary(mixed, invite, rng), (len(mixed),))
+        found = publish_mean(STUDY, trusted, sent, trusted_people=len(own), mixed=batches, rng=rng)
+        without = publish_mean(STUDY, trusted, sent, trusted_people=len(own), rng=rng)
+        errors.append(found.estimate - MEAN)
+        alone.append(without.estimate - MEAN)
+        inside += found.low <= MEAN <= found.high
+    rmse, worse = (math.sqrt(np.mean(np.square(e))) for e in (errors, alone))
+    assert rmse == pytest.approx(planned.rmse, rel=5 / math.sqrt(800))
+    assert abs(np.mean(errors)) < 5 * rmse / 20
+    assert abs(inside / 400 - 0.95) < 5 * math.sqrt(0.95 * 0.05 / 400)
+    assert worse > 1.5 * rmse
+    assert found.shuffled is not None
+    told = {"trusted": found.weight, "shuffled": found.shuffled.weight}
+    assert told == {name: pytest.approx(planned.weights[name], abs=0.03) for name in told}
+    fewer = plan_groups(SIZES["trusted"], 1, SIZES["local"], plan.mechanisms, MIXING, sd=SD)
+    assert fewer.rmse == pytest.approx(worse, rel=5 / math.sqrt(800))
