@@ -90,6 +90,21 @@ def test_a_release_is_the_same_on_every_engine(places: dict[str, list[str]], com
     assert found == expected
 
 
+BY_GROUP = {
+    "public": f"{COMMANDS['mean']} --by size --compare all --person person",
+    "private": f"{COMMANDS['mean']} --by size --by-private --categories s,m,l --person person",
+    "private shares": f"{COMMANDS['shares']} --by size --by-private --categories s,m",
+}
+
+
+@pytest.mark.parametrize("command", BY_GROUP)
+def test_an_answer_by_group_is_the_same_in_a_database(places: dict[str, list[str]], command: str) -> None:
+    expected, found = (run(BY_GROUP[command], places[name]) for name in ("duckdb", "postgresql"))
+    for document in (expected, found):
+        document.pop("made", None)
+    assert found == expected
+
+
 # --- Spark Connect ----------------------------------------------------------------------------------------------------
 
 
