@@ -1,6 +1,6 @@
 """How far do liars pull the default mean? 20,000 people, 5 % of them trusting, epsilon 1, every lie the largest report.
 
-    python -m benchmarks.lies [--trials 60]
+    python -m benchmarks.lies [--trials 150]
 
 Each trial is one table, released by `release_mean` with nothing but bounds and epsilon stated, as the command does; the
 plain blend that it publishes beside its estimate is the one without the leash. Root mean squared errors in
@@ -32,7 +32,7 @@ TARGETS = {0.0: 0.48, 0.01: 0.75, 0.05: 0.85, 0.1: 0.85, 0.3: 0.85}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--trials", type=int, default=150)
     trials = parser.parse_args(arguments).trials
     study = MeanStudy(Bounds(0, 1), PureDP(1.0))
     invite = replace(study.invite, question=("pay",))

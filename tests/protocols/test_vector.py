@@ -17,9 +17,9 @@ from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.protocols.personal import PersonalStudy
-from hybridp.protocols.vector import VectorStudy, write_reports
+from hybridp.protocols.vector import VectorStudy, publish_vector_mean, write_reports
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.vector import VectorBounds
+from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.release.vector import VectorMeanRelease
@@ -249,3 +249,38 @@ def test_the_study_says_which_mean_it_is(people: Path) -> None:
         release_mean(people, one, Columns(COLUMNS.values[0], "trust"), epsilon="own")
     with pytest.raises(InvalidInput, match="PersonalStudy"):
         release_mean(people, PersonalStudy(one.bounds), Columns(COLUMNS.values[0], "trust"))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("norm", [None, "l2"])
+def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: Any) -> None:
+    """Sums and squares that no devices could send; the plain blend, the control, is pulled away."""
+    draw = np.random.default_rng(3)
+    bounds = VectorBounds.of([0, 0, -5], [100, 200, 5], norm=norm, radius=None if norm is None else 1.2)
+    rules = tuple(Rule("anchored", sd=sd) for sd in (0.4, 0.3, 0.35))
+    study = VectorStudy(bounds, PureDP(2.0), rules, local="per-coordinate")
+    steps = bounds.steps(X[:TRUSTED])
+    trusted = VectorSum(TRUSTED, tuple(int(t) for t in steps.sum(axis=0)), study.sum_noise, bounds.reach_steps)
+    counts, seen = np.full(3, SIZE), []
+    said: dict[str, Any] = {"trusted_people": TRUSTED, "rng": seeded(1)}
+    for scale in (0.0, 1.0, 1e3, 1e9):
+        totals = scale * draw.normal(size=3) * SIZE
+        local = VectorReportSums(SIZE, counts, totals, totals**2 + scale, study.invite.reports)
+        found = publish_vector_mean(study, NAMES, trusted, local, **said)
+        assert found.anchor is not None
+        assert found.trusted.means is not None
+        away = np.abs(np.array(found.estimate) - np.array(found.trusted.means, dtype=np.float64))
+        assert (away <= np.array(found.anchor.most) * (1 + 1e-9)).all()
+        seen.append((found.anchor.most, found.weights))
+        assert found.to_dict()["questions"]["vector"]["mean"]["anchor"]["most"] == list(
+            np.atleast_1d(found.anchor.most)
+        )
+        plain = publish_vector_mean(replace(study, rules=(Rule(),)), NAMES, trusted, local, **said)
+        assert plain.anchor is None
+    assert all(one == seen[0] for one in seen)
+    assert (np.abs(np.array(plain.estimate) - X.mean(axis=0)) > 1e3 * np.array(found.anchor.most)).any()
+
+
+@pytest.mark.parametrize("rule", [Rule("anchored"), Rule("best")])
+def test_several_columns_are_anchored_by_stated_spreads_alone(rule: Rule) -> None:
+    with pytest.raises(InvalidInput, match=r"sd|estimator"):
+        VectorStudy(BOUNDS, PureDP(2.0), (rule,))

@@ -24,7 +24,7 @@ from hybridp.curator import vector as curating
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.files import write_vector_reports
 from hybridp.device.mean import reach_reports
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, noise_level, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -46,6 +46,7 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
+from hybridp.release.result import Anchored
 from hybridp.release.vector import VectorGroup, VectorMeanRelease
 
 if TYPE_CHECKING:
@@ -81,8 +82,10 @@ class VectorStudy:
         for rule in self.rules:
             ok = rule.gap is None or 0 <= rule.gap <= 2
             must(ok, "gap", "must lie between 0 and 2 (in half-ranges of the bounds)", rule.gap)
-        if self.estimator == "full-lm":
-            raise InvalidInput("`estimator` must be another than full-lm for a vector mean. Got full-lm.")
+        ok = self.estimator not in ("best", "full-lm")
+        must(ok, "estimator", "must be another than full-lm or best for a vector mean", self.estimator)
+        stated = self.estimator != "anchored" or all(rule.sd is not None for rule in self.rules)
+        must(stated, "sd", "must be stated for every column to anchor a vector mean", None)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property
@@ -277,7 +280,25 @@ def publish_vector_mean(
             unit="one person, one record, all of its columns",
             entries=entries,
         ),
+        anchor=_anchor(bounds, found),
     )
+
+
+def _anchor(bounds: VectorBounds, found: VectorBlend) -> Anchored | None:
+    """Column by column, in the columns' own units; where nobody reported a column, nothing can move it."""
+    anchors = [b.anchor for b in found.coordinates]
+    reach = next((one.reach for one in anchors if one is not None), None)
+    if reach is None:
+        return None
+    plain = [
+        bounds.reach * (b.estimate if one is None else one.plain)
+        for b, one in zip(found.coordinates, anchors, strict=True)
+    ]
+    most = [
+        b.half * bounds.reach * (0.0 if one is None else one.most)
+        for b, one in zip(bounds.bounds, anchors, strict=True)
+    ]
+    return Anchored(_numbers(bounds.from_unit(np.array(plain))), tuple(most), reach)
 
 
 def _numbers(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Result, Words, each_in_words, interval_words, people_words, promise_words
+from hybridp.release.result import Anchored, Result, Words, each_in_words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +58,7 @@ class VectorMeanRelease(Result):
     reports: str
     receipt: Receipt
     question: str = "vector"
+    anchor: Anchored | None = None
 
     @property
     def simulated(self) -> bool:
@@ -85,6 +86,7 @@ class VectorMeanRelease(Result):
             projected=list(self.projected),
             joint=self.joint,
             bounds={"lower": [low for low, _ in self.bounds], "upper": [high for _, high in self.bounds]},
+            anchor=None if self.anchor is None else self.anchor.to_dict(),
             estimator=self.estimator,
             weight=list(self.weights),
             groups={
