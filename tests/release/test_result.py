@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 import hybridp.bench.distribution
+import hybridp.bench.groups
 import hybridp.bench.heavy_plan
 import hybridp.bench.kmeans_plan
 import hybridp.bench.personal
 import hybridp.bench.planning
+import hybridp.bench.regression
 import hybridp.bench.shares
 import hybridp.bench.shuffling
 import hybridp.bench.study
@@ -36,11 +38,13 @@ from hybridp.public.study import Promise as Promised
 from hybridp.public.vector import VectorBounds
 from hybridp.release import style
 from hybridp.release.distribution import Curve, DistributionRelease, Told
+from hybridp.release.groups import Difference, GroupAnswer, GroupsRelease
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
 from hybridp.release.kmeans import Cluster, KMeansRelease
 from hybridp.release.mean import GroupEstimate, MeanRelease
 from hybridp.release.number import NumberRelease
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+from hybridp.release.regression import RegressionGroup, RegressionRelease
 from hybridp.release.result import Result
 from hybridp.release.shares import ShareGroup, SharesRelease
 from hybridp.release.study import StudyRelease
@@ -120,6 +124,28 @@ def number() -> NumberRelease:
     return NumberRelease(ODD, asked, mean(), spread, (400, 9_600), 0.95, True, RECEIPT)
 
 
+def groups() -> GroupsRelease:
+    answers = [
+        GroupAnswer(name, (name,), (4.0,), (4.0,), (3.5,), (4.5,), (0.5,), (4.1,), (3.9,), (0.8,), (500, 4_500))
+        for name in (ODD, "other")
+    ]
+    found = (Difference(ODD, "other", None, 0.0, -0.7, 0.7, 1.0),)
+    return GroupsRelease(
+        "hours", "mean", "team", False, (), (), "adaptive", tuple(answers), found, ("small",), 100, 0.95, False, 1_000,
+        9_000, "laplace", "dithered", RECEIPT, (0.0, 10.0),
+    )  # fmt: skip
+
+
+def regression() -> RegressionRelease:
+    own = RegressionGroup(1_000, (0.2, 1.1), (0.3, 0.4))
+    told = RegressionGroup(9_000, (0.1, 0.9), (0.2, 0.3))
+    return RegressionRelease(
+        "pay", ("intercept", ODD), "linear", "steered", (0.13, 0.97), (0.17, 0.24), (-0.2, 0.5), (0.46, 1.44), 0.95,
+        own, told, (0.8, 0.7), {"steered": 0.2, "plain": 0.5}, 0.45, ((1, 2), (3, 4)), 1, "laplace",
+        "sampling", RECEIPT,
+    )  # fmt: skip
+
+
 def study() -> StudyRelease:
     return StudyRelease("Work", {"pay": mean(), "way": shares()}, 0.95, RECEIPT)
 
@@ -163,6 +189,8 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "number": number,
     "sum": lambda: dataclasses.replace(number(), statistics=("sum",), distribution=None),
     "study": study,
+    "groups": groups,
+    "regression": regression,
 }
 PLANS: dict[str, Callable[[], Any]] = {
     "plan mean": lambda: hybridp.bench.planning.plan_mean(bounds=Bounds(0, 1), sd=0.2, **HALF),
@@ -184,6 +212,11 @@ PLANS: dict[str, Callable[[], Any]] = {
     "plan number": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["pay"],
     "plan spread": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["age"],
     "plan count": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["smokes"],
+    "plan groups": lambda: hybridp.bench.groups.plan_groups(
+        hybridp.MeanStudy(Bounds(0, 1), ONE), hybridp.Grouping("team", ("a", ODD)), n=10_000, opt_in=0.05
+    ),
+    "plan regression": lambda: hybridp.bench.regression.plan_regression(predictors=2, **HALF),
+    "compare": lambda: hybridp.compare_waves(mean().to_dict(), mean().to_dict()),
     "plan shuffle": lambda: hybridp.bench.shuffling.plan_shuffle(10_000, APPROX),
 }
 EVERY = RELEASES | PLANS
@@ -283,8 +316,8 @@ def test_its_title_says_how_many_people_and_which_epsilon(name: str, drawing: An
     axes = EVERY[name]().plot()
     axes = axes.get_figure(root=True).axes[-1]  # of a study, its last picture
     drawn = " ".join(text.get_text().replace("\u00a0", " ") for text in reversed(axes.texts))
-    assert "10,000 people" in drawn
-    assert name == "plan alone" or "epsilon 1" in drawn or "epsilon of their own" in drawn
+    assert name == "compare" or "10,000 people" in drawn  # what changed spends nothing and is of two collections
+    assert name in ("plan alone", "compare") or "epsilon 1" in drawn or "epsilon of their own" in drawn
     if name in RELEASES and name != "kmeans":
         assert "95% interval" in drawn
     assert axes.get_legend() is None
