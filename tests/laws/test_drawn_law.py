@@ -137,6 +137,23 @@ def test_a_second_answer_is_refused_and_nothing_is_charged(
     assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == 1.0
 
 
+def test_a_person_who_answers_two_questions_in_two_rows_is_refused_and_nothing_is_charged(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Everybody is charged for one answer: the rows of each question alone would not show that one person gave two."""
+    rows = [{"who": f"p{i}", **row} for i, row in enumerate(read(folder / "rows.csv"))]
+    pay, age = (next(row for row in rows if row["answered"] == name) for name in ("pay", "age"))
+    named = declared(people={"column": "who"})
+    write(tmp_path / "once.csv", rows)
+    assert named.release(tmp_path / "once.csv").receipt.simulated is False  # whoever answers once is heard
+    age["who"] = pay["who"]
+    write(tmp_path / "twice.csv", rows)
+    ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    with pytest.raises(UnusablePublicRows, match="Column `who` must name every local person, and once"):
+        named.release(tmp_path / "twice.csv", ledger=ledger)
+    assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == 1.0
+
+
 def test_a_trial_draws_everybodys_one_question_and_is_charged_once(folder: Path, tmp_path: Path) -> None:
     found = declared().release(folder / "raw.csv", simulate_local=True, ledger=tmp_path / "l")
     assert found.simulated

@@ -64,11 +64,12 @@ def must_read_again(data: TableLike | None, times: int) -> None:
 
 
 def check_answers(
-    data: TableLike, trust: Trusts, column: str, reports: Mapping[str, str], *, table: str | None = None
-) -> None:
+    data: TableLike, trust: Trusts, person: str | None, column: str, reports: Mapping[str, str], *,
+    table: str | None = None,
+) -> None:  # fmt: skip
     """Refuse reports by which a local person answered another question than the one drawn, or several: all public."""
-    with open_rows(data, table=table, trust=trust) as rows:
-        check_one_answer(rows, label_column(trust), column, reports)
+    with open_rows(data, table=table, trust=trust, person=person) as rows:
+        check_one_answer(rows, label_column(trust), person, column, reports)
 
 
 def count_people(

@@ -132,7 +132,7 @@ def _release(
     with spending(ledger, first, later, trial=trial) as entries:
         if study.drawn and not simulate_local:
             reports = {q.name: study.report_columns(q)[0] for q in study.questions}
-            check_answers(data, labels, ANSWERED, reports, table=run["table"])
+            check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])
         for name, way in ways.items():
             answers[name] = way.answer(shared)
         if study.drawn:  # a sum or a count is about everybody, whichever question they answered

@@ -105,11 +105,7 @@ def write_reports(
     must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
     must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
     if person is not None:
-        found = answers(rows, queries.local_people(person, trust))[0]
-        if not (found["rows"] or 0) == found["named"] == found["people"]:
-            raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
-        if found["people"] + found["trusted"] > found["either"]:
-            raise UnusablePublicRows(f"Column `{trust}` must hold one label for each person, not both.")
+        _check_once(rows, person, trust)
 
     duck = on_files(rows)
     levelled, drawn = fresh("levelled"), fresh("drawn")
@@ -175,11 +171,25 @@ def write_drawn(
         drop(rows, labels, drawn)
 
 
-def check_one_answer(rows: Rows, trust: str, column: str, reports: Mapping[str, str]) -> None:
+def _check_once(rows: Rows, person: str, trust: str | None) -> None:
+    """Refuse a local person who is named in several rows, or in none, and one who is trusted too."""
+    from hybridp.tables import queries
+
+    (found,) = answers(rows, queries.local_people(person, trust))
+    if not (found["rows"] or 0) == found["named"] == found["people"]:
+        raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
+    if found["people"] + found["trusted"] > found["either"]:
+        raise UnusablePublicRows(f"Column `{trust}` must hold one label for each person, not both.")
+
+
+def check_one_answer(rows: Rows, trust: str, person: str | None, column: str, reports: Mapping[str, str]) -> None:
     """Refuse local people who sent a report on more than one question, or on another one than was drawn."""
     from hybridp.tables import queries
 
     rows.need("trust", trust)
+    if person is not None:  # each question sees the rows that answer it alone: only here two of them meet
+        rows.need("person", person)
+        _check_once(rows, person, trust)
     drawn = "as `hybridp randomise` writes it: every local person answers one drawn question"
     if column not in rows.columns or any(name not in rows.columns for name in reports.values()):
         (found,) = answers(rows, queries.mechanisms(trust, trust, "local", "local"))
