@@ -338,7 +338,8 @@ def measure(store_name: str, collector_at: str, mixer_at: str, folder: Path, sec
             "sealed reports": asyncio.run(_load(mixer.port, f"/mix/{study}", iter(bodies), seconds)),
         }
         signer = load_or_make(folder / "mixer.key")
-        raw = [from_text(s, task["mixer"]["bytes"] + 48, "sealed") for s in sealed[-5000:]]
+        given = int(rates["tickets"] * seconds) // 1000 * 1000  # the collector takes a report for each, and no more
+        raw = [from_text(s, task["mixer"]["bytes"] + 48, "sealed") for s in sealed[-min(5000, given) :]]
         began = time.perf_counter()
         for i in range(0, len(raw), 1000):
             packed = pack_batch(Batch(os.urandom(16), tuple(raw[i : i + 1000])), study, signer)

@@ -20,7 +20,7 @@ from hybridp.release.document import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
-from hybridp.service.schema import LOCAL, SHUFFLED
+from hybridp.service.schema import LOCAL, SHUFFLED, TICKET
 from hybridp.service.store import reading, rebuilt_counts
 
 MIXER = Signer(new_key())
@@ -42,6 +42,8 @@ class Study:
         return self.client.post(f"/tasks/{self.id}/ticket", json=asked)
 
     def sealed(self, value: float, rng: Any) -> bytes:
+        """A report as a device seals it, which asks for a ticket first."""
+        assert self.ticket().status_code == 200
         made = shuffled_report(self.task, value, rng=rng)
         return from_text(made["sealed"], self.task["mixer"]["bytes"] + 48, "sealed")
 
@@ -109,8 +111,8 @@ def test_a_batch_counts_once_and_what_came_before_is_left_out(make: Callable[...
     replayed = study.send(second, third, third, junk.ljust(size, b" "), stranger.ljust(size, b" "))
     assert replayed.json() == {"taken": 1}
     with reading(service.engine) as db:
-        assert rebuilt_counts(db, service.number(study.id)) == [(SHUFFLED, 3)]
-        rows = db.exec_driver_sql("SELECT * FROM reports").all()
+        assert rebuilt_counts(db, service.number(study.id)) == [(SHUFFLED, 3), (TICKET, 3)]
+        rows = db.exec_driver_sql(f"SELECT * FROM reports WHERE grp = {SHUFFLED}").all()
         columns = {row[1] if isinstance(row[1], str) else row[0] for row in _columns(db)}
     assert len({row[2] for row in rows}) == 1  # all of a batch have one time: that of the batch
     assert columns == {"study", "id", "at", "grp", "epsilon", "body"}
@@ -148,7 +150,23 @@ def test_forged_changed_and_late_batches_are_refused_and_nothing_is_lost(make: C
     assert study.send(last=True).json() == {"taken": 0}
     assert study.send(sealed[3]).json()["code"] == "closed"  # after the last one
     assert study.client.post(where, content=good).json() == {"taken": 2}
-    assert study.summary()["mixing"] == {"tickets": 0, "arrived": 3, "batches": 3, "complete": True}
+    assert study.summary()["mixing"] == {"tickets": 4, "arrived": 3, "batches": 3, "complete": True}
+
+
+def test_a_mixer_cannot_fill_a_batch_with_more_reports_than_people_have_tickets(make: Callable[..., Study]) -> None:
+    """Whoever writes reports needs no ticket: without this a batch of two people and 48 inventions counts as 50."""
+    study, rng = make(), seeded(6)
+    real = [study.sealed(50.0, rng) for _ in range(3)]
+    made_up = [shuffled_report(study.task, 50.0, rng=rng)["sealed"] for _ in range(48)]
+    invented = [from_text(one, study.task["mixer"]["bytes"] + 48, "sealed") for one in made_up]
+    assert study.send(real[0]).json() == {"taken": 1}
+    told = study.send(*real[1:], *invented)
+    assert (told.status_code, told.json()["code"]) == (409, "no-tickets")
+    assert study.summary()["mixing"] == {"tickets": 3, "arrived": 1, "batches": 1, "complete": False}
+    assert study.send(*real[1:], real[0]).json() == {"taken": 2}  # what came before is no report more
+    assert study.send(invented[0]).json()["code"] == "no-tickets"
+    assert study.ticket().status_code == 200
+    assert study.send(invented[0]).json() == {"taken": 1}  # as anybody's who has a ticket
 
 
 def test_a_study_without_a_mixer_knows_neither(client: TestClient, analyst: dict[str, str], mean_plan: Any) -> None:
@@ -168,8 +186,6 @@ def test_three_kinds_of_trust_in_one_release(make: Callable[..., Study], service
     told = study.client.post(f"/tasks/{study.id}/reports", json={"reports": own})
     assert told.json() == {"failures": []}
     sealed = [study.sealed(float(x), rng) for x in rng_values[250:]]
-    for _ in sealed:
-        study.ticket()
     study.send(*sealed[:60])
     study.send(*sealed[60:110])
     study.analyse("close")

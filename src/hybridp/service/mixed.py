@@ -2,7 +2,8 @@
 
 A ticket uses up the person's invitation, as a report would, and is the same however often it is asked for. The
 collector knows who has one, and never sees it again. A batch is stored as a whole, once: reports that nobody can open,
-and those that came before, are left out, and which report came in which batch is kept nowhere.
+and those that came before, are left out, and which report came in which batch is kept nowhere. One that would make more
+reports than there are tickets is refused: a batch that the mixer fills up itself hides nobody.
 """
 
 from __future__ import annotations
@@ -77,6 +78,9 @@ def _store(db: Connection, view: View, batch: Batch, rows: list[Packed], at: int
     for row in rows:
         if row.row not in there:
             fresh.setdefault(row.row, row)
+    here = arrivals(db, number)
+    if here["arrived"] + len(fresh) > here["tickets"]:
+        raise Refused("no-tickets", "The mixer must not send more reports than people have tickets.")
     db.execute(batches.insert().values(study=number, id=batch.id, people=len(fresh), last=batch.last))
     if fresh:
         width = max(view.study.plan.time_precision, store.BIN)
