@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from click.testing import CliRunner
 from hybridp.bench.planning import plan_mean
 from hybridp.bench.shuffling import plan_groups
 from hybridp.blend.mean import Rule
+from hybridp.blend.tally import MeanTally
 from hybridp.cli.app import cli
 from hybridp.curator import mean as curating
+from hybridp.device.mean import randomise_many
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports
@@ -26,6 +29,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
+from hybridp.public.trust import TrustRule
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.document import sole
 
@@ -155,16 +159,47 @@ def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp
     assert again.people == 1550
 
 
-def test_a_batch_counts_once_and_needs_its_mixer(folder: Path) -> None:
+def test_a_batch_counts_once_and_needs_its_mixer(folder: Path, tmp_path: Path) -> None:
     study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
     columns, batch = curating.Columns("pay", "trust"), folder / "one-batch.csv"
+    (tmp_path / "weaker.csv").write_text(batch.read_text().replace("(epsilon=", "(epsilon=1"))
     for asked, batches, said in (
         (study, [batch, batch], "every batch once"),
         (MeanStudy(BOUNDS, PureDP(1.0)), [batch], "least size of a batch"),
-        (study, [folder / "reports.csv"], "must name the mechanism"),
+        (study, [tmp_path / "weaker.csv"], "must name the mechanism"),
     ):
         with pytest.raises(InvalidInput, match=said):
             release_mean(folder / "reports.csv", asked, columns, mixed=batches)
+
+
+def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
+    """A tally's digest names local reports: a batch that is charged under it would be free from then on."""
+    study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
+    invite = replace(study.invite, question=("pay",))
+    tally = MeanTally.empty(invite).add(randomise_many([0.25] * 30, invite, rng=seeded(1)))
+    ledger = Ledger.create(tmp_path / "ledger.db", {n: PureDP(9.0) for n in ("trusted", "local", "shuffled")})
+    (tmp_path / "trusted.csv").write_text("pay\n" + "0.25\n" * 50)
+    columns = curating.Columns("pay", TrustRule(everyone="trusted"))
+    asked = {"tally": tally, "mixed": [folder / "one-batch.csv"], "ledger": ledger}
+    with pytest.raises(InvalidInput, match="without a tally"):
+        release_mean(tmp_path / "trusted.csv", study, columns, **asked)
+    assert {account.spent.epsilon for account in ledger.accounts()} == {0.0}
+
+
+def test_a_table_that_holds_more_than_reports_was_not_mixed(folder: Path, tmp_path: Path) -> None:
+    """Beside somebody's name a report is not mixed, and the receipt must not say so."""
+    study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
+    with (folder / "one-batch.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    named = tmp_path / "named.csv"
+    with named.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0], "who"])
+        writer.writeheader()
+        writer.writerows([row | {"who": f"person {i}"} for i, row in enumerate(rows)])
+    columns = curating.Columns("pay", "trust")
+    with pytest.raises(InvalidInput, match=r"nothing but reports.*1 more column") as refused:
+        release_mean(folder / "reports.csv", study, columns, mixed=[named])
+    assert "who" not in str(refused.value).split()  # without a header it could be somebody's data
 
 
 def test_a_plan_of_three_groups(folder: Path) -> None:

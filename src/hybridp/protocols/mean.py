@@ -280,6 +280,8 @@ def _release_number(
     invite = replace(study.invite, question=(columns.value,))
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
+        # The tally's digest is that of local reports: batches charged under it would be free from then on.
+        must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
         collection = tally.origin.stands_in(invite.text, collection)
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
     trial = rng.simulated or simulate_local

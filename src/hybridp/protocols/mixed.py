@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hybridp.curator import mean as curating
-from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.sources import Rows, TableLike, open_rows
 from hybridp.errors import must
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.public.messages import LocalSummary, reports_digest
@@ -39,7 +39,8 @@ def read_batches(
 ) -> Batches:
     """Add up every batch by itself: its size decides what it keeps. Reports name their mechanism, as local ones do.
 
-    The very same batch given twice is refused: its reports would count twice.
+    The very same batch given twice is refused: its reports would count twice. So is a table with any other column: a
+    report beside something that may tell who sent it is not mixed.
     """
     if not paths:
         return Batches()
@@ -52,9 +53,16 @@ def read_batches(
     names: list[str] = []
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
+            _must_be_alone(rows, own)
             found = curating.read(rows, own, invite, assume=assume)
         must(str(found.digest) not in names, "mixed", "must name every batch once", "the same reports twice")
         total, simulated = total + found.local, simulated or found.simulated_reports
         sizes.append(found.local.people)
         names.append(str(found.digest))
     return Batches(MixedReports(total, tuple(sizes)), reports_digest(invite.text, *sorted(names)), simulated)
+
+
+def _must_be_alone(rows: Rows, columns: curating.Columns) -> None:
+    more = len({*rows.written} - {columns.value, columns.report, f"{columns.report}_mechanism"})
+    rule = f"must hold nothing but reports (`{columns.report}`, `{columns.report}_mechanism`): others may tell whose"
+    must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")
