@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
+from hybridp.public.budgets import PureDP
 
 from .conftest import SECRET, Runner
 
@@ -45,6 +46,28 @@ def test_a_release_is_kept_written_drawn_charged_and_of_the_one_shape(run: Runne
     shown = run(f"release regression people.csv {ASK} --simulate-local --seed 1")
     assert shown.code == 0
     assert "Linear regression of y" in shown.out
+
+
+@pytest.mark.parametrize("way", ["--simulate-local", "--invite-out i.json"])
+def test_a_look_at_rows_that_fails_by_a_value_stays_charged(run: Runner, people: Path, way: str) -> None:
+    """Otherwise a query that fails where somebody's number is large would find that number, at no epsilon."""
+    looks = "select a, b, y, case when y::double > 9 then error(y) else trust end as trust from rows"
+    told = run(f"release regression people.csv {ASK} --ledger l {way}", "--query", looks)
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    charged = [e for e in Ledger.open("l").history() if e.people == "trusted"]
+    assert {e.state for e in charged} == {"refused"}
+    assert sum(e.budget.epsilon for e in charged) == pytest.approx(1)
+    with people.open("a") as file:
+        file.write("1,2,3,0,trusted,5\n")
+    assert run(f"release regression people.csv {ASK} --ledger m {way}").code == 2
+    assert {e.state for e in Ledger.open("m").history() if e.people == "trusted"} == {"refused"}
+    assert not Path("i.json").exists()
+
+
+@pytest.mark.parametrize("way", ["--simulate-local", "--invite-out i.json"])
+def test_an_overdraft_is_refused_before_the_rows_are_looked_at(run: Runner, people: Path, way: str) -> None:
+    Ledger.create("l", {"trusted": PureDP(0.5), "local": PureDP(0.5)}, trial=way == "--simulate-local")
+    assert run(f"release regression nowhere.csv {ASK} --ledger l {way}").code == 3
 
 
 def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path) -> None:

@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 from hybridp.blend import regression as blending
 from hybridp.blend.regression import Fit, Score
 from hybridp.curator import regression as curating
-from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.sources import TableLike
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.regression import answer_question
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.protocols.mean import kept, noise_level, on_reports
+from hybridp.protocols.paying import paid_rows
 from hybridp.public.adjusting import holm
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.heterogeneous import LOCAL_MOST
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.regression import (
     KINDS,
@@ -106,9 +108,8 @@ class RegressionStudy:
         ok = self.clip is None or 0 < self.clip < float("inf")
         must(ok, "clip", "must be positive", self.clip)
         must(self.clip is None or self.kind == "linear", "clip", "must go with a linear regression", self.clip)
-        self.charges(
-            "", None, self.trusted(1, 10**12)
-        )  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+        # A promise that no mechanism can keep is refused here, before a ledger is made for it.
+        self.charges("", None, self.trusted(1, 10**12 if self.guarantee.epsilon <= LOCAL_MOST else 0))
 
     @cached_property
     def whole(self) -> Trusted:
@@ -244,21 +245,25 @@ def release_regression(
     simulate_local = simulate_local or drawn_trust(columns.trust)
     d = study.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     trial = rng.simulated or simulate_local
-    with open_rows(path, **opened) as rows:
-        # Who is in which group is public, and decides how the promise is spent; no value is read before the charge.
-        people = curating.TableRows.read(rows, columns, study.bounds, local_raw=simulate_local)
-        trusted = study.trusted(people.trusted, people.local)
+
+    def asked(trusted: Trusted) -> list[Charge]:
         charges = study.charges(purpose, collection, trusted)
-        first, _ = on_reports(
-            charges if simulate_local else [c for c in charges if c.people == "trusted"], trial=simulate_local
-        )
-        with spending(ledger, first, trial=trial) as entries:
-            rule = rows_rule(study, columns)
-            found = _run(study, people, columns.values, trusted, entries=tuple(entries), rows=rule, rng=rng)
-            found = noted(found, rows.notes)
-            return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+        heard = charges if simulate_local else [c for c in charges if c.people == "trusted"]
+        return on_reports(heard, trial=simulate_local)[0]
+
+    # Who is in which group is public, and decides how the promise is spent; no value is read before the charge.
+    most = asked(study.whole)
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "reads": {}, "rng": rng}
+    with paid_rows(path, most, [], ledger, undecided=True, trial=trial, **opened) as (rows, entries, counted):
+        assert counted is not None
+        trusted = study.trusted(counted.trusted, counted.local)
+        entries.charge(asked(trusted))
+        people = curating.TableRows.read(rows, columns, study.bounds, local_raw=simulate_local)
+        rule = rows_rule(study, columns)
+        found = _run(study, people, columns.values, trusted, entries=tuple(entries), rows=rule, rng=rng)
+        found = noted(found, rows.notes)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
 
 
 def release_people(

@@ -7,7 +7,6 @@ follows from it. Devices answer (`write_reports`), and phase two (`combine_repor
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from hybridp.curator import regression as curating
-from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.sources import TableLike
 from hybridp.curator.vector import VectorColumns
 from hybridp.device import files as device
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, spending
+from hybridp.protocols.paying import paid_rows
 from hybridp.protocols.regression import RegressionStudy, publish_regression, rows_rule, trusted_rounds
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -77,16 +77,21 @@ def write_invitation(
     must(not drawn, "trial-opt-in", "must be for a release in one go: devices do not draw who trusts", "two phases")
     must(study.form != "tcm-only", "form", "must not be tcm-only with an invitation to local people", study.form)
     must(out.parent.is_dir() and not out.exists(), "invite-out", "must name a new file in an existing folder", out)
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    with open_rows(path, **opened) as rows, ExitStack() as stack:
-        people = curating.TableRows.read(rows, columns, study.bounds)  # who is in which group is public
-        expecting = people.local if local_people is None else local_people
+
+    def asked(trusted: Trusted) -> list[Charge]:
+        return [c for c in study.charges(purpose, None, trusted) if c.people == "trusted"]
+
+    most = asked(study.whole)
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "reads": {}, "rng": rng}
+    with paid_rows(path, most, [], ledger, undecided=True, trial=rng.simulated, **opened) as (rows, entries, counted):
+        assert counted is not None  # who is in which group is public
+        expecting = counted.local if local_people is None else local_people
         must(expecting >= 1, "local-people", "must say how many will be asked, where the file holds none of them",
              expecting)  # fmt: skip
-        must(people.trusted >= 1, "trust", "must leave somebody trusted", "nobody")
-        trusted = study.trusted(people.trusted, expecting)
-        charges = [c for c in study.charges(purpose, None, trusted) if c.people == "trusted"]
-        entries = stack.enter_context(spending(ledger, charges, trial=rng.simulated))
+        must(counted.trusted >= 1, "trust", "must leave somebody trusted", "nobody")
+        trusted = study.trusted(counted.trusted, expecting)
+        entries.charge(asked(trusted))
+        people = curating.TableRows.read(rows, columns, study.bounds)
         said = trusted_rounds(study, people, trusted, rng=rng)
         assert said is not None
         question, _ = study.choose(said, expecting, columns.values)
