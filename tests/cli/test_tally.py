@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hybridp.cli import plan, randomise, release, tally
-from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.cli import plan, quantiles, randomise, release, tally
+from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
+from hybridp.ledger import Ledger
 
 SECRET = "987654.321"
 DRAW = np.random.default_rng(7)
@@ -96,9 +97,10 @@ def reports(here: Path) -> str:
     "how", ["", "--estimator fixed --weight 0.3 --sd 20000 --publish estimate-only", "--estimator full-lm"]
 )
 def test_a_tally_stands_in_for_local_rows(reports: str, how: str) -> None:
-    one = done(tally.add, "part0.csv --state one.json")
+    held = "--sums-only" if "estimate-only" in how else ""
+    one = done(tally.add, f"part0.csv --state one.json {held}")
     assert (one["kind"], one["people"], one["added"], one["batches"]) == ("mean", 100, 100, 1)
-    done(tally.add, "part2.csv part1.csv --state two.json")
+    done(tally.add, f"part2.csv part1.csv --state two.json {held}")
     both = done(tally.merge, "two.json one.json --out both.json")
     assert (both["people"], both["batches"], both["merged"]) == (450, 3, 2)
     done(tally.merge, "one.json two.json --out turned.json")
@@ -140,6 +142,94 @@ def test_a_collection_is_charged_once(reports: str) -> None:
     refused(tally.add, "part0.csv --state all.json --collection autumn", "`collection` must be spring")
 
 
+# --- the distribution ---
+
+
+@pytest.mark.parametrize(
+    ("told", "how"),
+    [
+        ("--epsilon 1", "--at .1,.5 --below 30000 --spread"),
+        ("--epsilon 1", "--at .5 --estimator lm-only --spread"),
+        ("--epsilon 1", "--at .5 --estimator tcm-only"),
+        ("--epsilon 4", "--at .5,.9"),  # piecewise reports
+        ("--epsilon 2 --local laplace", "--below 30000,50000"),
+    ],
+)
+def test_a_tally_tells_the_distribution_that_its_rows_tell(here: Path, told: str, how: str) -> None:
+    """The same reports, by rows and by merged tallies: the same document, to the last digit."""
+    rows = [f"{i},{pay:.2f},{'trusted' if i % 8 == 0 else 'local'}"
+            for i, pay in enumerate(np.random.default_rng(3).uniform(2e4, 6e4, 4000))]  # fmt: skip
+    Path("many.csv").write_text("\n".join(["id,pay,trust", *rows]) + "\n")
+    line = f"--value pay --trust trust --lower 0 --upper 90000 {told}"
+    done(randomise.mean, f"many.csv {line} --seed 9 --keep id --out sent.csv")
+    split("sent.csv", 2, (0, 1000), (1000, 1001), (1001, 3500))
+    done(tally.add, "part0.csv --state one.json")
+    done(tally.add, "part2.csv part1.csv --state two.json")
+    done(tally.merge, "two.json one.json --out both.json")
+    whole = done(quantiles.release, f"sent.csv {line} {how} --seed 5")
+    found = done(quantiles.release, f"trusted.csv {line} {how} --seed 5 --tally both.json")
+    assert found == whole
+    fewer = done(quantiles.release, f"trusted.csv {line} {how} --seed 5 --tally two.json")
+    assert (fewer["questions"] == whole["questions"]) == ("tcm-only" in how)
+
+
+def test_a_mean_and_then_its_distribution_are_charged_once(reports: str) -> None:
+    done(tally.add, "part0.csv part1.csv part2.csv --state all.json --collection spring")
+    line = f"trusted.csv {MEAN} --tally all.json --ledger study.ledger"
+    done(release.mean, line)
+    before = Ledger.open("study.ledger").history()
+    found = done(quantiles.release, f"{line} --estimator lm-only --at .5")
+    assert "costs no further epsilon" in json.dumps(found["receipt"])
+    assert [e.state for e in Ledger.open("study.ledger").history()] == [e.state for e in before]
+    asked = run(quantiles.release, f"{line} --at .5")  # which would ask trusted people again
+    assert isinstance(asked.exception, BudgetExceeded)
+    done(quantiles.release, f"{line.replace('study.ledger', 'new.ledger')} --at .5")
+    paid = [(e.people, e.budget.epsilon, e.collection) for e in Ledger.open("new.ledger").history()]
+    assert paid == [("trusted", 1.0, None), ("local", 1.0, "spring")]
+    # Other reports of the same people are no second reading of the first ones.
+    done(tally.add, "part0.csv part1.csv --state fewer.json")
+    other = run(quantiles.release, f"trusted.csv {MEAN} --tally fewer.json --ledger study.ledger --estimator lm-only")
+    assert isinstance(other.exception, BudgetExceeded)
+
+
+def test_the_distribution_of_seeded_reports_is_a_trial(reports: str) -> None:
+    done(randomise.mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
+    done(tally.add, "trial.csv --trust trust --state trial.json")
+    assert done(quantiles.release, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
+    done(tally.add, "part2.csv --state real.json")
+    assert done(quantiles.release, f"trusted.csv {MEAN} --tally real.json")["simulated"] is False
+
+
+def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: str) -> None:
+    """What makes its promise larger is that nothing else is told of these reports."""
+    alone = f"trusted.csv {MEAN} --estimator fixed --weight 0.3 --sd 20000 --publish estimate-only --ledger l"
+    done(tally.add, "part0.csv --state all.json")
+    refused(release.mean, f"{alone} --tally all.json", "`tally` must be made with --sums-only")
+    assert not Path("l").exists()
+    assert done(tally.add, "part0.csv --state sums.json --sums-only")["entries"] == 1
+    done(tally.add, "part1.csv --state sums.json")  # and stays so
+    assert json.loads(Path("sums.json").read_text())["bins"] is None
+    done(release.mean, f"{alone} --tally sums.json")
+    refused(quantiles.release, f"trusted.csv {MEAN} --tally sums.json", "Got one of sums only")
+    done(tally.add, "part2.csv --state rest.json")
+    refused(tally.merge, "sums.json rest.json --out both.json", "must hold sums only")
+    refused(tally.add, "part2.csv --state all.json --sums-only", "`sums-only` must be said when a tally is new")
+    refused(tally.add, f"part2.csv --state v.json --sums-only {SHAPE}", "`sums-only` must go with reports on one")
+
+
+def test_what_cannot_stand_in_for_a_distribution(reports: str) -> None:
+    done(tally.add, "part0.csv --state all.json --collection spring")
+    for line, why in [
+        (f"sent.csv {MEAN} --tally all.json", "trusted rows only"),
+        (f"trusted.csv {MEAN.replace('90000', '90001')} --tally all.json", "`tally` must hold reports by"),
+        (f"trusted.csv {MEAN} --tally all.json --collection autumn --ledger l", "`collection` must be spring"),
+        (f"trusted.csv {MEAN} --tally all.json --simulate-local", "`simulate-local` must not go with --tally"),
+        (f"trusted.csv {MEAN} --tally trusted.csv", "`hybridp tally` wrote"),
+    ]:
+        refused(quantiles.release, line, why)
+        assert not Path("l").exists()
+
+
 def test_seeded_reports_are_marked(reports: str) -> None:
     done(randomise.mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
     assert done(tally.add, "trial.csv --trust trust --state trial.json")["simulated"] is True
@@ -150,7 +240,7 @@ def test_seeded_reports_are_marked(reports: str) -> None:
     assert done(release.mean, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
     shown = done(tally.show, "trial.json")
     assert shown["people"] == 450
-    assert shown["bytes"] < 1000
+    assert shown["bytes"] < 4000
     assert len(shown["batch_names"]) == 1
 
 

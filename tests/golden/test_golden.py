@@ -107,6 +107,8 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release quantiles people.csv {MEAN} --simulate-local --seed 5 --estimator tcm-only --delta 1e-6",
         f"randomise quantiles people.csv {MEAN} --out quantiles.csv --seed 4",
         f"release quantiles quantiles.csv {MEAN} --estimator lm-only --seed 4",
+        "tally add quantiles.csv --state q.tally --trust trust",
+        f"release quantiles trusted.csv {MEAN} --tally q.tally --seed 4",
         "plan quantiles --n 20_000 --opt-in 0.05 --lower 0 --upper 100 --at .5,.9 --mean 40 --sd 12 --epsilon 1",
     ),
     "regression": (
@@ -134,6 +136,7 @@ def people(folder: Path) -> None:
         trust = "trusted" if i % 5 == 0 else "local"
         lines.append(f"{i},{15_000 + (7919 * i) % 60_000},{20 + (31 * i) % 60},{trust},{(0.5, 1.0, 2.0)[i % 3]}")
     (folder / "people.csv").write_text("\n".join(lines) + "\n")
+    (folder / "trusted.csv").write_text("\n".join([lines[0], *lines[1::5]]) + "\n")
     wards = [f"{line},{('north', 'south', 'east')[i % 11 % 3]}" for i, line in enumerate(lines[1:])]
     (folder / "wards.csv").write_text("\n".join([f"{lines[0]},ward", *wards]) + "\n")
     words = ("weather", "news", "maps")

@@ -1,7 +1,8 @@
 """Device reports added up as they come: a state of bounded size that can be split, shipped and merged.
 
 A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.public.sums`),
-their ends. It grows with the head list, the coordinates, the distinct epsilons and the batches, never with the reports.
+their ends, and of a number how many reports lie in each public bin (`hybridp.public.distribution`). It grows with the
+head list, the coordinates, the distinct epsilons and the batches, never with the reports.
 Merging is associative and commutative, with `empty` as its identity, to the last bit: any split of the same reports in
 any order gives the same state and the same estimate. Reports are private already, so that a tally costs nothing; it is
 not a publication, though: what is said of it belongs to a release.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -29,8 +31,10 @@ from hybridp.blend.tally_origin import Origin, bounds_in, invite_in
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.distribution import BinnedReports, ReportBins, report_bins
 from hybridp.public.heterogeneous import local_terms
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports, own_epsilon_text
+from hybridp.public.randomisers import Randomiser
 from hybridp.public.sums import NOTHING, Sums, check_reach, column_sums, exact_sums, grouped_sums, joined, numbers
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
@@ -48,26 +52,35 @@ _OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a rea
 
 @dataclass(frozen=True, slots=True)
 class MeanTally:
-    """Reports on one number, all made by the invitation's randomiser."""
+    """Reports on one number, all made by the invitation's randomiser: their sums, and how many lie in each public bin.
+
+    `bins` tell the distribution (quantiles, shares below values, the spread). They are None where a mean alone is to be
+    told: an estimate that is published alone promises more because nothing else is.
+    """
 
     origin: Origin
     invite: Invite
     sums: Sums = NOTHING
+    bins: tuple[int, ...] | None = None
 
     kind = "mean"
 
     def __post_init__(self) -> None:
         check_reach(self.sums, self.invite.bounds.centre, self._reach)
+        if self.bins is not None:
+            ok = len(self.bins) == _bins(self.invite.randomiser).size and min(self.bins) >= 0
+            must(ok and sum(self.bins) == self.people, "bins", "must count every report once", "others")
 
     @property
     def _reach(self) -> float:
         return self.invite.bounds.half * self.invite.randomiser.bound * (1 + _SLACK)
 
     @classmethod
-    def empty(cls, invite: Invite, collection: str | None = None) -> MeanTally:
+    def empty(cls, invite: Invite, collection: str | None = None, *, sums_only: bool = False) -> MeanTally:
         # A document holds the text alone, which must lead back to this randomiser.
         must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
-        return cls(Origin(invite.text, collection), invite)
+        bins = None if sums_only else (0,) * _bins(invite.randomiser).size
+        return cls(Origin(invite.text, collection), invite, bins=bins)
 
     @property
     def people(self) -> int:
@@ -77,23 +90,53 @@ class MeanTally:
         self, reports: Sequence[float] | NDArray[np.float64], *, batch: str | None = None, simulated: bool = False
     ) -> MeanTally:
         """With these reports too, in the value's own unit; a named batch must be new."""
-        (more,) = exact_sums(numbers("reports", reports))
-        return replace(self, origin=self.origin.adding(batch, simulated=simulated), sums=self.sums + more)
+        x = numbers("reports", reports)
+        (more,) = exact_sums(x)
+        origin, sums = self.origin.adding(batch, simulated=simulated), self.sums + more
+        if self.bins is None:
+            return replace(self, origin=origin, sums=sums)
+        places, bounds = _bins(self.invite.randomiser), self.invite.bounds
+        found = np.bincount(places.numbers(x, bounds.centre, bounds.half), minlength=places.size).tolist()
+        return replace(self, origin=origin, sums=sums, bins=_added(self.bins, found))
 
     def __add__(self, other: MeanTally) -> MeanTally:
-        return replace(self, origin=self.origin + other.origin, sums=self.sums + other.sums)
+        origin, sums = self.origin + other.origin, self.sums + other.sums
+        if self.bins is None or other.bins is None:
+            must(self.bins is other.bins, "tally", "must hold sums only, like the other, to be merged", "one with bins")
+            return replace(self, origin=origin, sums=sums)
+        return replace(self, origin=origin, sums=sums, bins=_added(self.bins, other.bins))
 
     def summary(self) -> LocalSummary:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
         bounds = self.invite.bounds
         return LocalSummary.of(self.sums, self.invite.randomiser, bounds.centre, bounds.half)
 
+    def distribution(self) -> BinnedReports:
+        """What a distribution function is read from."""
+        if self.bins is None:
+            raise InvalidInput("`tally` must hold its reports by bins to tell a distribution. Got one of sums only.")
+        return BinnedReports(np.array(self.bins, dtype=np.int64), self.invite.randomiser)
+
     def to_dict(self) -> dict[str, Any]:
-        return self.origin.document(self.kind, self.people, sums=self.sums.to_dict())
+        bins = None if self.bins is None else list(self.bins)
+        return self.origin.document(self.kind, self.people, sums=self.sums.to_dict(), bins=bins)
 
     @classmethod
     def read(cls, stated: dict[str, Any], origin: Origin) -> MeanTally:
-        return cls(origin, invite_in(origin.mechanism), Sums.from_dict(stated["sums"]))
+        bins = stated["bins"]
+        ok = bins is None or (isinstance(bins, list) and all(type(n) is int for n in bins))
+        must(ok, "tally", "must hold whole counts by bins, or none", "others")
+        sums = Sums.from_dict(stated["sums"])
+        return cls(origin, invite_in(origin.mechanism), sums, None if bins is None else tuple(bins))
+
+
+@lru_cache(maxsize=8)
+def _bins(randomiser: Randomiser) -> ReportBins:
+    return report_bins(randomiser)
+
+
+def _added(one: Sequence[int], two: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(one, two, strict=True))
 
 
 # --- the mean when everyone brings an epsilon -------------------------------------------------------------------------
@@ -319,14 +362,13 @@ class SlotTally:
         """With reports that were counted already, slot by slot."""
         must(len(counts) == len(self.counts), "counts", f"must be {len(self.counts)}", len(counts))
         must(bool((counts >= 0).all()), "counts", "must not be negative", "a negative one")
-        more = tuple(a + b for a, b in zip(self.counts, counts.tolist(), strict=True))
-        return replace(self, origin=self.origin.adding(batch, simulated=simulated), counts=more)
+        more = self.origin.adding(batch, simulated=simulated)
+        return replace(self, origin=more, counts=_added(self.counts, counts.tolist()))
 
     def __add__(self, other: SlotTally) -> SlotTally:
         same = self.task == other.task and len(self.counts) == len(other.counts)
         must(same, "tally", "must answer the same invitation to be merged", "another one's")
-        more = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
-        return replace(self, origin=self.origin + other.origin, counts=more)
+        return replace(self, origin=self.origin + other.origin, counts=_added(self.counts, other.counts))
 
     def summary(self) -> SlotReports:
         """What the blend reads."""

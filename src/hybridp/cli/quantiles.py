@@ -55,6 +55,7 @@ _SETTLED = [
     "delta",
     "trusted-epsilon",
     "simulate-local",
+    "tally",
     "collection",
     "seed",
     "phases",
@@ -75,7 +76,7 @@ _SETTLED = [
 @click.option("--phases", help="Steered, a trial of all phases at once: shares of the local people, as .1,.3,.6.")
 @click.option("--invite-out", type=_PATH, help="Steered: write the invitation for local people who are asked later.")
 @click.option("--invite", type=_PATH, help="Steered: the invitation that the reports in FILE answer; it says the rest.")
-@released_with(some(Promise, "epsilon", "delta", "trusted_epsilon", later=True))
+@released_with(some(Promise, "epsilon", "delta", "trusted_epsilon", later=True), "tally")
 def release(
     file: Any,
     trust: Trusts | None,
@@ -95,7 +96,8 @@ def release(
     """Quantiles of a number, shares of people below values, and its spread, with intervals and a receipt.
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote, today or for an old mean:
-    the same reports are charged once, and with --estimator lm-only nothing else is spent. Steered: --invite-out names
+    the same reports are charged once, and with --estimator lm-only nothing else is spent. With --tally all rows of FILE
+    are trusted, and the tally is one that a mean may have been released from. Steered: --invite-out names
     windows around the quantiles for people who are asked later, `hybridp randomise quantiles --invite` answers within
     them on the devices, and --invite blends their answers with everything before; it may write the next invitation.
     """
@@ -125,12 +127,13 @@ def release(
         level=level,
     )
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
-    column = question.values["column"]
+    column, tally = question.values["column"], asked.tallied("mean")
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         found = release_distribution(
             file,
             own,
             number_columns(study, 0, rule),
+            tally=tally,
             ledger=ledger,
             purpose=f"quantiles of {column}",
             phases=() if phases is None else tuple(numbers("phases", phases)),

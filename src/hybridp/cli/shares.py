@@ -62,8 +62,8 @@ _edges = _stacked(
 )
 
 
-def released_with(promise: Some) -> Callable[[F], F]:
-    """The options of a release, with these of the promise."""
+def released_with(promise: Some, *more: str) -> Callable[[F], F]:
+    """The options of a release, with these of the promise and more of how it is made."""
     return _stacked(
         rows_argument,
         trust_options(),
@@ -71,8 +71,8 @@ def released_with(promise: Some) -> Callable[[F], F]:
             people=People,
             promise=promise,
             level=value_of(Declaration, "level"),
-            asked=some(Releasing, "ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out",
-                       "plot", "as_json"),
+            asked=some(Releasing, "ledger", "collection", "simulate_local", *more, "assume_mechanism", "seed", "table",
+                       "out", "plot", "as_json"),
         ),
         insist_option,
     )  # fmt: skip

@@ -29,6 +29,10 @@ _STATE = click.Path(dir_okay=False, path_type=Path)
 @trust_options(devices=True, draws=False)
 @options_of(epsilon_column=value_of(Promise, "epsilon_column"))
 @click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once.")
+@click.option(
+    "--sums-only", is_flag=True,
+    help="A new tally of a number: hold nothing that tells more than its mean, as --publish estimate-only asks.",
+)  # fmt: skip
 @click.option("--invite", type=_STATE, help="A new tally of records or points: the invitation that reports answer.")
 @options_of(
     question=some(Vector, "columns", "lower", "upper", "norm", "radius", "local", later=True),
@@ -43,6 +47,7 @@ def add(
     trust: Trusts | None,
     epsilon_column: str | None,
     collection: str | None,
+    sums_only: bool,
     invite: Path | None,
     question: Later,
     promise: Later,
@@ -53,7 +58,8 @@ def add(
 
     FILE is what `hybridp randomise` wrote; with --trust only local rows are read. A new tally of vectors needs their
     --columns, bounds and promise, as the devices had them. The state holds counts and exact sums, whatever the number
-    of reports; a file that it has already is refused.
+    of reports; a file that it has already is refused. Reports on one number are counted by public bins too, from which
+    `hybridp release quantiles --tally` tells the distribution at no further epsilon.
     """
     from hybridp.protocols import tally as protocol
 
@@ -76,8 +82,12 @@ def add(
     elif invite is not None:
         wanted = protocol.invitation_tally(invite, collection=collection)
     elif before is None:
-        wanted = protocol.number_tally(files[0], where, collection=collection)
+        wanted = protocol.number_tally(files[0], where, collection=collection, sums_only=sums_only)
     start = _agreed(before, wanted, collection)
+    if sums_only and getattr(start, "bins", None) is not None:
+        raise InvalidInput("`sums-only` must be said when a tally is new: this one holds counts by bins. Got it later.")
+    if sums_only and start.kind not in ("mean", "personal-mean"):
+        raise InvalidInput(f"`sums-only` must go with reports on one number. Got a tally of the kind {start.kind}.")
     found = start
     with progress() as bar:
         task = bar.add_task("adding up", total=len(files))
@@ -151,7 +161,8 @@ def show(state: Path, as_json: bool) -> None:
 
 def _about(found: Tally) -> dict[str, Any]:
     """What may be said of a tally; its sums are for a release to publish."""
-    state = getattr(found, "columns", None) or getattr(found, "groups", None) or getattr(found, "counts", None) or (0,)
+    parts = (getattr(found, name, None) for name in ("columns", "groups", "counts", "bins"))
+    state = next((part for part in parts if part), (0,))
     return {
         "kind": found.kind,
         "people": found.people,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -59,6 +59,9 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
+
+if TYPE_CHECKING:
+    from hybridp.blend.tally import MeanTally
 
 __all__ = ["DistributionStudy", "hear", "measured", "places_around", "publish", "release_distribution", "statistics"]
 
@@ -159,6 +162,7 @@ def release_distribution(
     ledger: Ledger | None = None,
     purpose: str = "distribution",
     collection: str | None = None,
+    tally: MeanTally | None = None,
     assume_mechanism: bool = False,
     invite_out: Path | None = None,
     rng: Randomness | None = None,
@@ -169,7 +173,8 @@ def release_distribution(
     record a person. Local people: the guarantee of the report that they sent, for a mean or for this; the very same
     reports are charged once. With `simulate_local` local rows are raw and randomised here: a trial, and marked as such;
     `phases` are the shares of local people who are then asked one after another, each within the windows that are known
-    by then. With `invite_out` an invitation for local people who are asked later is written to that file.
+    by then. With `invite_out` an invitation for local people who are asked later is written to that file. A `tally` of
+    reports for a mean stands in for the local rows: the table then holds trusted people only.
     """
     from hybridp.protocols.steered import Draft
 
@@ -184,17 +189,26 @@ def release_distribution(
     invite = replace(study.invite, question=(columns.value,))
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     trial = rng.simulated or simulate_local
-    if draft is not None:
+    held: BinnedReports | None = None
+    digest: str | None = None
+    if tally is not None:
+        must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
+        collection = tally.origin.stands_in(invite.text, collection)
+        held, digest = tally.distribution(), tally.origin.digest(tally.to_dict())
+    if draft is not None and tally is None:
         with open_rows(path, **opened) as rows:
             if columns.report not in rows.columns:  # local people are asked later
                 study = replace(study, estimator="tcm-only")
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
+    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
     with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         unasked = draft is not None and study.estimator == "tcm-only"
         raw = simulate_local or unasked
         totals = read(rows, columns, invite, local_raw=raw, assume=assume_mechanism)
         local: BinnedReports | None = None
-        if study.estimator != "tcm-only" and not phases:
+        if tally is not None:
+            tally.origin.stands_in(invite.text, collection, local_rows=totals.local.people)
+            local = None if study.estimator == "tcm-only" else held
+        elif study.estimator != "tcm-only" and not phases:
             if simulate_local:
                 local = curating.simulate_reports(rows, columns, invite, rng=rng)[1]
             elif totals.local.people:
@@ -217,15 +231,16 @@ def release_distribution(
             columns.value,
             heard,
             entries=tuple(entries),
-            simulated_local=totals.simulated_reports and not unasked,
+            simulated_local=(totals.simulated_reports and not unasked)
+            or (tally is not None and tally.origin.simulated),
             rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
             rng=rng,
         )
         found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
         if draft is not None:
-            digest = totals.digest if heard.reports is not None else None
+            sent = (digest or totals.digest) if heard.reports is not None else None
             draft.make(
-                study, columns.value, heard, found, tuple(entries), notes=rows.notes, first_reports=digest,
+                study, columns.value, heard, found, tuple(entries), notes=rows.notes, first_reports=sent,
                 ledger=ledger,
             )  # fmt: skip
         found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))

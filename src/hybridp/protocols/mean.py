@@ -283,6 +283,8 @@ def _release_number(
         # The tally's digest is that of local reports: batches charged under it would be free from then on.
         must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
         collection = tally.origin.stands_in(invite.text, collection)
+        alone = study.publish == "full" or tally.bins is None
+        must(alone, "tally", "must be made with --sums-only where the estimate alone is published", "one with bins")
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}

@@ -70,9 +70,16 @@ def save_tally(tally: Tally, file: str | PathLike[str], *, before: Tally | None 
 
 
 def number_tally(
-    path: str | PathLike[str], columns: ReportColumns | None = None, *, collection: str | None = None
+    path: str | PathLike[str],
+    columns: ReportColumns | None = None,
+    *,
+    collection: str | None = None,
+    sums_only: bool = False,
 ) -> MeanTally | PersonalTally:
-    """An empty tally for the mechanism that a file of reports on one number names beside them."""
+    """An empty tally for the mechanism that a file of reports on one number names beside them.
+
+    With `sums_only` it will tell a mean and nothing else of the distribution; those of personal epsilons always do.
+    """
     where = columns or ReportColumns()
     with open_rows(path, table=where.table, trust=where.trust) as rows:
         text, _ = read_mechanism(rows, where)
@@ -80,7 +87,7 @@ def number_tally(
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
     if text.startswith(OWN_EPSILON):
         return replace(PersonalTally.empty(bounds_in(text), collection), origin=Origin(text, collection))
-    return MeanTally.empty(invite_in(text), collection)
+    return MeanTally.empty(invite_in(text), collection, sums_only=sums_only)
 
 
 def vector_tally(invite: VectorInvite, names: tuple[str, ...], *, collection: str | None = None) -> VectorTally:

@@ -70,10 +70,14 @@ class ReportBins:
     def size(self) -> int:
         return 2 * self.count if self.signed else self.count
 
-    def numbers(self, reports: Floats) -> Ints:
-        """The bin of each report, given in half-ranges around the middle."""
-        plus = (reports > 0) & self.signed
-        place = np.floor((reports - np.where(plus, self.starts[1], self.starts[0])) / self.width)
+    def numbers(self, reports: Floats, centre: float = 0.0, half: float = 1.0) -> Ints:
+        """The bin of each report, in half-ranges around the middle or in the unit of a `centre` and a `half` range.
+
+        The steps are those of the query that counts rows, so that a report at the edge of a bin falls to the same side.
+        """
+        moved = reports - centre
+        plus = (moved > 0) & self.signed
+        place = np.floor((moved - np.where(plus, self.starts[1] * half, self.starts[0] * half)) / (self.width * half))
         inside = np.clip(place, 0, self.count - 1).astype(np.int64)
         return np.asarray(inside + plus * self.count)
 
