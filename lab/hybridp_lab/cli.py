@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import count, emit, json_option, note, progress
+from hybridp.cli.common import count, emit, json_option, note, progress, table
 
 if TYPE_CHECKING:
     from hybridp_lab.figure.catalogue import Figure, Outcome, Scope
@@ -281,8 +281,8 @@ def attacks(trials: int, seed: int, out: Path | None, as_json: bool) -> None:
         return
     for kind in suite.ATTACKS:
         heads, rows = suite.listed(found, kind)
-        _table(heads, rows, numbers=range(1, len(heads)))
-    click.echo("Root mean squared errors: of the mean in percent of the range, of all shares in percentage points.")
+        unit = "the mean in percent of the range" if kind == "mean" else "all shares in percentage points"
+        table(f"Root mean squared errors of {unit}, by the share of local people who lie", heads, rows, text=heads[1:2])
 
 
 def _report(shown: Sequence[Outcome], asked: dict[str, Outcome], out: Path, *, as_json: bool) -> int:

@@ -93,3 +93,13 @@ def test_the_command_prints_writes_and_draws(tmp_path: Path) -> None:
     assert len(told["outcomes"]) == sum(len(ATTACKS[k]) * len(LIARS) * len(ESTIMATORS[k]) for k in ATTACKS)
     assert json.loads(found.output[found.output.index("{") :]) == told
     assert (tmp_path / "new" / "attacks.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_printed_tables_break_no_number_and_no_name_in_eighty_columns() -> None:
+    found = CliRunner().invoke(papers, ["attacks", "--trials", "2"], env={"COLUMNS": "80"})
+    assert found.exit_code == 0, found.output
+    rows = [line.strip("│ ").split("│") for line in found.output.splitlines() if line.startswith("│")]
+    cells = [tuple(cell.strip() for cell in row) for row in rows]
+    assert [row[:2] for row in cells] == [(a, name) for k in ATTACKS for a in ATTACKS[k] for name in ESTIMATORS[k]]
+    assert all(float(cell) > 0 for row in cells for cell in row[2:])
+    assert all(len(row) == 2 + len(LIARS) for row in cells)

@@ -246,15 +246,14 @@ def _evenly(people: Any, options: int, size: int, reports: int) -> NDArray[np.in
 
 
 def listed(outcomes: Sequence[Outcome], kind: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Heads and rows of a table: one row an attack and share of liars, one entry an estimator."""
+    """Heads and rows of a table: one row an attack and estimator, one entry a share of liars, in three digits."""
     error = {(o.attack, o.liars, o.estimator): o.error for o in outcomes if o.kind == kind}
-    names = ESTIMATORS[kind]
     rows = [
-        (attack, f"{liars:.0%}", *(f"{error[attack, liars, name]:.2f}" for name in names))
+        (attack, name, *(f"{error[attack, liars, name]:#.3g}".rstrip(".") for liars in LIARS))
         for attack in ATTACKS[kind]
-        for liars in LIARS
+        for name in ESTIMATORS[kind]
     ]
-    return (f"{kind} under", "liars", *names), rows
+    return (f"{kind} under", "estimator", *(f"{liars:.0%}" for liars in LIARS)), rows
 
 
 _LOOKS = {
@@ -283,13 +282,12 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
             ax.tick_params(axis="y", labelsize=8)
             style.plain_numbers(ax.yaxis)
             ax.grid(alpha=0.25)
-        for ax in row[len(attacks) :]:
-            ax.axis("off")
-        row[len(attacks) - 1 if len(attacks) == wide else len(attacks)].legend(
-            *row[0].get_legend_handles_labels(), fontsize=8, loc="upper left" if len(attacks) == wide else "center"
-        )
         what = "mean, % of the range" if kind == "mean" else "shares, percentage points"
         row[0].set_ylabel(f"error of the {what}", fontsize=9)
+    for ax in axes[0][len(ATTACKS["mean"]) :]:
+        ax.axis("off")
+    for ax, row, kind in zip(axes[0][-len(ATTACKS) :], axes, ATTACKS, strict=True):  # the free places of the upper row
+        ax.legend(*row[0].get_legend_handles_labels(), title=f"{kind}, estimated by", fontsize=8, loc="center")
     figure.suptitle(
         f"{PEOPLE:,} people, {TRUSTED:,} trusting, epsilon {EPSILON:g}: errors by the share of local people who lie",
         fontsize=11,
