@@ -142,6 +142,18 @@ def test_values_in_a_row_belong_to_their_option(run: Runner, tmp_path: Path) -> 
     assert run("plan vector-mean --n 50 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1 --json --columns a b c").code == 0
 
 
+def test_numbers_in_a_row_may_be_joined_by_commas(run: Runner, tmp_path: Path) -> None:
+    """Columns are written A,B, and so may be their bounds; a file of that name stays a file."""
+    (tmp_path / "p,q.csv").write_text("a,b,trust\n" + "1,2,trusted\n" * 5)
+    line = "release vector-mean --seed 1 --json --columns a b --trust trust --epsilon 1 --upper 5 9"
+    told = run(f"{line} --lower 0 -1 p,q.csv").out
+    assert told
+    assert run(f"{line} --lower 0,-1 p,q.csv").out == told
+    refused = run(f"{line} --lower 0,x p,q.csv")
+    assert refused.code == 2
+    assert "'x' is not a valid float" in refused.err
+
+
 # --- who trusts, and a query ------------------------------------------------------------------------------------------
 
 PAY = "--value pay --lower 0 --upper 100 --epsilon 1 --seed 3 --json"

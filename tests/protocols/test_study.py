@@ -294,3 +294,18 @@ def test_what_cannot_be_planned_for_one_group_alone_is_said_in_the_words_of_the_
     with pytest.raises(InvalidInput, match=r"`people` must be in both groups to plan .* Got 50 trusted and 0 local"):
         study.plan(trusted=50, local=0)
     study.plan(trusted=50, local=50)
+
+
+def test_a_plan_tells_the_error_of_the_estimator_that_the_study_takes(people: Path) -> None:
+    """One that is stated, or that several statistics take: the plan is of what the release does."""
+    several = {"statistics": ["mean", "sum", "quantiles"], "at": [0.5]}
+    for more in ({}, several, {"estimator": "tcm-only"}, {"estimator": "tcm-only", **several}):
+        study = declare({**NUMBER, **more}, promise={"epsilon": 1.0})
+        plan = study.plan(people)
+        released = study.release(people, simulate_local=True, rng=seeded(1)).to_dict()["questions"]["pay"]
+        for name, told in plan.to_dict()["questions"]["pay"].items():
+            by = told["predicted"].get("estimator") or told["predicted"].get("default", {}).get("estimator", "hybrid")
+            assert by == released[name]["estimator"]
+            if name == "mean":
+                shown = float(plan.in_words().rows[0][1].split("%")[0].strip("±"))
+                assert shown == pytest.approx(told["predicted"]["estimators"][by]["rmse_population"], rel=0.01)

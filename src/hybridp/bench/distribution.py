@@ -83,7 +83,10 @@ class DistributionPlan(Result):
             return f"steer: predicted rank errors are {errors}"
         if not math.isfinite(self._error("steered")):
             return "ask in one go: nobody is local"
-        return f"ask in one go, phases would gain too little: predicted rank errors are {errors}"
+        if self._error("steered") < self._error("hybrid"):
+            little = "local people add next to nothing to what trusted people say, in phases either"
+            return f"ask in one go, {little}: predicted rank errors are {errors}"
+        return f"ask in one go, phases would gain nothing: predicted rank errors are {errors}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry a quantile."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["AlonePlan", "StudyPlan", "plan_study"]
+__all__ = ["AlonePlan", "StudyPlan", "plan_study", "taken"]
 
 DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
@@ -94,7 +94,7 @@ class StudyPlan(Result):
         (question,) = [q for q in self.study.questions if q.name == name]
         if not isinstance(question, REPORTED):
             return None
-        told = _facts(plan.to_dict())
+        told = self._told(name, plan)
         width = np.subtract(question.upper, question.lower) if isinstance(question, (Number, Vector)) else 1.0
         of = next((one for one in _IN_RANGE if one in told), None)
         if of is None:
@@ -102,8 +102,7 @@ class StudyPlan(Result):
         facts = told[of]
         width = {"sum": width * self.people, "count": self.people}.get(of, 1.0 if of in _SHARES else width)
         known = facts["predicted"]["estimators"]
-        default = facts["predicted"].get("default", {}).get("estimator")
-        used = next(known[one] for one in (default, *USED) if one in known)
+        used = next(known[one] for one in (taken(facts["predicted"]), *USED) if one in known)
         error = used["rmse_population"] if "rmse_population" in used else math.sqrt(max(used["mse"], 0.0))
         return float(np.max(np.divide(error, width)))
 
@@ -111,7 +110,7 @@ class StudyPlan(Result):
         """Plain data for programs: what `--json` prints."""
         promise = self.study.promise
         document = plan_document(
-            {name: _facts(plan.to_dict()) for name, plan in self.plans.items()},
+            {name: self._told(name, plan) for name, plan in self.plans.items()},
             people=self.people,
             opt_in=self.trusted / self.people,
             epsilon="personal" if promise.epsilon is None else promise.epsilon,
@@ -119,6 +118,18 @@ class StudyPlan(Result):
             trusted_epsilon=promise.trusted_epsilon,
         )
         return document if len(self.plans) == 1 else {**document, "several": self._several()}
+
+    def _told(self, name: str, plan: Any) -> dict[str, Any]:
+        """What a plan's own document says; where the study states an estimator, that one and no default."""
+        facts = _facts(plan.to_dict())
+        (i,) = [i for i, question in enumerate(self.study.questions) if question.name == name]
+        stated = _stated(self.study, i)
+        for told in facts.values():
+            known = told.get("predicted", {})
+            if stated in known.get("estimators", {}):
+                known.pop("default", None)
+                known["estimator"] = stated
+        return facts
 
     def _several(self) -> dict[str, Any]:
         """How the questions share the promise, and why."""
@@ -130,6 +141,21 @@ class StudyPlan(Result):
             "drawn_over_split": dict(form.ratios),
             "chances": self.study.chances,
         }
+
+
+def taken(predicted: Mapping[str, Any]) -> str | None:
+    """The estimator that a release takes, as far as a plan says so: the stated one, or the default."""
+    found: str | None = predicted.get("estimator") or predicted.get("default", {}).get("estimator")
+    return found
+
+
+def _stated(study: Declaration, i: int) -> str | None:
+    """The estimator that a question states, or that several statistics of a number take whatever the groups' sizes."""
+    question = study.questions[i]
+    if isinstance(question, Number) and question.statistics != ("mean",) and not study.promise.personal:
+        mean = asked.number_study(study, i).mean
+        return question.estimator if mean is None else mean.rule.name
+    return getattr(question, "estimator", None)
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, Any]:

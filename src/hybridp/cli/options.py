@@ -172,11 +172,13 @@ class _Spread(click.Command):
     """A command whose repeated options take several values in a row: `--columns age pay`.
 
     The file, if the command reads one, comes first or last; whatever follows such an option, up to the next option,
-    belongs to it.
+    belongs to it. Numbers may be joined by commas, as names may: `--lower 0,0,0`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        names = {name for one in self.params if isinstance(one, click.Option) and one.multiple for name in one.opts}
+        many = [one for one in self.params if isinstance(one, click.Option) and one.multiple]
+        names = {name for one in many for name in one.opts}
+        numbers = {name for one in many if one.type in (click.FLOAT, share_type) for name in one.opts}
         reads = any(isinstance(one, click.Argument) for one in self.params)
         file_last = reads and bool(args) and args[0].startswith("-")
         out: list[str] = []
@@ -185,8 +187,9 @@ class _Spread(click.Command):
             if token.startswith("--") or (token.startswith("-") and current is None):
                 current = token if token in names else None
                 out.append(token)
-            elif current is not None and out[-1] != current and not (file_last and i == len(args) - 1):
-                out += [current, token]
+            elif current is not None and (out[-1] == current or not (file_last and i == len(args) - 1)):
+                parts = token.split(",") if current in numbers else [token]
+                out += [word for part in parts for word in (current, part)][int(out[-1] == current) :]
             else:
                 out.append(token)
         return super().parse_args(ctx, out)

@@ -169,8 +169,9 @@ def _epsilon(study: Study, name: str) -> str:
 def _expected(predicted: dict[str, Any]) -> str:
     """The error of the estimator that is used, or what else is known before."""
     alone = {"tcm-only": "trusted", "lm-only": "local"}
-    default = predicted.get("default", {}).get("estimator")
-    for name in (default, "adaptive", "hybrid", "unified", *alone):
+    from hybridp.bench.study import taken
+
+    for name in (taken(predicted), "adaptive", "hybrid", "unified", *alone):
         facts = predicted.get("estimators", {}).get(name)
         if facts is not None:
             error = facts["rmse_population"] if "rmse_population" in facts else facts["mse"] ** 0.5
@@ -322,7 +323,8 @@ def _rows(name: str, statistic: str, facts: dict[str, Any]) -> Iterator[tuple[st
     known = [names for names in listed if isinstance(names, list) and len(names) == len(estimate)]
     names: Any = known[0] if known else range(1, len(estimate) + 1)
     for i, one in enumerate(estimate):
-        called = " / ".join(map(str, names[i])) if isinstance(names[i], (list, tuple)) else str(names[i])
+        place = names[i] if isinstance(names[i], (list, tuple)) else [names[i]]
+        called = " / ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in place)
         shown = "" if not interval else f"{number(interval[0][i])} to {number(interval[1][i])}"
         point = ", ".join(map(number, one)) if isinstance(one, list) else number(one)
         groups = [facts.get(group) for group in ("trusted", "local")]

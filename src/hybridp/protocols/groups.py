@@ -13,6 +13,7 @@ same question without them, and are charged once with it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -194,7 +195,7 @@ def _published(
         local_people=sum(part.local.people for part in found),
         noise=kinds[0] if kinds else "none",
         reports=found[0].randomiser if isinstance(study, MeanStudy) else found[0].reports,
-        receipt=_one_receipt([part.receipt for part in found], grouping),
+        receipt=_one_receipt(dict(zip(names, (part.receipt for part in found), strict=True)), grouping),
         bounds=(study.bounds.lower, study.bounds.upper) if isinstance(study, MeanStudy) else None,
     )
 
@@ -239,8 +240,9 @@ def listed_differences(
     )
 
 
-def _one_receipt(receipts: list[Receipt], grouping: Grouping) -> Receipt:
+def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping) -> Receipt:
     """The receipt of all groups: nobody is in two, so that what each was promised is what everybody was."""
+    receipts = list(each.values())
     promises: dict[tuple[str, str], list[Promise]] = {}
     for promise in (promise for receipt in receipts for promise in receipt.promises):
         promises.setdefault((promise.people, promise.against), []).append(promise)
@@ -250,13 +252,36 @@ def _one_receipt(receipts: list[Receipt], grouping: Grouping) -> Receipt:
         "is in two groups, so that each person pays once for all of them",
         small_rule(grouping, "public"),
     ]
-    assumes = dict.fromkeys([*(line for receipt in receipts for line in receipt.assumes), *(s for s in said if s)])
+    own = _said_once({name: receipt.assumes for name, receipt in each.items()})
+    assumes = dict.fromkeys([*own, *(line for line in said if line)])
     return replace(
         receipts[0],
         promises=tuple(_weakest(promises[key]) for key in order),
         simulated=any(receipt.simulated for receipt in receipts),
         assumes=tuple(assumes),
     )
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?=\s*%| standard errors)")
+
+
+def _said_once(lines: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """The groups' lines, each once: of those that differ in figures alone the ranges, of some groups with their names.
+
+    >>> _said_once({"a": ("it costs 1 % here",), "b": ("it costs 2.5 % here", "more")})
+    ['it costs 1 to 2.5 % here', 'b: more']
+    """
+    alike: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for name, some in lines.items():
+        for line in some:
+            alike.setdefault(tuple(_NUMBER.split(line)), {})[name] = _NUMBER.findall(line)
+    told = []
+    for words, by in alike.items():
+        ranges = [sorted(set(column), key=float) for column in zip(*by.values(), strict=True)]
+        figures = [few[0] if len(few) == 1 else f"{few[0]} to {few[-1]}" for few in ranges]
+        line = "".join(text + figure for text, figure in zip(words, [*figures, ""], strict=True))
+        told.append(line if len(by) == len(lines) else f"{', '.join(by)}: {line}")
+    return told
 
 
 def _weakest(promises: list[Promise]) -> Promise:

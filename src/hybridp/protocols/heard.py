@@ -72,7 +72,7 @@ def with_counts(heard: Heard, bounds: Bounds, counted: list[tuple[NoisyCounts, t
         where = "place" if len(places) == 1 else "places"
         parts.append(
             f"discrete {kind} noise on counts between {len(places)} {where}, {size:.6g} times their sensitivity "
-            f"(epsilon {epsilon:g})"
+            f"(epsilon {epsilon:.12g})"
         )
     kind = noise_level(counted[-1][0].noise.mechanism)[0]
     return replace(heard, counted=told, protection=", then ".join(parts), noise=kind)

@@ -115,9 +115,13 @@ class NumberRelease(Result):
         if self.mean is not None:
             ax.axvspan(self.mean.low, self.mean.high, color=style.INK, alpha=0.12, lw=0)
             ax.axvline(self.mean.projected, color=style.INK, lw=style.points(ax, 1.2), ls="--")
+            low, high = ax.get_xlim()  # above the curve, left of the mean, nothing else is said: if there is room
+            left = self.mean.projected - low > 0.2 * (high - low)
             ax.annotate(
                 f"mean {style.shortly(self.mean.projected, self.mean.high - self.mean.low)}",
-                (self.mean.projected, 0.02), xytext=(style.points(ax, 5), 0), textcoords="offset points",
+                (self.mean.low if left else self.mean.high, 0.97 if left else 0.02),
+                xytext=(style.points(ax, -5 if left else 5), 0), textcoords="offset points",
+                ha="right" if left else "left", va="top" if left else "bottom",
                 fontsize=style.points(ax, 9), color=style.INK,
             )  # fmt: skip
         return ax

@@ -147,5 +147,7 @@ def _level(promise: Promise) -> str:
     if not isinstance(budget, (PureDP, ApproxDP)):
         return ""
     delta = f", delta {budget.delta:g}" if budget.delta else ""
-    level = f" (epsilon {budget.epsilon:.12g}{delta})"
-    return "" if promise.mechanism.endswith(level) else level
+    level = f"epsilon {budget.epsilon:.12g}{delta}"
+    if promise.mechanism.endswith(f"({level})"):
+        return ""
+    return f", in all {level}" if "(epsilon " in promise.mechanism else f" ({level})"
