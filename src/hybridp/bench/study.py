@@ -143,10 +143,9 @@ class StudyPlan(Result):
         }
 
 
-def taken(predicted: Mapping[str, Any]) -> str | None:
-    """The estimator that a release takes, as far as a plan says so: the stated one, or the default."""
-    found: str | None = predicted.get("estimator") or predicted.get("default", {}).get("estimator")
-    return found
+def taken(predicted: Mapping[str, Any]) -> str:
+    """The estimator that a release takes, as far as a plan says so (else ""): the stated one, or the default."""
+    return str(predicted.get("estimator") or predicted.get("default", {}).get("estimator", ""))
 
 
 def _stated(study: Declaration, i: int) -> str | None:
