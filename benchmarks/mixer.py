@@ -126,8 +126,8 @@ def both(collector_at: str, mixer_at: str, folder: Path, batch: int) -> Iterator
     task = studies.task_document(service, study)["mixer"]
     service.close()
     store = Store(connect(mixer_at))
-    key = from_text(task["ticket_key"], 32, "key")
-    store.join(Route(study, collector.url, collector.url, task["batch"], task["bytes"], key, None))
+    keys = [from_text(task[name], 32, name) for name in ("ticket_key", "report_key")]
+    store.join(Route(study, collector.url, collector.url, task["batch"], task["bytes"], *keys, None))
     for server in (collector, mixer):
         server.start()
         server.wait()

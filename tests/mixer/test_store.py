@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -26,7 +27,7 @@ STUDY = "s1"
 
 
 def route(batch: int, study: str = STUDY) -> Route:
-    return Route(study, "http://collector.example", "http://collector.example", batch, 8, new_key(), None)
+    return Route(study, "http://collector.example", "http://collector.example", batch, 8, new_key(), new_key(), None)
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +168,8 @@ def test_a_study_must_say_what_it_said(store: Store) -> None:
     known = store.routes()[0]
     store.join(known)
     with pytest.raises(InvalidInput, match="must say what it said before"):
-        store.join(Route(STUDY, known.collector, known.origin, 2, 8, known.ticket_key, None))
+        store.join(replace(known, batch=2))
+    with pytest.raises(InvalidInput, match="must say what it said before"):
+        store.join(replace(known, report_key=new_key()))
     with pytest.raises(InvalidInput, match="must be one that this mixer mixes for"):
         store.close("nothing")

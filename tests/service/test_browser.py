@@ -116,7 +116,17 @@ def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: A
         stated = {"batch": 3, "delta": 1e-2, "url": mixer.url, "key": mixer.key}
         study = server.study(mixer=stated)
         assert json.loads(mixer.run("join", f"{server.url}/s/{study}", "--json")) == {"study": study, "batch": 3}
+        where = f"{mixer.url}/mix/{study}"
+        other = {"key": mixer.key, "batch": 3, "report_key": "A" * 43}  # the page was given a key of its own
+        page.route(where, lambda route: route.fulfill(json=other, headers={"access-control-allow-origin": "*"}))
         page.goto(f"{server.url}/s/{study}")
+        page.fill("#shuffled-value", "37.51234")
+        page.click("#shuffled-send:enabled")
+        page.wait_for_selector("#shuffled-status .problem")
+        assert traffic.holding("/ticket") == []
+        page.unroute(where)
+        page.goto(f"{server.url}/s/{study}")
+        page.reload()
         page.fill("#shuffled-value", "37.51234")
         page.click("#shuffled-send:enabled")
         page.wait_for_selector("#shuffled-status .done")

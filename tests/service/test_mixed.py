@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from hybridp.device.client import local_report, shuffled_report, trusted_report
+from hybridp.device.client import fetch_task, local_report, send_shuffled, shuffled_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.public.mixing import HEAD, Batch, Signer, check_ticket, from_text, new_key, pack_batch, public, seal, text
 from hybridp.public.shuffling import central_epsilon, mixed_delta
@@ -22,6 +23,8 @@ from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.schema import LOCAL, SHUFFLED, TICKET
 from hybridp.service.store import reading, rebuilt_counts
+
+from . import live
 
 MIXER = Signer(new_key())
 STATED: dict[str, Any] = {"batch": 50, "delta": 1e-2, "url": "https://mixer.example", "key": text(MIXER.public)}
@@ -248,6 +251,23 @@ def test_a_device_refuses_a_batch_that_keeps_less_than_it_says(make: Callable[..
     ):
         with pytest.raises(InvalidInput):
             shuffled_report(changed, 1.0, rng=rng)
+
+
+def test_a_device_sends_nothing_where_the_mixer_was_told_something_else(tmp_path: Path) -> None:
+    """A key for each person would open one report each, and a batch of two hides nobody."""
+    with live.serving(tmp_path) as server, live.mixing(tmp_path) as mixer:
+        study = server.study(mixer={"batch": 30, "delta": 1e-2, "url": mixer.url, "key": mixer.key})
+        mixer.run("join", f"{server.url}/s/{study}")
+        task, rng = fetch_task(server.url, study), seeded(7)
+        tagged = {"report_key": text(public(new_key()))}, {"batch": 40}, {"key": text(MIXER.public)}
+        for change in tagged:
+            shown = task | {"mixer": task["mixer"] | change}
+            with pytest.raises(InvalidInput, match="what the mixer says"):
+                send_shuffled(server.url, shown, shuffled_report(shown, 5.0, rng=rng))
+        mixing = server.ask(f"/{study}", method="GET")["mixing"]
+        assert mixing["tickets"] == 0  # nor was an invitation used up
+        send_shuffled(server.url, task, shuffled_report(task, 5.0, rng=rng))
+        assert json.loads(mixer.run("status", "--json"))["studies"][0]["held"] == 1
 
 
 def test_local_people_of_a_study_with_a_mixer_are_as_before(make: Callable[..., Study], service: Service) -> None:

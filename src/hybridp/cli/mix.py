@@ -88,10 +88,11 @@ def _read(url: str, own: str) -> Route:
             stated = json.load(answer)["mixer"]
         if stated["key"] != own:
             raise InvalidInput("`url` must be of a study that names this mixer's key. Got one that names another.")
-        ticket_key = from_text(stated["ticket_key"], 32, "ticket_key")
+        ticket_key, report_key = (from_text(stated[name], 32, name) for name in ("ticket_key", "report_key"))
         batch, size, closes = int(stated["batch"]), int(stated["bytes"]), stated.get("closes")
         origin = f"{parts.scheme}://{parts.netloc}"
-        return Route(study, base, origin, batch, size, ticket_key, None if closes is None else int(closes))
+        until = None if closes is None else int(closes)
+        return Route(study, base, origin, batch, size, ticket_key, report_key, until)
     except (KeyError, TypeError, ValueError):
         problem = "of a study that is mixed. Got one that says nothing of a mixer"
     except urllib.error.HTTPError as error:

@@ -344,11 +344,16 @@ def _post(server: str, study: str, tail: str, document: Any, timeout: float) -> 
 def send_shuffled(server: str, task: Task, made: Mapping[str, Any], *, timeout: float = 60.0) -> None:
     """Ask the collector for a ticket, which says nothing of the answer, and hand the sealed report to the mixer.
 
-    It is held, durably, when this returns. Sending the same report again is safe, and what to do when no answer came.
+    Refused before that where the mixer was told something else than this device: by a key of their own the collector
+    would know whose report it opens. It is held, durably, when this returns. Sending the same report again is safe, and
+    what to do when no answer came.
     """
+    where = f"{str(task['mixer']['url']).rstrip('/')}/mix/{quote(task['id'], safe='')}"
+    told, _ = _open(urllib.request.Request(where), timeout)
+    same = all(told.get(name) == task["mixer"][name] for name in ("key", "batch", "report_key"))
+    must(same, "task", "must say of keys and batches what the mixer says", "something else")
     asked = {"id": made["id"], "token": made["token"]}
     ticket = _post(server, task["id"], "/ticket", asked, timeout)["ticket"]
-    where = f"{str(task['mixer']['url']).rstrip('/')}/mix/{quote(task['id'], safe='')}"
     body, headers = _encoded({"ticket": ticket, "sealed": made["sealed"]}), {"content-type": "application/json"}
     _open(urllib.request.Request(where, body, headers, method="POST"), timeout)
 

@@ -117,11 +117,12 @@ def build_app(store: Store, signer: Signer) -> Starlette:
         mixer.writer.close()
 
     async def about(request: Request) -> Response:
-        """What the mixer promises: public."""
+        """What the mixer promises, and was told when it joined: public, and what devices hold the collector to."""
         route = await mixer.route(request.path_params["study"])
         if route is None:
             return _problem(404, "This mixer does not know the study.")
         stated = {"study": route.study, "batch": route.batch, "key": text(signer.public), "state": route.state}
+        stated["report_key"] = text(route.report_key)
         return JSONResponse(stated, headers=_allowed(route))
 
     async def mix(request: Request) -> Response:

@@ -49,6 +49,7 @@ routes = Table(
     Column("batch", Integer, nullable=False),
     Column("size", Integer, nullable=False),
     Column("ticket_key", LargeBinary, nullable=False),
+    Column("report_key", LargeBinary, nullable=False),
     Column("closes", BigInteger),
     Column("state", Text, nullable=False),
 )
@@ -78,7 +79,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A study whose reports are mixed: where they go, how many at least at once, how long each is, and until when."""
+    """A study whose reports are mixed: where they go, how many at least at once, how long each is, and until when.
+
+    `report_key` is whom they are sealed for: the mixer tells devices, so that nobody is given a key of their own.
+    """
 
     study: str
     collector: str
@@ -86,6 +90,7 @@ class Route:
     batch: int
     size: int
     ticket_key: bytes
+    report_key: bytes
     closes: int | None
     state: str = "open"
 

@@ -2,13 +2,9 @@
 import { checkPromise, numberPayload, padded, reportId, supported, systemWords } from "./randomise.js";
 import { canSeal, fromText, seal, text } from "./seal.js";
 
-async function post(where, document) {
-  const response = await fetch(where, {
-    method: "POST",
-    credentials: "omit",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(document),
-  });
+async function ask(where, document) {
+  const posted = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(document) };
+  const response = await fetch(where, { credentials: "omit", cache: "no-store", ...(document && posted) });
   const told = await response.json().catch(() => ({}));
   if (!response.ok) {
     const problem = new Error(told.detail ?? "It was not taken.");
@@ -16,6 +12,15 @@ async function post(where, document) {
     throw problem;
   }
   return told;
+}
+
+// The mixer must have been told what this page was: by a key of its own each report would be told apart.
+async function mustAgree(where, stated) {
+  const told = await ask(where);
+  if (["key", "batch", "report_key"].every((name) => told[name] === stated[name])) return;
+  const problem = new Error("The study and its mixer say different things of keys and batches. Please tell the people who run them.");
+  problem.final = true;
+  throw problem;
 }
 
 // `page` has what both programs of the page use.
@@ -58,8 +63,10 @@ export async function startMixed(task, token, page) {
     button.disabled = true;
     try {
       const asked = { id: kept.name, token };
-      const { ticket } = await post(`/tasks/${encodeURIComponent(task.id)}/ticket`, asked);
-      await post(`${url.replace(/\/$/, "")}/mix/${encodeURIComponent(task.id)}`, { ticket, sealed: kept.sealed });
+      const mixer = `${url.replace(/\/$/, "")}/mix/${encodeURIComponent(task.id)}`;
+      await mustAgree(mixer, task.mixer);
+      const { ticket } = await ask(`/tasks/${encodeURIComponent(task.id)}/ticket`, asked);
+      await ask(mixer, { ticket, sealed: kept.sealed });
     } catch (error) {
       if (error.final) {
         say("problem", "The report was not taken", error.message);
