@@ -17,6 +17,8 @@ from scipy import stats
 from sqlalchemy import Engine, inspect
 
 from hybridp.errors import InvalidInput
+from hybridp.mixer import send as send_module
+from hybridp.mixer.send import Sender
 from hybridp.mixer.store import Route, Store, Ticketed, metadata
 from hybridp.public.mixing import Signer, new_key, read_batch
 from hybridp.service.schema import connect
@@ -162,6 +164,30 @@ def test_every_order_is_as_likely_as_any_other(tmp_path: Path) -> None:
     assert stats.binomtest(early, trials, 0.5).pvalue > 1e-6
     skewed = [100 if order[0] == 0 else 34 for order in orders]  # a control: the first one stays in front
     assert stats.chisquare(skewed).pvalue < 1e-6
+
+
+def test_of_a_report_that_was_sent_on_no_file_holds_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the hash of a ticket, which the collector can compute, it would say whose it was: the log holds it too."""
+    store = Store(connect(f"sqlite:///{tmp_path / 'mixer.db'}"))
+    store.join(replace(route(5), closes=1))
+    sealed = [secrets.token_bytes(8) for _ in range(60)]
+    store.take([Ticketed(STUDY, secrets.token_bytes(16), one) for one in sealed])
+
+    def found() -> int:
+        files = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        return sum(one in files for one in sealed)
+
+    assert found() == 60  # a control
+    sender = Sender(store, MIXER)
+    monkeypatch.setattr(send_module, "_send", lambda *_: True)
+    with store.engine.connect() as reader:  # whoever reads an older state keeps it there, until the next turn
+        reader.exec_driver_sql("SELECT * FROM mixer_held").fetchone()
+        assert sender.turn()
+        assert found() == 60
+    assert sender.turn()
+    assert store.routes()[0].state == "sent"
+    assert found() == 0
+    store.engine.dispose()
 
 
 def test_a_study_must_say_what_it_said(store: Store) -> None:

@@ -32,6 +32,7 @@ class Sender:
         self._signer = signer
         self._clock = clock
         self._asked: dict[str, float] = {}
+        self._traces = True  # of reports that were sent on, also by a mixer that was killed
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hybridp-mixer", daemon=True)
 
@@ -56,8 +57,11 @@ class Sender:
                 continue
             if _send(known[study], self._store.body(name)):
                 self._store.sent(name)
+                self._traces = True
             else:
                 stuck.add(study)
+        if self._traces:
+            self._traces = not self._store.emptied_log()
         return not stuck
 
     def _is_over(self, route: Route) -> bool:

@@ -232,6 +232,19 @@ class Store:
         """The collector has it: nothing of it is kept."""
         self._change(lambda db: db.execute(outbox.delete().where(outbox.c.id == name)))
 
+    def emptied_log(self) -> bool:
+        """Whether SQLite's log, in which deleted reports lie beside tickets, was cut off; not while somebody reads."""
+        if self.engine.dialect.name != "sqlite":
+            return True
+        with self.engine.connect() as db:
+            raw: Any = db.connection.dbapi_connection
+            raw.execute("PRAGMA busy_timeout = 20")  # reports wait for it too
+            try:
+                busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                raw.execute("PRAGMA busy_timeout = 30000")
+            return not busy
+
 
 def _row_of(study: str, ticket: bytes) -> Select[tuple[str]]:
     return select(held.c.study).where(held.c.study == study, held.c.ticket == ticket)
