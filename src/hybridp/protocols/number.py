@@ -133,7 +133,10 @@ def release_number(
 
         mean = distribution = None
         if study.mean is not None:
-            mean = _mean(study.mean, totals, local, publication)
+            told = local
+            if study.mean.rule.name == "full-lm" and local is not None:  # the trusted report too, as they are charged
+                told = local + curating.randomise_trusted(rows, columns, invite, local_raw=simulate_local, rng=rng)
+            mean = _mean(study.mean, totals, told, publication)
         if study.distribution is not None:
             distribution = measured(
                 study.distribution, columns.value, totals.trusted_people, binned, count, **publication
@@ -157,7 +160,7 @@ def release_number(
 def _mean(study: MeanStudy, totals: curating.Totals, local: LocalSummary | None, publication: dict[str, Any]) -> Any:
     trusted: TrustedSummary | None = None
     clipped: int | None = None
-    if totals.trusted_people and study.rule.name != "lm-only":
+    if totals.trusted_people and study.rule.name not in ("lm-only", "full-lm"):
         trusted = curating.release_sum(totals, study.sum_noise, study.squares_noise, rng=publication["rng"])
         if (noise := study.count_noise) is not None:
             clipped = curating.release_clipped(totals, noise, rng=publication["rng"])
