@@ -43,6 +43,48 @@ def test_a_release_is_kept_written_drawn_and_charged(run: Runner, people: Path) 
     assert again.code == 3
 
 
+def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
+    """The same draws asked for as the shares of yes and of everything else; what is kept and charged is a count."""
+    how = "--trust trust --epsilon 1 --simulate-local --seed 3"
+    line = f"release count people.csv --choice smokes --value yes {how}"
+    document = run(f"{line} --ledger l --out o.json --plot p.png --json").document
+    assert Path("p.png").stat().st_size > 1000
+    told = document["questions"]["smokes"]["count"]
+    asked = run(f"release shares people.csv --choice smokes --options yes,rest {how} --json").document
+    shares = asked["questions"]["smokes"]["shares"]
+    assert told["estimate"] == pytest.approx(400 * shares["estimate"][0])
+    assert told["interval"] == pytest.approx([400 * ends[0] for ends in shares["interval"]])
+    assert (told["trusted"], told["local"]) == pytest.approx((400 * shares["trusted"][0], 400 * shares["local"][0]))
+    kept = run("ledger show l --release 1 --json").document
+    assert "count" in str(kept["questions"]["smokes"])
+    paid = [(e.people, e.budget.epsilon, e.purpose) for e in Ledger.open("l").history()]
+    assert paid == [("trusted", 1.0, "count of smokes"), ("local", 1.0, "count of smokes")]
+    assert run(f"{line} --ledger l").code == 3
+    assert "People with yes in smokes, of 400" in run(line).out
+
+
+def test_reports_on_another_value_are_not_counted(run: Runner, people: Path) -> None:
+    line = "people.csv --choice smokes --value yes --trust trust --epsilon 1 --out sent.csv"
+    assert run(f"randomise count {line}").code == 0
+    assert run("release count sent.csv --choice smokes --value yes --trust trust --epsilon 1").code == 0
+    for other in ("--value no --epsilon 1", "--value yes --epsilon 2", "--epsilon 1"):
+        left = run(f"release count sent.csv --choice smokes {other} --trust trust --ledger l")
+        assert (left.code, left.err.count("\n"), Path("l").exists()) == (2, 1, False), other
+
+
+def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:
+    how = "--n 5000 --opt-in 0.1 --epsilon 1 --json"
+    count = run(f"plan count --choice a --value yes --share 0.2 {how}").document["questions"]["a"]["count"]["predicted"]
+    share = run(f"plan shares --choice a --options yes,no --shares 0.2,0.8 {how}").document["questions"]["a"]["shares"]
+    for who, errors in share["predicted"]["estimators"].items():
+        expected = 5000 * errors["rmse_population"][0]
+        assert count["estimators"][who]["rmse_population"] == pytest.approx(expected)
+    # Of 500 trusted people: sampling, and Laplace noise of scale 1.
+    own = 10 * (500 * 0.2 * 0.8 + 2) ** 0.5
+    assert count["estimators"]["tcm-only"]["rmse_population"] == pytest.approx(own, rel=0.05)
+    assert run(f"plan count --value yes --share 1.2 {how}").code == 2
+
+
 def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, people: Path) -> None:
     line = "release histogram people.csv --value age --edges 0,20,40 --trust trust --epsilon 20 --estimator tcm-only"
     told = run(f"{line} --other none --simulate-local --json").document["questions"]["age"]["histogram"]

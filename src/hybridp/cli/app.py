@@ -114,6 +114,7 @@ plan = _group(
         "kmeans": ("hybridp.cli.plan:kmeans", "Questions, groups and noise of a clustering; writes its invitation."),
         "synth": ("hybridp.cli.plan:synth", "How well a synthetic table's marginals would be measured."),
         "shares": ("hybridp.cli.shares:plan_shares", "Predicted errors of the shares of several options."),
+        "count": ("hybridp.cli.shares:plan_count", "Predicted errors of a count of people."),
         "quantiles": ("hybridp.cli.quantiles:plan", "Predicted errors of quantiles."),
         "histogram": ("hybridp.cli.shares:plan_histogram", "Predicted errors of the shares of a number's bins."),
         "regression": (
@@ -132,6 +133,7 @@ randomise = _group(
         "vector-mean": ("hybridp.cli.randomise:vector_mean", "One report for all columns of a local person."),
         "heavy-hitters": ("hybridp.cli.randomise:heavy_hitters", "A report on each local person's record, as invited."),
         "shares": ("hybridp.cli.shares:randomise_shares", "A report on each local person's option."),
+        "count": ("hybridp.cli.shares:randomise_count", "A report on whether each local person has a value."),
         "quantiles": ("hybridp.cli.quantiles:randomise", "The report of a mean, or an answer to an invitation."),
         "histogram": ("hybridp.cli.shares:randomise_histogram", "A report on the bin of each local person's number."),
         "kmeans": ("hybridp.cli.randomise:kmeans", "A report on each local person's point, as invited."),
@@ -148,6 +150,7 @@ release = _group(
         "heavy-hitters": ("hybridp.cli.release:heavy_hitters", "The most frequent records, with intervals."),
         "shares": ("hybridp.cli.shares:release_shares", "The shares of people by option, with intervals."),
         "histogram": ("hybridp.cli.shares:release_histogram", "The shares of people by bin of a number."),
+        "count": ("hybridp.cli.shares:release_count", "How many people have a value, with an interval."),
         "quantiles": ("hybridp.cli.quantiles:release", "Quantiles and spread of a number; old reports will do."),
         "kmeans": ("hybridp.cli.release:kmeans", "The centres of K clusters, with a picture and receipt."),
         "regression": ("hybridp.cli.regression:release", "Coefficients of a target on columns, with intervals."),

@@ -1,4 +1,4 @@
-"""`hybridp plan|randomise|release shares` (one of several options) and `histogram` (bins of a number)."""
+"""`hybridp plan|randomise|release shares` (one of several options), `histogram` (bins of a number) and `count`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from hybridp.cli.plan import Crowd, Showing
 from hybridp.cli.randomise import Writing
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Choice, Declaration, Number, People, Promise
+from hybridp.public.study import Choice, Count, Declaration, Number, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 
-__all__ = ["plan_histogram", "plan_shares", "randomise_histogram", "randomise_shares"]
+__all__ = ["plan_count", "plan_histogram", "plan_shares", "randomise_count", "randomise_histogram", "randomise_shares"]
 __all__ += ["PROMISE", "listed", "numbers", "randomise_choice", "release_histogram", "release_shares", "released"]
-__all__ += ["released_with"]
+__all__ += ["release_count", "released_with"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_BINS = 1000
@@ -165,8 +165,20 @@ def release_histogram(question: Later, value: str, edges: Any, lower: Any, upper
     _release(_bins(question, value, edges, lower, upper, bins), **given)
 
 
+@command("count")
+@options_of(question=some(Count, "column", "value", *_HEARD, needed=("column",)))
+@released
+def release_count(question: Count, **given: Any) -> None:
+    """How many people have one value in a column, with an interval, whether the groups agree, and a privacy receipt.
+
+    Whatever else stands there is a no. Trusted rows hold the value, local rows the report that `hybridp randomise
+    count` wrote.
+    """
+    _release(question, **given)
+
+
 def _release(
-    question: Choice,
+    question: Choice | Count,
     file: Any,
     trust: Trusts | None,
     people: People,
@@ -184,7 +196,10 @@ def _release(
     study = one_question(question, promise, trust=rule, people=people, level=level)
     own, groups = choice_study(study, 0), grouping(study, 0)
     joint = joint_study(study, 0) if groups is not None and groups.private else None
-    purpose = f"{'histogram' if question.edges else 'shares'} of {question.column}"
+    counted = isinstance(question, Count)
+    purpose = (
+        f"{'count' if counted else 'histogram' if getattr(question, 'edges', ()) else 'shares'} of {question.column}"
+    )
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         columns: Any = share_columns(study, 0, rule)
@@ -196,7 +211,7 @@ def _release(
         elif groups is not None:
             found = release_groups(file, own, columns, groups, ledger=ledger, **asked.run)
         else:
-            found = publish(file, own, columns, ledger=ledger, purpose=purpose, **asked.run)
+            found = publish(file, own, columns, ledger=ledger, purpose=purpose, as_count=counted, **asked.run)
     asked.finish(found, _print if groups is None else print_groups)
 
 
@@ -207,6 +222,11 @@ def _percent(x: float | None) -> str:
 def _print(found: Any) -> None:
     if found.simulated:
         note("SIMULATED: this is a trial, not a private release.")
+    if getattr(found, "counted", False):
+        words = found.in_words()
+        table(words.title, list(words.columns), words.rows, caption=" ".join(words.remarks) or None)
+        receipt(found)
+        return
     nothing = (None,) * len(found.options)
     columns = (
         found.options, found.projected, found.low, found.high, found.weights,
@@ -266,14 +286,23 @@ def randomise_histogram(
     randomise_choice(_bins(question, value, edges, lower, upper, bins), **given)
 
 
+@command("count")
+@options_of(question=some(Count, "column", "value", needed=("column",)))
+@_randomised
+def randomise_count(question: Count, **given: Any) -> None:
+    """Replace each local person's field by a private report on whether it holds the value that is counted."""
+    randomise_choice(question, **given)
+
+
 def randomise_choice(
-    question: Choice | Number, file: Any, trust: Trusts | None, people: People, promise: Promise, asked: Writing
+    question: Choice | Number | Count, file: Any, trust: Trusts | None, people: People, promise: Promise, asked: Writing
 ) -> None:
     from hybridp.device.files import write_share_reports
     from hybridp.protocols.asked import choice_study, joint_study
 
     study = one_question(question, promise, trust=trust, people=people)
-    both = joint_study(study, 0) if question.by_private else None
+    by, private = getattr(question, "by", None), getattr(question, "by_private", False)
+    both = joint_study(study, 0) if private else None
     invite = (both or choice_study(study, 0)).invite
     with progress() as bar:
         bar.add_task("randomising", total=None)
@@ -285,7 +314,7 @@ def randomise_choice(
             person=people.column,
             table=asked.table,
             overwrite=asked.overwrite,
-            keep=asked.kept if question.by_private else asked.kept_with(question.by),
+            keep=asked.kept if private else asked.kept_with(by),
             joint=None if both is None else both.joint,
             missing=getattr(question, "missing", None),
             rng=asked.rng,
@@ -363,6 +392,39 @@ def _plan(
         f"people; {found.noise} noise, {found.reports} reports",
         ["option", "share", *found.errors],
         [(name, _percent(p), *(f"{e:.3%}" for e in some)) for name, p, *some in errors][:_SHOWN],
+        caption="; ".join(found.assumes),
+    )
+    if found.said_of_default:
+        click.echo(found.said_of_default)
+
+
+@command("count")
+@options_of(question=some(Count, "column", "value"), crowd=Crowd, promise=PROMISE, noise=value_of(Count, "noise"))
+@click.option("--share", type=float, default=0.5, show_default=True, help="A guess of the share who have the value.")
+@options_of(show=Showing)
+def plan_count(question: Count, crowd: Crowd, promise: Promise, noise: Any, share: float, show: Showing) -> None:
+    """Predicted errors of a count of people: trusted people alone, local people alone, and both."""
+    from hybridp.bench.shares import CountPlan
+    from hybridp.bench.shares import plan_shares as plan
+    from hybridp.protocols.asked import share_study
+
+    if not 0 <= share <= 1:
+        raise InvalidInput(f"`share` must lie between 0 and 1. Got {share:g}.")
+    study = one_question(question, promise)
+    own = share_study(study, 0)
+    found = CountPlan(
+        **vars(
+            plan(question=own.question, n=crowd.n, opt_in=crowd.opt_in, guarantee=own.guarantee,
+                 shares=(share, 1 - share), trusted_guarantee=own.trusted_guarantee, noise=noise)
+        )
+    )  # fmt: skip
+    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
+        return
+    table(
+        f"Standard errors of a count; {found.trusted_people:,} trusted and {crowd.n - found.trusted_people:,} local "
+        f"people; {found.noise} noise, {found.reports} reports",
+        ["value", "people", *found.errors],
+        [(question.value, f"{share * crowd.n:,.0f}", *(f"{e[0] * crowd.n:,.0f}" for e in found.errors.values()))],
         caption="; ".join(found.assumes),
     )
     if found.said_of_default:

@@ -132,16 +132,19 @@ def release_shares(
     purpose: str = "shares",
     collection: str | None = None,
     assume_mechanism: bool = False,
+    as_count: bool = False,
     rng: Randomness | None = None,
 ) -> SharesRelease:
     """Release the shares of people by option, from a table of trusted options and local reports.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
     record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` local rows
-    are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`.
+    are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`. With
+    `as_count` the release tells how many people have the first of two options.
     """
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
+    must(not as_count or study.question.size == 2, "as_count", "must go with two options", study.question.size)
     same = study.question.name == columns.value
     must(same, "value", f"must be the question's column `{study.question.name}`", columns.value)
     invite = study.invite
@@ -162,7 +165,7 @@ def release_shares(
             simulated_local=raw.simulated_reports,
             rng=rng,
         )
-        found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
+        found = noted(assuming(replace(found, counted=as_count), invite.text if raw.assumed else None), rows.notes)
         people = found.trusted.people + found.local.people
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
 

@@ -310,12 +310,10 @@ def _choice(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str,
     own, columns = asked.share_study(study, i), asked.share_columns(study, i, trust)
     purpose = study.questions[i].name
     counted = isinstance(study.questions[i], Count)
-
-    def answer(shared: Shared) -> Any:
-        found = release_shares(data, own, columns, ledger=shared, purpose=purpose, **run)
-        return replace(found, counted=counted)
-
-    return _Way(*_parted(own.charges(purpose, None), run), answer)
+    return _Way(
+        *_parted(own.charges(purpose, None), run),
+        lambda shared: release_shares(data, own, columns, ledger=shared, purpose=purpose, as_count=counted, **run),
+    )
 
 
 def _ticks(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
