@@ -288,7 +288,7 @@ FIGURES: tuple[Figure, ...] = (
     _oracles("3.2", "logreg", ("gamma", "sigma"), 6, 25, rises=None),
     _oracles("3.3", "svt", ("C", "b"), 15, 30, rises="C"),
     # The text itself leaves out the region of extremely high privacy, epsilon below .01, for the logistic regression.
-    _models("3.5", "logreg", (36, 6, 2), (250, 25, 5), floor=1e-2),
+    _models("3.5", "logreg", (36, 6, 1), (250, 25, 5), floor=1e-2),
     _models("3.6", "svt", (80, 12, 5), (250, 30, 5)),
     replace(
         _TABLE,

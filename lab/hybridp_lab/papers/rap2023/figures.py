@@ -91,7 +91,7 @@ _FIG_1 = Figure(
             Grid(
                 {"data": ("adult",), "epsilon": (0.1,), "rows": (100,), "steps": (320,), "of": (64,), **_COSTS}
                 | {"workload": (4, 16, 64)},
-                trials=2,
+                trials=1,
             ),
         ),
         "full": (
@@ -118,10 +118,10 @@ _FIG_2 = _present(
     "Adaptive RAP has far less error on 3-way marginals than the non-adaptive variant, which is better than GM but "
     "about as bad as All-0 for all but the smallest workloads.",
     (
-        Grid(_axes(**_OPEN, **_RAP, workload=(1, 4, 16)), trials=3),
-        Grid(_axes(**_OPEN, **{**_RAP, "T": (1, 4), "K": (16, 64)}, epsilon=(1.0,), workload=(1, 4, 16)), trials=3),
+        Grid(_axes(**_OPEN, **_RAP, workload=(1, 4, 16)), trials=2),
+        Grid(_axes(**_OPEN, **{**_RAP, "T": (1, 4), "K": (16, 64)}, epsilon=(1.0,), workload=(1, 4, 16)), trials=2),
         Grid(_axes(**_OPEN, **{**_RAP, "T": (1, 4), "K": (16, 64)}, form=("as printed",), workload=(16,))),
-        Grid(_axes(**_OPEN, **_QUICK_ONCE, epsilon=(0.1, 1.0), workload=(1, 4, 16)), trials=3),
+        Grid(_axes(**_OPEN, **_QUICK_ONCE, epsilon=(0.1, 1.0), workload=(1, 4, 16)), trials=2),
     ),
     (
         Grid(_published(**_OPEN, **_FULL_RAP, form=_FORMS, epsilon=_EPSILONS, workload=_SIZES), trials=20),
@@ -134,7 +134,7 @@ _FIG_3 = _present(
     "4.3",
     "No (T, K) is best for every size of workload; at each size the error depends mostly on the product T K, and grows "
     "away from the best product.",
-    (Grid(_axes(**_OPEN, **_RAP, workload=(1, 4, 16)), trials=3),),
+    (Grid(_axes(**_OPEN, **_RAP, workload=(1, 4, 16)), trials=2),),
     (Grid(_published(**_OPEN, **_FULL_RAP, workload=_SIZES), trials=20),),
     rap_judges.adaptivity_by_size,
     partial(rap_drawing.heatmaps, panel="workload"),
@@ -143,7 +143,7 @@ _FIG_4 = _present(
     "4.4",
     "As epsilon grows, the least error falls, and the best T K grows.",
     (
-        Grid(_axes(**_OPEN, **_RAP, epsilon=_EPSILONS, workload=(16,)), trials=3),
+        Grid(_axes(**_OPEN, **_RAP, epsilon=_EPSILONS, workload=(16,)), trials=2),
         Grid(_axes(**_OPEN, **{**_RAP, "T": (1, 4), "K": (16, 64)}, form=("as printed",), workload=(16,))),
     ),
     (Grid(_published(**_OPEN, **_FULL_RAP, form=_FORMS, epsilon=_EPSILONS, workload=(256,)), trials=20),),
@@ -162,7 +162,7 @@ _FILTERING = (
             epsilon=_EPSILONS,
             workload=(1, 4, 16),
         ),
-        trials=3,
+        trials=2,
     ),
 )
 _FULL_FILTERING = (
@@ -209,8 +209,8 @@ _FIG_7 = _present(
     "4.7",
     "RAP answers r-of-4 thresholds with less error than GM and All-0 in every setting, with the least at r = 4.",
     (
-        Grid(_axes(**_FOUR, mechanism=("RAP",), T=(4, 16), K=(4,), workload=(8,)), trials=3),
-        Grid(_axes(**_FOUR, **_BASELINES, workload=(8,)), trials=3),
+        Grid(_axes(**_FOUR, mechanism=("RAP",), T=(4, 16), K=(4,), workload=(8,)), trials=2),
+        Grid(_axes(**_FOUR, **_BASELINES, workload=(8,)), trials=2),
     ),
     (
         Grid(_published(**_FULL_FOUR, **_FULL_RAP, epsilon=_EPSILONS, workload=_SIZES), trials=20),
@@ -223,8 +223,8 @@ _FIG_8 = _present(
     "4.8",
     "For 4-way marginals the error depends mostly on T K; for r < 4 the best is a large T with a small K.",
     (
-        Grid(_axes(**{**_FOUR, "r": (4,)}, **_RAP, workload=(8,)), trials=3),
-        Grid(_axes(**{**_FOUR, "r": (1, 2)}, mechanism=("RAP",), T=(1, 16), K=(4, 64), workload=(8,)), trials=3),
+        Grid(_axes(**{**_FOUR, "r": (4,)}, **_RAP, workload=(8,)), trials=2),
+        Grid(_axes(**{**_FOUR, "r": (1, 2)}, mechanism=("RAP",), T=(1, 16), K=(4, 64), workload=(8,)), trials=2),
     ),
     (Grid(_published(**_FULL_FOUR, **_FULL_RAP, workload=(64,)), trials=20),),
     rap_judges.adaptivity_of_thresholds,
@@ -243,7 +243,7 @@ _FIG_9 = _present(
                 workload=(8,),
                 rows=(100, 600),
             ),
-            trials=3,
+            trials=2,
         ),
     ),
     (Grid(_published(**_FULL_FOUR, **_FULL_RAP, workload=(64,), rows=(500, 1000, 2000)), trials=20),),
@@ -289,7 +289,7 @@ _LAWS = ("uniform", "zipf", "geometric")
 _FUTURE = (
     Grid(
         _axes(**_STILL, law=_LAWS, workload=(1, 4, 16), T=(4, 16), K=(4,), future=(20,)),
-        trials=3,
+        trials=2,
     ),
 )
 _FULL_FUTURE = (
@@ -384,7 +384,7 @@ _FIG_ADVICE = Figure(
     "Avent 2023, Sections 4.5.3.1 and 4.5.3.2",
     "Few historical thresholds should be augmented by random ones, which never hurts, and none should be held out.",
     {
-        "quick": (Grid(_axes(**_ADVICE, workload=(4, 16), size=(19,), future=(20,)), trials=4),),
+        "quick": (Grid(_axes(**_ADVICE, workload=(4, 16), size=(19,), future=(20,)), trials=2),),
         "full": (Grid(_published(**_ADVICE, workload=(1, 4, 16, 64), size=(64,), future=(100,)), trials=20),),
     },
     rap.augmented,
