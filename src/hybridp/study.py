@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import Declaration, Points, Question, Records, Table
+from hybridp.public.study import INVITED, Declaration, Question, Table
 
 if TYPE_CHECKING:
     from hybridp.bench.study import StudyPlan
@@ -98,8 +98,8 @@ class Study(Declaration):
 
         drawn = None if trial_opt_in is None else TrustRule(trial_opt_in=trial_opt_in)
         files = Files(
-            self._named("invite", invite, (Records, Points)),
-            self._named("reports", reports, (Records, Points)),
+            self._named("invite", invite, INVITED),
+            self._named("reports", reports, INVITED),
             self._named("model", model, (Table,)),
         )
         trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)
@@ -130,7 +130,7 @@ class Study(Declaration):
         rng: Randomness | None = None,
     ) -> dict[str, Any]:
         """Write the invitation to a question that local people can answer only when they have been sent one."""
-        from hybridp.protocols.study import invite_study
+        from hybridp.protocols.inviting import invite_study
 
         people = (trusted, local)
         if None in people:

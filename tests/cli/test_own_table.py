@@ -241,6 +241,7 @@ def test_a_plan_of_questions_of_every_kind_says_what_to_expect(folder: Path) -> 
         "body": 'kind = "vector"\ncolumns = ["p", "q"]\nlower = 0\nupper = 1',
         "words": 'kind = "records"\ncolumns = ["w"]',
         "place": 'kind = "points"\ncolumns = ["x", "y"]\nlower = 0\nupper = 1\nclusters = 2',
+        "line": 'kind = "regression"\ntarget = "y"\non = ["x"]\nlower = 0\nupper = 1',
         "home": 'kind = "table"\nmarginals = ["f,g"]\n'
         'features = [{name = "f", values = ["1", "2"]}, {name = "g", values = ["1", "2"]}]',
     }

@@ -29,6 +29,16 @@ BINS = "--value age --lower 20 --upper 80 --bins 24 --trust trust --epsilon 1"
 RECORDS = "--person id --record query --trust trust --epsilon 4 --delta 1e-5"
 LINE = "--target pay --on age,eps --trust trust --lower 20 0 0 --upper 80 2 100000 --epsilon 8"
 POINTS = "--columns a b --trust trust --lower 0 --upper 1 --clusters 2 --epsilon 4"
+LINE_FILE = """
+schema = 1
+promise = {epsilon = 8}
+trust = {column = "trust"}
+question = [
+    {name = "age", kind = "number", lower = 20, upper = 80},
+    {name = "line", kind = "regression", target = "pay", on = ["age", "eps"], lower = [20, 0, 0],
+     upper = [80, 2, 100000], weight = 3},
+]
+"""
 
 # name -> commands that are run one after another in one folder; every one prints one JSON object
 SCENES: dict[str, tuple[str, ...]] = {
@@ -63,6 +73,12 @@ SCENES: dict[str, tuple[str, ...]] = {
         "release study.toml people.csv --simulate-local --seed 5",
         "randomise study.toml people.csv --out two.csv --seed 4",
         "release study.toml two.csv --seed 4",
+        "plan line.toml people.csv",
+        "release line.toml people.csv --simulate-local --seed 5",
+        "release line.toml people.csv --invite-out invite.json --seed 4",
+        "randomise line.toml people.csv --invite invite.json --out line.csv --seed 4",
+        "randomise line.toml people.csv --out rest.csv --seed 4",
+        "release line.toml rest.csv --invite invite.json --reports line.csv --seed 4",
     ),
     "heavy": (
         f"release heavy-hitters log.csv {RECORDS} --simulate-local --seed 1 --head 5",
@@ -141,6 +157,7 @@ def people(folder: Path) -> None:
     (folder / "people.csv").write_text("\n".join(lines) + "\n")
     (folder / "trusted.csv").write_text("\n".join([lines[0], *lines[1::5]]) + "\n")
     wards = [f"{line},{('north', 'south', 'east')[i % 11 % 3]}" for i, line in enumerate(lines[1:])]
+    (folder / "line.toml").write_text(LINE_FILE)
     (folder / "wards.csv").write_text("\n".join([f"{lines[0]},ward", *wards]) + "\n")
     words = ("weather", "news", "maps")
     said = [words[i % 7] if i % 7 < 3 else f"rare{i % 40}" for i in range(9_000)]

@@ -18,7 +18,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.ledger import Ledger
+from hybridp import BudgetExceeded, InvalidInput, PureDP, RegressionStudy, Study, VectorBounds, seeded
+from hybridp.errors import LedgerProblem
+from hybridp.ledger import Ledger, together
+from hybridp.public.budgets import ApproxDP
 from hybridp.release.document import sole
 from hybridp.testing import laws
 
@@ -282,3 +285,154 @@ def test_a_seed_or_raw_local_rows_are_marked_as_a_trial(collection: tuple[Path, 
     )
     assert found["simulated"]
     assert [e.people for e in Ledger.open(tmp_path / "l").history()] == ["trusted", "local"]
+
+
+# --- as one question of a study ---------------------------------------------------------------------------------------
+
+
+def declared(**changes: Any) -> Study:
+    """A number at a quarter of epsilon 1, and the regression at the rest; both read the column y."""
+    number = {"name": "level", "kind": "number", "column": "y", "lower": LOWER[2], "upper": UPPER[2],
+              "noise": "laplace", "estimator": "adaptive"}  # fmt: skip
+    line = {"name": "line", "kind": "regression", "target": "y", "on": ["a", "b"], "lower": list(LOWER),
+            "upper": list(UPPER), "form": "steered", "clip": 4, "weight": 3}  # fmt: skip
+    number, line = ({**one, **changes.pop(one["name"], {})} for one in (number, line))  # type: ignore[dict-item]
+    return Study(**{"title": "Two", "promise": 1.0, "trust": "trust", "questions": [number, line], **changes})
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
+    """The study's file, its invitation with the tape that it was drawn from, and the reports of 3,000 local people."""
+    folder = tmp_path_factory.mktemp("study")
+    declared().write(folder / "study.toml")
+    crowd = np.random.default_rng(6).uniform(LOWER, UPPER, (3000, 3))
+    write(folder / "raw.csv", [*rows(PEOPLE), *rows(crowd, "local")])
+    with Recording(11).as_the_systems() as tape:
+        command("release", folder / "study.toml", folder / "raw.csv", "--invite-out", folder / "invite.json",
+                "--ledger", folder / "l")  # fmt: skip
+    with Recording(12).as_the_systems():
+        command("randomise", folder / "study.toml", folder / "raw.csv", "--invite", folder / "invite.json", "--out",
+                folder / "line.csv")  # fmt: skip
+        command("randomise", folder / "study.toml", folder / "raw.csv", "--out", folder / "rows.csv")
+    return folder, tape
+
+
+def spent(file: Path) -> list[tuple[str, float]]:
+    return [(e.people, e.budget.epsilon) for e in Ledger.open(file).history() if e.state == "spent"]
+
+
+def test_in_a_study_sums_and_reports_are_made_at_the_questions_part(asked: tuple[Path, Recording]) -> None:
+    folder, tape = asked
+    invite = json.loads((folder / "invite.json").read_text())
+    added = np.array(invite["trusted"]["totals"][0]) - exact()
+    assert span_of(tape, added, laplaces(sensitivity(1) / 0.75)) == (0, len(tape.words))
+    with pytest.raises(AssertionError, match="stretches"):  # the whole promise would be less noise
+        span_of(tape, added, laplaces(sensitivity(1) / 1.0))
+    # A report is B s + U, |U| <= 1: among 3,000 the smallest and the largest are next to B - 1 and B + 1.
+    sent = read(folder / "line.csv")
+    sizes = np.array([abs(float(next(filter(None, (row[f"score{j}_report"] for j in range(3)))))) for row in sent])
+    part, whole = ((math.exp(e) + 1) / (math.exp(e) - 1) for e in (0.75, 1.0))
+    assert (sizes.min(), sizes.max()) == pytest.approx((part - 1, part + 1), abs=0.02)
+    assert abs(sizes.max() - (whole + 1)) > 0.5, "an epsilon of 1 would be noticed"
+    assert all("epsilon=0.75," in row["report_mechanism"] for row in sent)
+    copied = [row for row in read(folder / "rows.csv") if row["trust"] == "local"]
+    assert {row[name] for row in copied for name in NAMES} == {""}, "the other reports' file holds no local value"
+
+
+def test_in_a_study_the_promise_is_charged_once_over_both_phases(asked: tuple[Path, Recording], tmp_path: Path) -> None:
+    folder, _ = asked
+    assert spent(folder / "l") == [("trusted", 0.75)]
+    (tmp_path / "l").write_bytes((folder / "l").read_bytes())
+    line = ("release", folder / "study.toml", folder / "rows.csv", "--invite", folder / "invite.json", "--reports",
+            folder / "line.csv", "--ledger", tmp_path / "l")  # fmt: skip
+    found = command(*line)
+    assert spent(tmp_path / "l") == [("trusted", 0.75), ("trusted", 0.25), ("local", 1.0)]
+    assert {stated(found, group)["epsilon"] for group in ("trusted", "local")} == {1.0}
+    assert found["receipt"]["ledger_entries"] == [1, 2, 3]
+    assert not found["simulated"]
+    told = found["questions"]["line"]["regression"]
+    assert (told["columns"], told["form"]) == (["intercept", "a", "b"], "steered")
+    alone = command("release", "regression", folder / "line.csv", "--invite", folder / "invite.json")
+    assert sole(alone)["estimate"] == told["estimate"]
+    with pytest.raises(BudgetExceeded):
+        Study.read(folder / "study.toml").release(
+            folder / "rows.csv", ledger=tmp_path / "l", invite=folder / "invite.json", reports=folder / "line.csv"
+        )
+
+
+def test_in_a_trial_a_look_at_the_residuals_is_paid_out_of_the_questions_part(tmp_path: Path) -> None:
+    """Without a clip a tenth of the part of 0.75 finds the scale; the study is still charged 1, once for each group."""
+    study = declared(line={"clip": None})
+    crowd = np.random.default_rng(6).uniform(LOWER, UPPER, (3000, 3))
+    table = write(tmp_path / "raw.csv", [*rows(PEOPLE), *rows(crowd, "local")])
+    with Recording(13).as_the_systems() as tape:
+        found = study.release(table, simulate_local=True, ledger=tmp_path / "l")
+    assert spent(tmp_path / "l") == [("trusted", 1.0), ("local", 1.0)]
+    told = found.to_dict()["questions"]["line"]["regression"]
+    assert told["noisy_place"] is not None
+    added = np.array(told["noisy_totals"][0]) - exact()
+    span_of(tape, added, laplaces(sensitivity(1) / 0.675))
+    with pytest.raises(AssertionError, match="stretches"):
+        span_of(tape, added, laplaces(sensitivity(1) / 0.75))
+    assert list(found.to_frame().query("question == 'line'")["column"]) == ["intercept", "a", "b"]
+    alone = write(tmp_path / "trusted.csv", rows(PEOPLE))
+    study.release(alone, ledger=tmp_path / "m")
+    assert spent(tmp_path / "m") == [("trusted", 1.0)], "nobody local: nobody else is charged"
+
+
+@pytest.mark.parametrize("promise", [PureDP(1.0), PureDP(1 / 3), ApproxDP(0.7, 1e-6), ApproxDP(5.0, 1e-9)])
+def test_what_is_charged_before_anybody_is_counted_covers_either_way_and_no_more(promise: PureDP | ApproxDP) -> None:
+    study = RegressionStudy(VectorBounds.of(LOWER, UPPER), promise)
+    trusted, local = study.charges_at_most("line")
+    assert (trusted.people, local.people, local.budget.epsilon) == ("trusted", "local", promise.epsilon)
+    for way in (study.whole, study.split):
+        (used,) = together([c for c in study.charges("line", None, way) if c.people == "trusted"], "line")
+        assert used.budget.epsilon <= trusted.budget.epsilon <= promise.epsilon
+        assert used.budget.delta <= trusted.budget.delta <= promise.delta
+    assert trusted.budget.epsilon == promise.epsilon
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"promise": 0.5}, "with the epsilon 0.375. Got 0.75"),
+        ({"promise": {"epsilon": 1.0, "trusted_epsilon": 0.5}}, "with the trusted epsilon 0.375. Got None"),
+        ({"line": {"clip": 2.0}}, "with the clip 2.0. Got 4.0"),
+        ({"line": {"on": ["b", "a"]}}, "with the columns b, a, y. Got a, b, y"),
+        ({"line": {"missing": [0.0, 0.0, 0.0]}}, "with the missing 0.0, 0.0, 0.0. Got None"),
+    ],
+)
+def test_an_invitation_to_another_question_or_promise_is_refused_by_devices_and_release(
+    asked: tuple[Path, Recording], tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    folder, _ = asked
+    other, rule = declared(**changes), f"`invite` must be an invitation to this question, {said}"
+    with pytest.raises(InvalidInput, match=rule):
+        other.randomise(folder / "raw.csv", tmp_path / "line.csv", invite=folder / "invite.json")
+    with pytest.raises(InvalidInput, match=rule):
+        other.release(folder / "rows.csv", ledger=tmp_path / "l", invite=folder / "invite.json",
+                      reports=folder / "line.csv")  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_local_people_whom_nobody_asked_are_refused_and_nothing_is_charged(
+    asked: tuple[Path, Recording], tmp_path: Path
+) -> None:
+    folder, _ = asked
+    with pytest.raises(InvalidInput, match=r"nobody asked them: make an invitation with --invite-out"):
+        declared().release(folder / "rows.csv", ledger=tmp_path / "l")
+    with pytest.raises(InvalidInput, match="`data` must be given: trusted people find the line"):
+        declared().invite(tmp_path / "i.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_seeded_invitation_makes_a_trial_of_the_study(asked: tuple[Path, Recording], tmp_path: Path) -> None:
+    folder, _ = asked
+    study, files = declared(), {"invite": tmp_path / "i.json", "reports": tmp_path / "line.csv"}
+    study.invite(files["invite"], folder / "raw.csv", rng=seeded(1))
+    study.randomise(folder / "raw.csv", files["reports"], invite=files["invite"])
+    real = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    with pytest.raises((InvalidInput, LedgerProblem), match="trial"):
+        study.release(folder / "rows.csv", ledger=real, **files)
+    assert real.history() == []
+    assert study.release(folder / "rows.csv", **files).simulated

@@ -16,6 +16,7 @@ NUMBER = {"name": "pay", "kind": "number", "lower": 0, "upper": 100}
 VECTOR = {"name": "body", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 100}
 RECORDS = {"name": "search", "kind": "records", "columns": ["query"], "head": 5}
 POINTS = {"name": "place", "kind": "points", "columns": ["x", "y"], "lower": 0, "upper": 1, "clusters": 2}
+LINE = {"name": "line", "kind": "regression", "target": "b", "on": ["pay", "a"], "lower": 0, "upper": 100}
 TABLE = {
     "name": "home",
     "kind": "table",
@@ -248,6 +249,9 @@ def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
     assert parts(asked.mean_study(place, 0), asked.kmeans_study(place, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
     alike = declare(TABLE, {**NUMBER, "weight": 3}, trust={"everyone": "trusted"}, people={})
     assert asked.synth_study(alike, 0).guarantee.epsilon == 1.0
+    line = declare({**NUMBER, "weight": 3}, {**LINE, "weight": 5}, promise={"epsilon": 4.0, "trusted_epsilon": 8.0})
+    found = asked.regression_study(line, 1)
+    assert (found.guarantee, found.trusted_guarantee) == (PureDP(2.5), PureDP(5.0))
     own = declare(VECTOR, NUMBER, promise={"epsilon": 1.0, "trusted_epsilon": 3.0})
     assert asked.vector_study(own, 0).trusted_guarantee == PureDP(1.5)
 

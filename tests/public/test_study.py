@@ -21,6 +21,14 @@ AGE = {"name": "age", "kind": "number", "lower": 0, "upper": 120, "weight": 3}
 PLACE = {"name": "place", "kind": "points", "columns": ["x", "y"], "lower": 0, "upper": [1, 2], "clusters": 3}
 SEARCH = {"name": "search", "kind": "records", "columns": ["query", "url"], "head": 20}
 BODY = {"name": "body", "kind": "vector", "columns": ["height", "weight"], "lower": 0, "upper": [250, 300]}
+WORK = {
+    "name": "work",
+    "kind": "regression",
+    "target": "hours",
+    "on": ["age", "years"],
+    "lower": 0,
+    "upper": [90, 9, 99],
+}
 HOME = {
     "name": "home",
     "kind": "table",
@@ -43,6 +51,7 @@ STUDIES = {
     "vector": declare(questions=[BODY]),
     "records": declare(questions=[SEARCH], promise={"epsilon": 4, "delta": 1e-6}, people={"column": "id"}),
     "points": declare(questions=[PLACE]),
+    "regression": declare(questions=[SALARY, WORK], promise={"epsilon": 1.0, "trusted_epsilon": 2}),
     "table": declare(questions=[HOME], promise={"epsilon": 1, "delta": 1e-6}, trust={"everyone": "trusted"}),
     "personal": declare(promise={"epsilon_column": "eps", "share": 0.5}),
     "service": declare(
@@ -141,6 +150,14 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [PLACE], "people": {"column": "id"}}, r"`people.column` must be left out with place, .* row"),
         ({"questions": [HOME], "people": {"column": "id"}, "promise": {"epsilon": 1, "delta": 1e-6},
           "trust": {"everyone": "trusted"}}, r"`people.column` must be left out with home, a question of kind table"),
+        ({"questions": [{**WORK, "on": ["age", "hours"]}]}, r"`work.columns` must have different names. Got a name"),
+        ({"questions": [{**WORK, "model": "logistic"}]}, r"`work.upper` must bound the target .* by 0 and 1. Got 0"),
+        ({"questions": [{**WORK, "model": "logistic", "upper": 1, "form": "plain"}]}, r"`work.form` must not be plain"),
+        ({"questions": [{**WORK, "model": "logistic", "upper": 1, "clip": 1}]}, r"`work.clip` must go with a linear"),
+        ({"questions": [{**WORK, "on": [f"c{i}" for i in range(99)], "upper": 1}]}, r"`work.on` must name 1 to"),
+        ({"questions": [{**WORK, "noise": "gaussian"}]}, r"`promise.delta` must be positive for the Gaussian noise"),
+        ({"questions": [SALARY, WORK], "promise": {"epsilon": 1, "several": "drawn"}},
+         r"`promise.several` must be split, or left out: `work` is of kind regression, which everybody answers"),
         ({"level": 1}, r"`level` must be strictly between 0 and 1. Got 1."),
         ({"title": "two\nlines"}, r"`title` must be text of one line."),
         ({"people": {"record_id": "r"}}, r"`people.column` must go with record_key or record_id. Got nothing."),
@@ -231,6 +248,7 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from hybridp.protocols.heavy import LOCAL_HEAVY, BlendName
     from hybridp.protocols.kmeans import METHODS
     from hybridp.protocols.personal import PERSONAL_ESTIMATORS
+    from hybridp.protocols.regression import FORMS
     from hybridp.public.randomisers import LocalName
     from hybridp.public.vector_randomisers import VectorLocalName
 
@@ -245,6 +263,7 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     assert words("records", "blend") == set(get_args(BlendName))
     assert words("records", "estimator") == set(get_args(HeavyEstimator))
     assert words("points", "method") == set(METHODS)
+    assert words("regression", "form") == set(FORMS)
 
 
 def test_a_kind_is_found_by_its_name_and_names_itself() -> None:

@@ -105,6 +105,15 @@ def test_what_only_a_table_can_do_is_refused(change: dict[str, Any], says: str) 
     assert says in str(refused.value)
 
 
+def test_a_regression_is_for_files_and_the_service_says_so() -> None:
+    line = {"name": "work", "kind": "regression", "target": "y", "on": ["x"], "lower": 0, "upper": 1}
+    rule = (
+        r"`work.kind` must be one of number, vector, records for the service; the other kinds are collected over files"
+    )
+    with pytest.raises(InvalidInput, match=rf"^{rule}\. Got regression\.$"):
+        parse_plan({"title": "t", "promise": 1, "questions": [line]})
+
+
 def test_several_questions_are_not_half_collected() -> None:
     one = {"name": "a", "kind": "number", "lower": 0, "upper": 1}
     with pytest.raises(InvalidInput, match=r"`questions` must be one in a study of the service\. Got 2"):

@@ -16,7 +16,7 @@ import numpy as np
 from hybridp.blend.regression import Score, forecast
 from hybridp.errors import must
 from hybridp.protocols.mean import noise_level
-from hybridp.protocols.regression import RegressionStudy
+from hybridp.protocols.regression import FormName, RegressionStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, Trusted
 from hybridp.public.vector import VectorBounds
@@ -49,6 +49,7 @@ class RegressionPlan(Result):
     guarantee: Guarantee
     trusted_guarantee: Guarantee | None
     assumes: tuple[str, ...]
+    stated: FormName = "best"
 
     @property
     def trusted_people(self) -> int:
@@ -56,7 +57,9 @@ class RegressionPlan(Result):
 
     @property
     def form(self) -> str:
-        """The way of the least predicted error."""
+        """The way that was stated, or else that of the least predicted error."""
+        if self.stated in self.errors:
+            return self.stated
         return min(self.errors, key=lambda name: self.errors[name])
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,6 +123,7 @@ def plan_regression(
     trusted_guarantee: Guarantee | None = None,
     noise: VectorNoiseName = "best",
     target: str = "target",
+    stated: FormName = "best",
 ) -> RegressionPlan:
     """Predicted errors of a slope: trusted people alone, and both groups by what local people are asked.
 
@@ -135,7 +139,7 @@ def plan_regression(
     lower = 0.0 if kind == "logistic" else -1.0
     study = RegressionStudy(
         VectorBounds.of([-1.0] * predictors + [lower], [1.0] * (predictors + 1)),
-        guarantee, kind, noise=noise, trusted_guarantee=trusted_guarantee, clip=clip,
+        guarantee, kind, stated, noise=noise, trusted_guarantee=trusted_guarantee, clip=clip,
     )  # fmt: skip
     local = n - k
     trusted = study.trusted(k, local)
@@ -176,6 +180,7 @@ def plan_regression(
             f"residuals have one of {residual_sd:g} half-ranges" if kind == "linear" else "the odds are nearly even",
             "the groups are alike",
         ),
+        stated=stated,
     )
 
 

@@ -15,10 +15,22 @@ from hybridp.curator.sources import Counted, count_people
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.protocols.mean import MeanStudy
-from hybridp.public.study import REPORTED, Choice, Count, Declaration, Number, Points, Records, Table, Vector
+from hybridp.public.study import (
+    REPORTED,
+    Choice,
+    Count,
+    Declaration,
+    Number,
+    Points,
+    Records,
+    Regression,
+    Table,
+    Vector,
+)
 from hybridp.release import style
 from hybridp.release.document import plan_document
 from hybridp.release.result import Result, Words, people_words
+from hybridp.release.study import named_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +65,9 @@ class StudyPlan(Result):
     def plot(self, ax: Axes | None = None) -> Axes:
         """The predicted standard errors of numbers, vectors and shares, in shares of their ranges; needs matplotlib."""
         shown = {name: error for name, plan in self.plans.items() if (error := self._error(name, plan)) is not None}
+        if not shown and len(self.plans) == 1:
+            alone: Axes = next(iter(self.plans.values())).plot(ax)
+            return alone
         if not shown:
             raise InvalidInput("`plot` must be of a study with a question of kind number, choice or vector. Got none.")
         ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(shown))
@@ -74,7 +89,7 @@ class StudyPlan(Result):
         """The questions' tables below each other, with the question's name; needs pandas, the extra "frames"."""
         import pandas as pd
 
-        parts = [plan.to_frame().assign(question=name) for name, plan in self.plans.items()]
+        parts = [named_frame(plan.to_frame()).assign(question=name) for name, plan in self.plans.items()]
         found: DataFrame = pd.concat(parts, ignore_index=True)
         return found[["question", *(name for name in found.columns if name != "question")]]
 
@@ -328,6 +343,15 @@ def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] 
             from hybridp.bench.kmeans_plan import plan_kmeans
 
             return plan_kmeans(asked.kmeans_study(study, i), question.columns, people=many, opt_in=opt_in)
+        case Regression():
+            from hybridp.bench.regression import plan_regression
+
+            line = asked.regression_study(study, i)
+            return plan_regression(
+                n=many, opt_in=opt_in, predictors=len(question.on), guarantee=line.guarantee, kind=line.kind,
+                clip=None if line.clip is None else line.clip / line.bounds.bounds[-1].half,
+                trusted_guarantee=line.trusted_guarantee, noise=line.noise, target=question.target, stated=line.form,
+            )  # fmt: skip
         case Table():
             return _table(study, i, many)
     raise InvalidInput(f"`{question.name}.kind` must be one that can be planned. Got {question.kind}.")

@@ -127,14 +127,7 @@ def _combine(file: Any, invite: Path, level: float, asked: Releasing) -> None:
 
 
 def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
-    document = {
-        "invitation": str(file),
-        "form": sent.question.form,
-        "expected": sent.expected,
-        "trusted_people": sent.said.people,
-        "local_people": sent.local_people,
-        "mechanism": sent.text,
-    }
+    document = {"invitation": str(file), **sent.to_dict()}
     what = "how far they are from the trusted people's line" if sent.question.form == "steered" else "all products"
     said = f"Local people are asked about {what} ({sent.question.form}); the invitation for the devices is in {file}."
     present(document, lambda: click.echo(said), f"the invitation is in {file}", out_file=None, as_json=as_json)

@@ -137,7 +137,7 @@ def run_plan(
         f"{study.title or 'A study'}: {found.people:,} people, {found.trusted:,} of them trusting",
         ["question", "statistic", "epsilon", "expected"],
         [
-            (name, statistic, _epsilon(study, name), _expected(facts["predicted"]))
+            (name, statistic, _epsilon(study, name), _expected(facts["predicted"], facts.get("form")))
             for name, statistics in document["questions"].items()
             for statistic, facts in statistics.items()
         ],
@@ -166,7 +166,7 @@ def _epsilon(study: Study, name: str) -> str:
     return f"{one}; trusted {part.trusted.epsilon:.6g}" if study.drawn and part.trusted is not None else one
 
 
-def _expected(predicted: dict[str, Any]) -> str:
+def _expected(predicted: dict[str, Any], form: str | None) -> str:
     """The error of the estimator that is used, or what else is known before."""
     alone = {"tcm-only": "trusted", "lm-only": "local"}
     from hybridp.bench.study import taken
@@ -177,6 +177,9 @@ def _expected(predicted: dict[str, Any]) -> str:
             error = facts["rmse_population"] if "rmse_population" in facts else facts["mse"] ** 0.5
             error = max(error) if isinstance(error, list) else error
             return f"± {number(error)} ({alone.get(name, name)}, one standard error)"
+    if form is not None and "forms" in predicted:
+        error = predicted["forms"][form]["rmse_slope"]
+        return f"± {number(error)} ({form}, one standard error of a slope, columns scaled to [-1, 1])"
     if "tables" in predicted:
         worst = max(one["expected_largest_error"] for one in predicted["tables"])
         return f"± {number(worst)} (the largest error of a share, on average)"
@@ -191,7 +194,7 @@ def _expected(predicted: dict[str, Any]) -> str:
 @study_argument
 @rows_in("DATA")
 @options_of(asked=Writing)
-@click.option("--invite", type=_PATH, help="The invitation to answer, for a question of kind records or points.")
+@click.option("--invite", type=_PATH, help="The invitation to answer: records, points or a regression.")
 @insist_option
 def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None) -> None:
     """What devices do for a study: every local person's answers become reports, private by themselves.
@@ -237,9 +240,9 @@ def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None) 
                "as_json"),
 )  # fmt: skip
 @click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
-@click.option("--invite-out", type=_PATH, help="Records, phase one: discover, and write the devices' invitation.")
-@click.option("--invite", type=_PATH, help="Records or points: the invitation that --reports answer.")
-@click.option("--reports", type=_PATH, help="Records or points: the reports that answer --invite.")
+@click.option("--invite-out", type=_PATH, help="Phase one of records or a regression: write the devices' invitation.")
+@click.option("--invite", type=_PATH, help="Records, points or a regression: the invitation that --reports answer.")
+@click.option("--reports", type=_PATH, help="Records, points or a regression: the reports that answer --invite.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
 @insist_option
 def release(study_file: Path, file: Any, asked: Releasing, invite_out: Path | None, **given: Any) -> None:

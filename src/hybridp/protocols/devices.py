@@ -11,10 +11,21 @@ from typing import Any
 
 from hybridp.device.files import draw_questions, write_number_reports, write_share_reports, write_without
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols import asked, heavy_files, kmeans_files, vector
+from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, vector
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
-from hybridp.public.study import ANSWERED, REPORTED, Choice, Count, Declaration, Grouped, Points, Records, Vector
+from hybridp.public.study import (
+    ANSWERED,
+    INVITED,
+    REPORTED,
+    Choice,
+    Count,
+    Declaration,
+    Grouped,
+    Records,
+    Regression,
+    Vector,
+)
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness, secure
 
@@ -61,7 +72,7 @@ def randomise_study(
 
     Questions of kind number, choice, count and vector become a copy of the table, whose local rows hold reports and no
     value. Where every local person answers one drawn question, its name stands in the column `answered`.
-    With an `invite`, the one question of kind records or points that it belongs to is answered, in a file of its own.
+    With an `invite`, the one question of kind records, points or regression that it is to is answered, in its own file.
     """
     rng = secure() if rng is None else rng
     rule = asked.trust_rule(study)
@@ -160,14 +171,20 @@ def _write_number(
 def _answer_invitation(
     study: Declaration, data: Any, out: Path, invite: Path, trust: Any, table: str | None, rng: Randomness
 ) -> Randomised:
-    named = [(i, q) for i, q in enumerate(study.questions) if isinstance(q, (Records, Points))]
-    rule = "must be one of kind records or points, and the only one, to answer an invitation"
+    named = [(i, q) for i, q in enumerate(study.questions) if isinstance(q, INVITED)]
+    rule = f"must be one of kind {', '.join(q.kind for q in INVITED)}, and the only one, to answer an invitation"
     must(len(named) == 1, "questions", rule, f"{len(named)} of them")
     ((i, question),) = named
     if isinstance(question, Records):
         text = heavy_files.read_invitation(invite)[1]
         columns = asked.record_columns(study, i, trust)
         people = heavy_files.write_record_reports(data, invite, columns, out, table=table, rng=rng)
+    elif isinstance(question, Regression):
+        own, at = asked.regression_study(study, i), asked.regression_columns(study, i, trust)
+        text = regression_files.invitation_to(own, at, invite).text
+        people, _ = regression_files.write_reports(
+            data, invite, out, trust=trust, person=at.person, table=table, rng=rng
+        )
     else:
         text = kmeans_files.read_invitation(invite)[3]
         people = kmeans_files.write_point_reports(data, invite, out, trust=trust, table=table, rng=rng)

@@ -26,7 +26,7 @@ from hybridp.curator.sources import TableLike
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.regression import answer_question
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.ledger import Charge, Ledger
+from hybridp.ledger import Charge, Ledger, together
 from hybridp.protocols.mean import kept, noise_level, on_reports
 from hybridp.protocols.paying import paid_rows
 from hybridp.public.adjusting import holm
@@ -122,6 +122,10 @@ class RegressionStudy:
         rest, part = split_off(self.trusted_guarantee or self.guarantee, SCALE_SHARE)
         return Trusted(self._noise(rest), scale_noise(part))
 
+    @property
+    def _may_split(self) -> bool:
+        return self.kind == "linear" and self.form in ("best", "steered") and self.clip is None
+
     def _noise(self, budget: Guarantee) -> DiscreteLaplace | DiscreteGaussian:
         return rounds_noise(budget, self.kind, self.bounds.dimensions - 1, self.noise)
 
@@ -131,8 +135,7 @@ class RegressionStudy:
         Their residuals are looked at where a steered question then tells more than they do: where the variance of
         its mean score, for a clip of .75, is below that of their own score's noise.
         """
-        asks = self.kind == "linear" and self.form in ("best", "steered") and self.clip is None
-        if not (asks and trusted_people and local_people):
+        if not (self._may_split and trusted_people and local_people):
             return self.whole
         own = 1.5 * self.whole.noise.variance / (UNIT * trusted_people) ** 2
         p = self.bounds.dimensions
@@ -150,6 +153,18 @@ class RegressionStudy:
         if self.form == "tcm-only":
             return found
         return [*found, Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)]
+
+    def charges_at_most(self, purpose: str) -> list[Charge]:
+        """The same before the groups' sizes have decided how trusted people are protected: enough for either way."""
+        whole = self.charges(purpose, None, self.whole)
+        if not self._may_split:
+            return whole
+        ways = [whole, self.charges(purpose, None, self.split)]
+        own = [together([c for c in way if c.people == "trusted"], purpose)[0].budget for way in ways]
+        epsilon, delta = max(b.epsilon for b in own), max(b.delta for b in own)
+        most = ApproxDP(epsilon, delta, own[0].neighbours) if delta else PureDP(epsilon, own[0].neighbours)
+        text = "noise on the sums, and on the scale of the residuals where that pays"
+        return [Charge("trusted", most, text, purpose), *(c for c in whole if c.people == "local")]
 
     def question(
         self,

@@ -31,7 +31,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted
 from hybridp.release.regression import RegressionRelease
 
-__all__ = ["Invitation", "combine_reports", "read_invitation", "write_invitation", "write_reports"]
+__all__ = ["Invitation", "combine_reports", "invitation_to", "read_invitation", "write_invitation", "write_reports"]
 
 _INVITATION = "invitation to a regression"
 _PURPOSE = "regression"
@@ -53,6 +53,16 @@ class Invitation:
     notes: tuple[str, ...]
     simulated: bool
     text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is asked of local people, and why: what `--json` prints."""
+        return {
+            "form": self.question.form,
+            "expected": self.expected,
+            "trusted_people": self.said.people,
+            "local_people": self.local_people,
+            "mechanism": self.text,
+        }
 
 
 def write_invitation(
@@ -195,6 +205,21 @@ def read_invitation(file: Path) -> Invitation:
         document["simulated"],
         text,
     )
+
+
+def invitation_to(study: RegressionStudy, columns: VectorColumns, file: Path) -> Invitation:
+    """An invitation that must be to this regression: one to another could promise less, or read other columns."""
+    invite = read_invitation(file)
+    wanted = {**_stated(study), "columns": columns.values, "missing": columns.missing}
+    stated = {**_stated(invite.study), "columns": invite.columns, "missing": invite.missing}
+    for name, value in wanted.items():
+        rule = f"must be an invitation to this question, with the {name.replace('_', ' ')} {_said(value)}"
+        must(name == "level" or stated[name] == value, "invite", rule, _said(stated[name]))
+    return invite
+
+
+def _said(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def write_reports(

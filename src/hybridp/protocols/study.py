@@ -15,38 +15,50 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from hybridp.curator.sources import check_answers, must_read_again
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger, Shared, together
-from hybridp.protocols import asked, heavy_files, kmeans_files
+from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files
 from hybridp.protocols.groups import release_groups
 from hybridp.protocols.joint import release_joint
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
 from hybridp.protocols.number import release_number
 from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
+from hybridp.protocols.regression import release_regression
 from hybridp.protocols.shares import release_shares
 from hybridp.protocols.synth import fit_file
 from hybridp.protocols.ticks import release_ticks
 from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.study import ANSWERED, Choice, Count, Declaration, Number, Points, Question, Records, Table, Vector
+from hybridp.public.study import (
+    ANSWERED,
+    Choice,
+    Count,
+    Declaration,
+    Number,
+    Points,
+    Question,
+    Records,
+    Regression,
+    Table,
+    Vector,
+)
 from hybridp.public.trust import Answering, drawn_trust, keyed, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.study import StudyRelease, one_receipt
 
-__all__ = ["Files", "invite_study", "ledger_totals", "release_study"]
+__all__ = ["Files", "ledger_totals", "release_study"]
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
     """What a question needs beside the table, by the question's name.
 
-    `invites` are invitations to answer (records, points), `reports` the files that answer them, and `models` the
-    folders of synthetic tables.
+    `invites` are invitations to answer (records, points, regression), `reports` the files that answer them, and
+    `models` the folders of synthetic tables.
     """
 
     invites: Mapping[str, Path]
@@ -147,7 +159,9 @@ def _release(
         entries.charge(together(told, study.purpose, collection, once=once))
         receipts = {name: answer.receipt for name, answer in answers.items()}
         receipt = one_receipt(receipts, _split(study), once=once)
-        receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=tuple(entries))
+        # What an invitation cost was charged when it was made.
+        paid = (*dict.fromkeys(entry for one in receipts.values() for entry in one.ledger_entries), *entries)
+        receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
         found = StudyRelease(study.title, answers, study.level, receipt)
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
         people = max(sum(_people(answer)) for answer in answers.values())
@@ -253,6 +267,8 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             return _records(study, i, data, trust, files, run)
         case Points():
             return _points(study, i, data, trust, files, run)
+        case Regression():
+            return _regression(study, i, data, trust, files, run)
         case Table():
             return _table(study, i, data, files, run)
     raise InvalidInput(f"`{question.name}.kind` must be one that a table can answer. Got {question.kind}.")
@@ -384,6 +400,32 @@ def _points(study: Declaration, i: int, data: Any, trust: Any, files: Files, run
     )
 
 
+def _regression(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
+    purpose, (invite, reports) = study.questions[i].name, _answered(study.questions[i], files)
+    own, columns = asked.regression_study(study, i), asked.regression_columns(study, i, trust)
+    simulate, charges = run["simulate_local"], own.charges_at_most(purpose)
+    if invite is None or reports is None:
+        return _Way(
+            charges if simulate else [charge for charge in charges if charge.people == "trusted"],
+            [],
+            lambda shared: release_regression(
+                data, own, columns, simulate_local=simulate, table=run["table"], ledger=shared, purpose=purpose,
+                rng=run["rng"],
+            ),
+        )  # fmt: skip
+    must(not simulate, "simulate_local", "must not join reports that answer an invitation", True)
+    sent = regression_files.invitation_to(own, columns, invite)
+    return _Way(
+        [],
+        [charge for charge in charges if charge.people == "local"],
+        lambda shared: regression_files.combine_reports(
+            reports, invite, ledger=shared, purpose=purpose, level=study.level,
+            assume_mechanism=run["assume_mechanism"],
+        ),
+        trial=sent.simulated,
+    )  # fmt: skip
+
+
 def _answered(question: Question, files: Files) -> tuple[Path | None, Path | None]:
     """The invitation and the reports that answer it: both, or neither."""
     invite, reports = files.invites.get(question.name), files.reports.get(question.name)
@@ -400,55 +442,3 @@ def _table(study: Declaration, i: int, data: Any, files: Files, run: Mapping[str
         [],
         lambda shared: fit_file(data, own, folder=folder, table=run["table"], purpose=question.name, rng=run["rng"]),
     )
-
-
-# --- what goes to the devices first -----------------------------------------------------------------------------------
-
-
-def invite_study(
-    study: Declaration,
-    out: str | PathLike[str],
-    data: Any = None,
-    *,
-    question: str | None = None,
-    people: tuple[int, int] | None = None,
-    table: str | None = None,
-    trust: Any = None,
-    ledger: Ledger | None = None,
-    rng: Randomness | None = None,
-) -> dict[str, Any]:
-    """Write the invitation to a question that local people can only answer when they have been sent one.
-
-    A question of kind records is discovered by the trusted people of `data` first, at its part of the promise, which is
-    charged now; one of kind points is planned from the number of trusted and local `people` alone.
-    """
-    named = [q.name for q in study.questions if isinstance(q, (Records, Points))]
-    name = question or (named[0] if len(named) == 1 else None)
-    rule = f"must be one of {', '.join(named) or 'none in this study'}: questions that need an invitation"
-    must(name in named, "question", rule, name or "none")
-    i = [q.name for q in study.questions].index(str(name))
-    place = Path(out)
-    if isinstance(study.questions[i], Points):
-        if people is None:
-            raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
-        own, columns = asked.kmeans_study(study, i), asked.point_columns(study, i, None)
-        sent = kmeans_files.write_invitation(own, columns.coordinates, trusted=people[0], local=people[1], out=place)
-        return {"question": name, "invitation": str(place), "cells": sent.grid.cells}
-    must(data is not None, "data", "must be given: trusted people discover the records", "none")
-    labels = asked.trust_rule(study) if trust is None else trust
-    invited = heavy_files.write_invitation(
-        data,
-        asked.heavy_study(study, i),
-        asked.record_columns(study, i, labels),
-        place,
-        table=table,
-        ledger=ledger,
-        rng=rng,
-    )
-    return {
-        "question": name,
-        "invitation": str(place),
-        "slots": len(invited.head),
-        "queries": len(invited.head.queries) - 1,
-        "mechanism": invited.mechanism.name,
-    }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["StudyRelease", "one_receipt"]
+__all__ = ["StudyRelease", "named_frame", "one_receipt"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StudyRelease(Result):
         """The answers' tables below each other, with the question's name; needs pandas, the extra "frames"."""
         import pandas as pd
 
-        parts = [answer.to_frame().assign(question=name) for name, answer in self.answers.items()]
+        parts = [named_frame(answer.to_frame()).assign(question=name) for name, answer in self.answers.items()]
         found: DataFrame = pd.concat(parts, ignore_index=True)
         return found[["question", *(name for name in found.columns if name != "question")]]
 
@@ -88,6 +88,11 @@ class StudyRelease(Result):
     def __str__(self) -> str:
         mark = f"  [{style.SIMULATED}]" if self.simulated else ""
         return "\n".join(f"{name}: {answer}" for name, answer in self.answers.items()) + mark
+
+
+def named_frame(frame: DataFrame) -> DataFrame:
+    """A frame whose rows are named by a column of it, so that they still are below other frames."""
+    return frame if frame.index.name is None else frame.reset_index()
 
 
 def _facts(answer: Any) -> dict[str, Any]:

@@ -460,7 +460,8 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
             plan = HeavyPlan(declared)
         case _:
             kinds = ", ".join(dict.fromkeys(asked.kind for asked in KINDS.values()))
-            raise InvalidInput(f"`{question.name}.kind` must be one of {kinds} for the service. Got {question.kind}.")
+            rule = f"must be one of {kinds} for the service; the other kinds are collected over files"
+            raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
     plan.check()
     return plan
 

@@ -1,7 +1,7 @@
 """THE STUDY: questions, trust, promise, declared once as fields with help and check; everything else is derived."""
 
 from hybridp.public.study.fields import Check, Declared, Fields, declared, field
-from hybridp.public.study.invited import Points, Records
+from hybridp.public.study.invited import INVITED, Points, Records
 from hybridp.public.study.mixer import Mixer
 from hybridp.public.study.questions import (
     KINDS,
@@ -20,6 +20,7 @@ from hybridp.public.study.tables import Feature, Table
 
 __all__ = [
     "ANSWERED",
+    "INVITED",
     "KINDS",
     "REPORTED",
     "SCHEMA",

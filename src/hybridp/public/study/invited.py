@@ -8,8 +8,9 @@ from typing import ClassVar
 from hybridp.public.study.fields import at_least, between_0_and_1, field
 from hybridp.public.study.question import KINDS, Question, named
 from hybridp.public.study.questions import check_box
+from hybridp.public.study.regression import Regression
 
-__all__ = ["Points", "Records"]
+__all__ = ["INVITED", "Points", "Records"]
 
 RECORD_ESTIMATORS = {
     "best": "anchored where that costs at most 3 % of the error if nobody lies, else hybrid",
@@ -95,4 +96,5 @@ class Points(Question):
         return self.columns
 
 
-KINDS |= {one.kind: one for one in (Records, Points)}
+INVITED = (Records, Points, Regression)
+KINDS |= {one.kind: one for one in INVITED}

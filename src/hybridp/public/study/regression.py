@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study.fields import field, positive
 from hybridp.public.study.question import Question, named
 from hybridp.public.study.questions import NOISES, check_box, each
@@ -25,7 +26,7 @@ FORMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Regression(Question):
-    """A target explained by several columns; the promise covers all of them together. Not yet a study file's."""
+    """A target explained by several columns; the promise covers all of them together."""
 
     kind: ClassVar[str] = "regression"
     _what: ClassVar[str] = "a question of kind regression"
@@ -64,8 +65,17 @@ class Regression(Question):
         object.__setattr__(self, "on", split)
         self.must(all(split), "on", "must be a list such as A,B without empty parts", ",".join(self.on))
         check_box(self)
+        few = len(split) <= MOST_PREDICTORS
+        self.must(few, "on", f"must name 1 to {MOST_PREDICTORS} columns", len(split))
         if self.missing:
             each(self, "missing")
+        if self.model == "logistic":
+            last = self.lower[-1], self.upper[-1]
+            rule = "must bound the target of a logistic regression by 0 and 1"
+            self.must(last == (0, 1), "upper", rule, f"{last[0]:g} and {last[1]:g}")
+            rule = "must not be plain for a logistic regression: its steps need answers about other lines, and a person"
+            self.must(self.form != "plain", "form", f"{rule} answers once", self.form)
+            self.must(self.clip is None, "clip", "must go with a linear regression", self.clip)
 
     @property
     def columns_read(self) -> tuple[str, ...]:

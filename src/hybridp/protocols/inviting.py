@@ -1,0 +1,73 @@
+"""What goes to the devices first: the invitation to a question of a study that local people cannot answer without."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Ledger
+from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files
+from hybridp.public.study import INVITED, Declaration, Points, Regression
+from hybridp.randomness import Randomness
+
+__all__ = ["invite_study"]
+
+
+def invite_study(
+    study: Declaration,
+    out: str | PathLike[str],
+    data: Any = None,
+    *,
+    question: str | None = None,
+    people: tuple[int, int] | None = None,
+    table: str | None = None,
+    trust: Any = None,
+    ledger: Ledger | None = None,
+    rng: Randomness | None = None,
+) -> dict[str, Any]:
+    """Write the invitation to a question that local people can only answer when they have been sent one.
+
+    Records are discovered, and the line of a regression is found, by the trusted people of `data` first, at the
+    question's part of the promise, which is charged now; a map of points is planned from the number of trusted and
+    local `people` alone.
+    """
+    named = [q.name for q in study.questions if isinstance(q, INVITED)]
+    name = question or (named[0] if len(named) == 1 else None)
+    rule = f"must be one of {', '.join(named) or 'none in this study'}: questions that need an invitation"
+    must(name in named, "question", rule, name or "none")
+    i = [q.name for q in study.questions].index(str(name))
+    place = Path(out)
+    if isinstance(study.questions[i], Points):
+        if people is None:
+            raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
+        own, columns = asked.kmeans_study(study, i), asked.point_columns(study, i, None)
+        sent = kmeans_files.write_invitation(own, columns.coordinates, trusted=people[0], local=people[1], out=place)
+        return {"question": name, "invitation": str(place), "cells": sent.grid.cells}
+    line = isinstance(study.questions[i], Regression)
+    what = "find the line that local people are asked about" if line else "discover the records"
+    must(data is not None, "data", f"must be given: trusted people {what}", "none")
+    labels = asked.trust_rule(study) if trust is None else trust
+    if line:
+        steered = regression_files.write_invitation(
+            data, asked.regression_study(study, i), asked.regression_columns(study, i, labels), place,
+            local_people=None if people is None else people[1], table=table, ledger=ledger, purpose=str(name), rng=rng,
+        )  # fmt: skip
+        return {"question": name, "invitation": str(place), **steered.to_dict()}
+    invited = heavy_files.write_invitation(
+        data,
+        asked.heavy_study(study, i),
+        asked.record_columns(study, i, labels),
+        place,
+        table=table,
+        ledger=ledger,
+        rng=rng,
+    )
+    return {
+        "question": name,
+        "invitation": str(place),
+        "slots": len(invited.head),
+        "queries": len(invited.head.queries) - 1,
+        "mechanism": invited.mechanism.name,
+    }
