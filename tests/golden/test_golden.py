@@ -33,11 +33,19 @@ LINE_FILE = """
 schema = 1
 promise = {epsilon = 8}
 trust = {column = "trust"}
-question = [
-    {name = "age", kind = "number", lower = 20, upper = 80},
-    {name = "line", kind = "regression", target = "pay", on = ["age", "eps"], lower = [20, 0, 0],
-     upper = [80, 2, 100000], weight = 3},
-]
+[[question]]
+name = "age"
+kind = "number"
+lower = 20
+upper = 80
+[[question]]
+name = "line"
+kind = "regression"
+target = "pay"
+on = ["age", "eps"]
+lower = [20, 0, 0]
+upper = [80, 2, 100000]
+weight = 3
 """
 
 # name -> commands that are run one after another in one folder; every one prints one JSON object
