@@ -149,6 +149,7 @@ def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp
     assert isinstance(receipt, dict)
     lines = [(p["epsilon"], p["delta"]) for p in receipt["promises"] if p["group"] == "shuffled"]
     assert lines == [(own, 0.0), (central_epsilon(350, own, 1e-4), 1e-4), (own, 0.0)]
+    assert any("one report, in one batch" in said for said in receipt["assumes"])  # which no file shows
     ledger = Ledger.open(tmp_path / "ledger.db")
     spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
     assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(own)}

@@ -131,5 +131,6 @@ def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:
     return (
         "shuffled people's reports reached the curator in random order, with nothing beside them that tells who sent "
         f"which, from a mixer that does not collude; if it does, a report's own epsilon {shuffled.epsilon:.6g} is left",
+        "everybody shuffled sent one report, in one batch: who sent several keeps less, and was charged for one",
         "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
     )
