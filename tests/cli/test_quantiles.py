@@ -124,3 +124,14 @@ def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run:
     assert run(f"release quantiles people.csv {PAY} --invite-out j.json").code == 0
     assert run("release quantiles sent.csv --trust trust --invite j.json").code == 2
     assert run(f"release mean sent.csv {PAY}").code == 2
+
+
+def test_a_look_before_an_invitation_that_fails_by_a_value_stays_charged(run: Runner, people: Path) -> None:
+    """Otherwise a query that fails where somebody's number is large would find that number, at no epsilon."""
+    looks = "select case when pay::double > 100 then error(pay) else pay end as pay, trust from rows"
+    told = run(f"release quantiles people.csv {PAY} --invite-out i.json --ledger l", "--query", looks)
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert [(e.people, e.budget.epsilon, e.state) for e in Ledger.open("l").history()] == [("trusted", 1.0, "refused")]
+    assert not Path("i.json").exists()
+    assert run(f"release quantiles people.csv {PAY} --invite-out i.json --ledger m").code == 0
+    assert [(e.people, e.budget.epsilon, e.state) for e in Ledger.open("m").history()] == [("trusted", 1.0, "spent")]

@@ -33,11 +33,12 @@ from hybridp.blend.distribution import (
 )
 from hybridp.curator import distribution as curating
 from hybridp.curator.mean import Columns, read
-from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.sources import TableLike
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.heard import Heard, with_counts
-from hybridp.protocols.mean import kept, on_reports, spending
+from hybridp.protocols.mean import kept, on_reports
+from hybridp.protocols.paying import paid_rows
 from hybridp.public.adjusting import holm
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
@@ -187,7 +188,7 @@ def release_distribution(
     must(not steered or bool(study.at), "at", "must be given where people are asked around quantiles", "nothing")
     draft = None if invite_out is None else Draft.checked(invite_out)
     invite = replace(study.invite, question=(columns.value,))
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "reads": {}, "rng": rng}
     trial = rng.simulated or simulate_local
     held: BinnedReports | None = None
     digest: str | None = None
@@ -195,12 +196,20 @@ def release_distribution(
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         collection = tally.origin.stands_in(invite.text, collection)
         held, digest = tally.distribution(), tally.origin.digest(tally.to_dict())
-    if draft is not None and tally is None:
-        with open_rows(path, **opened) as rows:
+
+    def charged() -> tuple[list[Charge], list[Charge]]:
+        return on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+
+    first, own = charged()
+    undecided = draft is not None and tally is None  # rows are opened to see whether they hold reports
+    if undecided:
+        first, own = [charge for charge in first if charge.people == "trusted"], []
+    with paid_rows(path, first, own, ledger, undecided=undecided, trial=trial, **opened) as (rows, entries, _):
+        if undecided:
             if columns.report not in rows.columns:  # local people are asked later
                 study = replace(study, estimator="tcm-only")
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
-    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
+            first, own = charged()
+            entries.charge(first)
         unasked = draft is not None and study.estimator == "tcm-only"
         raw = simulate_local or unasked
         totals = read(rows, columns, invite, local_raw=raw, assume=assume_mechanism)
