@@ -137,7 +137,7 @@ def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None
 
 
 def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
-    document = released(folder, "--ledger", tmp_path / "ledger.db")
+    document = released(folder, "--ledger", tmp_path / "ledger.db", "--level", "0.9999999")
     found = sole(document)
     assert {name: part["people"] for name, part in found["groups"].items()} == {
         "trusted": 200, "local": 1000, "shuffled": 400,

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybridp.bench.shuffling import plan_share_groups
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoiseName, count_noise, share_oracle
+from hybridp.public.shares import NoiseName, count_noise, mixed_oracle, share_mixing, share_oracle
+from hybridp.public.study.mixer import Mixer
 from hybridp.public.ticks import tick_noise, tick_variance
 from hybridp.release import style
 from hybridp.release.document import plan_document
@@ -67,6 +69,23 @@ class SharePlan(Result):
             return ""
         said = self.default.words("hybrid", "a trusted share", "at equal shares", self.default.reach)
         return said if self.most is None else f"{said}: at most {max(self.most):.3%}"
+
+    def three_groups(
+        self, people: tuple[int, int, int], promise: ApproxDP, mixer: Mixer, noise: NoiseName = "best"
+    ) -> dict[str, Any]:
+        """The same where some people trust a mixer, as plain data: trusted, shuffled and local people, in this order.
+
+        A mixed batch keeps `promise`.
+        """
+        size = len(self.shares)
+        drawn = count_noise(self.trusted_guarantee or self.guarantee, size, noise)
+        oracle = share_oracle(self.guarantee, size)
+        mixing = share_mixing(promise, size, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
+        found = plan_share_groups(*people, self.shares, drawn, oracle, mixing).to_dict()
+        mixed = mixed_oracle(mixing, size)
+        default = share_anchoring(size, drawn, people[0], [(mixed, people[1]), (oracle, people[2])])
+        said = {"estimator": "hybrid" if default.reach is None else "anchored", "reach": default.reach}
+        return {**found, "batch": {**found["batch"], "reports": mixed.name}, "default": said}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry an option."""
@@ -173,7 +192,7 @@ def plan_shares(
     oracle = share_oracle(guarantee, choices)
     v_t = p * (1 - p) / k + drawn.variance / k**2 if k else np.full(choices, np.inf)
     v_l = np.array([oracle.variance(x) for x in p.tolist()]) / (n - k) if n > k else np.full(choices, np.inf)
-    default = share_anchoring(choices, drawn, k, oracle, n - k)
+    default = share_anchoring(choices, drawn, k, [(oracle, n - k)])
     found = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
     most = None
     if k and n > k:

@@ -10,13 +10,18 @@ True
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybridp.bench.planning import Mechanisms
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import best_randomiser, k_randomised_response
+from hybridp.public.shares import CountNoise, ShareOracle, mixed_oracle
 from hybridp.public.shuffling import MOST_LOCAL, Mixing, largest_local_epsilon
 from hybridp.release import style
 from hybridp.release.document import SCHEMA
@@ -26,7 +31,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["ShufflePlan", "ThreeGroups", "parse_randomiser", "plan_groups", "plan_shuffle"]
+__all__ = ["ShufflePlan", "ThreeGroups", "parse_randomiser", "plan_groups", "plan_share_groups", "plan_shuffle"]
+
+Floats = NDArray[np.float64]
+N = TypeVar("N", float, Floats)
 
 
 @dataclass(frozen=True)
@@ -127,21 +135,39 @@ def _errors(n: int, epsilon: float, local: float, k: int | None) -> dict[str, fl
 
 
 @dataclass(frozen=True)
-class ThreeGroups:
-    """A mean of trusted, shuffled and local people: its error, each group's weight, and what a person is worth in it.
+class ThreeGroups(Generic[N]):
+    """Trusted, shuffled and local people in one estimate: its error, each group's weight, what a person is worth in it.
 
     `worth` is the information that one more person of a group brings, as so many local people; a move from one group to
-    another is worth the difference.
+    another is worth the difference. Of a mean each is one number, of shares an array with one entry an option.
     """
 
     people: dict[str, int]
     mixing: Mixing
-    rmse: float
-    weights: dict[str, float]
-    worth: dict[str, float]
+    rmse: N
+    weights: dict[str, N]
+    worth: dict[str, N]
+
+    @classmethod
+    def of(cls, people: dict[str, int], mixing: Mixing, trusted: Callable[[int], N], each: dict[str, N]) -> Self:
+        """From the information of so many trusted people together, and of one person in `each` of the other groups."""
+        for name, many in people.items():
+            must(many >= 1, "opt-in" if name == "trusted" else name, "must leave at least one person in each group",
+                 many)  # fmt: skip
+        k = people["trusted"]
+        whole: Any = {"trusted": trusted(k), **{name: people[name] * one for name, one in each.items()}}
+        more: Any = {"trusted": trusted(k + 1) - whole["trusted"], **each}
+        information = sum(whole.values())
+        return cls(
+            people,
+            mixing,
+            1 / information**0.5,
+            {name: part / information for name, part in whole.items()},
+            {name: one / each["local"] for name, one in more.items()},
+        )
 
     @property
-    def moves(self) -> dict[str, float]:
+    def moves(self) -> dict[str, N]:
         return {
             "local to shuffled": self.worth["shuffled"] - self.worth["local"],
             "shuffled to trusted": self.worth["trusted"] - self.worth["shuffled"],
@@ -153,22 +179,26 @@ class ThreeGroups:
         return {
             "people": self.people,
             "batch": {**batch, "epsilon": kept.epsilon, "delta": kept.delta},
-            "rmse_population": self.rmse,
-            "weights": self.weights,
-            "worth_in_local_people": self.worth,
-            "moves_in_local_people": self.moves,
+            "rmse_population": _plain(self.rmse),
+            "weights": _plain(self.weights),
+            "worth_in_local_people": _plain(self.worth),
+            "moves_in_local_people": _plain(self.moves),
         }
+
+
+def _plain(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {name: _plain(one) for name, one in found.items()}
+    return found.tolist() if isinstance(found, np.ndarray) else found
 
 
 def plan_groups(
     trusted: int, shuffled: int, local: int, mechanisms: Mechanisms, mixing: Mixing, *, sd: float
-) -> ThreeGroups:
-    """Inverse variances: ``1/V = k/(sd^2 + noise/k) + sum n/(sd^2 + v)``, every v in the value's own unit.
+) -> ThreeGroups[float]:
+    """Of a mean. Inverse variances: ``1/V = k/(sd^2 + noise/k) + sum n/(sd^2 + v)``, every v in the value's own unit.
 
     Those of a batch below its least size are counted alike: their reports say as much, only less is promised.
     """
-    for name, people in (("opt-in", trusted), ("shuffled", shuffled), ("local", local)):
-        must(people >= 1, name, "must leave at least one person in each group", people)
     variance = sd * sd
     own = replace(mechanisms, randomiser=best_randomiser(PureDP(mixing.epsilon)))
     each = {"shuffled": 1 / (variance + float(own.report(variance))),
@@ -177,16 +207,31 @@ def plan_groups(
     def of_trusted(k: int) -> float:
         return k * k / (k * variance + mechanisms.per_sum)
 
-    whole = {"trusted": of_trusted(trusted), "shuffled": shuffled * each["shuffled"], "local": local * each["local"]}
-    information = sum(whole.values())
-    more = {"trusted": of_trusted(trusted + 1) - of_trusted(trusted), **each}
-    return ThreeGroups(
-        {"trusted": trusted, "shuffled": shuffled, "local": local},
-        mixing,
-        1 / math.sqrt(information),
-        {name: part / information for name, part in whole.items()},
-        {name: one / each["local"] for name, one in more.items()},
-    )
+    return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
+
+
+def plan_share_groups(
+    trusted: int, shuffled: int, local: int, shares: Sequence[float], noise: CountNoise, oracle: ShareOracle,
+    mixing: Mixing,
+) -> ThreeGroups[Floats]:  # fmt: skip
+    """Of shares, option by option: ``1/V = k^2/(k p(1-p) + noise) + sum n/v(p)``, with v of one report at that share.
+
+    >>> from hybridp.public.shares import count_noise, share_mixing, share_oracle
+    >>> mixing = share_mixing(ApproxDP(1.0, 1e-6), 2, 1000)
+    >>> groups = 100, 1000, 9000, [0.3, 0.7], count_noise(PureDP(1.0), 2), share_oracle(PureDP(1.0), 2)
+    >>> plan_share_groups(*groups, mixing).rmse.round(4).tolist()
+    [0.0118, 0.0118]
+    """
+    p = np.asarray(shares, dtype=np.float64)
+    each = {
+        name: 1 / np.array([report.variance(x) for x in p.tolist()])
+        for name, report in (("shuffled", mixed_oracle(mixing, len(p))), ("local", oracle))
+    }
+
+    def of_trusted(k: int) -> Floats:
+        return np.asarray(k * k / (k * p * (1 - p) + noise.variance))
+
+    return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
 
 
 def parse_randomiser(text: str) -> int | None:

@@ -6,11 +6,16 @@ the error does not reject what was seen (a score interval): near 0 and 1 the spr
 
 "anchored" holds the reports to the trusted shares (`hybridp.public.anchoring`): the weight and the leash come from the
 trusted group's noisy shares and from public numbers, so that nothing that decides how far comes from reports.
+
+Reports of several mechanisms, of people who trust nobody and of people whose reports were mixed, are heard as one group
+(`Told`): each has a part of its shares in proportion to the inverse of its variance at equal shares, so that no report
+moves the parts either.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -24,12 +29,40 @@ from hybridp.public.errorlaw import log_upper_tail
 from hybridp.public.oracles import estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareOracle, ShareReports
 
-__all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "blend_shares", "share_anchoring"]
-__all__ += ["to_simplex"]
+__all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
+__all__ += ["report_parts", "share_anchoring", "to_simplex"]
 
 Floats = NDArray[np.float64]
 ShareEstimator = Literal["best", "hybrid", "anchored", "tcm-only", "lm-only"]
 SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
+
+
+def report_parts(groups: Sequence[tuple[ShareOracle, int]]) -> tuple[float, ...]:
+    """The part of each group of reports, a mechanism and so many people, in what all of them tell: public numbers."""
+    each = [people / oracle.variance(1 / oracle.categories) for oracle, people in groups]
+    return tuple(one / math.fsum(each) for one in each)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Told:
+    """What people's reports tell together, in groups of one mechanism each."""
+
+    groups: tuple[ShareReports, ...]
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        return report_parts([(group.oracle, group.people) for group in self.groups])
+
+    @property
+    def shares(self) -> Floats:
+        """Unbiased, whatever the parts are."""
+        each = (estimate(group.oracle, group.counts, group.people)[0] for group in self.groups)
+        return np.asarray(sum(part * own for part, own in zip(self.parts, each, strict=True)))
+
+    def variance(self, share: Floats) -> Floats:
+        """Of these shares, if the people's were `share`."""
+        each = (_report_variance(group.oracle, share) / group.people for group in self.groups)
+        return np.asarray(sum(part**2 * own for part, own in zip(self.parts, each, strict=True)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,11 +86,16 @@ class ShareBlend:
     trusted: Floats | None
     local: Floats | None
     _trusted: NoisyCounts | None
-    _local: ShareReports | None
+    _local: Told | None
     estimator: ShareEstimator
     anchor: ShareAnchor | None = None
     default: Anchoring | None = None
     """What decided, where the estimator was left to the rule and both groups were heard."""
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """Of each group of reports in what all of them tell: local people, then those whose reports were mixed."""
+        return () if self._local is None else self._local.parts
 
     def errors(self, share: Floats, weights: Floats | float | None = None) -> tuple[Floats, Floats]:
         """The law of the error if the shares were these: sd of its normal part, scale of its Laplace part."""
@@ -68,7 +106,7 @@ class ShareBlend:
             normal += w**2 * (share * (1 - share) / k + noise.normal_variance / k**2)
             laplace += w * noise.laplace_scale / k
         if self._local is not None:
-            normal += (1 - w) ** 2 * _report_variance(self._local.oracle, share) / self._local.people
+            normal += (1 - w) ** 2 * self._local.variance(share)
         if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies
             normal += clipping_loss(self.anchor.reach) * (self.anchor.most / self.anchor.reach) ** 2
         return np.sqrt(normal), laplace
@@ -120,62 +158,71 @@ class ShareBlend:
         return found
 
 
-def share_anchoring(size: int, noise: CountNoise, trusted: int, oracle: ShareOracle, local: int) -> Anchoring:
+def share_anchoring(
+    size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[ShareOracle, int]]
+) -> Anchoring:
     """The default for so many options and people, at equal shares: public numbers alone.
+
+    `reports` are the mechanisms that people's devices used, and how many people used each.
 
     >>> from hybridp.public.budgets import PureDP
     >>> from hybridp.public.shares import count_noise, share_oracle
-    >>> found = share_anchoring(4, count_noise(PureDP(1.0), 4), 2_000, share_oracle(PureDP(1.0), 4), 18_000)
+    >>> found = share_anchoring(4, count_noise(PureDP(1.0), 4), 2_000, [(share_oracle(PureDP(1.0), 4), 18_000)])
     >>> found.reach, round(found.cost, 3)
     (1.5, 0.019)
     """
-    if not (trusted and local):
+    known = math.fsum(people / oracle.variance(1 / size) for oracle, people in reports)
+    if not (trusted and known):
         return Anchoring(None, math.inf)
-    share = 1 / size
-    v_l = oracle.variance(share) / local
+    share, v_l = 1 / size, 1 / known
     return anchoring(share * (1 - share) / trusted + noise.variance / trusted**2, v_l)
 
 
 def blend_shares(
-    trusted: NoisyCounts | None, local: ShareReports | None, estimator: ShareEstimator = "hybrid"
+    trusted: NoisyCounts | None,
+    local: ShareReports | None,
+    estimator: ShareEstimator = "hybrid",
+    mixed: ShareReports | None = None,
 ) -> ShareBlend:
     """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule.
+
+    Reports that were `mixed` are heard with the local ones, as one group.
 
     "best" is "anchored" where that costs little if nobody lies, and else "hybrid" (`share_anchoring`).
     """
     must(estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {', '.join(SHARE_ESTIMATORS)}", estimator)
-    if local is not None and local.people == 0:
-        local = None
+    sent = tuple(group for group in (local, mixed) if group is not None and group.people)
+    heard = None if estimator == "tcm-only" or not sent else Told(sent)
     trusted = None if estimator == "lm-only" else trusted
-    local = None if estimator == "tcm-only" else local
     own = None if trusted is None else trusted.shares
-    told = None if local is None else estimate(local.oracle, local.counts, local.people)[0]
+    told = None if heard is None else heard.shares
     plainly: ShareEstimator = "hybrid" if estimator == "best" else estimator
     if trusted is None or own is None:
-        if local is None or told is None:
+        if heard is None or told is None:
             raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-        return ShareBlend(told, np.zeros_like(told), None, told, None, local, plainly)
-    if local is None or told is None:
+        return ShareBlend(told, np.zeros_like(told), None, told, None, heard, plainly)
+    if heard is None or told is None:
         return ShareBlend(own, np.ones_like(own), own, None, trusted, None, plainly)
     if estimator == "anchored":
-        return _anchored(trusted, local, own, told, TIGHTEST)
+        return _anchored(trusted, heard, own, told, TIGHTEST)
     default = None
     if estimator == "best":
-        default = share_anchoring(len(own), trusted.noise, trusted.people, local.oracle, local.people)
+        reports = [(group.oracle, group.people) for group in heard.groups]
+        default = share_anchoring(len(own), trusted.noise, trusted.people, reports)
         if default.reach is not None:
-            return replace(_anchored(trusted, local, own, told, default.reach), default=default)
+            return replace(_anchored(trusted, heard, own, told, default.reach), default=default)
     pilot = np.full_like(own, 1 / len(own))
     weights = pilot
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
-        v_t, v_l = _variances(trusted, local, pilot * (1 - pilot), pilot)
+        v_t, v_l = _variances(trusted, heard, pilot * (1 - pilot), pilot)
         weights = v_l / (v_t + v_l)
         pilot = np.clip(weights * own + (1 - weights) * told, 0.0, 1.0)
     return ShareBlend(
-        weights * own + (1 - weights) * told, weights, own, told, trusted, local, "hybrid", default=default
+        weights * own + (1 - weights) * told, weights, own, told, trusted, heard, "hybrid", default=default
     )
 
 
-def _anchored(trusted: NoisyCounts, local: ShareReports, own: Floats, told: Floats, reach: float) -> ShareBlend:
+def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reach: float) -> ShareBlend:
     """Option by option: nothing but the last line's difference comes from reports, and that is clipped.
 
     A noisy share near 0 or 1 would state that it has no sampling error: it has at least that of one person's.
@@ -190,10 +237,10 @@ def _anchored(trusted: NoisyCounts, local: ShareReports, own: Floats, told: Floa
     return ShareBlend(own + np.clip(moved, -most, most), weights, own, told, trusted, local, "anchored", held)
 
 
-def _variances(trusted: NoisyCounts, local: ShareReports, spread: Floats, share: Floats) -> tuple[Floats, Floats]:
+def _variances(trusted: NoisyCounts, local: Told, spread: Floats, share: Floats) -> tuple[Floats, Floats]:
     """Of the groups' own shares, for a spread of the trusted and the shares that reports are about."""
     v_t = spread / trusted.people + trusted.noise.variance / trusted.people**2
-    return v_t, _report_variance(local.oracle, share) / local.people
+    return v_t, local.variance(share)
 
 
 def _report_variance(oracle: ShareOracle, share: Floats) -> Floats:

@@ -7,9 +7,12 @@ from typing import Any
 import click
 
 from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, number, share_type, table
+from hybridp.cli.options import Later
 from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.study import Mixer
 
-__all__ = ["mean", "shuffle"]
+__all__ = ["mean", "print_three_means", "shuffle", "three_groups", "three_means"]
 
 
 @click.command("mean")
@@ -161,3 +164,42 @@ def shuffle(n: int, epsilon: float, delta: float, randomiser: str, cap: float | 
     )
     for line in plan.assumes:
         click.echo(f"It assumes: {line}.")
+
+
+# --- plans of three groups --------------------------------------------------------------------------------------------
+
+
+def three_means(plan: Any, share: float, mixer: Later) -> dict[str, Any]:
+    """A mean from three groups, as plain data."""
+    from hybridp.bench.shuffling import plan_groups
+    from hybridp.public.shuffling import Mixing
+
+    people, promised, stated = three_groups(plan, share, mixer)
+    mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
+    return plan_groups(*people, plan.mechanisms, mixing, sd=plan.sd).to_dict()
+
+
+def three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], ApproxDP, Mixer]:
+    """How many people trust, trust a mixer, or nobody; what a batch is promised; and the mixer, all in one batch."""
+    trusted, shuffled = round(plan.n * plan.opt_in), round(plan.n * share)
+    stated = Mixer(**{"batch": max(shuffled, 2)} | {name: x for name, x in mixer.values.items() if x is not None})
+    delta = stated.delta or plan.guarantee.delta
+    if not delta:
+        raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
+    local = round(plan.n) - trusted - shuffled
+    return (trusted, shuffled, local), ApproxDP(plan.guarantee.epsilon, delta), stated
+
+
+def print_three_means(found: dict[str, Any]) -> None:
+    batch = found["batch"]
+    rows = [
+        (name, f"{people:,}", number(found["weights"][name]), f"{found['worth_in_local_people'][name]:.3g}")
+        for name, people in found["people"].items()
+    ]
+    table(
+        f"Three groups, weighted by variance: rmse (population) {number(found['rmse_population'])}",
+        ["group", "people", "weight", "one more is worth so many local people"],
+        rows,
+        caption=f"a shuffled report has an epsilon of {batch['local_epsilon']:.6g} by itself; in a batch of at least "
+        f"{batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})",
+    )

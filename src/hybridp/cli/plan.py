@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hybridp.cli.amplify import print_three_means, three_means
 from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_range, table
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import Later, command, count, given, one_question, options_of, some
@@ -154,7 +155,7 @@ def mean(
     if elasticity is not None:
         predicted["trust_offer"] = trust_offer(plan, elasticity).to_dict()
     if shuffled is not None:
-        predicted["shuffled"] = _three_groups(plan, shuffled, mixer)
+        predicted["shuffled"] = three_means(plan, shuffled, mixer)
     if answered(document, plan.plot, plot_file=show.plot, as_json=show.as_json):
         return
     table(
@@ -171,7 +172,7 @@ def mean(
     click.echo(f"{plan.said_of_default[0].upper()}{plan.said_of_default[1:]}.")
     _explain_names()
     if shuffled is not None:
-        _print_groups(predicted["shuffled"])
+        print_three_means(predicted["shuffled"])
     for name, enough in predicted["opt_ins"].get("to_reach_target", {}).items():
         click.echo(
             f"{name}: {'no number of' if enough is None else f'{enough:,}'} opt-ins reach an rmse of {number(target)}."
@@ -185,37 +186,6 @@ def mean(
             f"best at epsilon {offer['best_trusted_epsilon']:.3g} (opt-in {offer['opt_in_there']:.3g}, "
             f"rmse {number(offer['rmse_there'])} beside {number(offer['rmse_now'])} now)."
         )
-
-
-def _three_groups(plan: Any, share: float, mixer: Later) -> dict[str, Any]:
-    from hybridp.bench.shuffling import plan_groups
-    from hybridp.public.budgets import ApproxDP
-    from hybridp.public.shuffling import Mixing
-
-    trusted, shuffled = round(plan.n * plan.opt_in), round(plan.n * share)
-    stated = Mixer(**{"batch": max(shuffled, 2)} | {name: x for name, x in mixer.values.items() if x is not None})
-    delta = stated.delta or plan.guarantee.delta
-    if not delta:
-        raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
-    promised = ApproxDP(plan.guarantee.epsilon, delta)
-    mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-    local = round(plan.n) - trusted - shuffled
-    return plan_groups(trusted, shuffled, local, plan.mechanisms, mixing, sd=plan.sd).to_dict()
-
-
-def _print_groups(found: dict[str, Any]) -> None:
-    batch = found["batch"]
-    rows = [
-        (name, f"{people:,}", number(found["weights"][name]), f"{found['worth_in_local_people'][name]:.3g}")
-        for name, people in found["people"].items()
-    ]
-    table(
-        f"Three groups, weighted by variance: rmse (population) {number(found['rmse_population'])}",
-        ["group", "people", "weight", "one more is worth so many local people"],
-        rows,
-        caption=f"a shuffled report has an epsilon of {batch['local_epsilon']:.6g} by itself; in a batch of at least "
-        f"{batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})",
-    )
 
 
 def _explain_names() -> None:

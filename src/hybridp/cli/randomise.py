@@ -19,9 +19,10 @@ from hybridp.public.study.fields import Fields, field
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 
 if TYPE_CHECKING:
+    from hybridp.public.shuffling import Mixing
     from hybridp.randomness import Randomness
 
-__all__ = ["Writing", "heavy_hitters", "kmeans", "mean", "vector_mean", "write_mean_reports"]
+__all__ = ["Writing", "heavy_hitters", "kmeans", "mean", "of_batch", "vector_mean", "write_mean_reports"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
 
@@ -52,6 +53,10 @@ class Writing(Fields):
         """The same with the public column of groups, which the release needs."""
         return self.kept if by is None or by in self.kept else (*self.kept, by)
 
+    def check_batch(self, mixing: Mixing | None) -> None:
+        if mixing is not None and self.kept:
+            raise InvalidInput("`keep` must be left out with --batch: beside a mixed report it may tell whose it is.")
+
     def finish(
         self,
         document: dict[str, Any],
@@ -76,6 +81,17 @@ class Writing(Fields):
         if drawn:
             note(f"TRIAL: who trusts was drawn, and stands in the column {LABEL}; nobody was asked.")
         click.echo(f"{people:,} reports{by} written to {self.out}.")
+
+
+def of_batch(mixing: Mixing | None, written: int) -> dict[str, Any]:
+    """What a batch of so many reports keeps; said where it is too small to keep what was promised."""
+    if mixing is None:
+        return {}
+    kept = mixing.promise(max(written, 1))
+    if written < mixing.batch:
+        note(f"Fewer than {mixing.batch:,} reports: only a report's own epsilon of {mixing.epsilon:.6g} holds.")
+    stated = {"local_epsilon": mixing.epsilon, "least": mixing.batch}
+    return {"epsilon": kept.epsilon, "delta": kept.delta, **stated}
 
 
 @command("mean")
@@ -132,8 +148,7 @@ def write_mean_reports(
         randomise_choice(question, file, trust, people, promise, asked)
         return
     study = one_question(question, promise, trust=trust, people=people, mixer=mixer)
-    if mixed and asked.kept:
-        raise InvalidInput("`keep` must be left out with --batch: beside a mixed report it may tell whose it is.")
+    asked.check_batch(study.mixing)
     invite: Any = personal_study(study, 0).bounds if promise.personal else mean_study(study, 0).invite
     if mixed:
         invite = mean_study(study, 0).mixed_invite
@@ -162,12 +177,7 @@ def write_mean_reports(
         "delta": promise.delta,
         "randomness": asked.rng.label,
     }
-    if study.mixing is not None:
-        mixing, kept = study.mixing, study.mixing.promise(max(written, 1))
-        document |= {"epsilon": kept.epsilon, "delta": kept.delta}
-        document |= {"local_epsilon": mixing.epsilon, "least": mixing.batch}
-        if written < mixing.batch:
-            note(f"Fewer than {mixing.batch:,} reports: only a report's own epsilon of {mixing.epsilon:.6g} holds.")
+    document |= of_batch(study.mixing, written)
     told = None if promise.personal else invite.promise
     asked.finish(document, written, told, left_out=left_out, by=f" by {text}", drawn=drawn_trust(trust))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from hybridp.cli.amplify import three_groups
 from hybridp.cli.common import answered, insist_option, needed, note, progress, receipt, rows_argument, table
 from hybridp.cli.groups import print_groups, show_groups
 from hybridp.cli.options import (
@@ -23,10 +25,10 @@ from hybridp.cli.options import (
     who_trusts,
 )
 from hybridp.cli.plan import Crowd, Showing
-from hybridp.cli.randomise import Writing
+from hybridp.cli.randomise import Writing, of_batch
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Choice, Count, Declaration, Number, People, Promise
+from hybridp.public.study import Choice, Count, Declaration, Mixer, Number, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["plan_count", "plan_histogram", "plan_shares", "randomise_count", "randomise_histogram", "randomise_shares"]
@@ -40,6 +42,7 @@ _ASKED, _HEARD = ("column", "options", "several", "other"), ("estimator", "noise
 _PRIVATE = ("by", "by_private", "categories")
 _PLANNED = ("column", "options", "several", *_PRIVATE, "compare")
 _BY = (*_PRIVATE, "least", "compare", "joint")
+_MIXER = some(Mixer, "batch", "epsilon", "cap", "delta", later=True)
 PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
 
 
@@ -79,6 +82,15 @@ def released_with(promise: Some, *more: str) -> Callable[[F], F]:
 
 
 released = released_with(PROMISE)
+_mixed = _stacked(
+    options_of(mixer=_MIXER),
+    click.option(
+        "--mixed",
+        type=click.Path(dir_okay=False, path_type=Path),
+        multiple=True,
+        help="A batch that a mixer handed on; several: one option each.",
+    ),
+)
 _randomised = _stacked(
     rows_argument,
     trust_options(devices=True),
@@ -87,7 +99,8 @@ _randomised = _stacked(
     insist_option,
 )  # fmt: skip
 _planned = _stacked(
-    options_of(crowd=Crowd, promise=PROMISE, noise=value_of(Choice, "noise"), show=Showing),
+    options_of(crowd=Crowd, promise=PROMISE, noise=value_of(Choice, "noise"), mixer=_MIXER, show=Showing),
+    click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local."),
     click.option("--category-shares", help="With --by: the categories' shares, as 0.5,0.3,0.2; equal without."),
     click.option("--shares", help="Guesses of the shares, as 0.5,0.3,0.2; without them all are equal."),
 )
@@ -144,10 +157,13 @@ def _bins(
 @command("shares")
 @options_of(question=some(Choice, *_ASKED, *_HEARD, *_BY, needed=("column", "options"), later=True))
 @released
+@_mixed
 def release_shares(question: Later, **given: Any) -> None:
     """The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.
 
-    Trusted rows hold the option, local rows the report that `hybridp randomise shares` wrote.
+    Trusted rows hold the option, local rows the report that `hybridp randomise shares` wrote. With --mixed, people
+    whose reports went through a mixer take part too: --batch is the least size of a batch, from which a report's own
+    epsilon follows.
     """
     _release(_options(question), **given)
 
@@ -157,6 +173,7 @@ def release_shares(question: Later, **given: Any) -> None:
 @_edges
 @options_of(question=some(Choice, "other", *_HEARD, *_BY, later=True))
 @released
+@_mixed
 def release_histogram(question: Later, value: str, edges: Any, lower: Any, upper: Any, bins: int, **given: Any) -> None:
     """The shares of people by bin of a number; a number outside the edges counts in the nearest bin.
 
@@ -185,6 +202,8 @@ def _release(
     promise: Promise,
     level: float,
     asked: Releasing,
+    mixer: Later | None = None,
+    mixed: tuple[Path, ...] = (),
 ) -> None:
     from hybridp.protocols.asked import choice_study, grouping, joint_study, share_columns
     from hybridp.protocols.groups import release_groups
@@ -193,14 +212,18 @@ def _release(
     from hybridp.protocols.ticks import TickStudy, release_ticks
 
     rule = who_trusts(trust)
-    study = one_question(question, promise, trust=rule, people=people, level=level)
+    study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
+    if mixed and study.mixer is None:
+        raise InvalidInput("`mixed` must go with --batch, the least size of a batch. Got none.")
     own, groups = choice_study(study, 0), grouping(study, 0)
     joint = joint_study(study, 0) if groups is not None and groups.private else None
     counted = isinstance(question, Count)
     purpose = (
         f"{'count' if counted else 'histogram' if getattr(question, 'edges', ()) else 'shares'} of {question.column}"
     )
-    totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
+    totals: dict[str, Any] = {"trusted": study.trusted_guarantee, "local": study.guarantee}
+    if (invite := getattr(own, "mixed_invite", None)) is not None:
+        totals["shuffled"] = invite.promise
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
         columns: Any = share_columns(study, 0, rule)
         found: Any
@@ -211,7 +234,8 @@ def _release(
         elif groups is not None:
             found = release_groups(file, own, columns, groups, ledger=ledger, **asked.run)
         else:
-            found = publish(file, own, columns, ledger=ledger, purpose=purpose, as_count=counted, **asked.run)
+            run = {**asked.run, "ledger": ledger, "purpose": purpose}
+            found = publish(file, own, columns, mixed=mixed, as_count=counted, **run)
     asked.finish(found, _print if groups is None else print_groups)
 
 
@@ -230,24 +254,25 @@ def _print(found: Any) -> None:
     nothing = (None,) * len(found.options)
     columns = (
         found.options, found.projected, found.low, found.high, found.weights,
-        found.trusted.shares or nothing, found.local.shares or nothing,
+        *(group.shares or nothing for _, group in found.groups()),
     )  # fmt: skip
     rows = [
-        (name, _percent(x), f"{low:.2%} to {high:.2%}", _percent(own), _percent(told), f"{w:.3f}")
-        for name, x, low, high, w, own, told in zip(*columns, strict=True)
+        (name, _percent(x), f"{low:.2%} to {high:.2%}", *(_percent(own) for own in alone), f"{w:.3f}")
+        for name, x, low, high, w, *alone in zip(*columns, strict=True)
     ]
     kind = "joint " if found.joint else ""
+    *but, last = (f"{group.people:,} {name}" for name, group in found.groups())
     table(
-        f"Shares by {found.question}; {found.trusted.people:,} trusted and {found.local.people:,} local people; "
-        f"{kind}{100 * found.level:.6g}% intervals",
-        ["option", "share", "interval", "trusted", "local", "weight"],
+        f"Shares by {found.question}; {', '.join(but)} and {last} people; {kind}{100 * found.level:.6g}% intervals",
+        ["option", "share", "interval", *(name for name, _ in found.groups()), "weight"],
         rows[:_SHOWN],
         caption=None if len(rows) <= _SHOWN else f"{_SHOWN} of {len(rows)}; --json has all of them",
     )
     if found.anchor is not None:
+        what = "local people send" if found.shuffled is None else "reports say"
         click.echo(
-            f"Whatever local people send, no share moves farther than {max(found.anchor.most):.2%} from the trusted "
-            "group's; --json has every option's bound, and the blend without that rule."
+            f"Whatever {what}, no share moves farther than {max(found.anchor.most):.2%} from the trusted group's; "
+            "--json has every option's bound, and the blend without that rule."
         )
     if found.p_values is not None:
         level = f"at the {100 * found.test_level:.6g}% level"
@@ -264,12 +289,16 @@ def _print(found: Any) -> None:
 
 @command("shares")
 @options_of(question=some(Choice, *_ASKED, *_PRIVATE, needed=("column", "options"), later=True))
+@options_of(mixer=_MIXER)
 @_randomised
 def randomise_shares(question: Later, **given: Any) -> None:
     """Replace each local person's option by a report that is private by itself.
 
     Without --trust all rows are randomised. A report names an option, or, where there are many, a set of them. Columns
     that the release does not need are left out unless --keep names them.
+
+    With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
+    nothing else, sorted, so that their order tells nothing.
     """
     randomise_choice(_options(question), **given)
 
@@ -278,6 +307,7 @@ def randomise_shares(question: Later, **given: Any) -> None:
 @options_of(value=value_of(Number, "column", needed=True))
 @_edges
 @options_of(question=some(Choice, "other", *_PRIVATE, later=True))
+@options_of(mixer=_MIXER)
 @_randomised
 def randomise_histogram(
     question: Later, value: str, edges: Any, lower: Any, upper: Any, bins: int, **given: Any
@@ -295,15 +325,19 @@ def randomise_count(question: Count, **given: Any) -> None:
 
 
 def randomise_choice(
-    question: Choice | Number | Count, file: Any, trust: Trusts | None, people: People, promise: Promise, asked: Writing
-) -> None:
+    question: Choice | Number | Count, file: Any, trust: Trusts | None, people: People, promise: Promise,
+    asked: Writing, mixer: Later | None = None,
+) -> None:  # fmt: skip
     from hybridp.device.files import write_share_reports
-    from hybridp.protocols.asked import choice_study, joint_study
+    from hybridp.protocols.asked import choice_study, joint_study, share_study
 
-    study = one_question(question, promise, trust=trust, people=people)
+    study = one_question(question, promise, trust=trust, people=people, mixer=mixer)
+    asked.check_batch(study.mixing)
     by, private = getattr(question, "by", None), getattr(question, "by_private", False)
     both = joint_study(study, 0) if private else None
-    invite = (both or choice_study(study, 0)).invite
+    invite: Any = (both or choice_study(study, 0)).invite
+    if study.mixing is not None:
+        invite = share_study(study, 0).mixed_invite
     with progress() as bar:
         bar.add_task("randomising", total=None)
         written, left_out = write_share_reports(
@@ -317,9 +351,10 @@ def randomise_choice(
             keep=asked.kept if private else asked.kept_with(by),
             joint=None if both is None else both.joint,
             missing=getattr(question, "missing", None),
+            mixed=study.mixing is not None,
             rng=asked.rng,
         )
-    document = {
+    document: dict[str, Any] = {
         "randomised": written,
         "mechanism": invite.text,
         "left_out": left_out,
@@ -327,6 +362,7 @@ def randomise_choice(
         "delta": promise.delta,
         "randomness": asked.rng.label,
     }
+    document |= of_batch(study.mixing, written)
     asked.finish(
         document, written, invite.promise, left_out=left_out, by=f" by {invite.text}", drawn=drawn_trust(trust)
     )
@@ -341,7 +377,9 @@ def randomise_choice(
 def plan_shares(question: Later, **given: Any) -> None:
     """Predicted errors of the shares of several options: trusted people alone, local people alone, and both.
 
-    --options may also say only how many there are.
+    --options may also say only how many there are. With --shuffled some people trust a mixer: the errors of three
+    groups together, and what each person's move from local to shuffled to trusted is worth. --batch is the least size
+    of a batch, all of them together unless given.
     """
     stated = question.values["options"]
     if len(stated) == 1 and stated[0].isdigit():
@@ -363,11 +401,14 @@ def plan_histogram(
 
 def _plan(
     choice: Choice, crowd: Crowd, promise: Promise, noise: Any, show: Showing, shares: str | None,
-    category_shares: str | None,
+    category_shares: str | None, mixer: Later, shuffled: float | None,
 ) -> None:  # fmt: skip
     from hybridp.bench.shares import plan_shares as plan
     from hybridp.protocols.asked import choice_study
+    from hybridp.release.document import sole
 
+    if shuffled is not None and (choice.by is not None or choice.several is not None):
+        raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
     if choice.by is not None:
         if shares is not None:
             raise InvalidInput("`shares` must not go with --by, which takes --category-shares. Got both.")
@@ -384,7 +425,11 @@ def _plan(
         trusted_guarantee=None if promise.trusted_epsilon is None else study.trusted_guarantee,
         noise=noise,
     )
-    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
+    document, three = found.to_dict(), None
+    if shuffled is not None:
+        three = found.three_groups(*three_groups(found, shuffled, mixer), noise)
+        sole(document)["predicted"]["shuffled"] = three
+    if answered(document, found.plot, plot_file=show.plot, as_json=show.as_json):
         return
     errors = zip(question.values, found.shares, *found.errors.values(), strict=True)
     table(
@@ -396,6 +441,22 @@ def _plan(
     )
     if found.said_of_default:
         click.echo(found.said_of_default)
+    if three is not None:
+        _print_groups(question.values, three)
+
+
+def _print_groups(options: tuple[str, ...], found: dict[str, Any]) -> None:
+    batch, worth, default = found["batch"], found["worth_in_local_people"], found["default"]
+    rows = zip(options, found["rmse_population"], worth["shuffled"], worth["trusted"], strict=True)
+    table(
+        "Three groups, weighted by variance: " + ", ".join(f"{n:,} {name}" for name, n in found["people"].items()),
+        ["option", "standard error", "one more shuffled", "one more trusted"],
+        [(name, f"{e:.3%}", f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in rows][:_SHOWN],
+        caption="one more person is worth so many local people; "
+        f"a shuffled report, by {batch['reports']}, has an epsilon of {batch['local_epsilon']:.6g} by itself; "
+        f"in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})",
+    )
+    click.echo(f"The default for these three groups is {default['estimator']}.")
 
 
 @command("count")

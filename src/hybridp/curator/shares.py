@@ -30,7 +30,7 @@ from hybridp.tables.mean import CHUNK, MeanQuery
 from hybridp.tables.queries import stride
 from hybridp.tables.shares import report_texts, share_totals
 
-__all__ = ["RawCounts", "batch_digest", "read", "release_counts", "rounded_cells", "share_query"]
+__all__ = ["RawCounts", "batch_digest", "batch_names", "read", "release_counts", "rounded_cells", "share_query"]
 
 _MOST_BATCHES = 100_000
 
@@ -111,11 +111,17 @@ def read(
 
 def batch_digest(rows: tables.Rows, columns: Columns, text: str, counts: NDArray[np.int64], people: int) -> str:
     """What names a set of reports that are counted: their mechanism, their counts, and the names of their batches."""
-    batch = f"{columns.report}_batch"
-    batches = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
-    if len(batches) > _MOST_BATCHES:
-        raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
+    batches = batch_names(rows, columns)
     return reports_digest(text, people, counts.tolist(), [name for name in batches if name])
+
+
+def batch_names(rows: tables.Rows, columns: Columns) -> list[str]:
+    """The different names of batches that stand beside these reports."""
+    batch = f"{columns.report}_batch"
+    found = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
+    if len(found) > _MOST_BATCHES:
+        raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
+    return found
 
 
 def rounded_cells(

@@ -318,9 +318,13 @@ def write_share_reports(
     joint: Joint | None = None,
     missing: float | None = None,
     asked: tuple[str, str] | None = None,
+    mixed: bool = False,
     rng: Randomness,
 ) -> tuple[int, list[str]]:
     """A copy of a table in which local rows (all, without `trust`) lose their option and get one report.
+
+    Of a `mixed` batch only the reports are written, sorted, with a name of the batch: what whoever sees a mixed batch
+    would see.
 
     With `joint` the report is about a private category too, which local rows lose as well; `missing` is what a number
     that is missing counts as.
@@ -346,7 +350,8 @@ def write_share_reports(
             if isinstance(joint.answers, Bounds):
                 ends = joint.answers
                 levels |= {"lower": ends.lower, "upper": ends.upper, "levels": joint.steps, "missing": missing}
-        needed = {value, labels, person, *keep, *(() if joint is None else (joint.by.name,))}
+        beside = () if joint is None else (joint.by.name,)
+        needed = {value} if mixed else {value, labels, person, *keep, *beside}
         left_out = [column for column in rows.written if column not in needed]
         people = tables.write_reports(
             rows,
@@ -360,6 +365,7 @@ def write_share_reports(
             **levels,
             batch=(f"{report}_batch", f"{int(rng.words(1)[0]):016x}"),
             asked=asked,
+            mixed=mixed,
             randomise=draw,
             out=out,
             overwrite=overwrite,

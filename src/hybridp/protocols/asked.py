@@ -197,6 +197,7 @@ def share_study(study: Declaration, place: int) -> ShareStudy:
         part.trusted,
         study.level,
         isinstance(asked, Choice) and asked.joint,
+        study.mixing,
     )
 
 

@@ -39,7 +39,7 @@ from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease, Shuffled
+from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
     assuming,
     build_receipt,
@@ -50,7 +50,7 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
-from hybridp.release.result import Anchored
+from hybridp.release.result import Anchored, Shuffled
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally, PersonalTally, VectorTally
@@ -295,7 +295,7 @@ def _release_number(
         return on_reports(charges, trial=simulate_local, digest=digest)
 
     first, own = asked()
-    batches = read_batches(mixed, study, columns, assume=assume_mechanism)
+    batches = read_batches(mixed, study.mixed_invite, columns, assume=assume_mechanism)
     undecided = study.rule.name == "best"
     with paid_rows(path, first, own, ledger, undecided=undecided, trial=trial, **opened) as (rows, entries, people):
         if people is not None:
@@ -362,7 +362,7 @@ def publish_mean(
     local: LocalSummary | None,
     *,
     trusted_people: int,
-    mixed: MixedReports | None = None,
+    mixed: MixedReports[LocalSummary] | None = None,
     clipped: int | None = None,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
@@ -447,8 +447,8 @@ def _own_error(study: MeanStudy, group: LocalSummary | None, found: Blend) -> No
 
 
 def _shuffled(
-    study: MeanStudy, mixed: MixedReports | None, both: Sequence[LocalSummary], found: Blend
-) -> Shuffled | None:
+    study: MeanStudy, mixed: MixedReports[LocalSummary] | None, both: Sequence[LocalSummary], found: Blend
+) -> Shuffled[GroupEstimate] | None:
     """What is told of people whose reports came through a mixer."""
     mixing, invite = study.mixing, study.mixed_invite
     if mixed is None or not mixed.summary.people or mixing is None or invite is None:

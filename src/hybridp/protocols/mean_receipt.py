@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hybridp.blend.sealed import SealedBlend
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import Mixing
-from hybridp.release.mean import MixedBatch, Shuffled
 from hybridp.release.receipt import COLLUDING, MIXED, Promise, Protection
+from hybridp.release.result import MixedBatch, Shuffled
 
 if TYPE_CHECKING:
     from hybridp.protocols.mean import MeanStudy
@@ -22,6 +23,7 @@ __all__ = ["AMPLIFIED", "MixedReports", "check_mixing", "local_protection", "mix
 __all__ += ["mixed_promises", "noise_level", "trusted_protection"]
 
 Guarantee = PureDP | ApproxDP
+S = TypeVar("S", LocalSummary, ShareReports)
 
 
 def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
@@ -76,10 +78,10 @@ AMPLIFIED = "nothing else about these reports is ever published: another release
 
 
 @dataclass(frozen=True, slots=True)
-class MixedReports:
+class MixedReports(Generic[S]):
     """The sums of all reports that came through a mixer, and how many of them each of its batches held."""
 
-    summary: LocalSummary
+    summary: S
     batches: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -111,7 +113,7 @@ def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch,
 _SIZES = 8
 
 
-def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
+def mixed_promises(shuffled: Shuffled[Any] | None) -> list[Promise]:
     """A line for every size of a batch, if mixer and curator keep apart; and one for all of them, if they do not."""
     if shuffled is None:
         return []
@@ -125,7 +127,7 @@ def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
     return [*found, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
 
 
-def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:
+def mixed_assumptions(shuffled: Shuffled[Any] | None) -> tuple[str, ...]:
     if shuffled is None:
         return ()
     return (

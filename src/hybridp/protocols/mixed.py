@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any, Generic, TypeVar
 
 from hybridp.curator import mean as curating
+from hybridp.curator import shares as counting
 from hybridp.curator.sources import Rows, TableLike, open_rows
 from hybridp.errors import must
 from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.public.messages import LocalSummary, reports_digest
+from hybridp.public.messages import Invite, LocalSummary, reports_digest
+from hybridp.public.shares import ShareReports
 from hybridp.public.trust import TrustRule
-
-if TYPE_CHECKING:
-    from hybridp.protocols.mean import MeanStudy
 
 __all__ = ["Batches", "read_batches"]
 
+S = TypeVar("S", LocalSummary, ShareReports)
 _EVERYBODY = TrustRule(everyone="local")
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class Batches(Generic[S]):
     """The reports of all batches, a name for the set of them, and whether some say that they protect nobody."""
 
-    reports: MixedReports | None = None
+    reports: MixedReports[S] | None = None
     digest: str | None = None
     simulated: bool = False
 
@@ -35,34 +35,42 @@ class Batches:
 
 
 def read_batches(
-    paths: Sequence[TableLike], study: MeanStudy, columns: curating.Columns, *, assume: bool = False
-) -> Batches:
+    paths: Sequence[TableLike], invite: Any, columns: curating.Columns, *, assume: bool = False
+) -> Batches[Any]:
     """Add up every batch by itself: its size decides what it keeps. Reports name their mechanism, as local ones do.
 
-    The very same batch given twice is refused: its reports would count twice. So is a table with any other column: a
-    report beside something that may tell who sent it is not mixed.
+    `invite` is what went to the devices of people who trust the mixer: an `Invite`, a `ShareInvite`, or None. The
+    very same batch given twice is refused: its reports would count twice. So is a table with any other column: a report
+    beside something that may tell who sent it is not mixed.
     """
     if not paths:
         return Batches()
-    must(study.mixed_invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
-    assert study.mixed_invite is not None
-    invite = replace(study.mixed_invite, question=(columns.value,))
+    must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
+    read: Any = curating.read if isinstance(invite, Invite) else counting.read
+    asked = replace(invite, question=(columns.value,)) if isinstance(invite, Invite) else invite
     own = curating.Columns(columns.value, _EVERYBODY, columns.report)
-    total, simulated = LocalSummary(0, 0.0, 0.0, invite.randomiser), False
-    sizes: list[int] = []
-    names: list[str] = []
+    parts, names, simulated = [], [], False
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
-            _must_be_alone(rows, own)
-            found = curating.read(rows, own, invite, assume=assume)
+            _must_be_alone(rows, own, counted=not isinstance(invite, Invite))
+            found = read(rows, own, asked, assume=assume)
         must(str(found.digest) not in names, "mixed", "must name every batch once", "the same reports twice")
-        total, simulated = total + found.local, simulated or found.simulated_reports
-        sizes.append(found.local.people)
+        parts.append(found.local)
         names.append(str(found.digest))
-    return Batches(MixedReports(total, tuple(sizes)), reports_digest(invite.text, *sorted(names)), simulated)
+        simulated = simulated or found.simulated_reports
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    sizes = tuple(part.people for part in parts)
+    return Batches(MixedReports(total, sizes), reports_digest(asked.text, *sorted(names)), simulated)
 
 
-def _must_be_alone(rows: Rows, columns: curating.Columns) -> None:
+def _must_be_alone(rows: Rows, columns: curating.Columns, *, counted: bool) -> None:
+    """Nothing beside the reports; of reports that are counted, one name of the batch for all of them."""
     more = len({*rows.written} - {columns.value, columns.report, f"{columns.report}_mechanism"})
+    if counted and f"{columns.report}_batch" in rows.written:
+        names = len(counting.batch_names(rows, columns))
+        must(names <= 1, "mixed", f"must hold one name of the batch in `{columns.report}_batch`", f"{names} names")
+        more -= 1
     rule = f"must hold nothing but reports (`{columns.report}`, `{columns.report}_mechanism`): others may tell whose"
     must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")

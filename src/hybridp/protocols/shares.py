@@ -14,14 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybridp.blend.shares import SHARE_ESTIMATORS, ShareEstimator, blend_shares, to_simplex
+import numpy as np
+
+from hybridp.blend.shares import SHARE_ESTIMATORS, ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
 from hybridp.curator import shares as curating
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.shares import simulated_reports
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.protocols import mean_receipt as protections
+from hybridp.protocols.mean_receipt import MixedReports, noise_level
+from hybridp.protocols.mixed import read_batches
+from hybridp.protocols.paying import kept, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Feature
 from hybridp.public.shares import (
@@ -31,8 +36,10 @@ from hybridp.public.shares import (
     ShareInvite,
     ShareReports,
     count_noise,
+    mixed_oracle,
     share_oracle,
 )
+from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import (
@@ -45,7 +52,7 @@ from hybridp.release.receipt import (
     noted,
     public_choice,
 )
-from hybridp.release.result import Anchored
+from hybridp.release.result import Anchored, Shuffled
 from hybridp.release.shares import ShareGroup, SharesRelease
 
 __all__ = ["ShareStudy", "bins", "choice", "counted", "field_rule", "publish_shares", "release_shares"]
@@ -82,7 +89,8 @@ class ShareStudy:
 
     `question` names the column and its options, or the edges of its bins (`Feature.binned`). `guarantee` is what every
     person is promised; `trusted_guarantee` may differ for the trusted group. `joint` asks for intervals that cover all
-    options together. The estimator "best" is "anchored" where that costs little if nobody lies, and else "hybrid".
+    options together. The estimator "best" is "anchored" where that costs little if nobody lies, and else "hybrid". With
+    `mixing`, some people's reports come through a mixer and have a larger epsilon of their own.
     """
 
     question: Feature
@@ -92,6 +100,7 @@ class ShareStudy:
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     joint: bool = False
+    mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -105,6 +114,13 @@ class ShareStudy:
         return ShareInvite(self.question, share_oracle(self.guarantee, self.question.size))
 
     @property
+    def mixed_invite(self) -> ShareInvite | None:
+        """What goes to the devices of people who trust a mixer."""
+        if self.mixing is None:
+            return None
+        return ShareInvite(self.question, mixed_oracle(self.mixing, self.question.size))
+
+    @property
     def count_noise(self) -> CountNoise:
         return count_noise(self.trusted_guarantee or self.guarantee, self.question.size, self.noise)
 
@@ -112,13 +128,17 @@ class ShareStudy:
         """What the ledger will be asked for. Laplace noise on several counts is charged by its guarantee alone."""
         invite, noise = self.invite, self.count_noise
         own = Charge("local", invite.promise, f"{invite.oracle.name} report", purpose, collection=collection)
+        reports = [own]
+        if (mixed := self.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
+            text = f"{mixed.oracle.name} report, mixed"
+            reports.append(Charge("shuffled", mixed.promise, text, purpose, collection=collection))
         if self.estimator == "lm-only":
-            return [own]
+            return reports
         kind, size = noise_level(noise.mechanism)
         composes = kind == "gaussian" or noise.draws == 1
         text = f"{kind} noise on the counts"
         trusted = Charge("trusted", noise.mechanism.guarantee, text, purpose, noise=(kind, size) if composes else None)
-        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+        return [trusted] if self.estimator == "tcm-only" else [trusted, *reports]
 
 
 def release_shares(
@@ -131,6 +151,7 @@ def release_shares(
     ledger: Ledger | None = None,
     purpose: str = "shares",
     collection: str | None = None,
+    mixed: Sequence[TableLike] = (),
     assume_mechanism: bool = False,
     as_count: bool = False,
     rng: Randomness | None = None,
@@ -139,8 +160,9 @@ def release_shares(
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
     record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` local rows
-    are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`. With
-    `as_count` the release tells how many people have the first of two options.
+    are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`, and so are
+    the batches of a mixer, `mixed`. With `as_count` the release tells how many people have the first of two
+    options.
     """
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
@@ -148,26 +170,30 @@ def release_shares(
     same = study.question.name == columns.value
     must(same, "value", f"must be the question's column `{study.question.name}`", columns.value)
     invite = study.invite
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
+    charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]
+    first, own = on_reports(charges, trial=simulate_local)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    batches = read_batches(mixed, study.mixed_invite, columns, assume=assume_mechanism)
     with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        if raw.local is not None and raw.local.people:
-            entries.charge([replace(charge, digest=raw.digest) for charge in own])
+        sent = 0 if raw.local is None else raw.local.people
+        for group, people, named in (("local", sent, raw.digest), ("shuffled", *batches.found)):
+            if people:
+                entries.charge([replace(charge, digest=named) for charge in own if charge.people == group])
         trusted, local = counted(raw, study, rng=rng)
         found = publish_shares(
             study,
             trusted,
             local,
             trusted_people=raw.trusted_people,
+            mixed=None if study.estimator == "tcm-only" else batches.reports,
             entries=tuple(entries),
-            simulated_local=raw.simulated_reports,
+            simulated_local=raw.simulated_reports or batches.simulated,
             rng=rng,
         )
         found = noted(assuming(replace(found, counted=as_count), invite.text if raw.assumed else None), rows.notes)
-        people = found.trusted.people + found.local.people
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
 
 
 def counted(
@@ -189,15 +215,20 @@ def publish_shares(
     local: ShareReports | None,
     *,
     trusted_people: int,
+    mixed: MixedReports[ShareReports] | None = None,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
     rng: Randomness,
 ) -> SharesRelease:
-    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
-    found = blend_shares(trusted, local, study.estimator)
+    """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
+
+    `mixed` reports are heard with the `local` ones by public parts, as one group.
+    """
+    found = blend_shares(trusted, local, study.estimator, None if mixed is None else mixed.summary)
     low, high = found.intervals(study.level, joint=study.joint)
     question = study.question
-    own, told = found.standard_errors("trusted"), found.standard_errors("local")
+    own = found.standard_errors("trusted")
+    shuffled = _shuffled(study, mixed, found)
     held, default = found.anchor, found.default
     return SharesRelease(
         question=question.name,
@@ -214,20 +245,22 @@ def publish_shares(
         trusted=ShareGroup(trusted_people)
         if found.trusted is None or own is None
         else ShareGroup(trusted_people, tuple(found.trusted.tolist()), tuple(own.tolist())),
-        local=ShareGroup(0 if local is None else local.people)
-        if found.local is None or told is None or local is None
-        else ShareGroup(local.people, tuple(found.local.tolist()), tuple(told.tolist())),
+        local=_alone(local, found),
+        shuffled=shuffled,
+        told=None if shuffled is None or found.local is None else tuple(found.local.tolist()),
         p_values=found.p_values(),
         noise=noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
         reports=study.invite.oracle.name,
         receipt=build_receipt(
             _trusted_protection(trusted),
             _local_protection(study) if local is not None and local.people else None,
+            mixed=protections.mixed_promises(shuffled),
             assumes=(
                 public_choice(),
                 choice_unprotected(),
                 chosen_blindly("the options, or the edges of bins,"),
                 honest_devices("a local share"),
+                *protections.mixed_assumptions(shuffled),
                 field_rule(question),
                 "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
             ),
@@ -238,6 +271,28 @@ def publish_shares(
         ),
         anchor=None if held is None else Anchored(tuple(held.plain.tolist()), tuple(held.most.tolist()), held.reach),
     )
+
+
+def _alone(reports: ShareReports | None, found: ShareBlend) -> ShareGroup:
+    """One group's own shares, with their errors if the blend's shares were true."""
+    if reports is None or not reports.people:
+        return ShareGroup(0)
+    own = Told((reports,))
+    errors = np.sqrt(own.variance(np.clip(found.estimate, 0.0, 1.0)))
+    return ShareGroup(reports.people, tuple(own.shares.tolist()), tuple(errors.tolist()))
+
+
+def _shuffled(
+    study: ShareStudy, mixed: MixedReports[ShareReports] | None, found: ShareBlend
+) -> Shuffled[ShareGroup] | None:
+    """What is told of people whose reports came through a mixer."""
+    mixing, invite = study.mixing, study.mixed_invite
+    if mixed is None or not mixed.summary.people or mixing is None or invite is None:
+        return None
+    weights = tuple(((1 - found.weights) * found.parts[-1]).tolist())
+    batches = protections.mixed_batches(mixing, mixed.batches)
+    group = _alone(mixed.summary, found)
+    return Shuffled(group, weights, invite.oracle.name, mixing.epsilon, mixing.batch, batches)
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------

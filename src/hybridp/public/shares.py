@@ -33,11 +33,12 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discret
 from hybridp.public.messages import report_text
 from hybridp.public.oracles import Oracle, SubsetSelection, best_oracle, support_counts
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
+from hybridp.public.shuffling import Mixing
 from hybridp.public.vector_noise import vector_gaussian
 
 __all__ = ["CountNoise", "NoisyCounts", "ShareInvite", "ShareOracle", "ShareReports", "count_noise", "share_oracle"]
-__all__ += ["read_reports", "written_reports"]
+__all__ += ["mixed_oracle", "read_reports", "share_mixing", "written_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -153,6 +154,31 @@ def share_oracle(guarantee: Guarantee, size: int) -> ShareOracle:
     found: Oracle = best_oracle(guarantee, size)
     assert isinstance(found, KRandomisedResponse | SubsetSelection)
     return found
+
+
+def share_mixing(promise: ApproxDP, size: int, batch: int, *, epsilon: float | None = None, cap: float = 8.0) -> Mixing:
+    """The report on one of so many options that goes through a mixer: the most precise that keeps the promise.
+
+    A mixed batch of k-ary randomised response has a tighter bound than one of any other report, so that it may have a
+    larger epsilon by itself; a random set of options may be more precise all the same.
+
+    >>> found = share_mixing(ApproxDP(1.0, 1e-6), 4, 1000)
+    >>> found.k, round(found.epsilon, 2), round(Mixing.planned(ApproxDP(1.0, 1e-6), 1000).epsilon, 2)
+    (4, 3.32, 2.72)
+    """
+    named = Mixing.planned(promise, batch, epsilon=epsilon, cap=cap, k=size)
+    try:
+        other = Mixing.planned(promise, batch, epsilon=epsilon, cap=cap)
+    except InvalidInput:  # more than any other report may have
+        return named
+    return min(named, other, key=lambda mixing: mixed_oracle(mixing, size).variance(1 / size))
+
+
+def mixed_oracle(mixing: Mixing, size: int) -> ShareOracle:
+    """The report that this batch's bound is about: k-ary randomised response, or any."""
+    own = PureDP(mixing.epsilon)
+    must(mixing.k in (None, size), "k", f"must be the {size} options", mixing.k)
+    return share_oracle(own, size) if mixing.k is None else k_randomised_response(own, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Anchored, Result, Words, interval_words, people_words, promise_words
+from hybridp.release.result import Anchored, Result, Shuffled, Words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease", "MixedBatch", "Shuffled"]
+__all__ = ["ClippedShare", "EpsilonGroup", "GroupEstimate", "MeanRelease"]
 
 _SHOWN = 1000  # levels of epsilon listed in full
 
@@ -46,43 +45,6 @@ class ClippedShare:
         """From a count with Laplace noise, which is all of its error: the interval lies within [0, 1]."""
         reach = NormalLaplace(0.0, scale).quantile((1 + level) / 2) + 0.5
         return cls(*(min(max(x / people, 0.0), 1.0) for x in (count, count - reach, count + reach)))
-
-
-@dataclass(frozen=True, slots=True)
-class MixedBatch:
-    """So many batches of a mixer, each of this many people at least, and what each keeps."""
-
-    people: int
-    many: int
-    budget: PureDP | ApproxDP
-
-    @property
-    def text(self) -> str:
-        batches = "a batch" if self.many == 1 else f"{self.many:,} batches"
-        return f"in {batches} of {self.people:,}"
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffled:
-    """People who trust that mixer and curator do not collude: their own mean, its weight, and the batches they were in.
-
-    `epsilon` is what a report keeps by itself, `least` the public minimum of a batch.
-    """
-
-    group: GroupEstimate
-    weight: float
-    randomiser: str
-    epsilon: float
-    least: int
-    batches: tuple[MixedBatch, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        batches = [
-            {"people": b.people, "batches": b.many, "epsilon": b.budget.epsilon, "delta": b.budget.delta}
-            for b in self.batches
-        ]
-        stated = {"weight": self.weight, "local_epsilon": self.epsilon, "least": self.least, "batches": batches}
-        return {"randomiser": self.randomiser, **stated}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +94,7 @@ class MeanRelease(Result):
     clipped_to: tuple[float, float] | None = None
     clipped: ClippedShare | None = None
     anchor: Anchored | None = None
-    shuffled: Shuffled | None = None
+    shuffled: Shuffled[GroupEstimate] | None = None
     question: str = "value"
 
     @property

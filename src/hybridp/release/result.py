@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Anchored", "Result", "Words", "each_in_words", "interval_words", "people_words", "promise_words"]
+__all__ = ["Anchored", "MixedBatch", "Result", "Shuffled", "Words", "each_in_words", "interval_words", "people_words"]
+__all__ += ["promise_words"]
+
+G = TypeVar("G")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,44 @@ class Anchored:
     def to_dict(self) -> dict[str, Any]:
         listed = (list(x) if isinstance(x, tuple) else x for x in (self.plain, self.most))
         return {**dict(zip(("plain", "most"), listed, strict=True)), "reach": self.reach}
+
+
+@dataclass(frozen=True, slots=True)
+class MixedBatch:
+    """So many batches of a mixer, each of this many people at least, and what each keeps."""
+
+    people: int
+    many: int
+    budget: PureDP | ApproxDP
+
+    @property
+    def text(self) -> str:
+        batches = "a batch" if self.many == 1 else f"{self.many:,} batches"
+        return f"in {batches} of {self.people:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled(Generic[G]):
+    """People who trust that mixer and curator do not collude: their own estimate, its weight, and their batches.
+
+    `epsilon` is what a report keeps by itself, `least` the public minimum of a batch.
+    """
+
+    group: G
+    weight: float | tuple[float, ...]
+    randomiser: str
+    epsilon: float
+    least: int
+    batches: tuple[MixedBatch, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        batches = [
+            {"people": b.people, "batches": b.many, "epsilon": b.budget.epsilon, "delta": b.budget.delta}
+            for b in self.batches
+        ]
+        weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
+        stated = {"weight": weight, "local_epsilon": self.epsilon, "least": self.least, "batches": batches}
+        return {"randomiser": self.randomiser, **stated}
 
 
 class Result(ABC):

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Anchored, Result, Words, each_in_words, interval_words, people_words, promise_words
+from hybridp.release.result import (
+    Anchored,
+    Result,
+    Shuffled,
+    Words,
+    each_in_words,
+    interval_words,
+    people_words,
+    promise_words,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,6 +70,9 @@ class SharesRelease(Result):
     """Asked for as a count: how many people have the first option, of two."""
     everyone: int | None = None
     """How many people there are, where not all of them answered this question."""
+    shuffled: Shuffled[ShareGroup] | None = None
+    told: Numbers | None = None
+    """The shares of all reports together, where some of them were mixed."""
 
     @property
     def simulated(self) -> bool:
@@ -73,7 +85,17 @@ class SharesRelease(Result):
     @property
     def people(self) -> int:
         """How many there are: public."""
-        return self.trusted.people + self.local.people if self.everyone is None else self.everyone
+        heard = self.trusted.people + self.local.people + self._mixed
+        return heard if self.everyone is None else self.everyone
+
+    @property
+    def _mixed(self) -> int:
+        return 0 if self.shuffled is None else self.shuffled.group.people
+
+    def groups(self) -> list[tuple[str, ShareGroup]]:
+        """The groups by name; people who trust a mixer where there are any."""
+        found = [("trusted", self.trusted), ("local", self.local)]
+        return found if self.shuffled is None else [*found, ("shuffled", self.shuffled.group)]
 
     def _count(self, told: dict[str, Any]) -> dict[str, Any]:
         """The first option's share as a number of people: share times people, who are as many whoever is replaced."""
@@ -111,9 +133,11 @@ class SharesRelease(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
-        gaps = None
-        if self.trusted.shares is not None and self.local.shares is not None:
-            gaps = [own - told for own, told in zip(self.trusted.shares, self.local.shares, strict=True)]
+        gaps, heard, own = None, self.told or self.local.shares, {}
+        if self.trusted.shares is not None and heard is not None:
+            gaps = [mine - others for mine, others in zip(self.trusted.shares, heard, strict=True)]
+        if self.shuffled is not None:
+            own = {"shuffled": _listed(self.shuffled.group.shares), "mixing": self.shuffled.to_dict()}
         told = statistic(
             self.statistic,
             list(self.estimate),
@@ -129,7 +153,7 @@ class SharesRelease(Result):
             weight=list(self.weights),
             groups={
                 name: {"people": group.people, "standard_error": _listed(group.standard_errors)}
-                for name, group in (("trusted", self.trusted), ("local", self.local))
+                for name, group in self.groups()
             },
             disagreement={
                 "difference": gaps,
@@ -138,6 +162,7 @@ class SharesRelease(Result):
                 "test_level": self.test_level,
             },
             mechanisms={"trusted": self.noise, "local": self.reports},
+            **own,
         )
         told = self._count(told) if self.counted else told
         return release_document({self.question: {self.statistic: told}}, level=self.level, receipt=self.receipt)
@@ -155,6 +180,7 @@ class SharesRelease(Result):
                 "weight": self.weights,
                 "trusted_share": self.trusted.shares or nothing,
                 "local_share": self.local.shares or nothing,
+                **({} if self.shuffled is None else {"shuffled_share": self.shuffled.group.shares}),
                 "p_value": self.p_values or nothing,
             },
             index=pd.Index(self.options, name="option"),
@@ -179,7 +205,7 @@ class SharesRelease(Result):
         if many:
             ax.set_yticks([])
             ax.set_ylabel(f"{len(rows):,} options, in their order")
-        people = people_words(self.trusted.people, self.local.people)
+        people = people_words(self.trusted.people, self.local.people, self._mixed)
         all_of = "all true shares at once" if self.joint else "the true share of its option"
         style.dress(
             ax,
@@ -200,7 +226,7 @@ class SharesRelease(Result):
                 self.options, self.projected, self.low, self.high, *alone, strict=True
             )
         ]  # fmt: skip
-        title = f"Shares by {self.question} of {people_words(self.trusted.people, self.local.people)}"
+        title = f"Shares by {self.question} of {people_words(self.trusted.people, self.local.people, self._mixed)}"
         if self.counted:
             number = tuple(f"{self.people * v[0]:,.0f}" for v in (self.projected, self.low, self.high))
             return each_in_words(

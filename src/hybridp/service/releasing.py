@@ -331,7 +331,7 @@ def _report_sums(db: Connection, study: Study, plan: MeanPlan, group: int, rando
     return LocalSummary.of(sent, randomiser)
 
 
-def _mixed_sums(db: Connection, study: Study, plan: MeanPlan) -> MixedReports | None:
+def _mixed_sums(db: Connection, study: Study, plan: MeanPlan) -> MixedReports[LocalSummary] | None:
     """What came through the mixer, batch by batch; None where the study has none, or does not listen to reports."""
     invite = plan.study.mixed_invite
     if invite is None or plan.study.rule.name == "tcm-only":

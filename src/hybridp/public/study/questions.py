@@ -279,6 +279,11 @@ class Choice(Grouped):
     def columns_read(self) -> tuple[str, ...]:
         return self.read_with(self.column)
 
+    @property
+    def size(self) -> int:
+        """How many options or bins there are, with one for whatever is not listed."""
+        return (len(self.options) or len(self.edges) - 1) + (self.other is not None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Count(Question):

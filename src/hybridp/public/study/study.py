@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
+from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study.collection import Collection
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
@@ -312,8 +313,9 @@ class Declaration(Fields):
     def _check_mixer(self, mixer: Mixer) -> None:
         question = self.questions[0]
         mean = isinstance(question, Number) and question.statistics == ("mean",) and question.by is None
-        alone = len(self.questions) == 1 and mean
-        rule = "must be left out, unless the study asks for the mean of one number"
+        shares = isinstance(question, Choice) and question.several is None and question.by is None
+        alone = len(self.questions) == 1 and (mean or shares)
+        rule = "must be left out, unless the study asks for the mean of one number, or for the shares of one choice"
         self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
         rule = "must be left out where everyone has their own epsilon"
         self.must(not self.promise.personal, "mixer", rule, "a mixer")
@@ -434,7 +436,9 @@ class Declaration(Fields):
         delta = mixer.delta if mixer.delta is not None else self.promise.delta
         mixer.must(delta > 0, "delta", "must be given, or promise.delta: a mixed batch has no pure guarantee", delta)
         assert self.promise.epsilon is not None
-        promise = ApproxDP(self.promise.epsilon, delta)
+        promise, question = ApproxDP(self.promise.epsilon, delta), self.questions[0]
+        if isinstance(question, Choice):
+            return share_mixing(promise, question.size, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
         return Mixing.planned(promise, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
 
     @property

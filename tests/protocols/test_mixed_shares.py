@@ -1,0 +1,251 @@
+"""Three kinds of trust in shares: from files, charged and promised batch by batch, as precise as planned, held."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from hybridp.bench.shuffling import plan_share_groups
+from hybridp.blend.shares import Told, blend_shares
+from hybridp.cli.app import cli
+from hybridp.curator.mean import Columns
+from hybridp.errors import InvalidInput
+from hybridp.ledger import Ledger
+from hybridp.noise.oracles import oracle_reports
+from hybridp.protocols.mean_receipt import MixedReports
+from hybridp.protocols.shares import ShareStudy, choice, publish_shares, release_shares
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.oracles import subset_selection, support_counts
+from hybridp.public.randomisers import k_randomised_response
+from hybridp.public.shares import NoisyCounts, ShareOracle, ShareReports, mixed_oracle, share_mixing
+from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
+from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp.release.document import sole
+
+WAY, TRUE = choice("way", ["bus", "car", "walk"]), np.array([0.5, 0.3, 0.2])
+SIZES = {"trusted": 200, "shuffled": 1000, "local": 4000}
+MIXING = share_mixing(ApproxDP(0.5, 1e-6), 3, SIZES["shuffled"])
+STUDY = ShareStudy(WAY, PureDP(0.5), "hybrid", mixing=MIXING)
+
+
+def sent(people: int, oracle: ShareOracle, rng: Randomness, shares: np.ndarray = TRUE) -> ShareReports:
+    held = synthetic_data_generator(rng).choice(len(shares), people, p=shares)
+    return ShareReports(people, support_counts(oracle, oracle_reports(oracle, held, rng=rng)), oracle)
+
+
+# --- which report, and what it is promised ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "batch"), [(2, 40), (3, 1000), (50, 200), (200, 5000)])
+def test_a_batch_keeps_the_promise_by_the_bound_of_its_own_report(size: int, batch: int) -> None:
+    found = share_mixing(ApproxDP(1.0, 1e-6), size, batch)
+    oracle = mixed_oracle(found, size)
+    assert mixed_delta(batch, found.epsilon, 1.0, k=size if oracle.name == "k-rr" else None) <= 1e-6
+    assert oracle.guarantee.epsilon == found.epsilon
+    assert found.promise(batch).epsilon <= 1.0
+    assert found.promise(batch - 1) == PureDP(found.epsilon)
+    # Never less precise than what the bound of any report allows.
+    usual = Mixing.planned(ApproxDP(1.0, 1e-6), batch)
+    assert found.epsilon >= usual.epsilon
+    least = min(o.variance(1 / size) for o in (k_randomised_response(PureDP(usual.epsilon), size),
+                                               subset_selection(PureDP(usual.epsilon), size)))  # fmt: skip
+    assert oracle.variance(1 / size) <= least
+
+
+def test_a_report_of_another_kind_has_no_bound_of_randomised_response() -> None:
+    """Stated, and so small that a set of options tells more: its bound is that of any report."""
+    found = share_mixing(ApproxDP(1.0, 1e-6), 200, 1000, epsilon=1.2)
+    assert mixed_oracle(found, 200).name == "subset"
+    assert found.promise(1000).epsilon == central_epsilon(1000, 1.2, 1e-6)
+    with pytest.raises(InvalidInput, match=r"mixer\.epsilon"):
+        share_mixing(ApproxDP(1.0, 1e-6), 3, 1000, epsilon=5.0)
+    with pytest.raises(InvalidInput, match="options"):
+        mixed_oracle(MIXING, 4)
+
+
+# --- one estimate -----------------------------------------------------------------------------------------------------
+
+
+def test_no_report_moves_the_parts_and_one_mechanism_is_a_plain_sum() -> None:
+    weak, strong = k_randomised_response(PureDP(0.5), 3), k_randomised_response(PureDP(3.0), 3)
+    one = [ShareReports(n, np.array([n, 0, 0]), weak) for n in (10, 30)]
+    np.testing.assert_allclose(Told(tuple(one)).shares, Told((one[0] + one[1],)).shares)
+    told = Told((one[0], ShareReports(10, np.array([10, 0, 0]), strong)))
+    lies = Told((one[0], ShareReports(10, np.array([0, 0, 10]), strong)))
+    assert told.parts == lies.parts
+    by_hand = [1 / oracle.variance(1 / 3) for oracle in (weak, strong)]
+    assert told.parts == pytest.approx([one / sum(by_hand) for one in by_hand])
+
+
+def test_whatever_mixed_and_local_people_send_an_anchored_share_stays_within_its_bound() -> None:
+    """The control: the plain blend of the same reports leaves it."""
+    noise = STUDY.count_noise
+    trusted = NoisyCounts(1000, (500, 300, 200), noise)
+    rng = seeded(5)
+    local, mixed = sent(5000, STUDY.invite.oracle, rng), sent(2000, mixed_oracle(MIXING, 3), rng)
+    honest = blend_shares(trusted, local, "anchored", mixed)
+    lies = [replace(group, counts=np.array([0, 0, group.people])) for group in (local, mixed)]
+    for sends in ((lies[0], mixed), (local, lies[1]), lies):
+        found = blend_shares(trusted, sends[0], "anchored", sends[1])
+        assert found.anchor is not None
+        assert honest.anchor is not None
+        np.testing.assert_array_equal(found.anchor.most, honest.anchor.most)
+        assert (np.abs(found.estimate - trusted.shares) <= found.anchor.most + 1e-12).all()
+        assert (np.abs(found.anchor.plain - trusted.shares) > found.anchor.most).any()
+    default = blend_shares(trusted, local, "best", mixed).default
+    assert default is not None
+
+
+def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> None:
+    """Over 200 collections. Control: without the mixer's people the error is far larger."""
+    mixed_by = mixed_oracle(MIXING, 3)
+    planned = plan_share_groups(*SIZES.values(), TRUE.tolist(), STUDY.count_noise, STUDY.invite.oracle, MIXING)
+    errors, alone, inside = [], [], np.zeros(3)
+    for seed in range(200):
+        rng = seeded(seed)
+        data = synthetic_data_generator(rng)
+        counts = np.bincount(data.choice(3, SIZES["trusted"], p=TRUE), minlength=3)
+        drawn = np.rint(data.laplace(0, STUDY.count_noise.mechanism.scale, 3)).astype(int)
+        trusted = NoisyCounts(SIZES["trusted"], tuple((counts + drawn).tolist()), STUDY.count_noise)
+        local, mixed = sent(SIZES["local"], STUDY.invite.oracle, rng), sent(SIZES["shuffled"], mixed_by, rng)
+        both = blend_shares(trusted, local, "hybrid", mixed)
+        errors.append(both.estimate - TRUE)
+        alone.append(blend_shares(trusted, local).estimate - TRUE)
+        low, high = both.intervals(0.95)
+        inside += (low <= TRUE) & (high >= TRUE)
+    batches = MixedReports(mixed, (SIZES["shuffled"],))
+    found = publish_shares(STUDY, trusted, local, trusted_people=200, mixed=batches, rng=rng)
+    assert list(found.estimate) == both.estimate.tolist()
+    rmse, worse = (np.sqrt(np.mean(np.square(e), axis=0)) for e in (errors, alone))
+    np.testing.assert_allclose(rmse, planned.rmse, rtol=5 / math.sqrt(400))
+    assert (np.abs(np.mean(errors, axis=0)) < 5 * rmse / math.sqrt(200)).all()
+    assert (np.abs(inside / 200 - 0.95) < 5 * math.sqrt(0.95 * 0.05 / 200)).all()
+    assert (worse > 1.5 * rmse).all()
+    assert found.shuffled is not None
+    np.testing.assert_allclose(found.shuffled.weight, planned.weights["shuffled"], atol=0.05)
+    np.testing.assert_allclose(found.weights, planned.weights["trusted"], atol=0.05)
+    assert found.people == sum(SIZES.values())
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+WHAT = ["--choice", "way", "--options", "bus,car,walk", "--epsilon", "1"]
+MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
+OWN = share_mixing(ApproxDP(1.0, 1e-4), 3, 300).epsilon
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(cli, [str(a) for a in arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*arguments: object) -> str:
+    done = CliRunner().invoke(cli, [str(a) for a in arguments])
+    assert isinstance(done.exception, InvalidInput)
+    return str(done.exception)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trusted and local people in one file; two batches in files of their own, one of them too small."""
+    here = tmp_path_factory.mktemp("mixed")
+    values = synthetic_data_generator(seeded(3)).choice(WAY.values, 1600, p=TRUE)
+    groups = ["trusted"] * 200 + ["local"] * 1000
+    rows = "".join(f"{i},{x},{g}\n" for i, (x, g) in enumerate(zip(values, groups, strict=False)))
+    (here / "people.csv").write_text("who,way,trust\n" + rows)
+    for name, some in (("one", values[1200:1550]), ("two", values[1550:])):
+        (here / f"{name}.csv").write_text("who,way\n" + "".join(f"{i},{x}\n" for i, x in enumerate(some)))
+        run("randomise", "shares", here / f"{name}.csv", *WHAT, *MIX, "--out", here / f"{name}-batch.csv")
+    run("randomise", "shares", here / "people.csv", *WHAT, "--trust", "trust", "--out", here / "reports.csv")
+    return here
+
+
+def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None:
+    with (folder / "one-batch.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert set(rows[0]) == {"way", "report", "report_mechanism", "report_batch"}
+    assert {row["way"] for row in rows} == {""}
+    assert len({row["report_batch"] for row in rows}) == 1
+    assert len(rows) == 350
+    assert [row["report"] for row in rows] == sorted(row["report"] for row in rows)  # the order of a set
+    assert rows[0]["report_mechanism"].startswith(f"k-rr(epsilon={OWN},options=3 ")
+    assert "`keep` must" in refused(
+        "randomise", "shares", folder / "one.csv", *WHAT, *MIX, "--keep", "who", "--out", "x"
+    )
+
+
+def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
+    asked = ["release", "shares", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"]
+    batches = ["--mixed", folder / "one-batch.csv", "--mixed", folder / "two-batch.csv"]
+    document = json.loads(run(*asked, *batches, "--level", "0.9999999", "--ledger", tmp_path / "l", "--json"))
+    found = sole(document)
+    people = {name: part["people"] for name, part in found["groups"].items()}
+    assert people == {"trusted": 200, "local": 1000, "shuffled": 400}
+    assert all(low < p < high for low, p, high in zip(found["interval"][0], TRUE, found["interval"][1], strict=True))
+    lines = [(p["epsilon"], p["delta"]) for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
+    assert lines == [(OWN, 0.0), (central_epsilon(350, OWN, 1e-4, k=3), 1e-4), (OWN, 0.0)]
+    ledger = Ledger.open(tmp_path / "l")
+    spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
+    assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(OWN)}
+    assert "400 shuffled people" in run(*asked, *batches)
+    without = json.loads(run(*asked, "--estimator", "tcm-only", *batches, "--json"))
+    assert "mixing" not in sole(without)
+    assert not [p for p in without["receipt"]["promises"] if p["group"] != "trusted"]
+
+
+def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path) -> None:
+    mixing = share_mixing(ApproxDP(1.0, 1e-4), 3, 300)
+    study, batch = ShareStudy(WAY, PureDP(1.0), mixing=mixing), folder / "one-batch.csv"
+    for asked, batches, said in (
+        (study, [batch, batch], "every batch once"),
+        (replace(study, mixing=None), [batch], "least size of a batch"),
+        (study, [folder / "reports.csv"], "must name the mechanism"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            release_shares(folder / "reports.csv", asked, Columns("way", "trust"), mixed=batches)
+    for more, said in ((["--mixed", batch], "--batch"), (["--by", "who", "--categories", "a,b", *MIX], "one choice")):
+        assert said in refused("release", "shares", folder / "reports.csv", *WHAT, "--trust", "trust", *more)
+
+
+def test_bins_of_a_number_are_mixed_too_and_a_simulated_batch_says_so(folder: Path, tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.csv"
+    numbers.write_text("age\n" + "".join(f"{i % 90}\n" for i in range(400)))
+    asked = ["--value", "age", "--edges", "0,30,60,90", "--epsilon", "1", *MIX]
+    run("randomise", "histogram", numbers, *asked, "--seed", "1", "--out", tmp_path / "batch.csv")
+    (tmp_path / "trusted.csv").write_text("age\n" + "".join(f"{i % 90}\n" for i in range(90)))
+    more = ["--all-trusted", "--mixed", tmp_path / "batch.csv", "--json"]
+    document = json.loads(run("release", "histogram", tmp_path / "trusted.csv", *asked, *more))
+    assert document["simulated"]
+    assert sole(document)["groups"]["shuffled"]["people"] == 400
+    assert sole(document)["local"] is None
+    assert len(sole(document)["disagreement"]["difference"]) == 3
+
+
+def test_a_plan_of_three_groups() -> None:
+    asked = ["plan", "shares", "--options", "3", "--n", "10_000", "--opt-in", "0.01", "--shuffled", "0.3"]
+    asked += ["--epsilon", "1"]
+    found = sole(json.loads(run(*asked, "--shuffled-delta", "1e-6", "--json")))["predicted"]["shuffled"]
+    assert found["people"] == {"trusted": 100, "shuffled": 3000, "local": 6900}
+    assert mixed_delta(3000, found["batch"]["local_epsilon"], 1.0, k=3) <= 1e-6
+    assert [sum(group[i] for group in found["weights"].values()) for i in range(3)] == pytest.approx([1] * 3)
+    # By brute force: what one more person of a group saves, over what one more local person does.
+    mixing, noise = share_mixing(ApproxDP(1.0, 1e-6), 3, 3000), ShareStudy(WAY, PureDP(1.0)).count_noise
+
+    def information(*people: int) -> float:
+        found = plan_share_groups(*people, [1 / 3] * 3, noise, ShareStudy(WAY, PureDP(1.0)).invite.oracle, mixing)
+        return float(found.rmse[0] ** -2)
+
+    here, local = information(100, 3000, 6900), information(100, 3000, 6901)
+    for name, there in (("shuffled", information(100, 3001, 6900)), ("trusted", information(101, 3000, 6900))):
+        assert found["worth_in_local_people"][name][0] == pytest.approx((there - here) / (local - here), rel=1e-6)
+    assert "so many local people" in " ".join(run(*asked, "--shuffled-delta", "1e-6").split())
+    for more, said in (([], "shuffled-delta"), (["--several", "2"], "--several"), (["--batch", "1"], "batch")):
+        assert said in refused(*asked, *more)
