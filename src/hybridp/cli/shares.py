@@ -449,7 +449,7 @@ def _print_groups(options: tuple[str, ...], found: dict[str, Any]) -> None:
     batch, worth, default = found["batch"], found["worth_in_local_people"], found["default"]
     rows = zip(options, found["rmse_population"], worth["shuffled"], worth["trusted"], strict=True)
     table(
-        "Three groups, weighted by variance: " + ", ".join(f"{n:,} {name}" for name, n in found["people"].items()),
+        ", ".join(f"{people:,} {name}" for name, people in found["people"].items()) + " people",
         ["option", "standard error", "one more shuffled", "one more trusted"],
         [(name, f"{e:.3%}", f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in rows][:_SHOWN],
         caption="one more person is worth so many local people; "
