@@ -207,10 +207,16 @@ def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path) -
     for asked, batches, said in (
         (study, [batch, batch], "every batch once"),
         (replace(study, mixing=None), [batch], "least size of a batch"),
-        (study, [folder / "reports.csv"], "must name the mechanism"),
+        (replace(study, mixing=replace(mixing, epsilon=1.5)), [batch], "must name the mechanism"),
     ):
         with pytest.raises(InvalidInput, match=said):
             release_shares(folder / "reports.csv", asked, Columns("way", "trust"), mixed=batches)
+    lines = batch.read_text().splitlines()
+    (folder / "named.csv").write_text("\n".join([f"who,{lines[0]}", *(f"{i},{x}" for i, x in enumerate(lines[1:]))]))
+    (folder / "two-names.csv").write_text("\n".join([*lines[:-1], lines[-1][:-16] + "0" * 16]))
+    for name, said in (("named.csv", "nothing but reports"), ("two-names.csv", "one name of the batch")):
+        with pytest.raises(InvalidInput, match=said):
+            release_shares(folder / "reports.csv", study, Columns("way", "trust"), mixed=[folder / name])
     for more, said in ((["--mixed", batch], "--batch"), (["--by", "who", "--categories", "a,b", *MIX], "one choice")):
         assert said in refused("release", "shares", folder / "reports.csv", *WHAT, "--trust", "trust", *more)
 
