@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hybridp import Columns, PureDP, ShareStudy, choice, release_shares
+from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 
 from .conftest import SECRET, Runner
@@ -61,6 +63,9 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
     assert paid == [("trusted", 1.0, "count of smokes"), ("local", 1.0, "count of smokes")]
     assert run(f"{line} --ledger l").code == 3
     assert "People with yes in smokes, of 400" in run(line).out
+    three = ShareStudy(choice("smokes", ["yes", "no", "never"]), PureDP(1.0))
+    with pytest.raises(InvalidInput, match="`as_count` must go with two options"):
+        release_shares("people.csv", three, Columns("smokes", "trust"), simulate_local=True, as_count=True)
 
 
 def test_reports_on_another_value_are_not_counted(run: Runner, people: Path) -> None:

@@ -200,6 +200,20 @@ def test_the_distribution_of_seeded_reports_is_a_trial(reports: str) -> None:
     assert done(quantiles.release, f"trusted.csv {MEAN} --tally real.json")["simulated"] is False
 
 
+def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(reports: str) -> None:
+    """Phase two rests on the tally's reports: its own people are charged beside them, and nobody twice."""
+    done(tally.add, "part0.csv part1.csv part2.csv --state all.json")
+    done(quantiles.release, f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
+    later = "\n".join(f"{i},{pay:.2f},local,1" for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 300)))
+    Path("later.csv").write_text(f"id,pay,trust,eps\n{later}\n")
+    done(quantiles.randomise, "later.csv --trust trust --invite asked.json --out answers.csv")
+    found = done(quantiles.release, "answers.csv --trust trust --invite asked.json --ledger l")
+    groups = found["questions"]["pay"]["quantiles"]["groups"]
+    assert (groups["trusted"]["people"], groups["local"]["people"]) == (150, 750)
+    assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local", "local"]
+    refused(quantiles.release, "answers.csv --trust trust --invite asked.json --tally all.json", "`tally`")
+
+
 def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: str) -> None:
     """What makes its promise larger is that nothing else is told of these reports."""
     alone = f"trusted.csv {MEAN} --estimator fixed --weight 0.3 --sd 20000 --publish estimate-only --ledger l"
