@@ -173,6 +173,16 @@ def test_a_batch_counts_once_and_needs_its_mixer(folder: Path, tmp_path: Path) -
             release_mean(folder / "reports.csv", asked, columns, mixed=batches)
 
 
+def test_a_declared_study_with_a_mixer_is_released_from_its_table_too(folder: Path, tmp_path: Path) -> None:
+    """A table holds no batch: nobody shuffled is asked for anything."""
+    asked = 'name = "pay"\nkind = "number"\nlower = 0\nupper = 1\n'
+    mixer = "[mixer]\nbatch = 300\ndelta = 1e-4\n"
+    (tmp_path / "study.toml").write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}[[questions]]\n{asked}')
+    run("release", tmp_path / "study.toml", folder / "reports.csv", "--ledger", tmp_path / "ledger.db")
+    spent = {account.people: account.spent.epsilon for account in Ledger.open(tmp_path / "ledger.db").accounts()}
+    assert spent == {"trusted": 1.0, "local": 1.0}
+
+
 def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     """A tally's digest names local reports: a batch that is charged under it would be free from then on."""
     study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))

@@ -287,7 +287,7 @@ def _number(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str,
             *_parted(several.charges(purpose, None), run),
             lambda shared: release_number(data, several, columns, ledger=shared, purpose=purpose, **run),
         )
-    own = asked.mean_study(study, i)
+    own = replace(asked.mean_study(study, i), mixing=None)  # a table holds no batches
     return _Way(
         *_parted(own.charges(purpose, None), run),
         lambda shared: release_mean(data, own, columns, ledger=shared, purpose=purpose, **run),
