@@ -138,6 +138,7 @@ randomise = _group(
         "histogram": ("hybridp.cli.shares:randomise_histogram", "A report on the bin of each local person's number."),
         "kmeans": ("hybridp.cli.randomise:kmeans", "A report on each local person's point, as invited."),
         "regression": ("hybridp.cli.regression:randomise", "A report on each local person's columns, as invited."),
+        "synth": ("hybridp.cli.synth_mixed:randomise", "A report on one drawn marginal of each local person's row."),
     },
     on_file="hybridp.cli.study_file:randomise",
 )

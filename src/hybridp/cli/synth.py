@@ -29,15 +29,16 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
-from hybridp.cli.options import Later, command, given, options_of, some
+from hybridp.cli.options import Later, command, given, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, open_ledger, present
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 from hybridp.public.study import Promise, Table
+from hybridp.public.trust import Trusts
 from hybridp.release.document import release_document, sole
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
 
-_METHODS = {"tables": "tables", "adaptive": "adaptive", "rap": "queries"}
+_METHODS = {"tables": "tables", "adaptive": "adaptive", "rap": "queries", "mixed": "mixed"}
 model_argument = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
 
 
@@ -73,10 +74,11 @@ def _torch() -> None:
     "--other", type=click.Choice(["last", "missing"]), default="last", show_default=True,
     help="What is missing or not listed counts as a column's last value, or as a category of its own.",
 )  # fmt: skip
+@trust_options(devices=True)
 @options_of(
     question=some(Table, later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
-    asked=some(Releasing, "ledger", "seed", "table", "as_json"),
+    asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json"),
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
@@ -93,6 +95,7 @@ def fit(
     domain_from_file: bool,
     other: str,
     question: Later,
+    trust: Trusts | None,
     promise: Promise,
     asked: Releasing,
     device: str,
@@ -100,6 +103,9 @@ def fit(
     out: Path | None,
 ) -> None:
     """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
+
+    Everybody trusts the curator unless --trust names the column that says who does. Local rows then hold reports, as
+    `hybridp randomise synth` writes them for the same --schema, --marginals and --epsilon.
 
     Without --marginals and --thresholds, the marginals of all pairs of columns count (of all triples, too, up to 18
     columns), and --method adaptive measures those that matter. Without --delta it is 1/n^2 for the n people in FILE.
@@ -122,28 +128,37 @@ def fit(
     )  # fmt: skip
     stated = bool(question.values["thresholds"] or question.values["marginals"])
     workload = workload_of(schema, question.values) if stated else default_workload(schema)
-    codes = None
-    if not given("delta"):
+    codes: Any = None
+    groups: Any = None
+    if trust is not None:
+        from hybridp.cli.synth_mixed import mixed_groups
+
+        groups = mixed_groups(file, workload, trust, promise, asked, stated=stated, device=device, memory=memory)
+        if not given("delta"):
+            promise = replace(promise, delta=max(groups.people, 2) ** -2.0)
+    elif asked.simulate_local or asked.assume_mechanism:
+        raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
+    elif not given("delta"):
         codes = read_codes(file, schema, table=asked.table)
         promise = replace(promise, delta=max(codes.people, 2) ** -2.0)
-    study = _study(workload, promise, question.values, memory, stated=stated)
+    study = _study(workload, promise, question.values, memory, stated=stated, mixed=groups is not None)
+    trial = asked.rng.simulated or (groups is not None and groups.simulated)
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
     with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
         task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
-        codes = read_codes(file, schema, table=asked.table) if codes is None else codes
         purpose = f"synthetic data of {', '.join(schema.names)}"
-        with _ledger(asked.ledger, study, out, trial=asked.rng.simulated) as ledger:
-            found = fit_synth(
-                codes,
-                study,
-                folder=out,
-                ledger=ledger,
-                purpose=purpose,
-                device=device,
-                progress=lambda done, _: bar.update(task, completed=done),
-                rng=asked.rng,
-            )
+        if groups is None and codes is None:
+            codes = read_codes(file, schema, table=asked.table)
+        with _ledger(asked.ledger, study, out, groups, trial=trial) as ledger:
+            how: dict[str, Any] = {"folder": out, "ledger": ledger, "purpose": purpose, "rng": asked.rng}
+            if groups is not None:
+                from hybridp.protocols.synth_mixed import fit_groups
+
+                found = fit_groups(groups, study, **how)
+            else:
+                moved = lambda done, _: bar.update(task, completed=done)  # noqa: E731
+                found = fit_synth(codes, study, device=device, progress=moved, **how)
     found = _load(out) if read else found  # its receipt then says where the domain came from
     document = _document(found, out) | {"warnings": told}
     if asked.ledger is not None:
@@ -167,7 +182,9 @@ def _beside(file: Any) -> Path:
     return Path(f"{Path(str(file.location)).stem}-model")
 
 
-def _study(workload: Any, promise: Promise, question: dict[str, Any], memory: str | None, *, stated: bool) -> Any:
+def _study(
+    workload: Any, promise: Promise, question: dict[str, Any], memory: str | None, *, stated: bool, mixed: bool
+) -> Any:
     from hybridp.cli.common import check_delta
     from hybridp.protocols.synth import SynthStudy
     from hybridp.public.synth import cells_within
@@ -175,6 +192,10 @@ def _study(workload: Any, promise: Promise, question: dict[str, Any], memory: st
     given = {name: question[name] for name in ("rounds", "per_round", "select_share")}
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     chosen = question["method"] or ("rap" if asked else "tables" if stated or memory is not None else "adaptive")
+    if mixed:
+        if question["method"] or asked:
+            raise InvalidInput("`method` and its settings must be left out with --trust, which has its own. Got one.")
+        chosen = "mixed"
     if chosen != "rap" and asked:
         name, value = next(iter(asked.items()))
         raise InvalidInput(f"`{name.replace('_', '-')}` must go with --method rap. Got {value} with {chosen}.")
@@ -191,7 +212,7 @@ def _study(workload: Any, promise: Promise, question: dict[str, Any], memory: st
 
 
 @contextmanager
-def _ledger(file: Path | None, study: Any, out: Path, *, trial: bool) -> Iterator[Any]:
+def _ledger(file: Path | None, study: Any, out: Path, groups: Any, *, trial: bool) -> Iterator[Any]:
     """The ledger, once it is known that it can pay; of a fit that goes on, the one that was charged before."""
     from hybridp.protocols.synth_files import Folder
 
@@ -207,12 +228,14 @@ def _ledger(file: Path | None, study: Any, out: Path, *, trial: bool) -> Iterato
         return
     if saved and not file.exists():
         raise InvalidInput(problem)
-    with open_ledger(file, {"trusted": study.guarantee}, trial=trial) as ledger:
+    totals = {"trusted": study.guarantee} | ({} if groups is None else {"local": study.invite.guarantee})
+    with open_ledger(file, totals, trial=trial) as ledger:
         charges = study.charges("a new fit" if kept is None else kept.name, "")
         paid = {entry.collection for entry in ledger.history()}
         if any(charge.collection not in paid for charge in charges[:saved]):
             raise InvalidInput(problem)
-        ledger.check(charges, trial=trial)
+        if groups is None:  # of two groups, the fit looks at both
+            ledger.check(charges, trial=trial)
         yield ledger
 
 

@@ -21,6 +21,7 @@ from hybridp.device.kmeans import answer_map
 from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
 from hybridp.device.regression import answer_question
 from hybridp.device.shares import report_codes, report_joint
+from hybridp.device.synth import report_marginals
 from hybridp.device.ticks import report_sets
 from hybridp.noise import categories
 from hybridp.public.bounds import Bounds
@@ -32,18 +33,21 @@ from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse
 from hybridp.public.regression import Question
 from hybridp.public.shares import ShareInvite
+from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.ticks import TickInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
 from hybridp.tables.reports import write_drawn, write_emptied
+from hybridp.tables.reports import write_record_reports as write_records
 from hybridp.tables.vector import VectorQuery
 from hybridp.tables.vector_reports import write_bare_reports
 from hybridp.tables.vector_reports import write_vector_reports as write_vectors
 
 __all__ = [
     "draw_questions",
+    "write_marginal_reports",
     "write_number_reports",
     "write_point_reports",
     "write_record_reports",
@@ -371,3 +375,35 @@ def write_share_reports(
             overwrite=overwrite,
         )
     return people, left_out
+
+
+def write_marginal_reports(
+    path: tables.TableLike,
+    invite: MarginalInvite,
+    out: str | PathLike[str],
+    *,
+    trust: Trusts | None = None,
+    table: str | None = None,
+    overwrite: bool = False,
+    keep: tuple[str, ...] = (),
+    rng: Randomness,
+) -> tuple[int, list[str]]:
+    """A copy of a table in which local rows (all, without `trust`) lose all columns of the schema and get one report.
+
+    Gives the number of reports, and the columns that were left out.
+    """
+    labels, simulated = label_column(trust), rng.simulated or drawn_trust(trust)
+    with tables.open_rows(path, table=table, trust=trust, rng=rng) as rows:
+        people = write_records(
+            rows,
+            invite.schema,
+            trust=labels,
+            report="report",
+            mechanism_text=invite.simulated_text if simulated else invite.text,
+            batch=f"{int(rng.words(1)[0]):016x}",
+            kept=keep,
+            randomise=partial(report_marginals, invite=invite, rng=rng),
+            out=out,
+            overwrite=overwrite,
+        )
+        return people, [name for name in rows.written if name not in {*invite.schema.names, labels, *keep}]

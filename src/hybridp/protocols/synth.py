@@ -29,7 +29,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import spending, warned
 from hybridp.protocols.synth_files import Folder, packed, unpacked
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import MOST_CELLS, Workload
 from hybridp.public.synth import (
     MeasuredQueries,
@@ -45,6 +45,7 @@ from hybridp.public.synth import (
     table_rounds,
     total_rho,
 )
+from hybridp.public.synth_reports import MarginalInvite
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import Protection, build_receipt
 from hybridp.release.synth import SyntheticModel
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Method", "NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
 
-Method = Literal["tables", "adaptive", "queries"]
+Method = Literal["tables", "adaptive", "queries", "mixed"]
 _TREE = 1 << 18  # Cells of the largest graphical model: a marginal that would need more is not chosen.
 _MOST_RECORDS = 1 << 20
 _ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
@@ -74,7 +75,8 @@ class SynthStudy:
     `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
     rounds, fits a graphical model, and has records (twice as many as people, at least `rows`) drawn from it; "queries"
     is the dissertation's RAP, with `rounds` = T, `per_round` = K, and `select_share` of every round's budget for the
-    selection (the dissertation's is one half). `rows` is n', and `seed` the public start of D', or of the records.
+    selection (the dissertation's is one half); "mixed" is that of `hybridp.protocols.synth_mixed`, where local people
+    take part. `rows` is n', and `seed` the public start of D', or of the records.
     """
 
     workload: Workload
@@ -88,7 +90,7 @@ class SynthStudy:
     most_cells: int = MOST_CELLS
 
     def __post_init__(self) -> None:
-        must(self.method in get_args(Method), "method", "must be tables, adaptive or queries", self.method)
+        must(self.method in get_args(Method), "method", "must be tables, adaptive, queries or mixed", self.method)
         must(self.rows >= 1, "rows", "must be at least 1", self.rows)
         if self.method == "queries":
             picked, known = self.rounds * self.per_round, self.workload.queries
@@ -101,11 +103,18 @@ class SynthStudy:
         if self.method == "tables":
             rho = total_rho(self.guarantee, 2)
             return tuple(table_rounds(self.workload, rho, most_cells=self.most_cells))
+        if self.method == "mixed":
+            return (Round(self.invite.marginals, 0, 0.0, total_rho(self.guarantee, 1)),)
         if self.method == "adaptive":
             rho = total_rho(self.guarantee, self.rounds + 1)
             return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds))
         rho = total_rho(self.guarantee, self.rounds)
         return tuple(query_rounds(rho, self.rounds, self.per_round, select_share=self.select_share))
+
+    @cached_property
+    def invite(self) -> MarginalInvite:
+        """What goes to every device where local people take part. They are promised the epsilon, and spend no delta."""
+        return MarginalInvite(self.workload, PureDP(self.guarantee.epsilon))
 
     def charges(self, name: str, purpose: str) -> list[Charge]:
         """One charge a round: by how much the epsilon of all rounds so far, at the guarantee's delta, grows with it."""
@@ -188,6 +197,9 @@ def fit_synth(
     are refused. `progress(done, rounds)` is called after each round.
     """
     rng = secure() if rng is None else rng
+    must(
+        study.method != "mixed", "method", "must be one for trusted rows; both groups are fitted by fit_mixed", "mixed"
+    )
     must(codes.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
     must(codes.people >= 2, "people", "must be at least 2", codes.people)
     plan = study.plan
@@ -237,17 +249,16 @@ def _fit(
     sources = rng.spawn(len(plan))
     measured: list[Any] = []
     for i, use in enumerate(plan):
-        charge, content = _kept_round(ledger, charges[i], place, i)
-        if content is None:
-            _must_be_new(place, i, done, len(plan))
-            with spending(ledger, [charge], trial=rng.simulated) as entries:
-                content = packed(_measure(codes, study, use, state, measured, sources[i]))
-                if ledger is not None and charge.collection is not None:
-                    content = ledger.keep_measured(charge.collection, content)
-                place.save_measured(i, content, entries or _paid_before(ledger, charge))
-        elif place.saved(i) != content:
-            place.save_measured(i, content, _paid_before(ledger, charge))
-        measured += unpacked(content, study.workload)
+        measured += measured_once(
+            study,
+            place,
+            i,
+            done,
+            charges[i],
+            ledger,
+            lambda: _measure(codes, study, use, state, measured, sources[i]),  # noqa: B023
+            trial=rng.simulated,
+        )
         if i >= done:
             state = _project(state, study, measured, codes.people, first=i == 0, last=i == len(plan) - 1)
             # A graphical model is not kept: what was measured makes the same one again.
@@ -256,6 +267,31 @@ def _fit(
         progress(i + 1, len(plan))
     assert not isinstance(state, GraphModel)
     return _model(study, place, state.to("cpu"), measured, tuple(notes))
+
+
+def measured_once(
+    study: SynthStudy,
+    place: Folder,
+    i: int,
+    done: int,
+    charge: Charge,
+    ledger: Ledger | None,
+    measure: Callable[[], Measured],
+    *,
+    trial: bool,
+) -> list[Any]:
+    """What a round measured: what was kept of it or, under its charge, what `measure` finds, kept before it is used."""
+    charge, content = _kept_round(ledger, charge, place, i)
+    if content is None:
+        _must_be_new(place, i, done, len(study.plan))
+        with spending(ledger, [charge], trial=trial) as entries:
+            content = packed(measure())
+            if ledger is not None and charge.collection is not None:
+                content = ledger.keep_measured(charge.collection, content)
+            place.save_measured(i, content, entries or _paid_before(ledger, charge))
+    elif place.saved(i) != content:
+        place.save_measured(i, content, _paid_before(ledger, charge))
+    return unpacked(content, study.workload)
 
 
 def _start(study: SynthStudy) -> Relaxed | GraphModel:
@@ -306,6 +342,10 @@ def load_model(folder: str | PathLike[str]) -> SyntheticModel:
     """A saved model; a fit that did not come to its end is refused."""
     place = Folder.load(folder)
     study = _kept_study(place)
+    if study.method == "mixed":
+        from hybridp.protocols.synth_mixed import loaded
+
+        return loaded(study, place)
     data, done = place.synthetic(study.workload.schema.sizes)
     plan = study.plan
     if data is None or done < len(plan):

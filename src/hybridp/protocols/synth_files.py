@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public import envelope
 from hybridp.public.queries import Workload
+from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredQueries, MeasuredTable
+from hybridp.public.synth_reports import MarginalInvite, MarginalReports
 from hybridp.randomness import secure, seeded
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ __all__ = ["Folder", "packed", "unpacked"]
 
 _MODEL = "synthetic data set"
 _READ = "columns whose values were read from the rows"
+_LOCAL_FILE = "local.npz"  # there where local people take part
 _READ_FILE = "domain.json"  # there where a domain was read from the rows
 
 
@@ -166,6 +169,29 @@ class Folder:
         except (ValueError, KeyError, TypeError) as error:
             problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
         raise problem
+
+    # --- local people ------------------------------------------------------------------------------------------------
+
+    def save_local(self, reports: MarginalReports, about: dict[str, Any], entries: Sequence[int]) -> None:
+        """The supports of local people's reports, and what is public about both groups."""
+        self.entries = tuple(dict.fromkeys((*self.entries, *entries)))
+        if self.path is not None:
+            self._save_json()
+            arrays: dict[str, NDArray[Any]] = {f"counts{i}": one.counts for i, one in enumerate(reports.told)}
+            arrays |= {"people": np.array([one.people for one in reports.told]), "about": np.array(json.dumps(about))}
+            envelope.write(self.path / _LOCAL_FILE, _npz(arrays))
+
+    def local(self, invite: MarginalInvite) -> tuple[MarginalReports, dict[str, Any]] | None:
+        """What `save_local` kept; None where nothing has been."""
+        place = None if self.path is None else self.path / _LOCAL_FILE
+        if place is None or not place.is_file():
+            return None
+        kept = _read(place)
+        told = tuple(
+            ShareReports(int(kept["people"][i]), kept[f"counts{i}"], asked.oracle)
+            for i, asked in enumerate(invite.questions)
+        )
+        return MarginalReports(told), json.loads(str(kept["about"]))
 
     # --- D' -----------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ value (the missing category where there is one). Nothing but a type is refused, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -16,27 +16,57 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import SEPARATOR, Feature, Schema
-from hybridp.tables.engine import answers, arrays
+from hybridp.tables.engine import answers, arrays, stream
 from hybridp.tables.source import VIEW, Rows
 
-__all__ = ["codes", "domain", "feature_code", "table_counts"]
+__all__ = ["codes", "domain", "feature_code", "labelled_codes", "local_reports", "table_counts"]
 
 _CODED = "coded"
 
 
-def codes(rows: Rows, schema: Schema) -> NDArray[np.uint16]:
-    """The codes of every row, one array for each feature, in one pass over the table."""
+def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = "trusted") -> NDArray[np.uint16]:
+    """The codes of every row, one array for each feature, in one pass over the table.
+
+    With `trust`, those of the rows with this label alone.
+    """
     from sqlglot import exp
 
-    from hybridp.tables.sql import named
+    from hybridp.tables.sql import column, labelled, named
 
     _check(rows, schema)
     query = exp.select(*(named(feature_code(rows, f), f"c{i}") for i, f in enumerate(schema.features))).from_(VIEW)
+    if trust is not None:
+        query = query.where(labelled(column(trust), label))
     found = arrays(rows, query)
     out = np.empty((len(schema.features), len(found["c0"])), dtype=np.uint16)
     for i in range(len(schema.features)):
         out[i] = np.asarray(found[f"c{i}"])
     return out
+
+
+def labelled_codes(rows: Rows, schema: Schema, trust: str | None) -> Any:
+    """The query of every row's codes c0, c1, ..., in order: whether it is local, and whether its label is known."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, labelled, named
+
+    _check(rows, schema)
+    local = exp.true() if trust is None else labelled(column(trust), "local")
+    known = exp.true() if trust is None else exp.or_(local.copy(), labelled(column(trust), "trusted"))
+    coded = [named(feature_code(rows, f), f"c{i}") for i, f in enumerate(schema.features)]
+    return exp.select(named(local, "local"), named(known, "known"), *coded).from_(VIEW)
+
+
+def local_reports(rows: Rows, trust: str, report: str, chunk: int) -> Iterator[list[str | None]]:
+    """The texts of local rows' reports, some at a time."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import cast, column, labelled, named
+
+    rows.need("report", report)
+    query = exp.select(named(cast(column(report), "text"), "sent")).from_(VIEW)
+    for part in stream(rows, query.where(labelled(column(trust), "local")), chunk):
+        yield np.ma.asarray(part["sent"], dtype=object).tolist()
 
 
 def domain(rows: Rows, name: str, most: int) -> list[str | None]:

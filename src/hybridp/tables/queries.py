@@ -356,6 +356,11 @@ def drawn_from(table: str, *, with_epsilon: bool) -> exp.Select:
     return exp.select(column("local"), *kept).from_(exp.to_table(table))
 
 
+def every_field(table: str) -> exp.Select:
+    """A table that was kept, as it is."""
+    return exp.select("*").from_(exp.to_table(table))
+
+
 def draw_problems(table: str, *, with_epsilon: bool = False) -> exp.Select:
     """The counts that tell whether every row of `draws` obeys the rules."""
     asked = {
@@ -425,20 +430,17 @@ def one_answer(trust: str, answered: str, reports: Mapping[str, str]) -> exp.Sel
 
 def copied(
     names: Mapping[str, str],
-    value: str,
+    raw: tuple[str, ...],
     trust: str | None,
     report: str,
     mechanism_column: str,
     mechanism_text: str,
     drawn: str,
     batch: tuple[str, str] | None = None,
-    category: str | None = None,
     asked: tuple[str, str] | None = None,
     mixed: bool = False,
 ) -> exp.Select:
-    """Some columns of the rows, in order, beside their reports; a raw value only where the row says `trusted`.
-
-    So it is with a private `category`.
+    """Some columns of the rows, in order, beside their reports; `raw` ones only where the row says `trusted`.
 
     `names` says where each column is read. Of a `mixed` batch there are the reports alone, from the least to the
     largest: their order tells nothing.
@@ -449,7 +451,6 @@ def copied(
 
     trusted = exp.false() if trust is None else labelled(of(trust), "trusted")
     local = _asked(exp.true() if trust is None else labelled(of(trust), "local"), asked, VIEW)
-    raw = (value,) if category is None else (value, category)
     kept = {name: of(place) for name, place in names.items()}
     kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in raw}
     added = {

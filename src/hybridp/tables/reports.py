@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.lattice import Lattice
-from hybridp.public.queries import Feature
+from hybridp.public.queries import Feature, Schema
 from hybridp.tables.duck import Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
-__all__ = ["check_one_answer", "on_files", "write_copy", "write_drawn", "write_emptied", "write_reports"]
+__all__ = ["check_one_answer", "on_files", "write_copy", "write_drawn", "write_emptied"]
+__all__ += ["write_record_reports", "write_reports"]
 
 Randomise = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 RandomiseEach = Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]
@@ -87,7 +88,7 @@ def write_reports(
     """
     from hybridp.tables import queries
 
-    target = Path(out)
+    target = _target(out, overwrite=overwrite)
     lattice = Lattice(lower, upper, levels)
     if missing is not None:
         must(lower <= missing <= upper, "missing", f"must lie between {lower} and {upper}", missing)
@@ -100,10 +101,6 @@ def write_reports(
         rows.need("epsilon-column", epsilon)
     for name in kept:
         rows.need("keep", name)
-    writable = target.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
-    must(writable, "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
-    must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
-    must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
     if person is not None:
         _check_once(rows, person, trust)
 
@@ -118,13 +115,75 @@ def write_reports(
         category = None if by is None else by.name
         copied = {value} if mixed else {value, category, trust, person, epsilon, *kept}
         names = {name: place for name, place in rows.written.items() if name in copied}
-        copy = queries.copied(
-            names, value, trust, report, mechanism_column, mechanism_text, drawn, batch, category, asked, mixed
-        )
+        raw = (value,) if category is None else (value, category)
+        copy = queries.copied(names, raw, trust, report, mechanism_column, mechanism_text, drawn, batch, asked, mixed)
         write_copy(duck, written(copy), target)
     finally:
         drop(rows, levelled, drawn)
     return local
+
+
+def write_record_reports(
+    rows: Rows,
+    schema: Schema,
+    *,
+    trust: str | None,
+    report: str,
+    mechanism_text: str,
+    batch: str,
+    kept: tuple[str, ...] = (),
+    randomise: Callable[[NDArray[np.uint16]], list[str]],
+    out: str | os.PathLike[str],
+    overwrite: bool = False,
+    chunk: int = CHUNK,
+) -> int:
+    """As `write_reports`, with one report for all columns of a schema: local rows lose every one of them.
+
+    `randomise` sees each local row once, as its codes (`hybridp.tables.marginals`), one column of the array a row.
+    """
+    from hybridp.tables import queries
+    from hybridp.tables.marginals import labelled_codes
+
+    target = _target(out, overwrite=overwrite)
+    added = {"report": report, "mechanism_column": f"{report}_mechanism", "batch": f"{report}_batch"}
+    for name in schema.names:
+        _check_columns(rows, name, trust, None, added, numbers=False)
+    for name in kept:
+        rows.need("keep", name)
+        must(name not in schema.names, "keep", "must not name a column that is reported on", f"`{name}`")
+    duck, coded, drawn = on_files(rows), fresh("coded"), fresh("drawn")
+    people = 0
+    try:
+        # Read once: what is randomised and the order of the copy are then of the same rows.
+        keep(rows, coded, labelled_codes(rows, schema, trust))
+        _check_rows(rows, answers(rows, queries.draw_problems(coded))[0], trust, None)
+        duck.execute(f"CREATE TEMP TABLE {drawn} (report VARCHAR)")
+        for part in stream(rows, queries.every_field(coded), chunk):
+            local = np.asarray(part["local"], dtype=np.bool_)
+            codes = np.stack([np.asarray(part[f"c{i}"])[local] for i in range(len(schema.names))]).astype(np.uint16)
+            reports = np.full(local.size, "", dtype=object)
+            reports[local] = randomise(codes)
+            people += int(local.sum())
+            with given(rows, {"local": local, "report": reports}) as name:
+                duck.execute(f"INSERT INTO {drawn} SELECT CASE WHEN local THEN report END FROM {quoted(name)}")
+        copied = {*schema.names, trust, *kept}
+        names = {name: place for name, place in rows.written.items() if name in copied}
+        beside = (f"{report}_batch", batch)
+        copy = queries.copied(names, schema.names, trust, report, f"{report}_mechanism", mechanism_text, drawn, beside)
+        write_copy(duck, written(copy), target)
+    finally:
+        drop(rows, coded, drawn)
+    return people
+
+
+def _target(out: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Where a copy goes; refused where it cannot."""
+    target = Path(out)
+    writable = target.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
+    must(writable, "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
+    must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
+    must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
+    return target
 
 
 def write_emptied(rows: Rows, emptied: tuple[str, ...], kept: tuple[str, ...], trust: str, out: Path) -> None:

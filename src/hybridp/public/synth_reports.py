@@ -1,0 +1,135 @@
+"""What a local person sends for a synthetic data set: one report, on one of the stated marginals.
+
+The device draws the marginal, each with the same probability and whatever its person's data, and answers it with the
+most precise oracle for as many options as the marginal has cells, at the person's whole epsilon. Which marginal it was
+stands in the report and tells nothing.
+
+>>> from hybridp.public.queries import Threshold
+>>> work = Workload(Schema.from_domain({"a": 2, "b": 3, "c": 9}), (Threshold((0, 1), 2), Threshold((2, 1), 2)))
+>>> invite = MarginalInvite(work, PureDP(1.0))
+>>> invite.marginals, [asked.oracle.name for asked in invite.questions]
+(((0, 1), (1, 2)), ['k-rr', 'subset'])
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import UnusablePublicRows, must
+from hybridp.public.budgets import PureDP
+from hybridp.public.messages import report_text
+from hybridp.public.oracles import SubsetSelection, support_counts
+from hybridp.public.queries import Feature, Schema, Workload
+from hybridp.public.shares import ShareInvite, ShareReports, read_reports, share_oracle, written_reports
+
+__all__ = ["MarginalInvite", "MarginalReports", "read_marginal_reports", "written_marginal"]
+
+Ints = NDArray[np.int64]
+_MOST_CELLS = 1 << 14  # a report is up to a bit a cell
+
+
+@dataclass(frozen=True)
+class MarginalInvite:
+    """What a device must know: the schema, the marginals among which it draws, and what its person is promised."""
+
+    workload: Workload
+    guarantee: PureDP
+
+    def __post_init__(self) -> None:
+        for asked in self.workload.thresholds:
+            rule = "must be whole marginals where local people take part, such as age,sex"
+            must(asked.r == asked.k, "marginals", rule, f"{asked.r}-of-{asked.k}")
+        for features in self.marginals:
+            cells = self.schema.cells(features)
+            rule = f"must have at most {_MOST_CELLS} cells each where local people take part"
+            must(cells <= _MOST_CELLS, "marginals", rule, cells)
+        assert self.questions
+
+    @property
+    def schema(self) -> Schema:
+        return self.workload.schema
+
+    @cached_property
+    def marginals(self) -> tuple[tuple[int, ...], ...]:
+        """The features of each marginal, in rising order; a marginal that is stated twice is one."""
+        return tuple(dict.fromkeys(tuple(sorted(asked.features)) for asked in self.workload.thresholds))
+
+    @cached_property
+    def questions(self) -> tuple[ShareInvite, ...]:
+        """Each marginal as one question whose options are the numbers of its cells."""
+        found = []
+        for i, features in enumerate(self.marginals):
+            cells = self.schema.cells(features)
+            asked = Feature.categorical(f"marginal {i}", [str(cell) for cell in range(cells)])
+            found.append(ShareInvite(asked, share_oracle(self.guarantee, cells)))
+        return tuple(found)
+
+    @property
+    def text(self) -> str:
+        """The mechanism, the columns' public values and the marginals in one line, written beside every report."""
+        stated = json.dumps([self.schema.to_dict(), self.marginals])
+        marginals = f"{len(self.marginals)} {hashlib.sha256(stated.encode()).hexdigest()[:16]}"
+        made = f"drawn-marginal(epsilon={float(self.guarantee.epsilon)!r},marginals={marginals})"
+        return report_text(made, self.schema.names)
+
+    @property
+    def simulated_text(self) -> str:
+        return f"{self.text} SIMULATED"
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalReports:
+    """Of each marginal, how many people drew it and how many of their reports support each cell."""
+
+    told: tuple[ShareReports, ...]
+
+    @staticmethod
+    def nobody(invite: MarginalInvite) -> MarginalReports:
+        return MarginalReports(
+            tuple(ShareReports(0, np.zeros(q.question.size, dtype=np.int64), q.oracle) for q in invite.questions)
+        )
+
+    @property
+    def people(self) -> int:
+        return sum(one.people for one in self.told)
+
+    def __add__(self, other: MarginalReports) -> MarginalReports:
+        return MarginalReports(tuple(a + b for a, b in zip(self.told, other.told, strict=True)))
+
+
+def written_marginal(invite: MarginalInvite, marginal: int, reports: NDArray[np.int32] | Ints) -> list[str]:
+    """Reports on one marginal as texts: its number, and what `written_reports` makes of them."""
+    return [f"{marginal}:{text}" for text in written_reports(invite.questions[marginal], reports)]
+
+
+def read_marginal_reports(invite: MarginalInvite, texts: Sequence[str | None], column: str) -> MarginalReports:
+    """The supports of reports as devices write them; any other text is refused, and not repeated."""
+    refused = UnusablePublicRows(f"Column `{column}` must hold a report of {invite.text} in every local row.")
+    sent: list[list[str]] = [[] for _ in invite.marginals]
+    known = {str(i): here for i, here in enumerate(sent)}
+    for text in texts:
+        number, sign, said = (text or "").partition(":")
+        if not sign or number not in known:
+            raise refused
+        known[number].append(said)
+    found = []
+    for asked, said_here in zip(invite.questions, sent, strict=True):
+        if isinstance(asked.oracle, SubsetSelection):
+            try:
+                found.append(read_reports(asked, said_here, column))
+            except UnusablePublicRows:
+                raise refused from None
+            continue
+        cells = {value: code for code, value in enumerate(asked.question.values)}
+        if any(said not in cells for said in said_here):
+            raise refused
+        named = np.array([cells[said] for said in said_here], dtype=np.int64)
+        found.append(ShareReports(len(said_here), support_counts(asked.oracle, named), asked.oracle))
+    return MarginalReports(tuple(found))
