@@ -15,7 +15,7 @@ NAMES = ("samplers", "local_users", "weights", "rows", "walk", "coverage", "util
 # Only when named: they write pages of results, take minutes, or want data or peers that must be fetched first.
 STUDIES = ("adpm", "mixed_trust", "oracles", "blender", "heavy_real", "heavy_rows", "heavy_speed")
 STUDIES += ("pareto_svt", "pareto_overhead", "pareto_adult", "dpsgd")
-STUDIES += ("kmeans", "kmeans_peers", "synth_tables")
+STUDIES += ("kmeans", "kmeans_peers", "synth_tables", "synth_mixed")
 STUDIES += ("intervals", "quantiles", "questions", "regression", "shares_rows", "engines", "lies")
 STUDIES += ("service_uploads", "service_kill", "service_release", "service_fuzz", "mixer")
 ARGUMENTS: dict[str, list[str]] = {
