@@ -79,7 +79,7 @@ def release(
         raise InvalidInput("`invite` must not join `invite-out`: they are two phases. Got both.")
     if invite is not None:
         must_not_join("invite", *_SETTLED)
-        _combine(file, invite, level, asked)
+        _combine(file, invite, level, question.values["joint"], asked)
         return
     for name in ("target", "on", "lower", "upper"):
         needed(name, question.values[name] or None, "--invite, whose invitation states it")
@@ -89,7 +89,7 @@ def release(
     own, columns = regression_study(study, 0), regression_columns(study, 0, rule)
     must_not_join("a first phase or a trial", "assume-mechanism")
     must_not_join("invite-out" if invite_out is not None else "a release in one go",
-                  *(("simulate-local", "trial-opt-in", "plot", "out", "collection") if invite_out is not None
+                  *(("simulate-local", "trial-opt-in", "plot", "out", "collection", "joint") if invite_out is not None
                     else ("local-people",)))  # fmt: skip
     purpose = f"regression of {columns.values[-1]}"
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
@@ -105,7 +105,7 @@ def release(
     asked.finish(found, _print)
 
 
-def _combine(file: Any, invite: Path, level: float, asked: Releasing) -> None:
+def _combine(file: Any, invite: Path, level: float, joint: bool, asked: Releasing) -> None:
     """Phase two: reports that answer an invitation."""
     from hybridp.protocols import regression_files as files
 
@@ -121,6 +121,7 @@ def _combine(file: Any, invite: Path, level: float, asked: Releasing) -> None:
             purpose=f"regression of {sent.columns[-1]}",
             collection=asked.collection,
             level=level if given("level") else None,
+            joint=joint,
             assume_mechanism=asked.assume_mechanism,
         )
     asked.finish(found, _print)
@@ -143,7 +144,8 @@ def _print(found: Any) -> None:
     )  # fmt: skip
     table(
         f"{found.kind.capitalize()} regression of {found.target}; {found.trusted.people:,} trusted and "
-        f"{found.local.people:,} local people, {found.form}; {100 * found.level:.6g}% intervals",
+        f"{found.local.people:,} local people, {found.form}; {100 * found.level:.6g}% "
+        f"{'joint intervals' if found.joint else 'intervals'}",
         ["column", "coefficient", "standard error", "interval", "trusted", "local"],
         [
             (name, number(x), number(e), _interval(low, high), number(own), number(told))

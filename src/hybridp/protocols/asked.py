@@ -309,6 +309,7 @@ def regression_study(study: Declaration, place: int) -> RegressionStudy:
         part.trusted,
         asked.clip,
         study.level,
+        asked.joint,
     )
 
 

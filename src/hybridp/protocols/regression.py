@@ -79,7 +79,7 @@ class RegressionStudy:
     `bounds` are those of the predictors and, last, of the target. `form` is the question to local people, `best` the
     one that promises less error. `clip` is how far from the trusted people's line a target may lie before it is
     clipped, in the target's unit, for a steered linear regression; without it, it follows from their release, to which
-    a tenth of their epsilon goes where that pays.
+    a tenth of their epsilon goes where that pays. `joint` asks for intervals that cover all coefficients together.
     """
 
     bounds: VectorBounds
@@ -90,6 +90,7 @@ class RegressionStudy:
     trusted_guarantee: Guarantee | None = None
     clip: float | None = None
     level: float = 0.95
+    joint: bool = False
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -372,7 +373,8 @@ def publish_regression(
 
     units = _Units(study)
     centre, errors = units.fit(both)
-    wide = float(ndtri((1 + study.level) / 2)) * errors
+    missed = (1 - study.level) / (len(errors) if study.joint else 1)  # by each interval, at most
+    wide = float(-ndtri(missed / 2)) * errors
     trusted_people = 0 if said is None else said.people
     used = asked is not None and sums is not None
     return RegressionRelease(
@@ -385,6 +387,7 @@ def publish_regression(
         low=_numbers(centre - wide),
         high=_numbers(centre + wide),
         level=study.level,
+        joint=study.joint,
         trusted=units.group(trusted_people, own),
         local=units.group(sums.people if sums is not None else local_people, told),
         p_values=p_values,

@@ -259,6 +259,7 @@ def combine_reports(
     purpose: str = _PURPOSE,
     collection: str | None = None,
     level: float | None = None,
+    joint: bool = False,
     assume_mechanism: bool = False,
 ) -> RegressionRelease:
     """Phase two: the reports of the devices, blended with what the trusted people said. No noise, no raw rows.
@@ -267,7 +268,7 @@ def combine_reports(
     name the invitation that they answer, which must be this one; `assume_mechanism` takes those that name none.
     """
     invite = read_invitation(invite_file)
-    study = invite.study if level is None else replace(invite.study, level=level)
+    study = replace(invite.study, level=invite.study.level if level is None else level, joint=joint)
     # Reports are private already: they are read before the charge, which names them.
     told = curating.read_reports(path, invite.question, invite.text, table=table, assume=assume_mechanism)
     promise = invite.question.guarantee

@@ -419,7 +419,7 @@ def _regression(study: Declaration, i: int, data: Any, trust: Any, files: Files,
         [],
         [charge for charge in charges if charge.people == "local"],
         lambda shared: regression_files.combine_reports(
-            reports, invite, ledger=shared, purpose=purpose, level=study.level,
+            reports, invite, ledger=shared, purpose=purpose, level=study.level, joint=own.joint,
             assume_mechanism=run["assume_mechanism"],
         ),
         trial=sent.simulated,

@@ -35,8 +35,9 @@ class RegressionRelease(Result):
 
     Standard errors and intervals contain the drawing of people, both groups' noise and, of a steered question, the
     error of the trusted people's line that it was about. They are infinite where the spread of the columns cannot be
-    told from the noise. `expected` is the root mean squared error that each way to ask promised before local people
-    were asked, of all coefficients together, columns scaled to [-1, 1].
+    told from the noise. Each interval covers its own coefficient at the stated level or, when `joint`, all of them
+    together. `expected` is the root mean squared error that each way to ask promised before local people were asked, of
+    all coefficients together, columns scaled to [-1, 1].
     """
 
     target: str
@@ -48,6 +49,7 @@ class RegressionRelease(Result):
     low: Numbers
     high: Numbers
     level: float
+    joint: bool
     trusted: RegressionGroup
     local: RegressionGroup
     p_values: Numbers | None
@@ -90,6 +92,7 @@ class RegressionRelease(Result):
             columns=list(self.names),
             kind=self.kind,
             form=self.form,
+            joint=self.joint,
             standard_error=list(self.standard_errors),
             groups={
                 name: {"people": group.people, "standard_error": group.standard_errors}
@@ -145,10 +148,12 @@ class RegressionRelease(Result):
         ax.set_xlim(-1.05, 1.05)
         ax.set_xticks([0], ["0"])
         people = people_words(self.trusted.people, self.local.people)
+        all_of = "all true coefficients at once" if self.joint else "the true coefficient"
+        said = interval_words(self.level, all_of, together=self.joint)
         style.dress(
             ax,
             f"{self.kind.capitalize()} regression of {self.target}: {people}, {promise_words(self.receipt)}",
-            f"{interval_words(self.level, 'the true coefficient')} Every coefficient has a scale of its own.",
+            f"{said} Every coefficient has a scale of its own.",
             simulated=self.simulated,
         )
         return ax
@@ -166,7 +171,7 @@ class RegressionRelease(Result):
         people = people_words(self.trusted.people, self.local.people)
         title = f"{self.kind.capitalize()} regression of {self.target}, {people}"
         words = each_in_words(
-            title, ("column", "coefficient"), rows, self.level, joint=False, disagreeing=self.disagreeing
+            title, ("column", "coefficient"), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
         )
         if math.isfinite(self.high[0] - self.low[0]):
             return words

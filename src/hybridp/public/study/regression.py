@@ -54,6 +54,7 @@ class Regression(Question):
         check=positive,
     )
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    joint: bool = field(False, help="Intervals that hold for all coefficients together.")
 
     @property
     def columns(self) -> tuple[str, ...]:
