@@ -15,6 +15,7 @@ VECTOR = f"release vector-mean people.csv --columns pay age --trust trust {BOUND
 KMEANS = f"release kmeans people.csv --columns pay age --trust trust {BOUNDS} --epsilon 1 --clusters 2"
 HEAVY = "release heavy-hitters people.csv --person id --record age --trust trust --epsilon 1 --delta 1e-6"
 FIT = "synth fit people.csv --marginals age --epsilon 1 --delta 1e-6 --out model"
+QUANTILES = f"release quantiles people.csv {MEAN} --simulate-local"
 PLAN = "plan mean --n 1000 --lower 0 --upper 1 --epsilon 1"
 
 # (command, words of the sentence)
@@ -49,6 +50,8 @@ MISTAKES = [
     (f"release mean sent.csv {MEAN} --lower 5 --upper 1", "`upper` must be greater than lower"),
     (f"{KMEANS} --reports sent.csv", "together with the invitation"),
     (f"release mean sent.csv {MEAN} --collection spring", "must go with --ledger"),
+    (f"release mean sent.csv {MEAN} --mixed sent.csv", "`mixed` must go with --batch, the least size of a batch"),
+    (f"{QUANTILES} --phases .5,.6", "`phases` must be a few shares of the local people that add up to 1"),
     # numbers
     (f"release mean sent.csv {MEAN} --epsilon 0", "`epsilon` must be positive"),
     (f"release mean sent.csv {MEAN} --level 95", "`level` must be strictly between 0 and 1"),

@@ -79,7 +79,8 @@ def mean(
         raise InvalidInput("`joint` must go with by, the column of the groups. Got it alone.")
     study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
     if mixed and (study.mixer is None or asked.tally is not None):
-        raise InvalidInput("`mixed` must go with --batch, and without --tally. Got something else.")
+        got = "both" if asked.tally is not None else "no --batch"
+        raise InvalidInput(f"`mixed` must go with --batch, the least size of a batch, and without --tally. Got {got}.")
     columns, drawn = number_columns(study, 0, rule), drawn_trust(rule)
     run = {**asked.run, "purpose": f"mean of {question.column}"}
     if promise.epsilon_column is not None:

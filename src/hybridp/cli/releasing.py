@@ -222,7 +222,7 @@ def present(
 
 
 def _again(places: list[str]) -> str:
-    return " and ".join(places) or "it was kept nowhere: give --ledger or --out for that"
+    return "; ".join(places) or "it was kept nowhere: give --ledger or --out for that"
 
 
 @contextmanager

@@ -331,7 +331,7 @@ def _classes(classes: dict[str, dict[str, float]]) -> None:
 @command("answer")
 @model_argument
 @click.argument("query", required=False)
-@click.option("--by", multiple=True, help="A column, or several: one answer for each of their values.")
+@click.option("--by", multiple=True, help="A column, or several (A,B): one answer for each of their values.")
 @click.option("--mean", "of", help="The mean of this column of numbers, in place of the share of people.")
 @click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the interval.")
 @json_option
@@ -344,6 +344,7 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
     if query is None and not by and of is None:
         raise InvalidInput("`query` must be given, or --by, or --mean. Got none of them.")
     found = _load(model)
+    by = tuple(name.strip() for text in by for name in text.split(","))
     asked: dict[str, Any] = {"share" if of is None else f"mean of {of}": query}
     if by:
         asked = {", ".join(labels): formula for labels, formula in found.groups(by, query).items()}

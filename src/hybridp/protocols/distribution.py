@@ -183,7 +183,9 @@ def release_distribution(
     simulate_local = simulate_local or drawn_trust(columns.trust)
     must(not phases or simulate_local, "phases", "must go with --simulate-local: a trial of all phases at once", "none")
     must(not phases or study.estimator == "hybrid", "phases", "must go with the hybrid estimator", study.estimator)
-    must(all(0 < part < 1 for part in phases) and len(phases) < 10, "phases", "must be a few shares", tuple(phases))
+    whole = not phases or abs(sum(phases) - 1) < 1e-6
+    some = all(0 < part < 1 for part in phases) and len(phases) < 10
+    must(some and whole, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
     steered = bool(phases) or invite_out is not None
     must(not steered or bool(study.at), "at", "must be given where people are asked around quantiles", "nothing")
     draft = None if invite_out is None else Draft.checked(invite_out)

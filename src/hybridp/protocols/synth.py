@@ -157,7 +157,7 @@ class SynthStudy:
 
 def _words(use: Round) -> str:
     if use.tables:
-        return f"discrete Gaussian noise on {len(use.tables)} marginals"
+        return f"discrete Gaussian noise on {len(use.tables)} marginal{'s' if len(use.tables) != 1 else ''}"
     if use.whole:
         return "the marginal that the model misses most by the exponential mechanism, discrete Gaussian noise on it"
     return f"top {use.picks} errors by the exponential mechanism, discrete Gaussian answers"
