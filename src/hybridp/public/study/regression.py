@@ -49,8 +49,8 @@ class Regression(Question):
     form: str = field("best", help="What local people are asked.", choices=FORMS)
     clip: float | None = field(
         None,
-        help="A public bound on how far a target lies from the line, in the target's unit (in a plan, in half-ranges of "
-        "its bounds); what is farther is clipped. "
+        help="A public bound on how far a target lies from the line, in the target's unit (in a plan, in half-ranges "
+        "of its bounds); what is farther is clipped. "
         "Default: from the trusted people's release.",
         check=positive,
     )
