@@ -181,8 +181,7 @@ def test_a_plan_says_what_is_true_of_its_study(folder: Path) -> None:
     study = ["--lower", "0", "--upper", "9", "--out"]
     hybridp(folder, "init", "people.csv", "--defaults", "--column", "salary", *study, "one.toml")
     hybridp(folder, "init", "people.csv", "--defaults", "--column", "salary", "--all-local", *study, "local.toml")
-    split = "split over the questions by their weights"
-    assert split not in hybridp(folder, "plan", "one.toml", "people.csv").stdout
+    assert "The promise:" not in hybridp(folder, "plan", "one.toml", "people.csv").stdout
     assert "(local, one standard error)" in hybridp(folder, "plan", "local.toml", "people.csv").stdout
 
     (folder / "other.csv").write_text("pay,consent\n" + "5,yes\n6,no\n" * 50)
@@ -195,7 +194,7 @@ def test_names_in_brackets_are_shown_as_they_are(folder: Path) -> None:
     (folder / "odd.csv").write_text("[t],:smile:,consent\n" + "5,1,yes\n6,2,no\n" * 50)
     assert hybridp(folder, "init", "odd.csv", "--defaults", "--title", "[b] of us").returncode == 0
     planned = hybridp(folder, "plan", "study.toml", "odd.csv").stdout
-    assert all(name in planned for name in ("[t]", ":smile:", "[b] of us", "split over the questions by their weights"))
+    assert all(name in planned for name in ("[t]", ":smile:", "[b] of us", "The promise: one drawn question"))
 
 
 def test_the_next_command_that_init_names_runs_as_it_stands(folder: Path) -> None:
