@@ -51,6 +51,7 @@ MISTAKES = [
     (f"{KMEANS} --reports sent.csv", "together with the invitation"),
     (f"release mean sent.csv {MEAN} --collection spring", "must go with --ledger"),
     (f"release mean sent.csv {MEAN} --mixed sent.csv", "`mixed` must go with --batch, the least size of a batch"),
+    (f"release mean sent.csv {MEAN} --least 5", "`least` must go with by, the column of the groups. Got 5."),
     (f"{QUANTILES} --phases .5,.6", "`phases` must be a few shares of the local people that add up to 1"),
     # numbers
     (f"release mean sent.csv {MEAN} --epsilon 0", "`epsilon` must be positive"),

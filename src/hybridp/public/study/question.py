@@ -111,7 +111,7 @@ class Grouped(Question):
         """The rules of an answer by group, which is about another column than the value's."""
         if self.by is None:
             stated = {"by_private": self.by_private, "categories": self.categories, "compare": self.compare}
-            for name, given in {**stated, "least": self.least > 1}.items():
+            for name, given in {**stated, "least": self.least if self.least > 1 else None}.items():
                 self.must(not given, name, "must go with by, the column of the groups", given)
             return
         self.must(self.by != column, "by", "must be another column than the value's", self.by)
