@@ -220,7 +220,7 @@ def plan_share_groups(
     >>> mixing = share_mixing(ApproxDP(1.0, 1e-6), 2, 1000)
     >>> groups = 100, 1000, 9000, [0.3, 0.7], count_noise(PureDP(1.0), 2), share_oracle(PureDP(1.0), 2)
     >>> plan_share_groups(*groups, mixing).rmse.round(4).tolist()
-    [0.0118, 0.0118]
+    [0.009, 0.009]
     """
     p = np.asarray(shares, dtype=np.float64)
     each = {
