@@ -35,7 +35,7 @@ def count_people(rows: Rows, trust: str, person: str | None, epsilon: str | None
     rows.need("trust", trust)
     many: Any = exp.Count(this=exp.Star())
     if person is not None:
-        rows.need("people", person)
+        rows.need("person", person)
         many = exp.Count(this=exp.Distinct(expressions=[column(person)]))
     label = exp.cast(column(trust), "TEXT")
     asked: Any = exp.Literal.number(0)
