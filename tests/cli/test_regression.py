@@ -87,6 +87,9 @@ def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path
         assert refused.code == 2
         assert "`invite`" in refused.err
     assert not Path("c.csv").exists()
+    raw = run("release regression people.csv --invite i.json")
+    assert raw.code == 2
+    assert "hybridp randomise regression --invite" in raw.err
     other = run(f"release regression people.csv {ASK} --invite-out j.json --seed 3 --json")
     assert other.code == 0
     refused = run("release regression r.csv --invite j.json")

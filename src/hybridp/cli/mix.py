@@ -132,6 +132,8 @@ def status(database: str, key_file: Path, as_json: bool) -> None:
     ]
     if as_json:
         emit({"studies": found})
+    elif not found:
+        click.echo("No study yet: `hybridp mix join` takes one.")
     else:
         rows = [[str(value) for value in one.values()] for one in found]
         table("Studies", ["study", "state", "batch", "held", "batches to send"], rows)

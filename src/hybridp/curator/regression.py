@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.vector import MECHANISM, VectorColumns, vector_query
-from hybridp.errors import UnusablePublicRows
+from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.lattice import HALF
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import reports_digest
@@ -163,7 +163,9 @@ def read_reports(
     simulated = f"{mechanism} SIMULATED"
     with tables.open_rows(path, table=table) as rows:
         for name in names:
-            rows.need("report", name)
+            if name not in rows.columns:
+                rule = "must hold the reports that `hybridp randomise regression --invite` writes"
+                raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
         marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if MECHANISM in rows.columns else None
         found = vector_totals(rows, query)
     assumed = tables.named_mechanism(MECHANISM, None if marks is None else True, found.local_people, assume=assume)
