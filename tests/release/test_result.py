@@ -141,7 +141,7 @@ def regression() -> RegressionRelease:
     told = RegressionGroup(9_000, (0.1, 0.9), (0.2, 0.3))
     return RegressionRelease(
         "pay", ("intercept", ODD), "linear", "steered", (0.13, 0.97), (0.17, 0.24), (-0.2, 0.5), (0.46, 1.44), 0.95,
-        own, told, (0.8, 0.7), {"steered": 0.2, "plain": 0.5}, 0.45, ((1, 2), (3, 4)), 1, "laplace",
+        False, own, told, (0.8, 0.7), {"steered": 0.2, "plain": 0.5}, 0.45, ((1, 2), (3, 4)), 1, "laplace",
         "sampling", RECEIPT,
     )  # fmt: skip
 

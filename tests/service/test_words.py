@@ -578,6 +578,7 @@ SCRIPT = {
     "Nothing was sent", "Please fill in every field.", "Please give a number.", "Please give a number from # to #.",
     "The report has not arrived", "# You can try again: the same report is sent.", "Send the same report again",
     "The report was not taken", "The study has answered: this report is not sent again.",
+    "The study and its mixer say different things of keys and batches. Please tell the people who run them.",
     "The study’s server did not take it.", "You have answered the other way: one answer is enough.",
     "Your report has arrived: one is enough.", "Thank you. This is the whole message that was sent:",
     "With it went what a browser tells every server: your address, the browser’s own name and its languages.",

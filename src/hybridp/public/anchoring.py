@@ -107,7 +107,7 @@ def leash(trusted: float, local: float) -> float:
     """The tightest one whose clipping costs at most 3 % for these variances, and else the loosest.
 
     >>> leash(1.0, 2.0), round(leash(4.0, 1.0), 2), leash(1000.0, 1.0)
-    (1.5, 1.95, 3.0)
+    (1.5, 1.9, 3.0)
     """
     return anchoring(trusted, local).reach or LOOSEST
 

@@ -4,7 +4,7 @@
 ...     title="Pay in our town",
 ...     questions=[{"name": "salary", "kind": "number", "lower": 0, "upper": 200_000},
 ...                {"name": "age", "kind": "number", "lower": 0, "upper": 120, "weight": 3}],
-...     promise={"epsilon": 1.0},
+...     promise={"epsilon": 1.0, "several": "split"},
 ...     trust={"column": "consent", "trusted": ["yes"], "local": ["no"]},
 ... )
 >>> [str(part.everybody) for part in study.parts]
