@@ -187,6 +187,8 @@ def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
         "temp_directory": spill,
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
+        # A thread that took a task whole would end it before it heard of Ctrl-C, be it hours later.
+        "scheduler_process_partial": "true",
     }
     if threads is not None:
         config["threads"] = threads
