@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,31 @@ SLOW = ("tests/contract/test_additive.py", "tests/contract/test_contexts.py", "t
         "tests/blend/test_vector.py", "tests/blend/test_personal.py", "tests/blend/test_relaxed.py",
         "tests/blend/test_relaxed_projection.py", "tests/curator/test_mean.py")  # fmt: skip
 ROOT = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a PostgreSQL server of this process's own: one for all tests that need any."""
+    pytest.importorskip("psycopg")
+    from hybridp.service.throwaway import postgres, server_binary
+
+    if server_binary() is None:
+        pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
+    with postgres(durable=False) as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_schema(postgres_server: str) -> str:
+    """The URL of an empty place on that server."""
+    from sqlalchemy import create_engine, text
+
+    name = f"t{secrets.token_hex(6)}"
+    admin = create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    with admin.connect() as db:
+        db.execute(text(f"CREATE SCHEMA {name}"))
+    admin.dispose()
+    return f"{postgres_server}&options=-csearch_path%3D{name}"
 
 
 def _slow(path: Path) -> bool:

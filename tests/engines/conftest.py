@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from hybridp.service.throwaway import postgres, server_binary
 from hybridp.tables import Rows, Source, open_rows
 
 Columns = Mapping[str, tuple[str, Sequence[Any]]]  # name -> (type, values); types are DuckDB's
@@ -26,13 +25,9 @@ _TYPES = {"VARCHAR": "text", "DOUBLE": "double precision", "BIGINT": "bigint", "
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
+def server(postgres_server: str) -> str:
     """The URL of a PostgreSQL server whose texts sort by language: collations are a trap of their own."""
-    pytest.importorskip("psycopg")
-    if server_binary() is None:
-        pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
-    with postgres(durable=False) as url:
-        yield url.replace("postgresql+psycopg://", "postgresql://")
+    return postgres_server.replace("postgresql+psycopg://", "postgresql://")
 
 
 @pytest.fixture

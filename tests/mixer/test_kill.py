@@ -13,7 +13,6 @@ pytest.importorskip("cryptography")
 pytest.importorskip("fastapi")
 
 from hybridp.service.schema import connect
-from hybridp.service.throwaway import postgres, server_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,15 +28,13 @@ def bench() -> ModuleType:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kills"), [("sqlite", 8), ("postgresql", 4)])
 def test_killed_at_any_moment_nothing_is_lost_and_nothing_comes_twice(
-    bench: ModuleType, tmp_path: Path, kind: str, kills: int
+    bench: ModuleType, tmp_path: Path, request: pytest.FixtureRequest, kind: str, kills: int
 ) -> None:
     if kind == "sqlite":
         _torment(bench, *(f"sqlite:///{tmp_path / name}.db" for name in ("collector", "mixer")), tmp_path, kills)
         return
-    if server_binary() is None:
-        pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
-    with postgres(durable=False) as both:  # each has its own tables
-        _torment(bench, both, both, tmp_path, kills)
+    both = request.getfixturevalue("postgres_schema")  # each has its own tables
+    _torment(bench, both, both, tmp_path, kills)
 
 
 def _torment(bench: ModuleType, collector: str, mixer: str, folder: Path, kills: int) -> None:

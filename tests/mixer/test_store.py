@@ -19,10 +19,9 @@ from sqlalchemy import Engine, inspect
 from hybridp.errors import InvalidInput
 from hybridp.mixer import send as send_module
 from hybridp.mixer.send import Sender
-from hybridp.mixer.store import Route, Store, Ticketed, metadata
+from hybridp.mixer.store import Route, Store, Ticketed
 from hybridp.public.mixing import Signer, new_key, read_batch
 from hybridp.service.schema import connect
-from hybridp.service.throwaway import postgres, server_binary
 
 MIXER = Signer(new_key())
 STUDY = "s1"
@@ -32,21 +31,11 @@ def route(batch: int, study: str = STUDY) -> Route:
     return Route(study, "http://collector.example", "http://collector.example", batch, 8, new_key(), new_key(), None)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    if server_binary() is None:
-        pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
-    with postgres(durable=False) as url:
-        yield url
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    url = f"sqlite:///{tmp_path / 'mixer.db'}" if request.param == "sqlite" else request.getfixturevalue("server")
-    found = connect(url)
+    sqlite = request.param == "sqlite"
+    found = connect(f"sqlite:///{tmp_path / 'mixer.db'}" if sqlite else request.getfixturevalue("postgres_schema"))
     yield found
-    with found.begin() as db:
-        metadata.drop_all(db)
     found.dispose()
 
 

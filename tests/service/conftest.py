@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import subprocess
 import sys
 import time
@@ -20,40 +19,23 @@ import pytest
 pytest.importorskip("fastapi")
 
 from fastapi import FastAPI
-from sqlalchemy import create_engine, text
 from starlette.testclient import TestClient
 
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
-from hybridp.service.throwaway import postgres, server_binary
 
 from .declared import study_of
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    pytest.importorskip("psycopg")
-    if server_binary() is None:
-        pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
-    with postgres(durable=False) as url:
-        yield url
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database of each kind."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'study.db'}"
-        return
-    server: str = request.getfixturevalue("postgres_server")
-    name = f"t{secrets.token_hex(6)}"
-    admin = create_engine(server, isolation_level="AUTOCOMMIT")
-    with admin.connect() as db:
-        db.execute(text(f"CREATE SCHEMA {name}"))
-    admin.dispose()
-    yield f"{server}&options=-csearch_path%3D{name}"
+        return f"sqlite:///{tmp_path / 'study.db'}"
+    found: str = request.getfixturevalue("postgres_schema")
+    return found
 
 
 @pytest.fixture
