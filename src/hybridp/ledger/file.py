@@ -100,10 +100,11 @@ class Spending(list[int]):
         super().__init__(ids)
         self._ledger, self._trial = ledger, trial
 
-    def charge(self, charges: Iterable[Charge]) -> None:
-        """More charges of the same release, all or none; nothing without a ledger."""
+    def charge(self, charges: Iterable[Charge], *, digest: str | None = None) -> None:
+        """More charges of the same release, all or none; nothing without a ledger. Those for reports have a digest."""
         if self._ledger is not None:
-            self.extend(self._ledger.charge(charges, trial=self._trial))
+            named = charges if digest is None else [replace(one, digest=digest) for one in charges]
+            self.extend(self._ledger.charge(named, trial=self._trial))
 
 
 @dataclass(frozen=True, slots=True)

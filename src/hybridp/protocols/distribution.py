@@ -223,7 +223,7 @@ def release_distribution(
             if simulate_local:
                 local = curating.simulate_reports(rows, columns, invite, rng=rng)[1]
             elif totals.local.people:
-                entries.charge([replace(charge, digest=totals.digest) for charge in own])
+                entries.charge(own, digest=totals.digest)
                 local = curating.read_bins(rows, columns, invite, totals.local.people)
 
         def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:

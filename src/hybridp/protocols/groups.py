@@ -86,16 +86,13 @@ def release_groups(
         sizes = grouping.sized(curating.sizes(every, grouping.column, columns))
         groups, withheld = grouping.must_remain({name: _heard(study, size) for name, size in sizes.items()})
         if whole.local is not None and whole.local.people:
-            entries.charge([replace(charge, digest=whole.digest) for charge in own])
+            entries.charge(own, digest=whole.digest)
         each = _each(study, len(groups), joint=grouping.joint)
         parts: dict[str, tuple[Any, Any]] = {}
         for group, members in groups.items():
-            some, counted = curating.rows_of(every, members), [sizes[member] for member in members]
-            own_study: Study = each
-            if isinstance(each, MeanStudy):  # a rule that goes by the numbers of people goes by the group's
-                own_study = each.decided(sum(size[0] for size in counted), sum(size[1] for size in counted))
-            totals = _read(some, own_study, columns, **told)
-            parts[group] = _answer(some, totals, own_study, columns, simulate_local, tuple(entries), rng)
+            some = curating.rows_of(every, members)
+            totals = _read(some, each, columns, **told)
+            parts[group] = _answer(some, totals, each, columns, simulate_local, tuple(entries), rng)
         found = _published(study, columns, grouping, groups, withheld, parts)
         mechanism = _invite(study, columns).text if whole.assumed else None
         found = noted(assuming(found, mechanism), rows.notes)

@@ -135,7 +135,7 @@ def release_joint(
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism, joint=joint)
         local = raw.local
         if local is not None and local.people:
-            entries.charge([replace(charge, digest=raw.digest) for charge in own])
+            entries.charge(own, digest=raw.digest)
         if simulate_local and study.estimator != "tcm-only":
             held = raw.local_raw
             if held is None:

@@ -306,7 +306,7 @@ def _release_number(
         totals = read_totals(rows, study, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         for group, sent, named in (("local", totals.local.people, totals.digest), ("shuffled", *batches.found)):
             if sent:
-                entries.charge([replace(charge, digest=named) for charge in own if charge.people == group])
+                entries.charge([charge for charge in own if charge.people == group], digest=named)
         if tally is not None:
             tally.origin.stands_in(invite.text, collection, local_rows=totals.local.people)
             totals = replace(totals, local=tally.summary())

@@ -116,7 +116,7 @@ def release_number(
         if heard and simulate_local:
             local, binned = counting.simulate_reports(rows, columns, invite, rng=rng)
         elif heard and totals.local.people:
-            entries.charge([replace(charge, digest=totals.digest) for charge in own])
+            entries.charge(own, digest=totals.digest)
             if study.distribution is not None:
                 binned = counting.read_bins(rows, columns, invite, totals.local.people)
         publication: dict[str, Any] = {

@@ -151,7 +151,7 @@ def release_personal_mean(
             rows, replace(columns, trust=trust), epsilon_column, study.bounds, assume=assume_mechanism
         )
         if totals.local_people.any():
-            entries.charge([replace(charge, digest=sent.digest) for charge in own])
+            entries.charge(own, digest=sent.digest)
         simulated = sent.simulated
         reports = ReportsByEpsilon(
             totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums

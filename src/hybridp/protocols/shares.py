@@ -180,7 +180,7 @@ def release_shares(
         sent = 0 if raw.local is None else raw.local.people
         for group, people, named in (("local", sent, raw.digest), ("shuffled", *batches.found)):
             if people:
-                entries.charge([replace(charge, digest=named) for charge in own if charge.people == group])
+                entries.charge([charge for charge in own if charge.people == group], digest=named)
         trusted, local = counted(raw, study, rng=rng)
         found = publish_shares(
             study,

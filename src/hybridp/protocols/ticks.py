@@ -6,7 +6,7 @@ noise for all options together, and of the local people whose device drew it (`h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ def release_ticks(
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         local = raw.local
         if local.people:
-            entries.charge([replace(charge, digest=raw.digest) for charge in own])
+            entries.charge(own, digest=raw.digest)
         if raw.local_sets is not None and study.estimator != "tcm-only":
             local = simulated_ticks(raw.local_sets, invite, rng=rng)
         trusted: list[NoisyCounts] | None = None

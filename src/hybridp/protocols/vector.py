@@ -157,7 +157,7 @@ def release_vector_mean(
     with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         if totals.local.people:
-            entries.charge([replace(charge, digest=totals.digest) for charge in own])
+            entries.charge(own, digest=totals.digest)
         local = totals.local
         if simulate_local:
             people, sums = 0, (NOTHING,) * d
