@@ -31,6 +31,7 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, command, given, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, open_ledger, present
+from hybridp.cli.synth_study import public_schema, schema_options, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 from hybridp.public.study import Promise, Table
 from hybridp.public.trust import Trusts
@@ -60,19 +61,10 @@ def _torch() -> None:
 
 @command("fit")
 @rows_argument
-@click.option("--columns", multiple=True, help="The columns of the data set; all of the schema's unless given.")
-@click.option(
-    "--schema", "--categories", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
-    help="JSON with the public values or edges of the columns.",
-)  # fmt: skip
-@click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".')
+@schema_options
 @click.option(
     "--domain-from-file", is_flag=True,
     help="Read the values of other columns from FILE. They are then NOT protected: for public domains and rehearsals.",
-)  # fmt: skip
-@click.option(
-    "--other", type=click.Choice(["last", "missing"]), default="last", show_default=True,
-    help="What is missing or not listed counts as a column's last value, or as a category of its own.",
 )  # fmt: skip
 @trust_options(devices=True)
 @options_of(
@@ -116,7 +108,6 @@ def fit(
     _torch()
     out = _beside(file) if out is None else out
     from hybridp.blend.relaxed.data import usable
-    from hybridp.cli.synth_study import public_schema, workload_of
     from hybridp.curator.marginals import read_codes
     from hybridp.protocols.synth import fit_synth
     from hybridp.public.workloads import default_workload
@@ -430,7 +421,6 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None, a
     """
     found = _load(model)
     from hybridp.bench import synth as bench
-    from hybridp.cli.synth_study import workload_of
     from hybridp.curator.marginals import read_codes
 
     asked = found.workload

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
 from hybridp.cli.common import insist_option, progress, rows_argument
 from hybridp.cli.options import Later, command, options_of, some
 from hybridp.cli.options import trust_options as who_trusts
 from hybridp.cli.randomise import Writing
 from hybridp.cli.releasing import Releasing
+from hybridp.cli.synth_study import public_schema, schema_options, workload_of
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.study import Promise, Table
@@ -22,16 +21,7 @@ __all__ = ["mixed_groups", "randomise"]
 
 @command("synth")
 @rows_argument
-@click.option("--columns", multiple=True, help="The columns of the data set; all of the schema's unless given.")
-@click.option(
-    "--schema", "--categories", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
-    help="JSON with the public values or edges of the columns.",
-)  # fmt: skip
-@click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".')
-@click.option(
-    "--other", type=click.Choice(["last", "missing"]), default="last", show_default=True,
-    help="What is missing or not listed counts as a column's last value, or as a category of its own.",
-)  # fmt: skip
+@schema_options
 @who_trusts(devices=True)
 @options_of(
     question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
@@ -56,7 +46,6 @@ def randomise(
     with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
     columns. Other columns are left out unless --keep names them.
     """
-    from hybridp.cli.synth_study import public_schema, workload_of
     from hybridp.device.files import write_marginal_reports
     from hybridp.public.synth_reports import MarginalInvite
 

@@ -9,12 +9,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from hybridp.errors import InvalidInput, must
 
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature, Schema, Workload
 
-__all__ = ["features_of", "public_schema", "workload_of"]
+__all__ = ["features_of", "public_schema", "schema_options", "workload_of"]
+
+
+def schema_options(function: Any) -> Any:
+    """Which columns, and their public values: what a fit and the devices that report to it are told alike."""
+    for option in (
+        click.option(
+            "--other", type=click.Choice(["last", "missing"]), default="last", show_default=True,
+            help="What is missing or not listed counts as a column's last value, or as a category of its own.",
+        ),
+        click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".'),
+        click.option(
+            "--schema", "--categories", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
+            help="JSON with the public values or edges of the columns.",
+        ),
+        click.option(
+            "--columns", multiple=True, help="The columns of the data set; all of the schema's unless given."
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 def public_schema(

@@ -22,6 +22,7 @@ from hybridp.public.joint import Joint
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import reports_digest
 from hybridp.public.oracles import SubsetSelection
+from hybridp.public.queries import Feature
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, read_reports
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
@@ -52,9 +53,9 @@ class RawCounts:
     steps: int = 1
 
 
-def share_query(columns: Columns, invite: ShareInvite, *, local_raw: bool, joint: Joint | None = None) -> MeanQuery:
+def share_query(columns: Columns, question: Feature, *, local_raw: bool, joint: Joint | None = None) -> MeanQuery:
     """The query for these columns, or for them and a private category."""
-    beside: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "feature": invite.question}
+    beside: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "feature": question}
     if joint is not None:
         beside |= {"feature": joint.answers, "by": joint.by, "cells": joint.cells.values}
         if isinstance(joint.answers, Bounds):
@@ -86,7 +87,7 @@ def read(
         columns = replace(columns, report=None)
     rows.need("choice", columns.value)
     says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
-    query = share_query(columns, invite, local_raw=local_raw, joint=joint)
+    query = share_query(columns, invite.question, local_raw=local_raw, joint=joint)
     sets = isinstance(invite.oracle, SubsetSelection)
     found = share_totals(rows, query, named=not sets)
     nobody = ShareReports(0, np.zeros(invite.question.size, dtype=np.int64), invite.oracle)
@@ -128,7 +129,7 @@ def rounded_cells(
     rows: tables.Rows, columns: Columns, invite: ShareInvite, joint: Joint, *, rng: Randomness
 ) -> NDArray[np.int64]:
     """For a trial only: how many local people vote for each cell, by numbers that are rounded here."""
-    query = share_query(columns, invite, local_raw=True, joint=joint)
+    query = share_query(columns, invite.question, local_raw=True, joint=joint)
     counts = np.zeros(invite.question.size, dtype=np.int64)
     for levels in tables.local_levels(rows, query):
         cells = voted_cells(levels, stride(None, query.lattice), joint.steps, rng=rng)

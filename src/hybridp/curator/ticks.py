@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
-from hybridp.curator.shares import batch_digest
+from hybridp.curator.shares import batch_digest, share_query
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.ticks import TickInvite, TickReports, option_counts
-from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
-from hybridp.tables.mean import MeanQuery
 from hybridp.tables.shares import share_totals
 
 __all__ = ["RawTicks", "read", "release_ticks"]
@@ -46,19 +44,7 @@ def read(
         columns = replace(columns, report=None)
     rows.need("choice", columns.value)
     says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
-    query = MeanQuery(
-        value=columns.value,
-        trust=label_column(columns.trust),
-        report=None if local_raw else columns.report,
-        person=columns.person,
-        record_key=columns.record_key,
-        record_id=columns.record_id,
-        local_raw=local_raw,
-        lower=0.0,
-        upper=1.0,
-        feature=invite.question,
-        cells=invite.names,
-    )
+    query = replace(share_query(columns, invite.question, local_raw=local_raw), cells=invite.names)
     found = share_totals(rows, query, named=True)
     local = TickReports(found.local_counts, invite.oracle)
     if local_raw:
