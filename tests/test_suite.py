@@ -87,7 +87,7 @@ def program(folder: Path, name: str) -> None:
 
 
 def test_the_hints_of_skipped_tests_name_the_packages_that_are_installed(components: ModuleType) -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/*/*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "conftest.py", *ROOT.glob("tests/*/*.py")])
     hints = set(re.findall(r"not installed: [^\"]*apt-get install ([\w-]+)\)", text))
     assert hints == {c.package for c in components.COMPONENTS}
 
