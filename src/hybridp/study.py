@@ -12,7 +12,7 @@ PureDP(epsilon=1.0, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -43,16 +43,23 @@ class Study(Declaration):
     """
 
     def plan(
-        self, data: Any = None, *, table: str | None = None, trusted: int | None = None, local: int | None = None
+        self,
+        data: Any = None,
+        *,
+        table: str | None = None,
+        trusted: int | None = None,
+        local: int | None = None,
+        shuffled: int | None = None,
     ) -> StudyPlan:
         """What error each question will have, from public numbers: nothing is charged.
 
         How many people trust is taken from here, from the study's `people`, or counted in `data`, where only the column
         of trust is read (and that of own epsilons): both are public. That the questions' columns are there is checked.
+        How many trust the study's mixer (`shuffled`) is never counted: they are in no table.
         """
         from hybridp.bench.study import plan_study
 
-        return plan_study(self, data, table=table, trusted=trusted, local=local)
+        return plan_study(self, data, table=table, trusted=trusted, local=local, shuffled=shuffled)
 
     def randomise(
         self,
@@ -62,14 +69,20 @@ class Study(Declaration):
         table: str | None = None,
         invite: Place | None = None,
         keep: tuple[str, ...] = (),
+        mixed: bool = False,
         overwrite: bool = False,
         rng: Randomness | None = None,
     ) -> Randomised:
-        """What devices do: a copy of the table in which local people's values are replaced by private reports."""
+        """What devices do: a copy of the table in which local people's values are replaced by private reports.
+
+        With `mixed` the table is of people who trust the study's mixer, and what it would hand on is written: their
+        reports alone, with the larger epsilon that a batch allows, sorted, so that their order tells nothing.
+        """
         from hybridp.protocols.devices import randomise_study
 
         asked = None if invite is None else Path(invite)
-        return randomise_study(self, data, out, table=table, invite=asked, kept=keep, overwrite=overwrite, rng=rng)
+        run: dict[str, Any] = {"table": table, "overwrite": overwrite, "rng": rng}
+        return randomise_study(self, data, out, invite=asked, kept=keep, mixed=mixed, **run)
 
     def release(
         self,
@@ -84,6 +97,7 @@ class Study(Declaration):
         invite: Place | Mapping[str, Place] | None = None,
         reports: Place | Mapping[str, Place] | None = None,
         model: Place | Mapping[str, Place] | None = None,
+        mixed: Sequence[Any] = (),
         rng: Randomness | None = None,
     ) -> StudyRelease:
         """The answers to all questions, under one promise, charged once and kept in the ledger before they are shown.
@@ -91,7 +105,8 @@ class Study(Declaration):
         `ledger` may be a path: a file that is missing is made, with the study's promise as total. With `simulate_local`
         local rows are raw, with `trial_opt_in` all rows are, and this share of people is drawn as trusting: both are
         trials, marked as such, and protect nobody. `invite` and `reports` are for questions that need an invitation,
-        `model` is the folder of a synthetic table: one path, or one for each question's name.
+        `model` is the folder of a synthetic table: one path, or one for each question's name. `mixed` are the batches
+        that the study's mixer handed on, each a table of reports and nothing else.
         """
         from hybridp.protocols.study import Files, release_study
         from hybridp.public.trust import TrustRule
@@ -114,6 +129,7 @@ class Study(Declaration):
                 collection=collection,
                 assume_mechanism=assume_mechanism,
                 files=files,
+                mixed=mixed,
                 rng=rng,
             )
 

@@ -173,14 +173,74 @@ def test_a_batch_counts_once_and_needs_its_mixer(folder: Path, tmp_path: Path) -
             release_mean(folder / "reports.csv", asked, columns, mixed=batches)
 
 
-def test_a_declared_study_with_a_mixer_is_released_from_its_table_too(folder: Path, tmp_path: Path) -> None:
-    """A table holds no batch: nobody shuffled is asked for anything."""
+def declared(where: Path, more: str = "", mixer: str = "[mixer]\nbatch = 300\ndelta = 1e-4\n") -> Path:
     asked = 'name = "pay"\nkind = "number"\nlower = 0\nupper = 1\n'
-    mixer = "[mixer]\nbatch = 300\ndelta = 1e-4\n"
-    (tmp_path / "study.toml").write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}[[questions]]\n{asked}')
-    run("release", tmp_path / "study.toml", folder / "reports.csv", "--ledger", tmp_path / "ledger.db")
-    spent = {account.people: account.spent.epsilon for account in Ledger.open(tmp_path / "ledger.db").accounts()}
-    assert spent == {"trusted": 1.0, "local": 1.0}
+    where.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}{more}[[questions]]\n{asked}')
+    return where
+
+
+def test_a_declared_study_is_released_over_its_mixers_batches_and_without_any(folder: Path, tmp_path: Path) -> None:
+    """Charged and promised as by the command on one task. A table holds no batch: without one nobody shuffled pays."""
+    study, batch = declared(tmp_path / "study.toml"), tmp_path / "batch.csv"
+    own = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
+    told = json.loads(run("randomise", study, folder / "one.csv", "--mixed", "--out", batch, "--json"))
+    assert told["batch"] == {"least": 300, "local_epsilon": own, "epsilon": central_epsilon(350, own, 1e-4),
+                             "delta": 1e-4}  # fmt: skip
+    with batch.open() as file, (folder / "one-batch.csv").open() as other:
+        rows, same = list(csv.DictReader(file)), list(csv.DictReader(other))
+    assert rows[0].keys() == same[0].keys()
+    assert {row["report_mechanism"] for row in rows} == {row["report_mechanism"] for row in same}
+    assert [float(row["report"]) for row in rows] == sorted(float(row["report"]) for row in rows)
+    spent = {"trusted": 1.0, "local": 1.0, "shuffled": 0.0}
+    for batches in ([], ["--mixed", batch, "--mixed", folder / "two-batch.csv"]):
+        ledger = tmp_path / f"ledger{len(batches)}.db"
+        document = json.loads(run("release", study, folder / "reports.csv", *batches, "--ledger", ledger, "--json"))
+        spent["shuffled"] = own if batches else 0.0
+        accounts = {account.people: account.spent.epsilon for account in Ledger.open(ledger).accounts()}
+        assert accounts == pytest.approx(spent)
+        lines = [p["epsilon"] for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
+        assert lines == ([own, central_epsilon(350, own, 1e-4), own] if batches else [])
+        assert sole(document)["groups"].get("shuffled", {}).get("people") == (400 if batches else None)
+    shown = run("release", study, folder / "reports.csv", "--mixed", batch)
+    assert "shuffled" in shown.splitlines()[2]
+    alone, people = declared(tmp_path / "alone.toml", mixer=""), folder / "people.csv"
+    for arguments, said in (
+        (("release", alone, folder / "reports.csv", "--mixed", batch), "has a mixer"),
+        (("randomise", alone, folder / "one.csv", "--mixed", "--out", tmp_path / "x.csv"), "has a mixer"),
+        # Local people's reports would be drawn with the mixer's epsilon.
+        (("randomise", study, people, "--mixed", "--out", tmp_path / "x.csv"), "who trust the mixer alone"),
+    ):
+        assert said in run(*arguments, code=1)
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_a_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
+    many = "[people]\ntrusted = 100\nlocal = 6900\nshuffled = 3000\n"
+    document = json.loads(run("plan", declared(tmp_path / "study.toml", many), "--json"))
+    found = sole(document)["predicted"]["shuffled"]
+    assert document["people"] == {"n": 10_000, "opt_in": 0.01, "trusted": 100, "local": 6900, "shuffled": 3000}
+    mixing = Mixing.planned(ApproxDP(1.0, 1e-4), 300)
+    plan = plan_mean(n=7000, opt_in=1 / 70, bounds=BOUNDS, guarantee=PureDP(1.0))
+    three = plan_groups(100, 3000, 6900, plan.mechanisms, mixing, sd=0.5)
+    assert found == three.to_dict()
+    # The mixer may send as few as 300 at once, however many take part: no more than that is kept.
+    assert found["batch"]["epsilon"] == mixing.promise(300).epsilon > mixing.promise(3000).epsilon
+    shares = ["--n", "10_000", "--opt-in", "0.01", "--shuffled", "0.3"]
+    given = json.loads(run("plan", tmp_path / "study.toml", *shares, "--json"))
+    assert sole(given)["predicted"]["shuffled"] == found
+    assert "so many local people" in run("plan", tmp_path / "study.toml")
+    few = ["--n", "1000", "--opt-in", "0", "--shuffled", "0.2"]  # nobody trusts, and fewer than a batch
+    told = json.loads(run("plan", tmp_path / "study.toml", *few, "--json"))
+    assert sole(told)["predicted"]["shuffled"]["batch"]["epsilon"] == mixing.epsilon
+    assert sole(told)["predicted"]["shuffled"]["weights"]["trusted"] == 0
+    assert "nothing more is kept" in " ".join(run("plan", tmp_path / "study.toml", *few).split())
+    declared(tmp_path / "alone.toml", many, mixer="")
+    for file, more, said in (
+        ("alone.toml", (), "has a mixer"),
+        ("study.toml", ("--shuffled", "0.1"), "--n"),
+        ("study.toml", ("--n", "100", "--opt-in", "0.8", "--shuffled", "0.3"), "who do not trust"),
+    ):
+        assert said in run("plan", tmp_path / file, *more, code=1)
 
 
 def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from hybridp.public.shares import NoisyCounts, ShareOracle, ShareReports, mixed_
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.document import sole
+from hybridp.study import Study
 
 WAY, TRUE = choice("way", ["bus", "car", "walk"]), np.array([0.5, 0.3, 0.2])
 SIZES = {"trusted": 200, "shuffled": 1000, "local": 4000}
@@ -255,3 +256,23 @@ def test_a_plan_of_three_groups() -> None:
     assert "so many local people" in " ".join(run(*asked, "--shuffled-delta", "1e-6").split())
     for more, said in (([], "shuffled-delta"), (["--several", "2"], "--several"), (["--batch", "1"], "batch")):
         assert said in refused(*asked, *more)
+
+
+def test_a_declared_study_of_shares_has_three_groups(folder: Path, tmp_path: Path) -> None:
+    asked = 'name = "way"\nkind = "choice"\noptions = ["bus", "car", "walk"]\n'
+    mixer = "[mixer]\nbatch = 300\ndelta = 1e-4\n[people]\ntrusted = 200\nlocal = 1000\nshuffled = 400\n"
+    study = tmp_path / "study.toml"
+    study.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}[[questions]]\n{asked}')
+    found = sole(json.loads(run("plan", study, "--json")))["predicted"]["shuffled"]
+    mixing = share_mixing(ApproxDP(1.0, 1e-4), 3, 300)
+    noise, oracle = ShareStudy(WAY, PureDP(1.0)).count_noise, ShareStudy(WAY, PureDP(1.0)).invite.oracle
+    three = plan_share_groups(200, 400, 1000, [1 / 3] * 3, noise, oracle, mixing)
+    assert found["rmse_population"] == pytest.approx(three.rmse.tolist())
+    assert "A move is worth" in str(Study.read(study).plan())
+    run("randomise", study, folder / "one.csv", "--mixed", "--out", tmp_path / "batch.csv")
+    release = ["release", study, folder / "reports.csv", "--mixed", tmp_path / "batch.csv", "--ledger", tmp_path / "l"]
+    document = json.loads(run(*release, "--json"))
+    lines = [p["epsilon"] for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
+    assert lines == [central_epsilon(350, OWN, 1e-4, k=3), OWN]
+    spent = {account.people: account.spent.epsilon for account in Ledger.open(tmp_path / "l").accounts()}
+    assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(OWN)}

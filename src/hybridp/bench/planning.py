@@ -38,6 +38,7 @@ __all__ = [
     "Prediction",
     "check_people",
     "error_curves",
+    "mechanisms_of",
     "opt_ins_needed",
     "plan_mean",
     "predictions",
@@ -260,7 +261,7 @@ class MeanPlan(Result):
         return ax
 
 
-def _mechanisms(
+def mechanisms_of(
     bounds: Bounds,
     guarantee: Guarantee,
     noise: NoiseName,
@@ -425,7 +426,7 @@ def plan_mean(
     check_people(n, opt_in)
     must(1e-100 <= bounds.width <= 1e100, "upper", "must be a sensible distance from lower", bounds.upper)
     low, high, assumed = _sd_range(sd, bounds)
-    mechanisms = _mechanisms(bounds, guarantee, noise, local, mean, trusted_guarantee)
+    mechanisms = mechanisms_of(bounds, guarantee, noise, local, mean, trusted_guarantee)
     known, trusted = None if assumed or low < high else high, round(n * opt_in)
     mechanisms, default = _default(
         mechanisms, trusted_guarantee or guarantee, noise, known, trusted, round(n) - trusted

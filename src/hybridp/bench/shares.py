@@ -22,8 +22,8 @@ from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoiseName, count_noise, mixed_oracle, share_mixing, share_oracle
-from hybridp.public.study.mixer import Mixer
+from hybridp.public.shares import NoiseName, count_noise, mixed_oracle, share_oracle
+from hybridp.public.shuffling import Mixing
 from hybridp.public.ticks import tick_noise, tick_variance
 from hybridp.release import style
 from hybridp.release.document import plan_document
@@ -70,17 +70,11 @@ class SharePlan(Result):
         said = self.default.words("hybrid", "a trusted share", "at equal shares", self.default.reach)
         return said if self.most is None else f"{said}: at most {max(self.most):.3%}"
 
-    def three_groups(
-        self, people: tuple[int, int, int], promise: ApproxDP, mixer: Mixer, noise: NoiseName = "best"
-    ) -> dict[str, Any]:
-        """The same where some people trust a mixer, as plain data: trusted, shuffled and local people, in this order.
-
-        A mixed batch keeps `promise`.
-        """
+    def three_groups(self, people: tuple[int, int, int], mixing: Mixing, noise: NoiseName = "best") -> dict[str, Any]:
+        """The same where some people trust a mixer, as plain data: `people` are trusted, shuffled and local ones."""
         size = len(self.shares)
         drawn = count_noise(self.trusted_guarantee or self.guarantee, size, noise)
         oracle = share_oracle(self.guarantee, size)
-        mixing = share_mixing(promise, size, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
         found = plan_share_groups(*people, self.shares, drawn, oracle, mixing).to_dict()
         mixed = mixed_oracle(mixing, size)
         default = share_anchoring(size, drawn, people[0], [(mixed, people[1]), (oracle, people[2])])

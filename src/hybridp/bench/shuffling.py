@@ -151,9 +151,9 @@ class ThreeGroups(Generic[N]):
     @classmethod
     def of(cls, people: dict[str, int], mixing: Mixing, trusted: Callable[[int], N], each: dict[str, N]) -> Self:
         """From the information of so many trusted people together, and of one person in `each` of the other groups."""
-        for name, many in people.items():
-            must(many >= 1, "opt-in" if name == "trusted" else name, "must leave at least one person in each group",
-                 many)  # fmt: skip
+        must(people["shuffled"] >= 1, "shuffled", "must leave at least one person who trusts the mixer",
+             people["shuffled"])  # fmt: skip
+        must(people["local"] >= 0, "shuffled", "must be at most those who do not trust", people["shuffled"])
         k = people["trusted"]
         whole: Any = {"trusted": trusted(k), **{name: people[name] * one for name, one in each.items()}}
         more: Any = {"trusted": trusted(k + 1) - whole["trusted"], **each}
@@ -174,11 +174,10 @@ class ThreeGroups(Generic[N]):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        kept = self.mixing.promise(self.people["shuffled"])
-        batch = {"least": self.mixing.batch, "local_epsilon": self.mixing.epsilon}
         return {
             "people": self.people,
-            "batch": {**batch, "epsilon": kept.epsilon, "delta": kept.delta},
+            # The mixer may send as few as the least: how many take part in all promises nobody more than that.
+            "batch": self.mixing.to_dict(min(self.people["shuffled"], self.mixing.batch)),
             "rmse_population": _plain(self.rmse),
             "weights": _plain(self.weights),
             "worth_in_local_people": _plain(self.worth),

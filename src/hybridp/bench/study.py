@@ -48,19 +48,25 @@ _IN_RANGE = ("mean", "mean_by_group", "vector-mean", "sum", "quantiles", "sd", "
 
 @dataclass(frozen=True)
 class StudyPlan(Result):
-    """The plans of a study's questions by their names, for so many trusted and local people."""
+    """The plans of a study's questions by their names, for so many trusted and local people.
+
+    Where some people trust the study's mixer, `mixed` is its one question's plan of three groups, as plain data: the
+    error of all together, each group's weight, and what a person's move from one group to the next is worth.
+    """
 
     study: Declaration
     trusted: int
     local: int
     plans: Mapping[str, Any]
+    shuffled: int = 0
+    mixed: Mapping[str, Any] | None = None
 
     def __getitem__(self, name: str) -> Any:
         return self.plans[name]
 
     @property
     def people(self) -> int:
-        return self.trusted + self.local
+        return self.trusted + self.local + self.shuffled
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The predicted standard errors of numbers, vectors and shares, in shares of their ranges; needs matplotlib."""
@@ -83,7 +89,7 @@ class StudyPlan(Result):
     def _title(self) -> str:
         epsilon = self.study.promise.epsilon
         promise = "an epsilon of their own" if epsilon is None else f"epsilon {epsilon:g}"
-        return f"{self.study.title or 'A study'}: {people_words(self.trusted, self.local)}, {promise}"
+        return f"{self.study.title or 'A study'}: {people_words(self.trusted, self.local, self.shuffled)}, {promise}"
 
     def to_frame(self) -> DataFrame:
         """The questions' tables below each other, with the question's name; needs pandas, the extra "frames"."""
@@ -97,7 +103,10 @@ class StudyPlan(Result):
         """The result as a title, a table and remarks."""
         told = ((name, self._error(name, plan)) for name, plan in self.plans.items())
         rows = [(name, "" if error is None else f"±{style.percent(error, 3)} of the range") for name, error in told]
-        remarks = () if len(rows) == 1 else (f"The promise: {self.study.form.why}.",)
+        remarks: tuple[str, ...] = () if len(rows) == 1 else (f"The promise: {self.study.form.why}.",)
+        if self.mixed is not None:
+            moves = {name: np.min(worth) for name, worth in self.mixed["moves_in_local_people"].items()}
+            remarks += (f"A move is worth so many local people more: {_listed(moves)}.",)
         return Words(self._title, ("question", "expected standard error"), rows, remarks)
 
     def all_words(self) -> list[Words]:
@@ -116,6 +125,8 @@ class StudyPlan(Result):
             return None
         facts = told[of]
         width = {"sum": width * self.people, "count": self.people}.get(of, 1.0 if of in _SHARES else width)
+        if self.mixed is not None:
+            return float(np.max(np.divide(self.mixed["rmse_population"], width)))
         known = facts["predicted"]["estimators"]
         used = next(known[one] for one in (taken(facts["predicted"]), *USED) if one in known)
         error = used["rmse_population"] if "rmse_population" in used else math.sqrt(max(used["mse"], 0.0))
@@ -131,6 +142,7 @@ class StudyPlan(Result):
             epsilon="personal" if promise.epsilon is None else promise.epsilon,
             delta=promise.delta,
             trusted_epsilon=promise.trusted_epsilon,
+            shuffled=self.shuffled,
         )
         return document if len(self.plans) == 1 else {**document, "several": self._several()}
 
@@ -144,6 +156,8 @@ class StudyPlan(Result):
             if stated in known.get("estimators", {}):
                 known.pop("default", None)
                 known["estimator"] = stated
+            if self.mixed is not None:
+                known["shuffled"] = dict(self.mixed)
         return facts
 
     def _several(self) -> dict[str, Any]:
@@ -229,9 +243,12 @@ class AlonePlan(Result):
 
 def plan_study(
     study: Declaration, data: Any = None, *, table: str | None = None, trust: Any = None,
-    trusted: int | None = None, local: int | None = None,
+    trusted: int | None = None, local: int | None = None, shuffled: int | None = None,
 ) -> StudyPlan:  # fmt: skip
     """Predict every question's error. Nothing is charged, and of `data` only what is public is read."""
+    mixed = study.people.shuffled or 0 if shuffled is None else shuffled
+    rule = "must go with a study that has a mixer ([mixer])"
+    must(not mixed or study.mixer is not None, "shuffled", rule, mixed)
     counted = _people(study, data, table, trust, trusted, local)
     plans = {
         q.name: _plan(study, i, _asked(study, q.name, counted), _sizes(study, i, data, table, trust))
@@ -243,7 +260,28 @@ def plan_study(
             name: replace(plan, everyone=everyone) if hasattr(plan, "everyone") else plan
             for name, plan in plans.items()
         }
-    return StudyPlan(study, counted.trusted, counted.local, plans)
+    three = _three_groups(study, counted, mixed, *plans.values()) if mixed else None
+    return StudyPlan(study, counted.trusted, counted.local, plans, mixed, three)
+
+
+def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Any) -> dict[str, Any]:
+    """The same question where so many people trust the mixer, as plain data."""
+    from hybridp.bench.planning import mechanisms_of
+    from hybridp.bench.shuffling import plan_groups
+
+    question, mixing = study.questions[0], study.mixing
+    assert mixing is not None
+    many = people.trusted, shuffled, people.local
+    if isinstance(question, Choice):
+        told: dict[str, Any] = plan.three_groups(many, mixing, cast(Any, question.noise))
+        return told
+    own = asked.mean_study(study, 0)
+    known = mechanisms_of(own.bounds, own.guarantee, own.noise, own.local, None, own.trusted_guarantee)
+    return plan_groups(*many, known, mixing, sd=plan.sd).to_dict()
+
+
+def _listed(numbers: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {number:.3g}" for name, number in numbers.items())
 
 
 def _asked(study: Declaration, name: str, people: Counted) -> Counted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Mixer
 
-__all__ = ["mean", "print_three_means", "shuffle", "three_groups", "three_means"]
+__all__ = ["mean", "print_three_means", "print_three_shares", "shuffle", "three_groups", "three_means"]
 
 
 @click.command("mean")
@@ -190,8 +191,7 @@ def three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int,
     return (trusted, shuffled, local), ApproxDP(plan.guarantee.epsilon, delta), stated
 
 
-def print_three_means(found: dict[str, Any]) -> None:
-    batch = found["batch"]
+def print_three_means(found: Mapping[str, Any]) -> None:
     rows = [
         (name, f"{people:,}", number(found["weights"][name]), f"{found['worth_in_local_people'][name]:.3g}")
         for name, people in found["people"].items()
@@ -200,6 +200,27 @@ def print_three_means(found: dict[str, Any]) -> None:
         f"Three groups, weighted by variance: rmse (population) {number(found['rmse_population'])}",
         ["group", "people", "weight", "one more is worth so many local people"],
         rows,
-        caption=f"a shuffled report has an epsilon of {batch['local_epsilon']:.6g} by itself; in a batch of at least "
-        f"{batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})",
+        caption=_of_batch(found),
     )
+
+
+def _of_batch(found: Mapping[str, Any]) -> str:
+    """What a shuffled report keeps by itself, and in the smallest batch that is promised."""
+    batch, reports = found["batch"], found["batch"].get("reports")
+    by = f", by {reports}," if reports else ""
+    said = f"a shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; "
+    if found["people"]["shuffled"] < batch["least"]:
+        return f"{said}fewer than a batch of {batch['least']:,}: nothing more is kept"
+    return f"{said}in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})"
+
+
+def print_three_shares(options: tuple[str, ...], found: Mapping[str, Any]) -> None:
+    worth, default = found["worth_in_local_people"], found["default"]
+    rows = zip(options, found["rmse_population"], worth["shuffled"], worth["trusted"], strict=True)
+    table(
+        ", ".join(f"{people:,} {name}" for name, people in found["people"].items()) + " people",
+        ["option", "standard error", "one more shuffled", "one more trusted"],
+        [(name, f"{e:.3%}", f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in rows][:60],
+        caption=f"one more person is worth so many local people; {_of_batch(found)}",
+    )
+    click.echo(f"The default for these three groups is {default['estimator']}.")

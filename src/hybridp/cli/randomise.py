@@ -87,11 +87,9 @@ def of_batch(mixing: Mixing | None, written: int) -> dict[str, Any]:
     """What a batch of so many reports keeps; said where it is too small to keep what was promised."""
     if mixing is None:
         return {}
-    kept = mixing.promise(max(written, 1))
     if written < mixing.batch:
         note(f"Fewer than {mixing.batch:,} reports: only a report's own epsilon of {mixing.epsilon:.6g} holds.")
-    stated = {"local_epsilon": mixing.epsilon, "least": mixing.batch}
-    return {"epsilon": kept.epsilon, "delta": kept.delta, **stated}
+    return mixing.to_dict(written)
 
 
 @command("mean")

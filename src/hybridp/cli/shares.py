@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hybridp.cli.amplify import three_groups
+from hybridp.cli.amplify import print_three_shares, three_groups
 from hybridp.cli.common import answered, insist_option, needed, note, progress, receipt, rows_argument, table
 from hybridp.cli.groups import print_groups, show_groups
 from hybridp.cli.options import (
@@ -28,6 +28,7 @@ from hybridp.cli.plan import Crowd, Showing
 from hybridp.cli.randomise import Writing, of_batch
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput
+from hybridp.public.shares import share_mixing
 from hybridp.public.study import Choice, Count, Declaration, Mixer, Number, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 
@@ -427,7 +428,9 @@ def _plan(
     )
     document, three = found.to_dict(), None
     if shuffled is not None:
-        three = found.three_groups(*three_groups(found, shuffled, mixer), noise)
+        groups, promised, stated = three_groups(found, shuffled, mixer)
+        mixing = share_mixing(promised, question.size, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
+        three = found.three_groups(groups, mixing, noise)
         sole(document)["predicted"]["shuffled"] = three
     if answered(document, found.plot, plot_file=show.plot, as_json=show.as_json):
         return
@@ -442,21 +445,7 @@ def _plan(
     if found.said_of_default:
         click.echo(found.said_of_default)
     if three is not None:
-        _print_groups(question.values, three)
-
-
-def _print_groups(options: tuple[str, ...], found: dict[str, Any]) -> None:
-    batch, worth, default = found["batch"], found["worth_in_local_people"], found["default"]
-    rows = zip(options, found["rmse_population"], worth["shuffled"], worth["trusted"], strict=True)
-    table(
-        ", ".join(f"{people:,} {name}" for name, people in found["people"].items()) + " people",
-        ["option", "standard error", "one more shuffled", "one more trusted"],
-        [(name, f"{e:.3%}", f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in rows][:_SHOWN],
-        caption="one more person is worth so many local people; "
-        f"a shuffled report, by {batch['reports']}, has an epsilon of {batch['local_epsilon']:.6g} by itself; "
-        f"in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})",
-    )
-    click.echo(f"The default for these three groups is {default['estimator']}.")
+        print_three_shares(question.values, three)
 
 
 @command("count")

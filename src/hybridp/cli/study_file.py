@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hybridp.cli.amplify import print_three_means, print_three_shares
 from hybridp.cli.common import (
     answered,
     check_delta,
@@ -32,7 +33,7 @@ from hybridp.cli.common import (
     table_option,
 )
 from hybridp.cli.options import command, options_of, some
-from hybridp.cli.randomise import Writing
+from hybridp.cli.randomise import Writing, of_batch
 from hybridp.cli.releasing import Releasing, check_out, present
 from hybridp.errors import InvalidInput
 
@@ -90,6 +91,7 @@ def said_of_file(file: Path) -> Iterator[None]:
 @rows_in("DATA", required=False)
 @click.option("--n", "people", type=count, help="How many people in all, where the study and DATA do not say.")
 @click.option("--opt-in", type=share_type, help="With --n: the share of people who trust the curator.")
+@click.option("--shuffled", type=share_type, help="With --n: the share of people who trust the study's mixer.")
 @click.option("--invite", "invite_file", type=_PATH, help="Write the invitation to a question of kind points.")
 @table_option
 @plot_option
@@ -97,7 +99,8 @@ def said_of_file(file: Path) -> Iterator[None]:
 def plan(**given: Any) -> None:
     """What error every question of a study will have.
 
-    How many people trust is read in the study, counted in DATA (where only that column is read), or given here.
+    How many people trust is read in the study, counted in DATA (where only that column is read), or given here. Where
+    some trust the study's mixer: what each person's move from local to shuffled to trusted is worth.
     """
     with said_of_file(given["study_file"]):
         run_plan(given.pop("study_file"), given.pop("file"), **given)
@@ -109,6 +112,7 @@ def run_plan(
     *,
     people: int | None = None,
     opt_in: float | None = None,
+    shuffled: float | None = None,
     invite_file: Path | None = None,
     table_name: str | None = None,
     plot_file: Path | None = None,
@@ -122,19 +126,27 @@ def run_plan(
         raise InvalidInput("`n` and `opt-in` must be given together. Got one of them.")
     if data is not None and people is not None:
         raise InvalidInput("`n` must not go with a table, whose people are counted. Got both.")
-    groups: tuple[int | None, int | None] = (None, None)
+    if shuffled is not None and people is None:
+        raise InvalidInput("`shuffled` must go with --n, or be a number in the study (people.shuffled). Got it alone.")
+    groups: tuple[int | None, int | None, int | None] = (None, None, None)
     if people is not None and opt_in is not None:
-        if not 0 <= opt_in <= 1:
-            raise InvalidInput(f"`opt-in` must lie between 0 and 1. Got {opt_in}.")
-        groups = (round(people * opt_in), people - round(people * opt_in))
-    found = study.plan(data, table=table_name, trusted=groups[0], local=groups[1])
+        mixed = shuffled or 0.0
+        for name, share in (("opt-in", opt_in), ("shuffled", mixed)):
+            if not 0 <= share <= 1:
+                raise InvalidInput(f"`{name}` must lie between 0 and 1. Got {share}.")
+        if opt_in + mixed > 1:
+            raise InvalidInput(f"`shuffled` must be at most the {1 - opt_in:g} who do not trust. Got {mixed:g}.")
+        trusting, mixing = round(people * opt_in), round(people * mixed)
+        groups = (trusting, people - trusting - mixing, mixing)
+    found = study.plan(data, table=table_name, trusted=groups[0], local=groups[1], shuffled=groups[2])
     document = found.to_dict()
     if invite_file is not None:
         document["invite"] = study.invite(invite_file, trusted=found.trusted, local=found.local)
     if answered(document, found.plot, plot_file=plot_file, as_json=as_json):
         return
     table(
-        f"{study.title or 'A study'}: {found.people:,} people, {found.trusted:,} of them trusting",
+        f"{study.title or 'A study'}: {found.people:,} people, {found.trusted:,} of them trusting"
+        + (f", {found.shuffled:,} shuffled" if found.shuffled else ""),
         ["question", "statistic", "epsilon", "expected"],
         [
             (name, statistic, _epsilon(study, name), _expected(facts["predicted"], facts.get("form")))
@@ -144,6 +156,9 @@ def run_plan(
         text=["statistic", "expected"],
         caption=_caption(study),
     )
+    if found.mixed is not None:
+        options = getattr(next(iter(found.plans.values())), "options", None)
+        print_three_means(found.mixed) if options is None else print_three_shares(options, found.mixed)
     if invite_file is not None:
         click.echo(f"The invitation for the devices is in {invite_file}.")
 
@@ -171,6 +186,10 @@ def _expected(predicted: dict[str, Any], form: str | None) -> str:
     alone = {"tcm-only": "trusted", "lm-only": "local"}
     from hybridp.bench.study import taken
 
+    if "shuffled" in predicted:
+        error = predicted["shuffled"]["rmse_population"]
+        return f"± {number(max(error) if isinstance(error, list) else error)} (three groups, one standard error)"
+
     for name in (taken(predicted), "adaptive", "hybrid", "unified", *alone):
         facts = predicted.get("estimators", {}).get(name)
         if facts is not None:
@@ -195,11 +214,14 @@ def _expected(predicted: dict[str, Any], form: str | None) -> str:
 @rows_in("DATA")
 @options_of(asked=Writing)
 @click.option("--invite", type=_PATH, help="The invitation to answer: records, points or a regression.")
+@click.option("--mixed", is_flag=True, help="DATA is of people who trust the mixer: write what it would hand on.")
 @insist_option
-def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None) -> None:
+def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None, mixed: bool) -> None:
     """What devices do for a study: every local person's answers become reports, private by themselves.
 
     Trusted rows are copied as they are. Columns that the release does not need are left out unless --keep names them.
+    With --mixed everybody in DATA trusts the study's mixer: their reports alone are written, with the larger epsilon
+    that a batch allows, sorted, so that their order tells nothing.
     """
     from hybridp.protocols.mean import warned
 
@@ -213,9 +235,11 @@ def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None) 
                 table=asked.table,
                 invite=invite,
                 keep=asked.kept,
+                mixed=mixed,
                 overwrite=asked.overwrite,
                 rng=asked.rng,
             )
+        of_batch(found.mixing, max(found.reports.values()))
         if not study.promise.personal:
             warned([study.guarantee], max(1, *found.reports.values()))
         say_left_out(found.left_out)
@@ -244,11 +268,13 @@ def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None) 
 @click.option("--invite", type=_PATH, help="Records, points or a regression: the invitation that --reports answer.")
 @click.option("--reports", type=_PATH, help="Records, points or a regression: the reports that answer --invite.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
+@click.option("--mixed", type=_PATH, multiple=True, help="A batch that the mixer handed on; several: one option each.")
 @insist_option
 def release(study_file: Path, file: Any, asked: Releasing, invite_out: Path | None, **given: Any) -> None:
     """Publish the answers to all questions of a study, under one promise, charged once.
 
-    DATA holds trusted people's values and the reports that `hybridp randomise STUDY.toml` wrote.
+    DATA holds trusted people's values and the reports that `hybridp randomise STUDY.toml` wrote. With --mixed, people
+    whose reports went through the study's mixer take part too.
     """
     with said_of_file(study_file):
         study = read_study(study_file)
@@ -288,14 +314,15 @@ def _print(found: Any) -> None:
         for name, statistics in found.to_dict()["questions"].items()
         for statistic, facts in statistics.items()
     ]
+    groups = ("trusted", "local", *(["shuffled"] if any("shuffled" in facts for _, _, facts in answers) else []))
     rows = [row for name, statistic, facts in answers if statistic != "distribution"
-            for row in _rows(name, statistic, facts)]  # fmt: skip
+            for row in _rows(name, statistic, facts, groups)]  # fmt: skip
     more = [f"{len(rows) - _SHOWN} more in --json."] if len(rows) > _SHOWN else []
     if any(statistic == "distribution" for _, statistic, _ in answers):
         more.append("Distribution functions are in --json and --plot.")
     table(
         f"{found.title or 'Answers'}; {100 * found.level:.6g}% intervals",
-        ["answer", "estimate", "interval", "trusted", "local"],
+        ["answer", "estimate", "interval", *groups],
         rows[:_SHOWN],
         text=["answer"],
         caption=" ".join(more) or None,
@@ -303,24 +330,18 @@ def _print(found: Any) -> None:
     receipt(found)
 
 
-def _rows(name: str, statistic: str, facts: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One line a number; a list has one for each of its entries, with what they are called."""
+def _rows(name: str, statistic: str, facts: dict[str, Any], groups: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """One line a number; a list has one for each of its entries, with what they are called; last each group alone."""
     estimate, interval = facts.get("estimate"), facts.get("interval")
     if not isinstance(estimate, list):
         shown = "" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
-        yield (
-            f"{statistic} of {name}",
-            number(estimate),
-            shown,
-            number(facts.get("trusted")),
-            number(facts.get("local")),
-        )
+        yield f"{statistic} of {name}", number(estimate), shown, *(number(facts.get(group)) for group in groups)
         return
     if "by" in facts:
         for i, group in enumerate(facts["by"]["categories"]):
             own = {key: facts[key] and facts[key][i] for key in ("estimate", "trusted", "local")}
-            ends = [side[i] for side in facts["interval"]]
-            yield from _rows(f"{name}, {group}", statistic, {**own, "interval": ends, "options": facts.get("options")})
+            own |= {"interval": [side[i] for side in facts["interval"]], "options": facts.get("options")}
+            yield from _rows(f"{name}, {group}", statistic, own, groups)
         return
     listed = [facts.get(key) for key in ("columns", "records", "options", "at")]
     known = [names for names in listed if isinstance(names, list) and len(names) == len(estimate)]
@@ -330,6 +351,6 @@ def _rows(name: str, statistic: str, facts: dict[str, Any]) -> Iterator[tuple[st
         called = " / ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in place)
         shown = "" if not interval else f"{number(interval[0][i])} to {number(interval[1][i])}"
         point = ", ".join(map(number, one)) if isinstance(one, list) else number(one)
-        groups = [facts.get(group) for group in ("trusted", "local")]
-        alone = [number(g[i]) if isinstance(g, list) and len(g) == len(estimate) else "" for g in groups]
+        each = [facts.get(group) for group in groups]
+        alone = [number(g[i]) if isinstance(g, list) and len(g) == len(estimate) else "" for g in each]
         yield f"{statistic} of {name}: {called}", point, shown, *alone

@@ -9,11 +9,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from hybridp.curator.sources import open_rows
 from hybridp.device.files import draw_questions, write_number_reports, write_share_reports, write_without
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, vector
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
+from hybridp.public.shuffling import Mixing
 from hybridp.public.study import (
     ANSWERED,
     INVITED,
@@ -42,6 +44,7 @@ class Randomised:
     left_out: tuple[str, ...]
     simulated: bool
     randomness: str
+    mixing: Mixing | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
@@ -54,6 +57,7 @@ class Randomised:
             "left_out": list(self.left_out),
             "simulated": self.simulated,
             "randomness": self.randomness,
+            **({} if self.mixing is None else {"batch": self.mixing.to_dict(max(self.reports.values()))}),
         }
 
 
@@ -66,6 +70,7 @@ def randomise_study(
     invite: Path | None = None,
     overwrite: bool = False,
     kept: tuple[str, ...] = (),
+    mixed: bool = False,
     rng: Randomness | None = None,
 ) -> Randomised:
     """Replace every local person's answers by reports, each at its question's part of the promise.
@@ -73,8 +78,11 @@ def randomise_study(
     Questions of kind number, choice, count and vector become a copy of the table, whose local rows hold reports and no
     value. Where every local person answers one drawn question, its name stands in the column `answered`.
     With an `invite`, the one question of kind records, points or regression that it is to is answered, in its own file.
+    With `mixed`, everybody in the table trusts the study's mixer, and their reports alone are written, as a batch.
     """
     rng = secure() if rng is None else rng
+    if mixed:
+        return _write_batch(study, data, out, kept, {"table": table, "overwrite": overwrite}, rng)
     rule = asked.trust_rule(study)
     if invite is not None:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
@@ -166,6 +174,38 @@ def _write_number(
         **where,
         rng=rng,
     )
+
+
+def _write_batch(
+    study: Declaration, data: Any, out: str | PathLike[str], kept: tuple[str, ...], where: Mapping[str, Any],
+    rng: Randomness,
+) -> Randomised:  # fmt: skip
+    """What the mixer hands on of people who trust it: the reports of a table of theirs."""
+    question, mixing = study.questions[0], study.mixing
+    must(mixing is not None, "mixed", "must go with a study that has a mixer ([mixer])", "none")
+    must(not kept, "keep", "must be left out of a batch: beside a mixed report it may tell whose it is", "some")
+    label = study.trust.column
+    if label is not None:
+        with open_rows(data, table=where["table"]) as rows:
+            rule = f"must hold people who trust the mixer alone, without the column `{label}` of who trusts the curator"
+            must(label not in rows.columns, "data", rule, "that column")
+    whole: dict[str, Any] = {"person": study.people.column, "mixed": True, **where, "rng": rng}
+    if isinstance(question, Choice):
+        chosen = asked.share_study(study, 0).mixed_invite
+        assert chosen is not None
+        columns = asked.share_columns(study, 0, None)
+        written, _ = write_share_reports(data, chosen, out, trust=None, report=columns.report or "report", **whole)
+        text = chosen.text
+    else:
+        columns = asked.number_columns(study, 0, None)
+        invite = asked.mean_study(study, 0).mixed_invite
+        assert invite is not None
+        written, text, _ = write_number_reports(
+            data, invite, out, value=columns.value, trust=None, report=columns.report or "report",
+            missing=columns.missing, epsilon=None, **whole,
+        )  # fmt: skip
+    found = {question.name: written}
+    return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing)
 
 
 def _answer_invitation(

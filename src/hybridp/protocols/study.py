@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -83,7 +83,10 @@ def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
     """The totals of a ledger that pays for the study once."""
     if study.promise.personal:
         return {name: PureDP(1.0) for name in ACCOUNTS.values()}
-    return {"trusted": study.trusted_guarantee, "local": study.guarantee}
+    mixed: dict[str, PureDP | ApproxDP] = {}
+    if study.mixing is not None:  # whatever mixer and curator do, no more than a report's own epsilon
+        mixed["shuffled"] = PureDP(study.mixing.epsilon)
+    return {"trusted": study.trusted_guarantee, "local": study.guarantee, **mixed}
 
 
 def release_study(
@@ -97,24 +100,29 @@ def release_study(
     collection: str | None = None,
     assume_mechanism: bool = False,
     files: Files = NO_FILES,
+    mixed: Sequence[Any] = (),
     rng: Randomness | None = None,
 ) -> StudyRelease:
     """Release the answers to all questions from a table of trusted values and local reports.
 
     Every person is promised the study's guarantee by all answers together: trusted people against whoever sees them,
     local people against everyone. With `simulate_local` local rows are raw and randomised here: a trial, and marked as
-    such. `trust` stands in for the study's own rule.
+    such. `trust` stands in for the study's own rule. `mixed` are the batches that the study's mixer handed on, each a
+    table of reports; people in them are protected as the receipt says of every batch.
     """
     rng = secure() if rng is None else rng
     rule = asked.trust_rule(study) if trust is None else trust
     simulate_local = simulate_local or drawn_trust(rule)
     twice = any(asked.grouping(study, i) is not None for i in range(len(study.questions)))
     must_read_again(data, len(study.questions) + twice)
+    rule_of_mixed = "must go with a study that has a mixer: its section [mixer] says how small a batch may be"
+    must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
     run = {
         "table": table,
         "simulate_local": simulate_local,
         "assume_mechanism": assume_mechanism,
         "rng": rng,
+        **({"mixed": mixed} if study.mixer is not None else {}),
     }
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
     with _appearing(files) as drafts:
@@ -240,11 +248,12 @@ def _guessed(study: Declaration) -> tuple[str, ...]:
 
 
 def _people(answer: Any) -> tuple[int, int]:
-    """Trusted and local people of an answer."""
+    """Trusted people of an answer, and those who sent reports."""
     if hasattr(answer, "trusted_people"):
         return answer.trusted_people, answer.local_people
     if hasattr(answer, "trusted"):
-        return answer.trusted.people, answer.local.people
+        mixed = getattr(answer, "shuffled", None)
+        return answer.trusted.people, answer.local.people + (0 if mixed is None else mixed.group.people)
     return answer.people, 0
 
 
@@ -275,7 +284,11 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
 
 
 def _parted(charges: list[Charge], run: Mapping[str, Any]) -> tuple[list[Charge], list[Charge]]:
-    """What is charged before a row is read, and what when reports are; all at once in a trial."""
+    """What is charged before a row is read, and what when reports are; all at once in a trial.
+
+    Nobody shuffled is asked for anything where no batch is given: a table holds none.
+    """
+    charges = [charge for charge in charges if charge.people != "shuffled" or run.get("mixed")]
     return on_reports(charges, trial=run["simulate_local"])
 
 
@@ -287,7 +300,7 @@ def _number(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str,
             *_parted(several.charges(purpose, None), run),
             lambda shared: release_number(data, several, columns, ledger=shared, purpose=purpose, **run),
         )
-    own = replace(asked.mean_study(study, i), mixing=None)  # a table holds no batches
+    own = asked.mean_study(study, i)
     return _Way(
         *_parted(own.charges(purpose, None), run),
         lambda shared: release_mean(data, own, columns, ledger=shared, purpose=purpose, **run),

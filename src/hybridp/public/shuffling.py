@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,6 +195,11 @@ class Mixing:
             return own
         central = central_epsilon(people, self.epsilon, self.delta, k=self.k)
         return own if central >= self.epsilon else ApproxDP(central, self.delta)
+
+    def to_dict(self, people: int) -> dict[str, Any]:
+        """What a batch of so many keeps, as plain data."""
+        kept = self.promise(max(people, 1))
+        return {"least": self.batch, "local_epsilon": self.epsilon, "epsilon": kept.epsilon, "delta": kept.delta}
 
 
 def _check(n: int, k: int | None) -> None:

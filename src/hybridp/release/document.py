@@ -58,15 +58,17 @@ def plan_document(
     epsilon: float | str,
     delta: float,
     trusted_epsilon: float | str | None = None,
+    shuffled: int = 0,
 ) -> dict[str, Any]:
-    """The whole plan: predictions, for so many people of whom so many trust, under this promise."""
+    """The whole plan: predictions, for so many people of whom so many trust (or trust a mixer), under this promise."""
     told = {name: {key: dict(facts) for key, facts in found.items()} for name, found in questions.items()}
     trusted = round(people * opt_in)
     own = epsilon if trusted_epsilon is None else trusted_epsilon
+    groups = {"trusted": trusted, "local": round(people) - trusted - shuffled}
     return {
         "schema": SCHEMA,
         "questions": told,
-        "people": {"n": people, "opt_in": opt_in, "trusted": trusted, "local": round(people) - trusted},
+        "people": {"n": people, "opt_in": opt_in, **groups, **({"shuffled": shuffled} if shuffled else {})},
         "promise": {"epsilon": epsilon, "trusted_epsilon": own, "delta": delta},
     }
 
