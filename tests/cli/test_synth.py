@@ -508,6 +508,25 @@ def test_what_is_not_installed_is_named(
     assert "the extra `synth`" in said.document["error"]["message"]
 
 
+def test_a_plan_compares_the_ways_to_take_part(run: Runner, people: list[dict[str, str]]) -> None:
+    plan = f"plan synth --n 30000 --schema schema.json --marginals age,sex sex,works {PROMISE}"
+    said = run(f"{plan} --opt-in 0.02 --like people.csv --json")
+    assert "NOT PROTECTED" in said.err
+    told = sole(said.document)["predicted"]
+    assert set(told["total_variation"]) == {"trusted", "local", "stated"}
+    assert told["best"] == min(told["total_variation"], key=lambda way: told["total_variation"][way])
+    assert said.document["people"]["trusted"] == 600
+    assert "public rows" in sole(said.document)["assumes"][0]
+    for words, name in (
+        (f"{plan} --like people.csv", "`like`"),
+        (f"{plan} --opt-in 0.1 --method adaptive", "`method`"),
+        (f"{plan} --opt-in 1.1", "`opt-in`"),
+    ):
+        refused = run(f"{words} --json")
+        assert refused.code == 2
+        assert name in refused.document["error"]["message"]
+
+
 def test_no_income_is_found_by_asking_for_refusals(run: Runner, tmp_path: Path) -> None:
     """Bisecting on the last edge told the largest income: every answer is now the same, whatever the rows hold."""
     write(tmp_path / "pay.csv", [{"pay": str(100 + i)} for i in range(50)] + [{"pay": "73125.17"}])

@@ -24,6 +24,7 @@ import hybridp.bench.shares
 import hybridp.bench.shuffling
 import hybridp.bench.study
 import hybridp.bench.synth
+import hybridp.bench.synth_rows
 import hybridp.bench.vector
 import hybridp.release.shares
 import hybridp.release.synth
@@ -204,6 +205,9 @@ PLANS: dict[str, Callable[[], Any]] = {
     ),
     "plan kmeans": lambda: hybridp.bench.kmeans_plan.plan_kmeans(BOX, ("a", "b"), people=10_000, opt_in=0.05),
     "plan synth": lambda: hybridp.bench.synth.plan_synth(10_000, WORK, APPROX),
+    "plan rows": lambda: hybridp.bench.synth_rows.RowsPlan(
+        10_000, 0.05, APPROX, 3, {"trusted": 0.2, "local": 0.3, "stated": 0.1}, 0.01, False
+    ),
     "plan study": lambda: hybridp.bench.study.plan_study(DECLARED, trusted=500, local=9_500),
     "plan alone": lambda: hybridp.bench.study.AlonePlan("pay", "local", 10_000, 0.2, False, 0.01, "dithered"),
     "plan quantiles": lambda: hybridp.bench.distribution.plan_distribution(

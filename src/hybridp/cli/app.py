@@ -112,7 +112,7 @@ plan = _group(
         "vector-mean": ("hybridp.cli.plan:vector_mean", "The same for many columns at once."),
         "heavy-hitters": ("hybridp.cli.plan:heavy_hitters", "Expected head list and its errors."),
         "kmeans": ("hybridp.cli.plan:kmeans", "Questions, groups and noise of a clustering; writes its invitation."),
-        "synth": ("hybridp.cli.plan:synth", "How well a synthetic table's marginals would be measured."),
+        "synth": ("hybridp.cli.synth_study:plan", "How good synthetic rows would be; whether local people help."),
         "shares": ("hybridp.cli.shares:plan_shares", "Predicted errors of the shares of several options."),
         "count": ("hybridp.cli.shares:plan_count", "Predicted errors of a count of people."),
         "quantiles": ("hybridp.cli.quantiles:plan", "Predicted errors of quantiles."),

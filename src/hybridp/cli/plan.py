@@ -14,7 +14,7 @@ from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_ra
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import Later, command, count, given, one_question, options_of, some
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Mixer, Number, Points, Promise, Records, Table, Vector
+from hybridp.public.study import Mixer, Number, Points, Promise, Records, Vector
 from hybridp.public.study.fields import Fields, at_least, field
 from hybridp.public.study.questions import ESTIMATORS
 
@@ -25,7 +25,7 @@ PLAN_NAMES: tuple[PlanName, ...] = (
     "tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive", "anchored",
 )  # fmt: skip
 
-__all__ = ["heavy_hitters", "kmeans", "mean", "synth", "vector_mean"]
+__all__ = ["heavy_hitters", "kmeans", "mean", "vector_mean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,52 +429,3 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, show: Showing, invi
     )
     if invite_file is not None:
         click.echo(f"The invitation for the devices is in {invite_file}.")
-
-
-# --- synthetic tables -------------------------------------------------------------------------------------------------
-
-
-@command("synth")
-@options_of(
-    question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
-    promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
-    show=some(Showing, "as_json"),
-)
-@click.option("--n", type=count, required=True, help="How many people the table has.")
-@click.option("--columns", multiple=True, help="The columns of the data set; all of the schema's unless given.")
-@click.option(
-    "--schema", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
-    help="JSON with the public values or edges of the columns.",
-)  # fmt: skip
-@click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".')
-@click.option("--sizes", multiple=True, help='Or how many values a column has: "sex=2".')
-def synth(
-    question: Later,
-    promise: Promise,
-    show: Showing,
-    n: int,
-    columns: tuple[str, ...],
-    schema_file: Path | None,
-    bins: tuple[str, ...],
-    sizes: tuple[str, ...],
-) -> None:
-    """Predicted errors of the marginals that `synth fit` would measure, as shares of people.
-
-    Visible: a cell with a smaller share than this is hardly told from noise.
-    """
-    from hybridp.bench.synth import plan_synth
-    from hybridp.cli.synth_study import public_schema, workload_of
-
-    schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, sizes=sizes)
-    plan = plan_synth(n, workload_of(schema, question.values), _with_delta(promise))
-    if show.as_json:
-        emit(plan.to_dict())
-        return
-    told = [one.to_dict(n) for one in plan.tables]
-    names = ("sd", "expected_largest_error", "expected_total_error", "smallest_visible_share")
-    table(
-        f"Marginals of {n:,} people, in shares of them",
-        ["table", "cells", "sd of a cell", "largest error", "total error", "visible from"],
-        [(", ".join(one["columns"]), f"{one['cells']:,}", *(f"{one[k]:.2g}" for k in names)) for one in told[:40]],
-        caption="; ".join(plan.assumes) + ("" if len(told) <= 40 else f"; {len(told) - 40} more tables in --json"),
-    )

@@ -31,7 +31,7 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, command, given, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, open_ledger, present
-from hybridp.cli.synth_study import public_schema, schema_options, workload_of
+from hybridp.cli.synth_study import must_have_torch, public_schema, schema_options, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 from hybridp.public.study import Promise, Table
 from hybridp.public.trust import Trusts
@@ -47,13 +47,6 @@ class Interrupted(HybridpError):
     """A fit was stopped between its rounds, or in one; its folder goes on from there."""
 
     exit_code = 130
-
-
-def _torch() -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("torch") is None:
-        raise InvalidInput("`synth` must have torch installed (the extra `synth`). Got no torch.")
 
 
 # --- fit --------------------------------------------------------------------------------------------------------------
@@ -105,7 +98,7 @@ def fit(
     The ledger is charged round by round. An interrupted fit goes on when the same command is given again, and pays
     only for what is missing.
     """
-    _torch()
+    must_have_torch()
     out = _beside(file) if out is None else out
     from hybridp.blend.relaxed.data import usable
     from hybridp.curator.marginals import read_codes
@@ -282,7 +275,7 @@ def _how_to_go_on(out: Path, rounds: int) -> str:
 
 
 def _load(folder: Path) -> Any:
-    _torch()
+    must_have_torch()
     from hybridp.protocols.synth import load_model
 
     return load_model(folder)

@@ -1,4 +1,4 @@
-"""The public schema that `hybridp synth fit` and `hybridp plan synth` are told."""
+"""The public schema that `hybridp synth fit` and `hybridp plan synth` are told, and that plan."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hybridp.cli.common import answered, count, note, table
+from hybridp.cli.options import Later, command, options_of, some
+from hybridp.cli.plan import Showing
 from hybridp.errors import InvalidInput, must
+from hybridp.public.study import Promise, Table
 
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature, Schema, Workload
 
-__all__ = ["features_of", "public_schema", "schema_options", "workload_of"]
+__all__ = ["features_of", "must_have_torch", "plan", "public_schema", "schema_options", "workload_of"]
+
+_SHOWN = 40  # tables of a plan
 
 
 def schema_options(function: Any) -> Any:
@@ -37,6 +43,14 @@ def schema_options(function: Any) -> Any:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def must_have_torch() -> None:
+    """Refuse where the extra is not installed."""
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        raise InvalidInput("`synth` must have torch installed (the extra `synth`). Got no torch.")
 
 
 def public_schema(
@@ -172,3 +186,83 @@ def workload_of(schema: Schema, asked: Mapping[str, Any]) -> Workload:
         most_queries=asked.get("most_queries"),
         seed=asked["workload_seed"],
     )
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+@command("synth")
+@options_of(
+    question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
+    show=Showing,
+)
+@click.option("--n", type=count, required=True, help="How many people the table has.")
+@click.option("--opt-in", type=float, help="The share of people who trust the curator, where the others are local.")
+@click.option("--method", type=click.Choice(["tables", "adaptive"]),
+              help="Everybody trusts: what `synth fit` would be told. Default: as there.")  # fmt: skip
+@click.option(
+    "--like", type=click.Path(dir_okay=False, path_type=Path),
+    help="Rows that may be looked at, to rehearse on in place of made-up people. They are NOT protected.",
+)  # fmt: skip
+@schema_options
+@click.option("--sizes", multiple=True, help='Or how many values a column has: "sex=2".')
+def plan(
+    question: Later,
+    promise: Promise,
+    show: Showing,
+    n: int,
+    opt_in: float | None,
+    method: str | None,
+    like: Path | None,
+    columns: tuple[str, ...],
+    schema_file: Path | None,
+    bins: tuple[str, ...],
+    other: str,
+    sizes: tuple[str, ...],
+) -> None:
+    """Predicted errors of a synthetic table.
+
+    With --opt-in: of its rows, by the trusted people alone, the local people alone, and both. With --method adaptive,
+    or without questions: of its rows, where everybody trusts. Both rehearse a fit on made-up people, or on --like.
+
+    With questions alone: of each marginal that `synth fit` would measure, as shares of people. Visible: a cell with a
+    smaller share than this is hardly told from noise.
+    """
+    from hybridp.bench.synth import plan_synth
+    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.workloads import default_workload
+
+    schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, sizes=sizes, other=other)
+    stated = bool(question.values["thresholds"] or question.values["marginals"])
+    workload = workload_of(schema, question.values) if stated else default_workload(schema)
+    assert promise.epsilon is not None
+    guarantee = ApproxDP(promise.epsilon, promise.delta)
+    rehearsed = opt_in is not None or method == "adaptive" or not (stated or method)
+    if opt_in is not None and method is not None:
+        raise InvalidInput(f"`method` must be left out with --opt-in, which compares them. Got {method}.")
+    if not rehearsed:
+        if like is not None:
+            raise InvalidInput("`like` must go with --opt-in or --method adaptive. Got it with the plan of tables.")
+        measured = plan_synth(n, workload, guarantee)
+        if answered(measured.to_dict(), measured.plot, plot_file=show.plot, as_json=show.as_json):
+            return
+        words = measured.in_words()
+        more = len(words.rows) - _SHOWN
+        caption = "; ".join(measured.assumes) + (f"; {more} more tables in --json" if more > 0 else "")
+        table(words.title, list(words.columns), list(words.rows[:_SHOWN]), caption=caption)
+        return
+    must_have_torch()
+    from hybridp.bench.synth_rows import plan_rows
+
+    rows = None
+    if like is not None:
+        from hybridp.curator.marginals import read_codes
+
+        rows = read_codes(like, schema)
+        note(f"NOT PROTECTED: {like} is read as rows that everybody may know.")
+    found = plan_rows(n, 1.0 if opt_in is None else opt_in, workload, guarantee, like=rows)
+    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
+        return
+    words = found.in_words()
+    table(words.title, list(words.columns), list(words.rows), caption=" ".join(words.remarks))

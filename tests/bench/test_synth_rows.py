@@ -1,0 +1,125 @@
+"""Planned errors of synthetic rows against fits of people, both groups, by the code of a release."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hybridp.bench.synth import evaluate
+from hybridp.bench.synth_rows import RowsPlan, made_up_people, plan_rows
+from hybridp.curator.marginals import Codes, table_counts
+from hybridp.curator.synth_groups import GroupCodes
+from hybridp.errors import InvalidInput
+from hybridp.protocols.synth import SynthStudy, fit_synth
+from hybridp.protocols.synth_mixed import fit_groups
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.shares import share_oracle
+from hybridp.randomness import seeded, synthetic_data_generator
+
+SCHEMA = Schema.from_domain({"a": 6, "b": 5, "c": 4, "d": 8})
+WORK = Workload(SCHEMA, tuple(Threshold(pair, 2) for pair in ((0, 1), (1, 2), (2, 3), (0, 3))))
+PEOPLE, OPT_IN, PROMISE = 30_000, 0.02, ApproxDP(1.0, 1e-9)
+
+
+def people(many: int, seed: int) -> Codes:
+    """A law of its own: a chain of columns, each near the one before."""
+    draw = synthetic_data_generator(seeded(seed))
+    before = draw.binomial(5, 0.3, many)
+    columns = [before]
+    for size in SCHEMA.sizes[1:]:
+        before = np.clip(before + draw.integers(-1, 2, many), 0, size - 1)
+        columns.append(before)
+    return Codes(SCHEMA, np.stack(columns).astype(np.uint16))
+
+
+def part(codes: Codes, who: np.ndarray) -> Codes:
+    return Codes(codes.schema, codes.values[:, who])
+
+
+def distances(seed: int) -> dict[str, float]:
+    """Of the rows that a release would publish, against everybody."""
+    every = people(PEOPLE, 100 + seed)
+    trusts = synthetic_data_generator(seeded(seed)).random(PEOPLE) < OPT_IN
+    trusted, local = part(every, trusts), part(every, ~trusts)
+    mixed, alone = SynthStudy(WORK, PROMISE, "mixed"), SynthStudy(WORK, PROMISE, "adaptive")
+    models = {
+        "trusted": fit_synth(trusted, alone, rng=seeded(seed)),
+        "local": fit_groups(GroupCodes(part(every, []), None, local, simulated=True), mixed, rng=seeded(seed)),
+        "stated": fit_groups(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
+    }
+    return {way: evaluate(model, every)["synthetic"]["total_variation"] for way, model in models.items()}
+
+
+@pytest.fixture(scope="module")
+def fits() -> dict[str, float]:
+    runs = [distances(seed) for seed in range(3)]
+    return {way: float(np.mean([run[way] for run in runs])) for way in runs[0]}
+
+
+@pytest.fixture(scope="module")
+def made_up() -> RowsPlan:
+    return plan_rows(PEOPLE, OPT_IN, WORK, PROMISE)
+
+
+def factor(planned: dict[str, float], true: dict[str, float]) -> float:
+    return max(abs(math.log(planned[way] / true[way])) for way in true)
+
+
+def test_a_rehearsal_on_people_alike_is_within_a_quarter_of_the_fits(fits: dict[str, float]) -> None:
+    plan = plan_rows(PEOPLE, OPT_IN, WORK, PROMISE, like=people(20_000, 1))
+    assert set(plan.errors) == set(fits)
+    assert factor(dict(plan.errors), fits) < math.log(1.25)
+    assert plan.best == min(fits, key=lambda way: fits[way])
+    assert plan.gain is not None and abs(plan.gain - (1 - fits["stated"] / fits["trusted"])) < 0.15  # noqa: PT018
+    fewer = plan_rows(PEOPLE // 4, 0.0, WORK, PROMISE, like=people(20_000, 1))
+    assert fewer.errors["local"] > 1.25 * fits["local"]  # the rule can fail
+
+
+def test_a_rehearsal_on_made_up_people_is_within_a_factor_of_two(fits: dict[str, float], made_up: RowsPlan) -> None:
+    assert factor(dict(made_up.errors), fits) < math.log(2)
+
+
+def test_local_people_outweigh_the_trusted_where_their_empty_cells_are_told_better(made_up: RowsPlan) -> None:
+    """The variances of both groups' empty cells, at the share of trusting people that the plan names."""
+    below = made_up.outweigh_below
+    assert below is not None
+    study = SynthStudy(WORK, PROMISE, "mixed")
+    drawn = (1 - below) * PEOPLE / 4
+    local = np.mean([share_oracle(PureDP(1.0), SCHEMA.cells(t.features)).variance(0.0) for t in WORK.thresholds])
+    assert (study.plan[0].sigma / (below * PEOPLE)) ** 2 == pytest.approx(local / drawn, rel=1e-9)
+
+
+def test_a_crowd_larger_than_the_stand_ins_is_rehearsed_by_as_many_times_less_noise() -> None:
+    """Noise alone remains where everybody trusts: of 50 times the people, a fiftieth of it."""
+    small = Workload(SCHEMA, (Threshold((0, 1), 2),))
+    one, more = (plan_rows(n, 1.0, small, PROMISE) for n in (20_000, 1_000_000))
+    assert 25 < one.errors["trusted"] / more.errors["trusted"] < 100
+    assert (set(one.errors), one.gain) == ({"trusted"}, None)
+
+
+def test_made_up_people_have_the_stated_shares() -> None:
+    codes = made_up_people(SCHEMA, 40_000)
+    for f, size in enumerate(SCHEMA.sizes):
+        assert table_counts(codes, (f,)).sum() == 40_000
+        assert int(codes.values[f].max()) < size
+    pair = table_counts(codes, (0, 3)) / 40_000
+    apart = np.abs(pair - np.outer(pair.sum(axis=1), pair.sum(axis=0))).sum() / 2
+    assert apart > 0.05, "the columns hang together"
+
+
+@pytest.mark.parametrize(
+    ("words", "bad"),
+    [
+        ({"people": 1}, "`n`"),
+        ({"opt_in": 1.5}, "`opt-in`"),
+        ({"people": 100, "opt_in": 0.01}, "`opt-in`"),
+        ({"workload": Workload(SCHEMA, (Threshold((0, 1, 2), 2),))}, "`marginals`"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_a_sentence(words: dict[str, object], bad: str) -> None:
+    asked = {"people": PEOPLE, "opt_in": OPT_IN, "workload": WORK, "guarantee": PROMISE} | words
+    with pytest.raises(InvalidInput, match=bad):
+        plan_rows(**asked)  # type: ignore[arg-type]
