@@ -13,12 +13,11 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
-import threading
+import tempfile
+import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ import click
 import pytest
 
 from hybridp.cli.app import cli, main
+from tests import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")]
@@ -127,26 +127,18 @@ def only_study(capsys: pytest.CaptureFixture[str]) -> str:
 
 def start_and_stop(command: Command, where: str) -> None:
     """A server in a process of its own, on a port that the system chooses; it must say where it serves."""
-    call = [sys.executable, "-c", "from hybridp.cli import main; main()", *command.arguments, "--port", "0"]
-    server = subprocess.Popen(
-        call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
-    )
-    assert server.stdout is not None
-    impatient = threading.Timer(300, server.kill)  # a limit for what will never come: other work may slow it down
-    impatient.start()
-    try:
-        said = []
-        for line in server.stdout:
-            said.append(line)
-            if re.search(r"http://127\.0\.0\.1:[1-9]\d+", line):
-                break
-        else:
-            raise AssertionError(f"{where}: {command.line} did not serve\n{''.join(said)}")
-    finally:
-        impatient.cancel()
-        server.kill()
-        server.wait()
-        server.stdout.close()
+    with tempfile.NamedTemporaryFile("w+") as log:
+        words = [*command.arguments, "--port", "0"]
+        server = warm.Process(warm.COMMAND, *words, stdout=log, stderr=log, env=warm.unbuffered())
+        until = time.monotonic() + warm.PATIENCE
+        try:
+            while not re.search(r"http://127\.0\.0\.1:[1-9]\d+", said := Path(log.name).read_text(encoding="utf-8")):
+                assert server.poll() is None, f"{where}: {command.line} did not serve\n{said}"
+                assert time.monotonic() < until, f"{where}: {command.line} says nothing\n{said}"
+                time.sleep(0.02)
+        finally:
+            server.kill()
+            server.wait()
 
 
 def check_options(arguments: list[str], where: str) -> None:

@@ -6,8 +6,6 @@ import math
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,6 +22,7 @@ from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, Unusable
 from hybridp.ledger import SHARES, Charge, Ledger, tight_epsilon
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.public.mechanisms import gaussian
+from tests import warm
 
 
 @pytest.fixture
@@ -222,8 +221,8 @@ while True:
 """
 
 
-def child(path: Path, log: Path, epsilon: float, fail_every: int = 0) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", CHILD, str(path), str(log), str(epsilon), str(fail_every)])
+def child(path: Path, log: Path, epsilon: float, fail_every: int = 0) -> warm.Process:
+    return warm.Process(CHILD, str(path), str(log), str(epsilon), str(fail_every))
 
 
 def test_kill_minus_nine_loses_and_overspends_nothing(tmp_path: Path) -> None:
@@ -292,7 +291,7 @@ def test_only_one_of_many_creators_wins(tmp_path: Path) -> None:
         "except LedgerProblem: sys.exit(2)\n"
     )
     path = tmp_path / "a"
-    running = [subprocess.Popen([sys.executable, "-c", script, str(path), str(i + 1)]) for i in range(6)]
+    running = [warm.Process(script, str(path), str(i + 1)) for i in range(6)]
     codes = [process.wait(timeout=600) for process in running]
     assert sorted(codes) == [0, 2, 2, 2, 2, 2]
     assert Ledger.open(path).remaining("all").epsilon == codes.index(0) + 1
@@ -383,9 +382,7 @@ def test_a_read_only_file_is_refused_before_the_body_runs(ledger: Ledger, tmp_pa
     ledger.path.chmod(0o444)
     tmp_path.chmod(0o555)
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", READ_ONLY, str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
-        )
+        done = warm.run(READ_ONLY, str(tmp_path))
     finally:
         tmp_path.chmod(0o755)
     assert (done.returncode, done.stderr) == (0, "")

@@ -15,6 +15,7 @@ import pytest
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 from hybridp.release.document import sole
+from tests import warm
 
 Runner = Callable[..., Any]
 RELEASE = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
@@ -31,18 +32,11 @@ def people(tmp_path: Path) -> Path:
 
 
 def process(
-    folder: Path, line: str, *, before: str = "", stdout: Any = subprocess.PIPE
+    folder: Path, line: str, *, before: str = "", stdout: Any = None, stderr: Any = None
 ) -> subprocess.CompletedProcess[str]:
     """A command as a process of its own, after some lines of Python that break something."""
     code = f"import sys\n{before}\nfrom hybridp.cli.app import main\nmain(sys.argv[1:])"
-    return subprocess.run(
-        [sys.executable, "-c", code, *line.split()],
-        cwd=folder,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    return warm.run(code, *line.split(), cwd=folder, stdout=stdout, stderr=stderr)
 
 
 def kept(folder: Path, number: int = 1) -> dict[str, Any]:
@@ -358,9 +352,7 @@ def test_an_invitation_that_was_written_is_said_to_be_there(words: Path) -> None
 def test_a_broken_stderr_takes_no_release_away(people: Path) -> None:
     """The remark that a ledger was made comes after the charge: where nobody hears it, the figures still come."""
     with open("/dev/full", "w") as full:
-        code = "import sys\nfrom hybridp.cli.app import main\nmain(sys.argv[1:])"
-        command = [sys.executable, "-c", code, *f"{MEAN} --ledger l.ledger --json".split()]
-        found = subprocess.run(command, cwd=people, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
+        found = process(people, f"{MEAN} --ledger l.ledger --json", stderr=full)
     assert found.returncode == 0
     assert sole(json.loads(found.stdout))["estimate"] == sole(kept(people))["estimate"]
 

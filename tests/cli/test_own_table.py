@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shlex
 import subprocess
-import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import warm
 
 PAYS = 4000
 
@@ -29,10 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 def hybridp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """The command, as a process of its own, with no terminal to ask."""
-    call = [sys.executable, "-c", "from hybridp.cli import main; main()", *words]
-    return subprocess.run(
-        call, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=os.environ, check=False
-    )
+    return warm.run(warm.COMMAND, *words, cwd=folder)
 
 
 def answer(folder: Path, *words: str) -> dict[str, Any]:
@@ -148,23 +146,18 @@ def test_what_is_wrong_is_one_sentence(folder: Path, words: tuple[str, ...], sai
 def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
     pytest.importorskip("fastapi")
     hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--defaults")
-    call = [sys.executable, "-c", "from hybridp.cli import main; main()", "serve", "study.toml", "--port", "0"]
     links = set()
     for _ in range(2):  # the second start finds the study that the first one made
-        server = subprocess.Popen(call, cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ)
+        with (folder / "log").open("w") as log:
+            server = warm.Process(warm.COMMAND, "serve", "study.toml", "--port", "0", cwd=folder, stderr=log)
         try:
-            assert server.stderr is not None
-            said = ""
-            while "Serving on" not in said:
-                line = server.stderr.readline()
-                assert line, said
-                said += line
+            while "Serving on" not in (said := (folder / "log").read_text()):
+                assert server.poll() is None, said
+                time.sleep(0.02)
             links |= {link.split("/s/")[1] for link in re.findall(r"http\S+/s/\w+", said)}
         finally:
             server.terminate()
             server.wait()
-            assert server.stderr is not None
-            server.stderr.close()
     assert len(links) == 1
 
 
@@ -213,9 +206,8 @@ def test_the_next_command_that_init_names_runs_as_it_stands(folder: Path) -> Non
 
 def test_an_answer_that_cannot_be_is_asked_for_again(folder: Path) -> None:
     answers = ["consent", "yes", "no", "abc", "10", "5", "nan", "90", "Pay", "", "-1", "2"]
-    call = [sys.executable, "-c", "from hybridp.cli import main; main()", "init", "people.csv", "--json"]
     typed = "".join(f"{word}\n" for word in answers)
-    done = subprocess.run(call, cwd=folder, capture_output=True, text=True, input=typed, env=os.environ, check=False)
+    done = warm.run(warm.COMMAND, "init", "people.csv", "--json", cwd=folder, typed=typed)
     assert done.returncode == 0, done.stderr
     stated = tomllib.loads((folder / "study.toml").read_text())
     assert (stated["question"][0]["lower"], stated["question"][0]["upper"]) == (10, 90)

@@ -5,8 +5,6 @@ Run as a program this file is that process: ``python taped_service.py SEED WORDS
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,17 +44,18 @@ class Taped:
 @contextmanager
 def taped(folder: Path, seed: int) -> Iterator[Taped]:
     """A server on a port of its own, with a first analyst; its words are those of `Recording(seed)`."""
+    from tests import warm
+
     from ..service.live import PATIENCE, Live, _address
     from .recording import Recording
 
     where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
-    command = [sys.executable, __file__, str(seed), "serve", *where, "--port", "0", "--rate", "0"]
+    words = [__file__, str(seed), "serve", *where, "--port", "0", "--rate", "0"]
     with (folder / "log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+        server = warm.Process(warm.SCRIPT, *words, stdout=log, stderr=log, env=warm.unbuffered())
     try:
         url = _address(server, folder / "log")
-        name = [sys.executable, "-c", "from hybridp.cli import main; main()", "study", "analyst", "ana", *where]
-        key = subprocess.run(name, capture_output=True, text=True, check=True).stdout.strip()
+        key = warm.run(warm.COMMAND, "study", "analyst", "ana", *where, check=True).stdout.strip()
         tape = Recording(seed)
         tape.take(100_000)
         yield Taped(Live(url, key, folder / "none"), tape)

@@ -6,8 +6,6 @@ import itertools
 import math
 import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from toys import SPACE, laplace_epsilon, noisy_utility, single_run, sometimes_fa
 
 from hybridp.errors import InvalidInput
 from hybridp.pareto import Measure, Problem, Store, dpareto, grid_search, observed_hypervolume, random_search
+from tests import warm
 
 HERE = Path(__file__).parent
 
@@ -70,11 +69,7 @@ def test_a_crashed_run_resumes(tmp_path):
         "with Store.open(sys.argv[2], problem) as store: random_search(problem, n=10, seed=3, store=store)\n"
     )
     path = tmp_path / "run.db"
-    died = subprocess.run(
-        [sys.executable, "-c", script, str(HERE), str(path)],
-        env={**os.environ, "TOY_COUNTER": str(tmp_path / "count")},
-        check=False,
-    )
+    died = warm.run(script, str(HERE), str(path), env={**os.environ, "TOY_COUNTER": str(tmp_path / "count")})
     assert died.returncode == 9
     with Store.open(path, toy()) as store:
         assert len(store.evaluations()) == 6
@@ -92,9 +87,9 @@ def test_two_processes_share_a_run(tmp_path):
         "with Store.open(sys.argv[2], problem) as store: random_search(problem, n=60, seed=3, store=store)\n"
     )
     path = tmp_path / "run.db"
-    command = [sys.executable, "-c", script, str(HERE), str(path)]
     (tmp_path / "meet").mkdir()
-    workers = [subprocess.Popen(command, env={**os.environ, "TOY_MEET": str(tmp_path / "meet")}) for _ in range(2)]
+    environment = {**os.environ, "TOY_MEET": str(tmp_path / "meet")}
+    workers = [warm.Process(script, str(HERE), str(path), env=environment) for _ in range(2)]
     assert [w.wait(timeout=600) for w in workers] == [0, 0]
     rows = sqlite3.connect(path).execute("SELECT owner, count(*) FROM evaluations GROUP BY owner").fetchall()
     assert sum(n for _, n in rows) == 60

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +108,9 @@ here["fit_synth"](here["CODES"], here["STUDY"], folder="m", ledger=Ledger.open("
 def test_a_killed_fit_neither_loses_what_it_paid_for_nor_measures_twice(
     tmp_path: Path, ledger: Ledger, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = subprocess.run([sys.executable, "-c", KILLED, point, __file__], cwd=tmp_path, check=False)
+    from tests import warm  # here: the killed process runs this file too
+
+    run = warm.run(KILLED, point, __file__, cwd=tmp_path)
     assert run.returncode == -9
     first = ledger.history()[0]
     kept = ledger.measured(first.collection or "")

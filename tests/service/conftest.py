@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +22,7 @@ from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
+from tests import warm
 
 from .declared import study_of
 
@@ -107,7 +105,7 @@ class Running:
     """`hybridp serve`, started as anyone would start it."""
 
     url: str
-    process: subprocess.Popen[bytes]
+    process: warm.Process
     log: Path
 
     def kill(self) -> None:
@@ -129,10 +127,9 @@ def start_server(database: str, tmp_path: Path) -> Iterator[Start]:
         where = ["--database", database, "--key-file", str(tmp_path / "hybridp.key"), "--port", "0"]
         log = tmp_path / f"server-{len(started)}.log"
         with log.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-c", code, *where, "--rate", "0"], stderr=file, stdout=file,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
-            )  # fmt: skip
+            process = warm.Process(
+                code, *where, "--rate", "0", stderr=file, stdout=file, env=warm.unbuffered(**environment)
+            )
         here = Running("", process, log)
         started.append(here)
         while not (found := re.search(r"Serving on (http://[\w.:]+);", log.read_text())):

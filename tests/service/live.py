@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 import urllib.request
@@ -18,6 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
+
+if __name__ != "__main__":  # as a program it is found by its path alone
+    from tests import warm
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 120  # seconds: a limit for what will never come, not an expectation; other work may slow everything down
@@ -75,15 +77,12 @@ def serving(folder: Path, *more: str, **environment: str) -> Iterator[Live]:
     received = folder / "received"
     received.touch()
     where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
-    command = [sys.executable, __file__, str(received), *where, "--port", "0", "--rate", "0", *more]
+    words = [__file__, str(received), *where, "--port", "0", "--rate", "0", *more]
     with (folder / "log").open("w") as log:
-        server = subprocess.Popen(
-            command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment
-        )
+        server = warm.Process(warm.SCRIPT, *words, stdout=log, stderr=log, env=warm.unbuffered(**environment))
     try:
         url = _address(server, folder / "log")
-        name = [sys.executable, "-c", "from hybridp.cli import main; main()", "study", "analyst", "ana", *where]
-        key = subprocess.run(name, capture_output=True, text=True, check=True).stdout.strip()
+        key = warm.run(warm.COMMAND, "study", "analyst", "ana", *where, check=True).stdout.strip()
         yield Live(url, key, received)
     finally:
         server.terminate()
@@ -107,8 +106,7 @@ class LiveMixer:
 
 
 def _mix(*command: str) -> str:
-    code = [sys.executable, "-c", "from hybridp.cli import main; main()", "mix", *command]
-    return subprocess.run(code, capture_output=True, text=True, check=True).stdout.strip()
+    return warm.run(warm.COMMAND, "mix", *command, check=True).stdout.strip()
 
 
 @contextmanager
@@ -116,9 +114,9 @@ def mixing(folder: Path) -> Iterator[LiveMixer]:
     """`hybridp mix serve` on a port that the system chooses, until the block ends."""
     where = ("--database", f"sqlite:///{folder / 'mixer.db'}", "--key-file", str(folder / "mixer.key"))
     key = _mix("key", *where)
-    command = [sys.executable, "-c", "from hybridp.cli import main; main()", "mix", "serve", *where, "--port", "0"]
     with (folder / "mixer.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+        process = warm.Process(warm.COMMAND, "mix", "serve", *where, "--port", "0", stdout=log, stderr=log,
+                               env=warm.unbuffered())  # fmt: skip
     try:
         yield LiveMixer(_address(process, folder / "mixer.log", "Mixing"), key, where)
     finally:
@@ -129,7 +127,7 @@ def mixing(folder: Path) -> Iterator[LiveMixer]:
             process.kill()
 
 
-def _address(server: subprocess.Popen[bytes], log: Path, does: str = "Serving") -> str:
+def _address(server: warm.Process, log: Path, does: str = "Serving") -> str:
     """Where the server says that it serves."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and server.poll() is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Settings
+from tests import warm
 
 from .declared import study_of
 
@@ -98,8 +97,7 @@ def test_the_demonstration_by_command(tmp_path: Path) -> None:
     """In a process of its own: it serves, and its crowd draws a progress bar from a thread."""
     where = ("--out", str(tmp_path / "d"))
     options = ("--people", "300", "--seconds", "0.2", "--port", "0", "--leave", "--json", *where)
-    call = [sys.executable, "-c", "from hybridp.cli import main; main()", "demo", "--serve", *options]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    done = warm.run(warm.COMMAND, "demo", "--serve", *options)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert sum(found["people"].values()) == 300

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 import urllib.request
 from html.parser import HTMLParser
@@ -26,6 +24,7 @@ from hybridp.service import studies
 from hybridp.service.forms import declared_by, fieldsets
 from hybridp.service.openapi import complete
 from hybridp.service.plans import KINDS, parse_plan
+from tests import warm
 
 from . import live
 from .conftest import Start
@@ -51,8 +50,7 @@ upper = 120
 
 
 def run(*arguments: str) -> str:
-    call = [sys.executable, "-c", "from hybridp.cli import main; main()", *arguments]
-    return subprocess.run(call, capture_output=True, text=True, check=True, timeout=live.PATIENCE).stdout
+    return warm.run(warm.COMMAND, *arguments, check=True).stdout
 
 
 def test_a_study_file_and_its_json_make_the_same_study(tmp_path: Path) -> None:

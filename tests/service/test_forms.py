@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,6 +21,7 @@ from hybridp.randomness import secure
 from hybridp.service import participant, studies
 from hybridp.service.app import build_app
 from hybridp.service.settings import Limits, Settings
+from tests import warm
 
 from . import live
 from .declared import study_of
@@ -158,8 +157,7 @@ def test_without_a_store_the_form_still_comes_back(tmp_path: Path, monkeypatch: 
 
 
 def command(*arguments: str) -> str:
-    run = [sys.executable, "-c", "from hybridp.cli import main; main()", *arguments]
-    return subprocess.run(run, capture_output=True, text=True, check=True, timeout=live.PATIENCE).stdout
+    return warm.run(warm.COMMAND, *arguments, check=True).stdout
 
 
 def test_links_are_those_of_the_server_on_this_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

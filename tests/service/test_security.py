@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from hybridp.service.schema import study_keys
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading
 from hybridp.service.tasks import described, task_of
+from tests import warm
 
 from .declared import study_of
 
@@ -184,7 +183,7 @@ def test_the_server_writes_no_access_log(tmp_path: Path) -> None:
         "main(sys.argv[1:])"
     )
     where = ["--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"), "--port", "0"]
-    told = subprocess.run([sys.executable, "-c", code, "serve", *where], capture_output=True, text=True, timeout=300)
+    told = warm.run(code, "serve", *where)
     assert told.returncode == 0, told.stderr
     assert [False, "warning", False] in [json.loads(line) for line in told.stdout.splitlines() if line.startswith("[")]
     said = told.stdout + told.stderr

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
+
 from .live import PATIENCE
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -56,13 +58,11 @@ def test_it_starts(tmp_path: Path) -> None:
     environment = {k: v.replace("/var/lib/", f"{tmp_path}/") for k, v in environment.items()}
     program, *arguments = stated["ExecStart"][0].split()
     assert program == "/opt/hybridp/bin/hybridp"
-    run = [sys.executable, "-c", "from hybridp.cli import main; main()", *arguments, "--port", "0"]
     kept = {k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}
     log = tmp_path / "log"
     with log.open("w") as out:
-        server = subprocess.Popen(
-            run, cwd=stated["WorkingDirectory"][0], env=kept | environment, stdout=out, stderr=out
-        )
+        words, folder = [*arguments, "--port", "0"], Path(stated["WorkingDirectory"][0])
+        server = warm.Process(warm.COMMAND, *words, cwd=folder, env=kept | environment, stdout=out, stderr=out)
     try:
         until = time.monotonic() + PATIENCE
         while not (found := re.search(r"Serving on (http://[\w.:]+);", log.read_text())):
