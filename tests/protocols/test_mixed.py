@@ -123,8 +123,9 @@ def released(folder: Path, *more: object) -> dict[str, object]:
 def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None:
     with (folder / "one-batch.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert set(rows[0]) == {"pay", "report", "report_mechanism"}
+    assert set(rows[0]) == {"pay", "report", "report_mechanism", "report_batch"}
     assert {row["pay"] for row in rows} == {""}
+    assert len({row["report_batch"] for row in rows}) == 1
     sent = [float(row["report"]) for row in rows]
     assert len(sent) == 350
     assert sent == sorted(sent)  # the order of a set
@@ -164,8 +165,17 @@ def test_a_batch_counts_once_and_needs_its_mixer(folder: Path, tmp_path: Path) -
     study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
     columns, batch = curating.Columns("pay", "trust"), folder / "one-batch.csv"
     (tmp_path / "weaker.csv").write_text(batch.read_text().replace("(epsilon=", "(epsilon=1"))
+    lines = batch.read_text().splitlines()
+    (tmp_path / "part.csv").write_text("\n".join(lines[:40]))  # some of the same reports, which nothing else tells
+    other = (folder / "two-batch.csv").read_text().splitlines()
+    (tmp_path / "both.csv").write_text("\n".join([*other, *lines[1:9]]))
+    cut = [line.rsplit(",", 1)[0] for line in lines]
+    (tmp_path / "nameless.csv").write_text("\n".join(cut))
     for asked, batches, said in (
         (study, [batch, batch], "every batch once"),
+        (study, [batch, tmp_path / "part.csv"], "every batch once"),
+        (study, [batch, tmp_path / "both.csv"], "one name of the batch.* 2 names"),
+        (study, [tmp_path / "nameless.csv"], "one name of the batch.* none"),
         (MeanStudy(BOUNDS, PureDP(1.0)), [batch], "least size of a batch"),
         (study, [tmp_path / "weaker.csv"], "must name the mechanism"),
     ):

@@ -40,9 +40,8 @@ __all__ = [
     "error_curves",
     "mechanisms_of",
     "opt_ins_needed",
-    "plan_mean",
-    "predictions",
 ]
+__all__ += ["plan_mean", "predictions"]
 
 Guarantee = PureDP | ApproxDP
 PlanName = Literal["tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive", "anchored"]

@@ -23,6 +23,8 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import best_randomiser, k_randomised_response
 from hybridp.public.shares import CountNoise, ShareOracle, mixed_oracle
 from hybridp.public.shuffling import MOST_LOCAL, Mixing, largest_local_epsilon
+from hybridp.public.vector import HALF
+from hybridp.public.vector_randomisers import ScalarReports, VectorReports
 from hybridp.release import style
 from hybridp.release.document import SCHEMA
 from hybridp.release.result import Result, Words
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from hybridp.protocols.vector import VectorStudy
+
 __all__ = ["ShufflePlan", "ThreeGroups", "parse_randomiser", "plan_groups", "plan_share_groups", "plan_shuffle"]
+__all__ += ["plan_vector_groups"]
 
 Floats = NDArray[np.float64]
 N = TypeVar("N", float, Floats)
@@ -230,6 +235,32 @@ def plan_share_groups(
     def of_trusted(k: int) -> Floats:
         return np.asarray(k * k / (k * p * (1 - p) + noise.variance))
 
+    return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
+
+
+def plan_vector_groups(
+    trusted: int, shuffled: int, local: int, study: VectorStudy, sd: Sequence[float]
+) -> ThreeGroups[Floats]:
+    """Of a vector mean, column by column: ``1/V = k^2/(k sd^2 + noise) + sum s n/(sd^2 + v)`` in the column's own unit.
+
+    A share s of a group's people report on a column, each with the noise v of a vector as long as the bounds allow.
+    """
+    bounds, mixing, mixed = study.bounds, study.mixing, study.mixed_invite
+    assert mixing is not None
+    assert mixed is not None
+    variance, half = np.square(sd), np.array([b.half for b in bounds.bounds])
+    reach = half * bounds.reach
+    square = np.clip(variance / reach**2, min(1.0, bounds.ratio**2 / bounds.dimensions), 1.0)
+
+    def one(reports: VectorReports) -> Floats:
+        law = reports.randomiser if isinstance(reports, ScalarReports) else reports
+        constant, quadratic = law.variance_terms
+        return np.asarray(reports.share / (variance + reach**2 * (constant + quadratic * square)))
+
+    def of_trusted(k: int) -> Floats:
+        return np.asarray(k * k / (k * variance + study.sum_noise.variance * (half / HALF) ** 2))
+
+    each = {"shuffled": one(mixed.reports), "local": one(study.invite.reports)}
     return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
 
 

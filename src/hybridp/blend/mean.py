@@ -16,6 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import numpy as np
+
+from hybridp.blend.pooled import pooled
 from hybridp.errors import InvalidInput, must
 from hybridp.public.adjusting import holm
 from hybridp.public.anchoring import TIGHTEST, clipping_loss, leash
@@ -334,26 +337,34 @@ class VectorBlend:
 
 
 def blend_vectors(
-    trusted: VectorSum | None, local: VectorReportSums | None, rules: Sequence[Rule], reach: float
+    trusted: VectorSum | None,
+    local: VectorReportSums | None,
+    rules: Sequence[Rule],
+    reach: float,
+    mixed: VectorReportSums | None = None,
 ) -> VectorBlend:
-    """Combine what the groups sent; one rule for all coordinates, or one each, stated in unit coordinates."""
-    if local is not None and local.people == 0:
-        local = None
-    if trusted is None and local is None:
+    """Combine what the groups sent; one rule for all coordinates, or one each, stated in unit coordinates.
+
+    Reports that came through a mixer are pooled with the local ones, coordinate by coordinate.
+    """
+    both = [group for group in (local, mixed) if group is not None and group.people]
+    if trusted is None and not both:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    d = len(trusted.noisy_totals) if trusted is not None else len(local.counts) if local is not None else 0
+    told = sum(group.counts for group in both)
+    d = len(trusted.noisy_totals) if trusted is not None else len(both[0].counts)
     must(len(rules) in (1, d), "rules", f"must be one, or one for each of the {d} coordinates", len(rules))
-    if trusted is None and local is not None and not bool((local.counts > 0).all()):
+    if trusted is None and not bool(np.all(told > 0)):
         raise InvalidInput(
             "`people` must be enough for a report on every coordinate, or trust the curator. "
-            f"Got {int((local.counts > 0).sum())} of {d} coordinates."
+            f"Got {int(np.sum(told > 0))} of {d} coordinates."
         )
-    share = None if trusted is None or local is None else trusted.people / (trusted.people + local.people)
+    sent_in = sum(group.people for group in both)
+    share = None if trusted is None or not both else trusted.people / (trusted.people + sent_in)
     found = []
     for j in range(d):
         rule = _scaled(rules[j if len(rules) > 1 else 0], reach)
         own = None if trusted is None else trusted.column(j)
-        sent = None if local is None else local.column(j)
+        sent = pooled([column for group in both if (column := group.column(j)) is not None])
         found.append(blend(own, sent, rule, trusted_share=share))
     return VectorBlend(tuple(found), reach)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,7 +14,8 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Mixer
 
-__all__ = ["mean", "print_three_means", "print_three_shares", "shuffle", "three_groups", "three_means"]
+__all__ = ["mean", "print_three_columns", "print_three_means", "print_three_shares", "shuffle", "three_groups"]
+__all__ += ["three_columns", "three_means"]
 
 
 @click.command("mean")
@@ -180,6 +182,16 @@ def three_means(plan: Any, share: float, mixer: Later) -> dict[str, Any]:
     return plan_groups(*people, plan.mechanisms, mixing, sd=plan.sd).to_dict()
 
 
+def three_columns(plan: Any, study: Any, share: float, mixer: Later) -> dict[str, Any]:
+    """A vector mean from three groups, as plain data."""
+    from hybridp.bench.shuffling import plan_vector_groups
+    from hybridp.public.shuffling import Mixing
+
+    people, promised, stated = three_groups(plan, share, mixer)
+    mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
+    return plan_vector_groups(*people, replace(study, mixing=mixing), plan.sd).to_dict()
+
+
 def three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], ApproxDP, Mixer]:
     """How many people trust, trust a mixer, or nobody; what a batch is promised; and the mixer, all in one batch."""
     trusted, shuffled = round(plan.n * plan.opt_in), round(plan.n * share)
@@ -212,6 +224,18 @@ def _of_batch(found: Mapping[str, Any]) -> str:
     if found["people"]["shuffled"] < batch["least"]:
         return f"{said}fewer than a batch of {batch['least']:,}: nothing more is kept"
     return f"{said}in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})"
+
+
+def print_three_columns(names: Sequence[str], found: Mapping[str, Any]) -> None:
+    """Of a vector mean, column by column."""
+    worth = found["worth_in_local_people"]
+    rows = zip(names, found["rmse_population"], worth["shuffled"], worth["trusted"], strict=True)
+    table(
+        ", ".join(f"{people:,} {name}" for name, people in found["people"].items()) + " people",
+        ["column", "rmse (population)", "one more shuffled", "one more trusted"],
+        [(name, number(e), f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in rows][:60],
+        caption=f"one more person is worth so many local people; {_of_batch(found)}",
+    )
 
 
 def print_three_shares(options: tuple[str, ...], found: Mapping[str, Any]) -> None:

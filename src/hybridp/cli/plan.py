@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.amplify import print_three_means, three_means
+from hybridp.cli.amplify import print_three_columns, print_three_means, three_columns, three_means
 from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_range, table
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import Later, command, count, given, one_question, options_of, some
@@ -253,19 +253,26 @@ def _read_epsilons(file: Path, column: str) -> Any:
     crowd=Crowd,
     question=some(Vector, "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",)),
+    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
     show=some(Showing, "as_json"),
 )
+@click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local.")
 @click.option("--dimensions", type=count, help="In place of --columns: how many there are.")
-def vector_mean(crowd: Crowd, question: Later, promise: Promise, show: Showing, dimensions: int | None) -> None:
+def vector_mean(
+    crowd: Crowd, question: Later, promise: Promise, mixer: Later, show: Showing, shuffled: float | None,
+    dimensions: int | None,
+) -> None:  # fmt: skip
     """Predicted error of every estimator of a vector mean, column by column.
 
     The promise covers a person's whole vector. Errors overall are in half-ranges of the bounds, so that columns of
     different units can be averaged; those of a column are in its own unit. Without --sd: the largest spread that all
     columns can have at once. tcm-only: only the people who trust; full-lm: everybody reports as if local; the other
-    estimators weigh the two groups: `hybridp release vector-mean --help` explains them.
+    estimators weigh the two groups: `hybridp release vector-mean --help` explains them. With --shuffled some people
+    trust a mixer: the errors of three groups together, and what a move from one to the next is worth.
     """
     from hybridp.bench.vector import plan_vector_mean
     from hybridp.protocols.asked import vector_study
+    from hybridp.release.document import sole
 
     if (dimensions is None) == (not question.values["columns"]):
         raise InvalidInput("`columns` must be given, or --dimensions in their place. Got neither or both.")
@@ -284,8 +291,11 @@ def vector_mean(crowd: Crowd, question: Later, promise: Promise, show: Showing, 
         local=study.local,
         trusted_guarantee=study.trusted_guarantee,
     )
+    document, three = plan.to_dict(), None
+    if shuffled is not None:
+        three = sole(document)["predicted"]["shuffled"] = three_columns(plan, study, shuffled, mixer)
     if show.as_json:
-        emit(plan.to_dict())
+        emit(document)
         return
     d, best = len(plan.names), min(plan.overall("tcm-only"), plan.overall("full-lm"))
     table(
@@ -306,6 +316,8 @@ def vector_mean(crowd: Crowd, question: Later, promise: Promise, show: Showing, 
         ],
     )
     _explain_names()
+    if three is not None:
+        print_three_columns(plan.names, three)
 
 
 # --- records and points -----------------------------------------------------------------------------------------------

@@ -187,22 +187,26 @@ def write_mean_reports(
     question=some(Vector, "columns", "lower", "upper", "missing", "norm", "radius", "local"),
     people=some(People, "column"),
     promise=some(Promise, "epsilon", needed=("epsilon",)),
+    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
     asked=Writing,
 )
 def vector_mean(
-    file: Path, question: Vector, trust: Trusts | None, people: People, promise: Promise, asked: Writing
+    file: Path, question: Vector, trust: Trusts | None, people: People, promise: Promise, mixer: Later, asked: Writing
 ) -> None:
     """Replace each local person's values by one report about all of them that is private by itself.
 
     Without --trust all rows are randomised. Writes the same rows with a column NAME_report for each column (empty where
     it was not reported) and one more, `report_mechanism`; the values of a randomised row are left empty. Columns that
-    the release does not need are left out unless --keep names them.
+    the release does not need are left out unless --keep names them. With --batch, what a mixer would hand on: reports
+    alone, with the larger epsilon that a batch of this size allows, sorted.
     """
     from hybridp.protocols.asked import vector_columns, vector_study
     from hybridp.protocols.vector import write_reports
 
-    study = one_question(question, promise, trust=trust, people=people)
-    invite = replace(vector_study(study, 0).invite, question=question.columns)
+    study = one_question(question, promise, trust=trust, people=people, mixer=mixer)
+    asked.check_batch(study.mixing)
+    own = vector_study(study, 0)
+    invite = replace(own.mixed_invite or own.invite, question=question.columns)
     with progress() as bar:
         bar.add_task("randomising", total=None)
         written, left_out = write_reports(
@@ -213,9 +217,10 @@ def vector_mean(
             table=asked.table,
             overwrite=asked.overwrite,
             kept=asked.kept,
+            mixed=study.mixing is not None,
             rng=asked.rng,
         )
-    document = {
+    document: dict[str, Any] = {
         "randomised": written,
         "mechanism": invite.text,
         "left_out": left_out,
@@ -223,6 +228,7 @@ def vector_mean(
         "epsilon": promise.epsilon,
         "randomness": asked.rng.label,
     }
+    document |= of_batch(study.mixing, written)
     asked.finish(
         document, written, invite.promise, left_out=left_out, by=f" by {invite.text}", drawn=drawn_trust(trust)
     )

@@ -72,15 +72,14 @@ def mean(
     from hybridp.protocols.joint import release_joint
     from hybridp.protocols.mean import release_mean
     from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
+    from hybridp.protocols.study import ledger_totals
     from hybridp.public.budgets import PureDP
 
     rule = who_trusts(trust)
     if question.joint and question.by is None:
         raise InvalidInput("`joint` must go with by, the column of the groups. Got it alone.")
     study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
-    if mixed and (study.mixer is None or asked.tally is not None):
-        got = "both" if asked.tally is not None else "no --batch"
-        raise InvalidInput(f"`mixed` must go with --batch, the least size of a batch, and without --tally. Got {got}.")
+    _check_mixed(mixed, study, asked)
     columns, drawn = number_columns(study, 0, rule), drawn_trust(rule)
     run = {**asked.run, "purpose": f"mean of {question.column}"}
     if promise.epsilon_column is not None:
@@ -100,12 +99,15 @@ def mean(
                     by_group = release_groups(file, usual, columns, groups, ledger=ledger, **asked.run)
             asked.finish(by_group, print_groups)
             return
-        totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
-        if usual.mixed_invite is not None:
-            totals["shuffled"] = usual.mixed_invite.promise
-        with asked.paying(totals, trial=drawn) as ledger:
+        with asked.paying(ledger_totals(study), trial=drawn) as ledger:
             found = release_mean(file, usual, columns, tally=tally, mixed=mixed, ledger=ledger, **run)
     asked.finish(found, _print_mean)
+
+
+def _check_mixed(mixed: tuple[Path, ...], study: Declaration, asked: Releasing) -> None:
+    if mixed and (study.mixer is None or asked.tally is not None):
+        got = "both" if asked.tally is not None else "no --batch"
+        raise InvalidInput(f"`mixed` must go with --batch, the least size of a batch, and without --tally. Got {got}.")
 
 
 @command("vector-mean")
@@ -115,9 +117,11 @@ def mean(
     question=Vector,
     people=some(People, "column"),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",)),
+    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
     level=value_of(Declaration, "level"),
     asked=Releasing,
 )
+@click.option("--mixed", type=_PATH, multiple=True, help="A batch that a mixer handed on; several: one option each.")
 @insist_option
 def vector_mean(
     file: Path,
@@ -125,26 +129,29 @@ def vector_mean(
     question: Vector,
     people: People,
     promise: Promise,
+    mixer: Later,
     level: float,
     asked: Releasing,
+    mixed: tuple[Path, ...],
 ) -> None:
     """The mean of several columns at once: estimates, intervals, where the groups disagree, and a privacy receipt.
 
     Trusted rows hold the values, local rows the reports that `hybridp randomise vector-mean` wrote (NAME_report). With
-    --tally all rows of FILE are trusted. The promise covers a person's whole row.
+    --tally all rows of FILE are trusted. The promise covers a person's whole row. With --mixed, people whose reports
+    went through a mixer take part too: --batch is the least size of a batch.
     """
     from hybridp.protocols.asked import vector_columns, vector_study
+    from hybridp.protocols.study import ledger_totals
     from hybridp.protocols.vector import release_vector_mean
 
     rule = who_trusts(trust)
-    study = one_question(question, promise, trust=rule, people=people, level=level)
+    study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
+    _check_mixed(mixed, study, asked)
     own, columns, tally = vector_study(study, 0), vector_columns(study, 0, rule), asked.tallied("vector-mean")
     d = len(question.columns)
-    totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
-    with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
-        found = release_vector_mean(
-            file, own, columns, tally=tally, ledger=ledger, purpose=f"mean of {d} columns", **asked.run
-        )
+    run: dict[str, Any] = {"purpose": f"mean of {d} columns", "mixed": mixed, **asked.run}
+    with asked.paying(ledger_totals(study), trial=drawn_trust(rule)) as ledger:
+        found = release_vector_mean(file, own, columns, tally=tally, ledger=ledger, **run)
     asked.finish(found, _print_vector)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.amplify import print_three_means, print_three_shares
+from hybridp.cli.amplify import print_three_columns, print_three_means, print_three_shares
 from hybridp.cli.common import (
     answered,
     check_delta,
@@ -36,6 +36,7 @@ from hybridp.cli.options import command, options_of, some
 from hybridp.cli.randomise import Writing, of_batch
 from hybridp.cli.releasing import Releasing, check_out, present
 from hybridp.errors import InvalidInput
+from hybridp.public.study import Choice, Vector
 
 if TYPE_CHECKING:
     from hybridp.study import Study
@@ -157,8 +158,13 @@ def run_plan(
         caption=_caption(study),
     )
     if found.mixed is not None:
-        options = getattr(next(iter(found.plans.values())), "options", None)
-        print_three_means(found.mixed) if options is None else print_three_shares(options, found.mixed)
+        question, plan = study.questions[0], next(iter(found.plans.values()))
+        if isinstance(question, Choice):
+            print_three_shares(plan.options, found.mixed)
+        elif isinstance(question, Vector):
+            print_three_columns(question.columns, found.mixed)
+        else:
+            print_three_means(found.mixed)
     if invite_file is not None:
         click.echo(f"The invitation for the devices is in {invite_file}.")
 

@@ -112,13 +112,12 @@ def read(
 
 def batch_digest(rows: tables.Rows, columns: Columns, text: str, counts: NDArray[np.int64], people: int) -> str:
     """What names a set of reports that are counted: their mechanism, their counts, and the names of their batches."""
-    batches = batch_names(rows, columns)
+    batches = batch_names(rows, f"{columns.report}_batch")
     return reports_digest(text, people, counts.tolist(), [name for name in batches if name])
 
 
-def batch_names(rows: tables.Rows, columns: Columns) -> list[str]:
-    """The different names of batches that stand beside these reports."""
-    batch = f"{columns.report}_batch"
+def batch_names(rows: tables.Rows, batch: str) -> list[str]:
+    """The different names of batches that stand beside reports, in the column `batch`."""
     found = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
     if len(found) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")

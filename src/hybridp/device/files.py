@@ -58,6 +58,11 @@ __all__ = [
 ]
 
 
+def _named(report: str, rng: Randomness) -> tuple[str, str]:
+    """The column beside reports that names their batch, and a random name."""
+    return f"{report}_batch", f"{int(rng.words(1)[0]):016x}"
+
+
 def write_number_reports(
     path: tables.TableLike,
     invite: Invite | Bounds,
@@ -78,7 +83,8 @@ def write_number_reports(
 ) -> tuple[int, str, list[str]]:
     """A copy of the table in which local rows (all rows without `trust`) have a report in place of their value.
 
-    Of a `mixed` batch only the reports are written, sorted: what whoever sees a mixed batch would see.
+    Of a `mixed` batch only the reports are written, sorted, with a name of the batch: what whoever sees a mixed batch
+    would see.
 
     An invitation states bounds, randomiser and guarantee; with bounds alone each person's own epsilon is read from the
     column `epsilon`. Gives the number of reports, the text that stands beside each, and the columns that were left out.
@@ -112,6 +118,7 @@ def write_number_reports(
             epsilon=epsilon,
             kept=kept,
             asked=asked,
+            batch=_named(report, rng) if mixed else None,
             mixed=mixed,
             randomise=draw,
             out=out,
@@ -255,9 +262,12 @@ def write_vector_reports(
     kept: tuple[str, ...] = (),
     table: str | None = None,
     overwrite: bool = False,
+    mixed: bool = False,
     rng: Randomness,
 ) -> tuple[int, list[str]]:
     """A copy of the table in which local rows (all rows without `trust`) have one report in place of their vector.
+
+    Of a `mixed` batch only the reports are written, sorted, with a name of the batch.
 
     Gives the number of reports, and the columns that were left out.
     """
@@ -265,7 +275,7 @@ def write_vector_reports(
     simulated = rng.simulated or drawn_trust(trust)
     query = VectorQuery.of(invite.bounds, values, label_column(trust), missing=missing, person=person, reads="local")
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        needed = {*values, label_column(trust), person, *kept}
+        needed = {*values} if mixed else {*values, label_column(trust), person, *kept}
         left_out = [name for name in rows.columns if name not in needed]
         people = write_vectors(
             rows,
@@ -277,6 +287,7 @@ def write_vector_reports(
             out=out,
             overwrite=overwrite,
             kept=kept,
+            batch=_named(mechanism.removesuffix("_mechanism"), rng) if mixed else None,
         )
     return people, left_out
 
@@ -367,7 +378,7 @@ def write_share_reports(
             person=person,
             kept=keep,
             **levels,
-            batch=(f"{report}_batch", f"{int(rng.words(1)[0]):016x}"),
+            batch=_named(report, rng),
             asked=asked,
             mixed=mixed,
             randomise=draw,

@@ -248,6 +248,7 @@ def vector_study(study: Declaration, place: int) -> VectorStudy:
         trusted_guarantee=part.trusted,
         level=study.level,
         joint=asked.joint,
+        mixing=study.mixing,
     )
 
 

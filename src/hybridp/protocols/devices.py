@@ -189,21 +189,23 @@ def _write_batch(
         with open_rows(data, table=where["table"]) as rows:
             rule = f"must hold people who trust the mixer alone, without the column `{label}` of who trusts the curator"
             must(label not in rows.columns, "data", rule, "that column")
-    whole: dict[str, Any] = {"person": study.people.column, "mixed": True, **where, "rng": rng}
-    if isinstance(question, Choice):
-        chosen = asked.share_study(study, 0).mixed_invite
-        assert chosen is not None
-        columns = asked.share_columns(study, 0, None)
-        written, _ = write_share_reports(data, chosen, out, trust=None, report=columns.report or "report", **whole)
-        text = chosen.text
+    whole: dict[str, Any] = {"mixed": True, **where, "rng": rng}
+    invite: Any
+    if isinstance(question, Vector):
+        invite, at = asked.vector_study(study, 0).mixed_invite, asked.vector_columns(study, 0, None)
+        written, _ = vector.write_reports(data, invite, at, out, **whole)
+        text = replace(invite, question=at.values).text
+    elif isinstance(question, Choice):
+        invite, columns = asked.share_study(study, 0).mixed_invite, asked.share_columns(study, 0, None)
+        whole |= {"trust": None, "person": columns.person, "report": columns.report}
+        written, _ = write_share_reports(data, invite, out, **whole)
+        text = invite.text
     else:
-        columns = asked.number_columns(study, 0, None)
-        invite = asked.mean_study(study, 0).mixed_invite
-        assert invite is not None
+        invite, columns = asked.mean_study(study, 0).mixed_invite, asked.number_columns(study, 0, None)
+        whole |= {"trust": None, "person": columns.person, "report": columns.report}
         written, text, _ = write_number_reports(
-            data, invite, out, value=columns.value, trust=None, report=columns.report or "report",
-            missing=columns.missing, epsilon=None, **whole,
-        )  # fmt: skip
+            data, invite, out, value=columns.value, missing=columns.missing, **whole
+        )
     found = {question.name: written}
     return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing)
 

@@ -13,6 +13,7 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import Mixing
+from hybridp.public.vector import VectorReportSums
 from hybridp.release.receipt import COLLUDING, MIXED, Promise, Protection
 from hybridp.release.result import MixedBatch, Shuffled
 
@@ -23,7 +24,7 @@ __all__ = ["AMPLIFIED", "MixedReports", "check_mixing", "local_protection", "mix
 __all__ += ["mixed_promises", "noise_level", "trusted_protection"]
 
 Guarantee = PureDP | ApproxDP
-S = TypeVar("S", LocalSummary, ShareReports)
+S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums)
 
 
 def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:

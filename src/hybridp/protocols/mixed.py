@@ -8,16 +8,18 @@ from typing import Any, Generic, TypeVar
 
 from hybridp.curator import mean as curating
 from hybridp.curator import shares as counting
+from hybridp.curator import vector as vectors
 from hybridp.curator.sources import Rows, TableLike, open_rows
 from hybridp.errors import must
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.public.messages import Invite, LocalSummary, reports_digest
-from hybridp.public.shares import ShareReports
+from hybridp.public.shares import ShareInvite, ShareReports
 from hybridp.public.trust import TrustRule
+from hybridp.public.vector import VectorInvite, VectorReportSums
 
 __all__ = ["Batches", "read_batches"]
 
-S = TypeVar("S", LocalSummary, ShareReports)
+S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums)
 _EVERYBODY = TrustRule(everyone="local")
 
 
@@ -35,42 +37,63 @@ class Batches(Generic[S]):
 
 
 def read_batches(
-    paths: Sequence[TableLike], invite: Any, columns: curating.Columns, *, assume: bool = False
+    paths: Sequence[TableLike],
+    invite: Invite | ShareInvite | VectorInvite | None,
+    columns: curating.Columns | vectors.VectorColumns,
+    *,
+    assume: bool = False,
 ) -> Batches[Any]:
     """Add up every batch by itself: its size decides what it keeps. Reports name their mechanism, as local ones do.
 
-    `invite` is what went to the devices of people who trust the mixer: an `Invite`, a `ShareInvite`, or None. The
-    very same batch given twice is refused: its reports would count twice. So is a table with any other column: a report
-    beside something that may tell who sent it is not mixed.
+    `invite` is what went to the devices of people who trust the mixer, or None. Nothing in a report tells it from
+    another, so that a batch has a name, in all of its rows: a batch that is given twice is refused, whole or in part,
+    and so is one that holds reports of another. So is a table with any other column: a report beside something that
+    may tell who sent it is not mixed.
     """
     if not paths:
         return Batches()
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
-    read: Any = curating.read if isinstance(invite, Invite) else counting.read
-    asked = replace(invite, question=(columns.value,)) if isinstance(invite, Invite) else invite
-    own = curating.Columns(columns.value, _EVERYBODY, columns.report)
-    parts, names, simulated = [], [], False
+    read, asked, own, held, start = _kind(invite, columns)
+    parts, names, digests, simulated = [], set(), [], False
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
-            _must_be_alone(rows, own, counted=not isinstance(invite, Invite))
+            name = _alone(rows, held, start)
             found = read(rows, own, asked, assume=assume)
-        must(str(found.digest) not in names, "mixed", "must name every batch once", "the same reports twice")
+        must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
+        names.add(name)
         parts.append(found.local)
-        names.append(str(found.digest))
+        digests.append(str(found.digest))
         simulated = simulated or found.simulated_reports
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     sizes = tuple(part.people for part in parts)
-    return Batches(MixedReports(total, sizes), reports_digest(asked.text, *sorted(names)), simulated)
+    return Batches(MixedReports(total, sizes), reports_digest(asked.text, *sorted(digests)), simulated)
 
 
-def _must_be_alone(rows: Rows, columns: curating.Columns, *, counted: bool) -> None:
-    """Nothing beside the reports; of reports that are counted, one name of the batch for all of them."""
-    more = len({*rows.written} - {columns.value, columns.report, f"{columns.report}_mechanism"})
-    if counted and f"{columns.report}_batch" in rows.written:
-        names = len(counting.batch_names(rows, columns))
-        must(names <= 1, "mixed", f"must hold one name of the batch in `{columns.report}_batch`", f"{names} names")
-        more -= 1
-    rule = f"must hold nothing but reports (`{columns.report}`, `{columns.report}_mechanism`): others may tell whose"
+def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[str, ...], str]:
+    """How a batch of such reports is read, asked about what, in which columns, and how the names of the others begin.
+
+    The others say how a report was made, and in which batch it came.
+    """
+    if isinstance(invite, VectorInvite):
+        own: Any = replace(columns, trust=_EVERYBODY, person=None)
+        asked: Any = replace(invite, question=columns.values)
+        start = columns.mechanism.removesuffix("_mechanism")
+        return vectors.read, asked, own, (*columns.values, *columns.reports), start
+    own, held = curating.Columns(columns.value, _EVERYBODY, columns.report), (columns.value, columns.report)
+    if isinstance(invite, Invite):
+        return curating.read, replace(invite, question=(columns.value,)), own, held, columns.report
+    return counting.read, invite, own, held, columns.report
+
+
+def _alone(rows: Rows, held: tuple[str, ...], start: str) -> str:
+    """The batch's name. There must be one, and nothing beside the reports."""
+    told = f"{start}_mechanism", f"{start}_batch"
+    more = len({*rows.written} - {*held, *told})
+    rule = f"must hold nothing but reports ({', '.join(f'`{name}`' for name in (*held, *told))}): others may tell whose"
     must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")
+    names = counting.batch_names(rows, told[1])
+    rule = f"must hold one name of the batch in `{told[1]}`, the same in every row"
+    must(len(names) == 1 and names != [""], "mixed", rule, f"{len(names)} names" if any(names) else "none")
+    return names[0]

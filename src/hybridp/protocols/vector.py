@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -20,15 +21,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybridp.blend.mean import Rule, VectorBlend, blend_vectors
+from hybridp.blend.pooled import shares
 from hybridp.curator import vector as curating
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.files import write_vector_reports
 from hybridp.device.mean import reach_reports
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
+from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.protocols.mean_receipt import MixedReports
+from hybridp.protocols.mixed import read_batches
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.shuffling import Mixing
 from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
@@ -46,7 +52,7 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
-from hybridp.release.result import Anchored
+from hybridp.release.result import Anchored, Shuffled
 from hybridp.release.vector import VectorGroup, VectorMeanRelease
 
 if TYPE_CHECKING:
@@ -62,7 +68,8 @@ class VectorStudy:
     """Everything that is decided, and public, before anybody sends anything.
 
     `guarantee` is promised to every person, for their whole vector. `rules` holds one rule, or one a coordinate, with
-    sizes in unit coordinates. `joint` asks for intervals that cover all together.
+    sizes in unit coordinates. `joint` asks for intervals that cover all together. With `mixing`, some people's reports
+    come through a mixer and have a larger epsilon of their own.
     """
 
     bounds: VectorBounds
@@ -73,6 +80,7 @@ class VectorStudy:
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     joint: bool = False
+    mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -99,6 +107,14 @@ class VectorStudy:
         return VectorInvite(bounds, vector_reports(self.local, self.guarantee, bounds.dimensions, bounds.ratio))
 
     @cached_property
+    def mixed_invite(self) -> VectorInvite | None:
+        """What goes to the devices of people who trust a mixer."""
+        if self.mixing is None:
+            return None
+        bounds, own = self.bounds, PureDP(self.mixing.epsilon)
+        return VectorInvite(bounds, vector_reports(self.local, own, bounds.dimensions, bounds.ratio))
+
+    @cached_property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
         return vector_noise(self.trusted_guarantee or self.guarantee, self.bounds, self.noise)
 
@@ -110,14 +126,18 @@ class VectorStudy:
         """
         invite, noise = self.invite, self.sum_noise
         own = Charge("local", invite.promise, f"{invite.reports.name} report", purpose, collection=collection)
+        reports = [own]
+        if (mixed := self.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
+            text = f"{mixed.reports.name} report, mixed"
+            reports.append(Charge("shuffled", mixed.promise, text, purpose, collection=collection))
         if self.estimator == "lm-only":
-            return [own]
+            return reports
         kind, size = noise_level(noise)
         composes = kind == "gaussian" or self.bounds.dimensions == 1
         trusted = Charge(
             "trusted", noise.guarantee, f"{kind} noise on the sums", purpose, noise=(kind, size) if composes else None
         )
-        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+        return [trusted] if self.estimator == "tcm-only" else [trusted, *reports]
 
 
 def release_vector_mean(
@@ -131,6 +151,7 @@ def release_vector_mean(
     purpose: str = "vector mean",
     collection: str | None = None,
     tally: VectorTally | None = None,
+    mixed: Sequence[TableLike] = (),
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> VectorMeanRelease:
@@ -139,7 +160,8 @@ def release_vector_mean(
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's whole
     vector, one record a person. Local people: the guarantee of their own report, against everyone. With
     `simulate_local` local rows are raw and randomised here: a trial, and marked as such. A `tally` stands in for the
-    local rows: the table then holds trusted people only. Reports and their charge: as in `release_mean`.
+    local rows: the table then holds trusted people only. Reports and their charge: as in `release_mean`, and so are
+    the batches of a mixer, `mixed`.
     """
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
@@ -148,16 +170,20 @@ def release_vector_mean(
     invite, noise = replace(study.invite, question=columns.values), study.sum_noise
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
+        must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
         must(tally.columns == columns.values, "tally", "must hold reports on these columns", ", ".join(tally.columns))
         collection = tally.origin.stands_in(invite.text, collection)
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+    charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]
+    first, own = on_reports(charges, trial=simulate_local, digest=digest)
+    batches = read_batches(mixed, study.mixed_invite, columns, assume=assume_mechanism)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
         totals = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        if totals.local.people:
-            entries.charge(own, digest=totals.digest)
+        for group, sent, named in (("local", totals.local.people, totals.digest), ("shuffled", *batches.found)):
+            if sent:
+                entries.charge([replace(charge, digest=named) for charge in own if charge.people == group])
         local = totals.local
         if simulate_local:
             people, sums = 0, (NOTHING,) * d
@@ -177,15 +203,17 @@ def release_vector_mean(
             trusted,
             None if study.estimator == "tcm-only" else local,
             trusted_people=totals.trusted_people,
+            mixed=None if study.estimator == "tcm-only" else batches.reports,
             entries=tuple(entries),
-            simulated_local=totals.simulated_reports or (tally is not None and tally.origin.simulated),
+            simulated_local=totals.simulated_reports
+            or batches.simulated
+            or (tally is not None and tally.origin.simulated),
             rows=values_rule(", ".join(f"{m:g}" for m in columns.missing or [b.centre for b in study.bounds.bounds])),
             rng=rng,
         )
         found = assuming(found, invite.text if totals.assumed else None)
-        everybody = found.trusted.people + found.local.people
         found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=everybody)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
 
 
 def write_reports(
@@ -197,9 +225,10 @@ def write_reports(
     table: str | None = None,
     overwrite: bool = False,
     kept: tuple[str, ...] = (),
+    mixed: bool = False,
     rng: Randomness,
 ) -> tuple[int, list[str]]:
-    """What devices do, for a file: local rows lose their values and get one report.
+    """What devices do, for a file: local rows lose their values and get one report. A `mixed` batch is reports alone.
 
     Gives the number of reports, and the columns that were left out: those that neither the release needs nor `kept`
     names.
@@ -219,6 +248,7 @@ def write_reports(
         kept=kept,
         table=table,
         overwrite=overwrite,
+        mixed=mixed,
         rng=rng,
     )
 
@@ -230,6 +260,7 @@ def publish_vector_mean(
     local: VectorReportSums | None,
     *,
     trusted_people: int,
+    mixed: MixedReports[VectorReportSums] | None = None,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
     rows: str = "",
@@ -237,10 +268,12 @@ def publish_vector_mean(
 ) -> VectorMeanRelease:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
-    `rows` is the public rule by which a table's fields became values, for the receipt.
+    `mixed` reports are pooled with the `local` ones by public shares. `rows` is the public rule by which a table's
+    fields became values, for the receipt.
     """
     bounds = study.bounds
-    found = blend_vectors(trusted, local, study.rules, bounds.reach)
+    found = blend_vectors(trusted, local, study.rules, bounds.reach, None if mixed is None else mixed.summary)
+    shuffled = _shuffled(study, local, mixed, found)
     unit = np.array(found.estimates())
     wide = np.array(found.half_widths(study.level, joint=study.joint))
     gaps = [b.disagreement for b in found.coordinates]
@@ -258,6 +291,7 @@ def publish_vector_mean(
         weights=tuple(b.weight for b in found.coordinates),
         trusted=_trusted_group(bounds, trusted, trusted_people, found),
         local=_local_group(bounds, local),
+        shuffled=shuffled,
         differences=tuple(
             None if gap is None else gap.difference * scale for gap, scale in zip(gaps, scales, strict=True)
         ),
@@ -267,11 +301,13 @@ def publish_vector_mean(
         receipt=build_receipt(
             _trusted_protection(trusted),
             None if local is None or not local.people else _local_protection(study),
+            mixed=protections.mixed_promises(shuffled),
             assumes=(
                 public_choice(),
                 choice_unprotected(),
                 chosen_blindly("the bounds, and the norm and radius,"),
                 honest_devices(),
+                *protections.mixed_assumptions(shuffled),
                 rows,
             ),
             randomness=rng.label,
@@ -282,6 +318,23 @@ def publish_vector_mean(
         ),
         anchor=_anchor(bounds, found),
     )
+
+
+def _shuffled(
+    study: VectorStudy, local: VectorReportSums | None, mixed: MixedReports[VectorReportSums] | None, found: VectorBlend
+) -> Shuffled[VectorGroup] | None:
+    """What is told of people whose reports came through a mixer."""
+    mixing, invite = study.mixing, study.mixed_invite
+    if mixed is None or not mixed.summary.people or mixing is None or invite is None:
+        return None
+    weights = []
+    for j, one in enumerate(found.coordinates):
+        told = [None if group is None else group.column(j) for group in (local, mixed.summary)]
+        part = 0.0 if told[-1] is None else shares([column for column in told if column is not None])[-1]
+        weights.append((1 - one.weight) * part)
+    batches = protections.mixed_batches(mixing, mixed.batches)
+    group = _local_group(study.bounds, mixed.summary)
+    return Shuffled(group, tuple(weights), invite.reports.name, mixing.epsilon, mixing.batch, batches)
 
 
 def _anchor(bounds: VectorBounds, found: VectorBlend) -> Anchored | None:

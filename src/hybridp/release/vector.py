@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Anchored, Result, Words, each_in_words, interval_words, people_words, promise_words
+from hybridp.release.result import (
+    Anchored,
+    Result,
+    Shuffled,
+    Words,
+    each_in_words,
+    interval_words,
+    people_words,
+    promise_words,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,10 +68,25 @@ class VectorMeanRelease(Result):
     receipt: Receipt
     question: str = "vector"
     anchor: Anchored | None = None
+    shuffled: Shuffled[VectorGroup] | None = None
 
     @property
     def simulated(self) -> bool:
         return self.receipt.simulated
+
+    def groups(self) -> list[tuple[str, VectorGroup]]:
+        """The groups by name; people who trust a mixer where there are any."""
+        found = [("trusted", self.trusted), ("local", self.local)]
+        return found if self.shuffled is None else [*found, ("shuffled", self.shuffled.group)]
+
+    @property
+    def people(self) -> int:
+        """Everybody who took part."""
+        return sum(group.people for _, group in self.groups())
+
+    @property
+    def _of_people(self) -> str:
+        return people_words(*(group.people for _, group in self.groups()))
 
     @property
     def disagreeing(self) -> tuple[str, ...]:
@@ -76,6 +100,9 @@ class VectorMeanRelease(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry a column."""
+        own: dict[str, Any] = {}
+        if self.shuffled is not None:
+            own = {"shuffled": list(self.shuffled.group.means), "mixing": self.shuffled.to_dict()}
         told = statistic(
             "vector-mean",
             list(self.estimate),
@@ -91,7 +118,7 @@ class VectorMeanRelease(Result):
             weight=list(self.weights),
             groups={
                 name: {"people": g.people, "counts": list(g.counts), "standard_error": list(g.standard_errors)}
-                for name, g in (("trusted", self.trusted), ("local", self.local))
+                for name, g in self.groups()
             },
             disagreement={
                 "difference": list(self.differences),
@@ -100,6 +127,7 @@ class VectorMeanRelease(Result):
                 "test_level": self.test_level,
             },
             mechanisms={"trusted": self.noise, "local": self.reports},
+            **own,
         )
         return release_document({self.question: {"mean": told}}, level=self.level, receipt=self.receipt)
 
@@ -115,6 +143,7 @@ class VectorMeanRelease(Result):
                 "weight": self.weights,
                 "trusted_mean": self.trusted.means,
                 "local_mean": self.local.means,
+                **({} if self.shuffled is None else {"shuffled_mean": self.shuffled.group.means}),
                 "p_value": self.p_values,
             },
             index=pd.Index(self.names, name="column"),
@@ -141,11 +170,10 @@ class VectorMeanRelease(Result):
             if d > _DRAWN:
                 ax.set_yticks([])
                 ax.set_ylabel(f"{d:,} columns")
-        people = people_words(self.trusted.people, self.local.people)
         all_of = "all true means at once" if self.joint else "the true mean of its column"
         style.dress(
             ax,
-            f"Means of {d:,} columns: {people}, {promise_words(self.receipt)}",
+            f"Means of {d:,} columns: {self._of_people}, {promise_words(self.receipt)}",
             interval_words(self.level, all_of, together=self.joint),
             simulated=self.simulated,
             grid="" if own else "x",
@@ -199,7 +227,7 @@ class VectorMeanRelease(Result):
             numbers = (style.shortly(x, wide) for x in (self.projected[j], self.low[j], self.high[j]))
             alone = ("" if x is None else style.shortly(x, wide) for x in (self.trusted.means[j], self.local.means[j]))
             rows.append((name, *numbers, *alone, "" if p is None else f"{p:.3g}"))
-        title = f"Means of {len(rows):,} columns of {people_words(self.trusted.people, self.local.people)}"
+        title = f"Means of {len(rows):,} columns of {self._of_people}"
         return each_in_words(
             title, ("column", "mean"), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
         )

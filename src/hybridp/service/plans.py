@@ -462,6 +462,8 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
             kinds = ", ".join(dict.fromkeys(asked.kind for asked in KINDS.values()))
             rule = f"must be one of {kinds} for the service; the other kinds are collected over files"
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
+    got = f"a mixer and a question of kind {question.kind}"
+    must(declared.mixer is None or isinstance(plan, MeanPlan), "mixer", "must go with the mean of a number here", got)
     plan.check()
     return plan
 

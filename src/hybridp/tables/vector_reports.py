@@ -34,13 +34,16 @@ def write_vector_reports(
     out: str | os.PathLike[str],
     overwrite: bool = False,
     kept: tuple[str, ...] = (),
+    batch: tuple[str, str] | None = None,
     chunk: int = CHUNK,
 ) -> int:
     """Copy the rows to `out` (CSV or Parquet) with reports in place of local values; return how many rows report.
 
     Rows labelled `local` (all rows when the query has no trust column) lose the values of the query's columns and get
     `randomise(vector)` in the columns `names`, empty where it is NaN; trusted rows keep theirs and get none. The order
-    of the rows is kept, of the other columns only those in `kept`, and the copy appears when it is complete.
+    of the rows is kept, of the other columns only those in `kept`, and the copy appears when it is complete. With
+    `batch`, a column and a name that stands in it, the copy is what a mixer hands on: the reports alone, in the order
+    of their own numbers, which tells nothing of anybody.
     """
     from hybridp.tables import vector_queries
 
@@ -49,7 +52,8 @@ def write_vector_reports(
     check_columns(rows, query)
     for name in kept:
         rows.need("keep", name)
-    _check_target(rows, target, (*names, mechanism_column), overwrite=overwrite)
+    added = (*names, mechanism_column, *(() if batch is None else batch[:1]))
+    _check_target(rows, target, added, overwrite=overwrite)
     check_people(rows, query)
     duck = on_files(rows)
     levelled, drawn = fresh("vector_levels"), fresh("vector_draws")
@@ -60,11 +64,16 @@ def write_vector_reports(
         local = int(found["local"] or 0)
         if (found["known"] or 0) != found["records"]:
             raise unlabelled(rows, query.trust or "")
-        _draw(rows, duck, levelled, drawn, d, randomise, chunk)
+        _draw(rows, duck, levelled, drawn, d, randomise, chunk, bare=0 if batch is None else d)
         copied = {*query.values, query.trust, query.person, *kept}
         columns = {name: place for name, place in rows.written.items() if name in copied}
-        copy = vector_queries.copied(columns, query, names, mechanism_column, mechanism_text, drawn)
-        write_copy(duck, written(copy), target)
+        if batch is None:
+            copy = written(vector_queries.copied(columns, query, names, mechanism_column, mechanism_text, drawn))
+        else:
+            empty = ", ".join(f"CAST(NULL AS DOUBLE) AS {quoted(name)}" for name in query.values)
+            beside = {mechanism_column: mechanism_text, batch[0]: batch[1]}
+            copy = f"SELECT {empty}, {_listed(names, beside)} FROM {drawn} ORDER BY ALL"
+        write_copy(duck, copy, target)
     finally:
         drop(rows, levelled, drawn)
     return local
@@ -101,12 +110,17 @@ def write_bare_reports(
         if (found["known"] or 0) != found["records"]:
             raise unlabelled(rows, query.trust or "")
         _draw(rows, duck, levelled, drawn, len(query.values), randomise, chunk, bare=len(names))
-        listed = ", ".join(f"y{j} AS {quoted(name)}" for j, name in enumerate(names))
-        copy = f"SELECT {listed}, {text(mechanism_text)} AS {quoted(mechanism_column)} FROM {drawn} ORDER BY ALL"
+        copy = f"SELECT {_listed(names, {mechanism_column: mechanism_text})} FROM {drawn} ORDER BY ALL"
         write_copy(duck, copy, target)
     finally:
         drop(rows, levelled, drawn)
     return int(found["local"] or 0)
+
+
+def _listed(names: tuple[str, ...], beside: dict[str, str]) -> str:
+    """The numbers of reports under these names, and texts that are the same for all."""
+    numbers = (f"y{j} AS {quoted(name)}" for j, name in enumerate(names))
+    return ", ".join([*numbers, *(f"{text(said)} AS {quoted(name)}" for name, said in beside.items())])
 
 
 def _check_target(rows: Rows, target: Path, added: tuple[str, ...], *, overwrite: bool) -> None:
