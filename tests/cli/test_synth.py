@@ -7,7 +7,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ import pytest
 from hybridp.cli.synth import fit
 from hybridp.ledger import Ledger
 from hybridp.protocols.synth import SynthStudy
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.release.document import sole
 
 Runner = Callable[..., Any]
@@ -106,9 +107,9 @@ def test_the_dissertations_method(run: Runner, people: list[dict[str, str]]) -> 
 
 def test_the_help_knows_the_studys_defaults() -> None:
     helps = {param.opts[0]: getattr(param, "help", None) for param in fit.params}
-    kept = {field.name: field.default for field in fields(SynthStudy)}
+    rap = SynthStudy(Workload(Schema.from_domain({"a": 40}), (Threshold((0,), 1),)), ApproxDP(1.0, 1e-6), "queries")
     for name in ("rounds", "per_round", "select_share"):
-        assert f"Default: {kept[name]}." in (helps[f"--{name.replace('_', '-')}"] or "")
+        assert f"Default: {getattr(rap, name)}." in (helps[f"--{name.replace('_', '-')}"] or "")
 
 
 def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:

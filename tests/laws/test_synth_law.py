@@ -4,8 +4,8 @@ rho is what (epsilon, delta) allows (Canonne, Kamath and Steinke 2020, Prop. 12)
 deviation sigma costs 1/sigma^2, since replacing a record moves two of its cells by one; one query costs
 1/(2 sigma^2); the K largest errors with Gumbel noise of scale g, each an exponential mechanism with epsilon' = 2/g,
 cost K epsilon'^2/8 (Cesar and Rogers 2021). The default gives 15 % to one-way marginals and the rest to the others;
-RAP gives every round the same, `select_share` of it to the selection. The adaptive method gives 15 % to one-way
-marginals and the rest to rounds of which each gets a quarter more than the one before, a tenth of it to find the
+RAP gives every round the same, `select_share` of it to the selection. The adaptive method gives the one-way
+marginals as much as three rounds in the mean, and each round a quarter more than the one before, a tenth of it for the
 marginal that the model misses most: half the L1 distance of the counts, which replacing a record moves by one.
 """
 
@@ -138,9 +138,10 @@ def _rap(seed: int, folder: Path, fit: Callable[..., SyntheticModel], **more: An
     tape, seen = Recording(seed), [start(40, SIZES, seed=0).numpy()]
     kept = folder / "synthetic.npz"
 
-    def progress(done: int, of: int) -> None:
-        with np.load(kept) as file:
-            seen.append(file["values"].copy())
+    def progress(done: float, of: int) -> None:
+        if done == len(seen):
+            with np.load(kept) as file:
+                seen.append(file["values"].copy())
 
     with tape.as_the_systems():
         model = fit(study("queries"), folder=folder, progress=progress, **more)
@@ -212,7 +213,8 @@ def check_adaptive(model: Any, tape: Recording, *, select: float = 1.0, noise: f
     names = list(dict.fromkeys(names))
     assert set(names) == CANDIDATES
     weights = np.array([sum(len(set(c) & set(t.features)) for t in WORK.thresholds) for c in names])
-    single = noise * math.sqrt(len(SINGLES) / (0.15 * RHO))
+    first = RHO * 3 / (ROUNDS + 3)
+    single = noise * math.sqrt(len(SINGLES) / first)
     assert tuple(t.features for t in model.tables[:4]) == SINGLES
     added = np.concatenate([t.counts - truth(records(), t.features) for t in model.tables[:4]])
     spans = [span_of(tape, added, lambda size, rng: np.concatenate([gaussians(single)(n, rng) for n in SIZES]))]
@@ -220,7 +222,7 @@ def check_adaptive(model: Any, tape: Recording, *, select: float = 1.0, noise: f
     assert len(model.tables) == 4 + ROUNDS
     for i in range(ROUNDS):
         graph = graph.fit(model.tables[: 4 + i], PEOPLE, sweeps=12)
-        rho = 0.85 * RHO * 1.25**i / sum(1.25**j for j in range(ROUNDS))
+        rho = (RHO - first) * 1.25**i / sum(1.25**j for j in range(ROUNDS))
         sigma, scale = math.sqrt(1 / (0.9 * rho)), select * math.sqrt(1 / (2 * 0.1 * rho))
         cells = np.array([math.prod(SIZES[f] for f in c) for c in names])
         missed = np.array([np.abs(truth(records(), c) - PEOPLE * graph.table(c)).sum() / 2 for c in names])

@@ -59,7 +59,7 @@ def test_a_fit_spends_the_guarantee_and_no_more(method: str, tmp_path: Path) -> 
     # The noise that was really added, composed by the definition of zCDP.
     spent = sum((1 / t.sigma**2) for t in model.tables) + sum(len(q.flat) / (2 * q.sigma**2) for q in model.queries)
     rho = math.fsum(use.rho for use in study(method).plan)
-    share = {"tables": 1, "adaptive": 0.15 + 0.85 * 0.9, "queries": 0.25}[method]
+    share = {"tables": 1, "adaptive": 0.5 + 0.5 * 0.9, "queries": 0.25}[method]
     assert spent == pytest.approx(rho * share)
     with pytest.raises(BudgetExceeded):
         fit_synth(rows(2000), study(method), ledger=book, rng=seeded(1))
@@ -282,3 +282,25 @@ def test_a_receipt_names_every_entry_once_wherever_the_fit_stopped(
         fit_synth(rows(300), study(), folder=folder, ledger=book, rng=seeded(1))
     found = fit_synth(rows(300), study(), folder=folder, ledger=book, rng=seeded(1))
     assert found.receipt.ledger_entries == tuple(entry.id for entry in book.history()) == (1, 2)
+
+
+@pytest.mark.parametrize("method", ["tables", "adaptive", "queries"])
+def test_progress_moves_while_rows_are_fitted(method: str) -> None:
+    told: list[float] = []
+    chosen = study(method)
+    fit_synth(rows(300), chosen, progress=lambda done, rounds: told.append(done / rounds), rng=seeded(1))
+    assert told == sorted(told)
+    assert told[-1] == 1
+    parts = 1 if method == "adaptive" else 20  # a round of the adaptive method is the smallest step
+    assert max(np.diff(told, prepend=0)) <= (1 / parts + 1e-12) / len(chosen.plan)
+
+
+def test_an_adaptive_fit_has_as_many_rounds_as_its_budget_carries() -> None:
+    """More people (delta = 1/n^2), or a larger epsilon, carry more rounds; the one-way marginals take three of them."""
+    for people, epsilon in ((1_000, 0.1), (50_000, 0.1), (50_000, 1.0), (50_000, 10.0)):
+        chosen = study("adaptive", guarantee=ApproxDP(epsilon, people**-2.0), rounds=0)
+        rho = math.fsum(use.rho for use in chosen.plan)
+        expected = max(6, 4 * math.log2(max(1, people * math.sqrt(rho) / 64)))
+        assert abs(chosen.rounds - expected) <= 0.51
+        assert len(chosen.plan) == 1 + chosen.rounds
+        assert chosen.plan[0].rho == pytest.approx(3 * math.fsum(use.rho for use in chosen.plan[1:]) / chosen.rounds)

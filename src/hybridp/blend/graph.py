@@ -4,9 +4,11 @@ The model is the exponential family of the measured tables: p(x) proportional to
 for each table, kept as the calibrated cliques of a junction tree. It is fitted table by table along the tree (iterative
 proportional fitting, Jirousek and Preucil 1995), each table's step being exact for
 
-    least relative entropy to the uniform law + sum_t |mu_t - y_t|^2 / (2 lambda_t),   lambda_t = .1 sigma_t / people,
+    least relative entropy to the uniform law + sum_t |mu_t - y_t|^2 / (2 lambda_t),   lambda_t = s_t (.1 + 10 s_t),
 
-of which theta_t = (y_t - mu_t) / lambda_t is the dual: an error of a tenth of the noise moves a cell by a factor of e.
+s_t = sigma_t / people, of which theta_t = (y_t - mu_t) / lambda_t is the dual: an error of a tenth of the noise moves a
+cell by a factor of e. Tables of two and more features are followed less the noisier they are (10 s_t; one-way ones are
+not): where noise is a tenth of the people, to within its own size.
 A cell that does not stand out of its noise (`significance`) is a ceiling, as in `hybridp.blend.synth`: its theta is at
 most 0. Before the fit the tables are made consistent: what two of them share has one value.
 
@@ -33,7 +35,7 @@ __all__ = ["GraphModel", "consistent", "tree_cells"]
 
 Floats = NDArray[np.float64]
 Clique = tuple[int, ...]
-_STIFFNESS = 0.1  # theta's unit, in standard deviations of the noise; .05 to .2 fit about as well
+_SLACK, _DOUBT = 0.1, 10.0  # theta's unit, in standard deviations of the noise, and how it grows with the noise
 _TINY = 1e-250
 
 
@@ -310,7 +312,8 @@ class _Goal:
         ceiling = y < significance(y.size) * sigma
         shape = [sizes[f] if f in features else 1 for f in clique]
         wanted = np.where(ceiling, np.maximum(y, 0.0), y)
-        return _Goal(features, wanted, ceiling, _STIFFNESS * sigma, _others(clique, features), shape)
+        slack = sigma * (_SLACK + (_DOUBT * sigma if len(features) > 1 else 0.0))
+        return _Goal(features, wanted, ceiling, slack, _others(clique, features), shape)
 
     def step(self, cells: Floats, theta: Floats) -> Floats:
         """The table's new factors; its clique is changed in place. Exact: the table's part of the objective is least.

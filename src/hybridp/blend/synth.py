@@ -113,8 +113,17 @@ def _goals(data: Relaxed, tables: Sequence[MeasuredTable], people: int, large: i
     return found, _Cells(Selection(together, (together >= 0).sum(axis=1)), *numbers)
 
 
-def fit_tables(data: Relaxed, tables: Sequence[MeasuredTable], people: int, fit: Fit | None = None) -> Relaxed:
+def fit_tables(
+    data: Relaxed,
+    tables: Sequence[MeasuredTable],
+    people: int,
+    fit: Fit | None = None,
+    *,
+    moved: Callable[[float], None] = lambda part: None,
+) -> Relaxed:
     """Move D' towards the measured marginals. Deterministic: the same D' and measurements give the same result.
+
+    `moved` is told the part of the steps that is done, before each.
 
     >>> from hybridp.blend.relaxed import start, table
     >>> noisy = MeasuredTable((0, 1), np.array([[500, 0], [3, 497]]), 2.0)
@@ -136,10 +145,17 @@ def fit_tables(data: Relaxed, tables: Sequence[MeasuredTable], people: int, fit:
                 _add_slope(now, goal, out, scratch, found, chosen)
         return _add_cells(now, cells, out)
 
-    return _descend(data, slope, chosen)
+    return _descend(data, slope, chosen, moved)
 
 
-def fit_queries(data: Relaxed, asked: Sequence[MeasuredQueries], people: int, fit: Fit | None = None) -> Relaxed:
+def fit_queries(
+    data: Relaxed,
+    asked: Sequence[MeasuredQueries],
+    people: int,
+    fit: Fit | None = None,
+    *,
+    moved: Callable[[float], None] = lambda part: None,
+) -> Relaxed:
     """Relaxed projection (Algorithm 4.3) on single noisy answers of one common sigma: least squares, few steps."""
     must(bool(asked), "queries", "must be at least one", 0)
     chosen = asked[0].selection
@@ -148,15 +164,18 @@ def fit_queries(data: Relaxed, asked: Sequence[MeasuredQueries], people: int, fi
     x = data.values
     wanted = torch.as_tensor(np.concatenate([q.counts for q in asked]) / people, dtype=x.dtype).to(x.device)
     cells = _Cells(chosen, wanted, torch.ones_like(wanted))
-    return _descend(data, lambda now, _: _add_cells(now, cells, torch.zeros_like(x)), fit or Fit())
+    return _descend(data, lambda now, _: _add_cells(now, cells, torch.zeros_like(x)), fit or Fit(), moved)
 
 
-def _descend(data: Relaxed, slope_at: Callable[[Relaxed, int], Tensor], fit: Fit) -> Relaxed:
+def _descend(
+    data: Relaxed, slope_at: Callable[[Relaxed, int], Tensor], fit: Fit, moved: Callable[[float], None]
+) -> Relaxed:
     """Adam with a short memory of squares (their size falls by orders of magnitude within a fit), then Sparsemax."""
     moving = data.values.clone()
     mean, square = torch.zeros_like(moving), torch.zeros_like(moving)
     half = fit.steps / 2
     for step in range(1, fit.steps + 1):
+        moved((step - 1) / fit.steps)
         rate = fit.learning_rate * min(1.0, (fit.steps - step + 1) / half)
         slope = slope_at(Relaxed(moving, data.sizes), step).mul_(data.rows)  # undoes the mean over rows
         mean.lerp_(slope, 0.1)

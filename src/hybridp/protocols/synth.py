@@ -35,6 +35,7 @@ from hybridp.public.synth import (
     MeasuredQueries,
     MeasuredTable,
     Round,
+    adaptive_count,
     adaptive_rounds,
     candidate_weights,
     cumulative_epsilons,
@@ -73,16 +74,17 @@ class SynthStudy:
     """Everything that is decided, and public, before a row is read.
 
     `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
-    rounds, fits a graphical model, and has records (twice as many as people, at least `rows`) drawn from it; "queries"
-    is the dissertation's RAP, with `rounds` = T, `per_round` = K, and `select_share` of every round's budget for the
-    selection (the dissertation's is one half); "mixed" is that of `hybridp.protocols.synth_mixed`, where local people
-    take part. `rows` is n', and `seed` the public start of D', or of the records.
+    rounds (`adaptive_count` unless given), fits a graphical model, and has records (twice as many as people, at least
+    `rows`) drawn from it; "queries" is the dissertation's RAP, with `rounds` = T (16 unless given), `per_round` = K,
+    and `select_share` of every round's budget for the selection (the dissertation's is one half); "mixed" is that of
+    `hybridp.protocols.synth_mixed`, where local people take part. `rows` is n', and `seed` the public start of D', or
+    of the records.
     """
 
     workload: Workload
     guarantee: ApproxDP
     method: Method = "tables"
-    rounds: int = 16
+    rounds: int = 0
     per_round: int = 2
     select_share: float = 0.75
     rows: int = 1000
@@ -92,6 +94,11 @@ class SynthStudy:
     def __post_init__(self) -> None:
         must(self.method in get_args(Method), "method", "must be tables, adaptive, queries or mixed", self.method)
         must(self.rows >= 1, "rows", "must be at least 1", self.rows)
+        must(self.rounds >= 0, "rounds", "must be at least 1, or 0 for the usual number", self.rounds)
+        if not self.rounds:
+            adaptive = self.method == "adaptive"
+            usual = adaptive_count(self.guarantee, len(self.workload.schema.features)) if adaptive else 16
+            object.__setattr__(self, "rounds", usual)
         if self.method == "queries":
             picked, known = self.rounds * self.per_round, self.workload.queries
             must(picked <= known, "rounds times per_round", f"must be at most the {known} queries", picked)
@@ -186,7 +193,7 @@ def fit_synth(
     ledger: Ledger | None = None,
     purpose: str = "synthetic data",
     device: str = "cpu",
-    progress: Callable[[int, int], None] = lambda done, rounds: None,
+    progress: Callable[[float, int], None] = lambda done, rounds: None,
     rng: Randomness | None = None,
 ) -> SyntheticModel:
     """Fit a synthetic data set to people's rows, or go on with a fit that was interrupted.
@@ -194,7 +201,7 @@ def fit_synth(
     Everybody in the rows is promised the study's (epsilon, delta) under replacement of their record, one record a
     person, by zCDP over all rounds; the number of people is public. With `folder`, every round is saved there, and a
     second call with the same study and folder charges and measures only what is missing; two calls at the same time
-    are refused. `progress(done, rounds)` is called after each round.
+    are refused. `progress(done, rounds)` is called after each round, and in parts of one while rows are fitted.
     """
     rng = secure() if rng is None else rng
     must(
@@ -235,7 +242,7 @@ def _fit(
     ledger: Ledger | None,
     purpose: str,
     device: str,
-    progress: Callable[[int, int], None],
+    progress: Callable[[float, int], None],
     rng: Randomness,
 ) -> SyntheticModel:
     plan = study.plan
@@ -260,7 +267,8 @@ def _fit(
             trial=rng.simulated,
         )
         if i >= done:
-            state = _project(state, study, measured, codes.people, first=i == 0, last=i == len(plan) - 1)
+            moved = lambda part: progress(i + part, len(plan))  # noqa: B023, E731
+            state = _project(state, study, measured, codes.people, i, moved)
             # A graphical model is not kept: what was measured makes the same one again.
             if not isinstance(state, GraphModel):
                 place.save_synthetic(state.numpy(), i + 1)
@@ -413,14 +421,17 @@ def _worst_table(
     return named[found]
 
 
-def _project(state: State, study: SynthStudy, measured: list[Any], people: int, *, first: bool, last: bool) -> State:
-    """The projection on everything measured so far. Post-processing.
+def _project(
+    state: State, study: SynthStudy, measured: list[Any], people: int, i: int, moved: Callable[[float], None]
+) -> State:
+    """The projection on everything measured up to round i. Post-processing.
 
     Single queries: 20 to 40 steps a round were better on ADULT than longer fits, which follow the noise.
     """
     from hybridp.blend.relaxed import Records, Relaxed
     from hybridp.blend.synth import Fit, fit_queries, fit_tables
 
+    first, last = i == 0, i == len(study.plan) - 1
     if isinstance(state, GraphModel):
         model = state.fit(measured, people, sweeps=60 if last else 12)
         if not last:
@@ -431,9 +442,9 @@ def _project(state: State, study: SynthStudy, measured: list[Any], people: int, 
     assert isinstance(data, Relaxed)
     if study.method == "tables":
         fit = Fit(steps=60, learning_rate=0.05) if first and not last else Fit()
-        return fit_tables(data, measured, people, fit)
+        return fit_tables(data, measured, people, fit, moved=moved)
     steps = min(40, max(20, 800 // study.rounds)) * (2 if last else 1)
-    return fit_queries(data, measured, people, Fit(steps=steps, floor=1e-2))
+    return fit_queries(data, measured, people, Fit(steps=steps, floor=1e-2), moved=moved)
 
 
 def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[str]:

@@ -35,6 +35,7 @@ __all__ = [
     "MeasuredQueries",
     "MeasuredTable",
     "Round",
+    "adaptive_count",
     "adaptive_rounds",
     "answer_sigma",
     "candidate_weights",
@@ -58,7 +59,7 @@ Ints = NDArray[np.int64]
 # Of a fit to whole tables, in bytes: torch and the rows' codes, the largest table's noise and steps, every table kept.
 _BASE, _LARGEST, _EACH = 280 << 20, 80, 24
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
-_SINGLES, _CHOICE, _GROWTH = 0.15, 0.1, 1.25  # Shares of an adaptive fit: benchmarks/README.md says on which tables.
+_SINGLES, _CHOICE, _GROWTH = 3, 0.1, 1.25  # Of an adaptive fit: benchmarks/README.md says on which tables.
 _SLACK = 1e-11  # The ledger rounds every charge up to 1e-12: a little is kept back for it.
 
 
@@ -277,23 +278,37 @@ def query_rounds(rho: float, rounds: int, per_round: int, *, select_share: float
     return [Round((), per_round, each * select_share, each * (1 - select_share))] * rounds
 
 
-def adaptive_rounds(workload: Workload, rho: float, *, rounds: int = 16) -> list[Round]:
+def adaptive_count(guarantee: ApproxDP, columns: int) -> int:
+    """How many rounds an adaptive fit has: what the budget carries. Public: it knows the promise and the columns.
+
+    A person's share of a marginal is told from noise by n sqrt(rho), n being taken to be 1/sqrt(delta). Every doubling
+    of that beyond 64 is worth four rounds, or one for every three columns where that is more; six at least.
+
+    >>> [adaptive_count(ApproxDP(epsilon, 40_000**-2), 10) for epsilon in (0.01, 0.1, 1.0, 10.0)]
+    [6, 12, 25, 37]
+    """
+    signal = math.sqrt(total_rho(guarantee, 2) / guarantee.delta)
+    return max(6, round(max(4, columns / 3) * math.log2(max(1.0, signal / 64))))
+
+
+def adaptive_rounds(workload: Workload, rho: float, *, rounds: int) -> list[Round]:
     """The one-way marginals, then one marginal a round: the one that the model of all so far misses the most.
 
-    Each round spends a quarter more than the one before, so that coarse looks find what matters and fine ones measure
-    it. 15 % goes to the one-way marginals, as in `table_rounds`, and a tenth of each later round to the choice.
+    Each round spends more than the one before, so that coarse looks find what matters and fine ones measure it. The
+    one-way marginals get as much as three rounds in the mean, and the choice a tenth of each.
 
     >>> from hybridp.public.queries import Threshold
     >>> work = Workload(Schema.from_domain({"a": 4, "b": 3}), (Threshold((0, 1), 2),))
     >>> [round(use.rho / 0.5, 3) for use in adaptive_rounds(work, 0.5, rounds=2)]
-    [0.15, 0.378, 0.472]
+    [0.6, 0.178, 0.222]
     """
     must(rounds >= 1, "rounds", "must be at least 1", rounds)
     singles = tuple((f,) for f in range(len(workload.schema.features)))
-    growing = [_GROWTH**i for i in range(rounds)]
-    each = [rho * (1 - _SINGLES) * part / math.fsum(growing) for part in growing]
+    first = rho * _SINGLES / (rounds + _SINGLES)
+    growing = [min(_GROWTH, 1 + 4 / rounds) ** i for i in range(rounds)]
+    each = [(rho - first) * part / math.fsum(growing) for part in growing]
     chosen = [Round((), 1, part * _CHOICE, part * (1 - _CHOICE), whole=True) for part in each]
-    return [Round(singles, 0, 0.0, rho * _SINGLES), *chosen]
+    return [Round(singles, 0, 0.0, first), *chosen]
 
 
 def candidate_weights(workload: Workload) -> dict[tuple[int, ...], int]:
