@@ -23,6 +23,7 @@ import argparse
 import gzip
 import math
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -36,14 +37,13 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.blend.distribution import Shape, blended
-from hybridp.noise.oracles import simulate_counts
 from hybridp.protocols.distribution import DistributionStudy, hear
 from hybridp.protocols.heard import Heard
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
 from hybridp.public.oracles import estimate, optimised_unary
-from hybridp.public.randomisers import LEVELS, WORD
+from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
 
@@ -121,17 +121,40 @@ def rank_error(people: Floats, value: float, q: float) -> float:
 # --- one collection ---------------------------------------------------------------------------------------------------
 
 
+@cache
+def _fine(law: str) -> Floats:
+    """The shares of people in each sixteenth of a cell."""
+    ends = np.linspace(0.0, 1.0, 16 * CELLS + 1)
+    below = _below(population(law), ends)
+    below[0], below[-1] = 0.0, 1.0
+    return np.diff(below)
+
+
+@cache
+def _report_law(report: Randomiser) -> Floats:
+    """The probability of each bin of a mean's reports, for people in each sixteenth of a cell."""
+    fine, bins = report_bins(report, 16 * CELLS), report_bins(report, CELLS)
+    sides = 2 if fine.signed else 1
+    by_side = fine.matrix.reshape(sides, fine.count, -1)
+    padded = np.pad(by_side, ((0, 0), (0, 16 * bins.count - fine.count), (0, 0)))
+    return np.asarray(padded.reshape(sides * bins.count, 16, -1).sum(axis=1))
+
+
 class Crowd:
-    """A sample of people, who are asked as the product asks them."""
+    """A sample of people, who are asked as the product asks them.
+
+    What is counted is drawn, not each person: how many of n people answer, or lie, so or so is multinomial. Trusted
+    people, who are counted twice, are their ranks.
+    """
 
     def __init__(self, cell: Cell, seed: int) -> None:
-        self.cell, self.seed, self.lots, self.rng = cell, seed, np.random.default_rng(seed), seeded(seed + 2**32)
+        self.cell, self.seed = cell, zlib.crc32(repr((*cell, seed)).encode())  # each cell has luck of its own
+        self.lots = np.random.default_rng(self.seed)
         self.everybody, self.study = population(cell.law), cell.study
-        self.trusted = self._draw(round(cell.n * cell.opt_in))
-        self.local = cell.n - len(self.trusted)
-
-    def _draw(self, people: int) -> Floats:
-        return np.sort(self.everybody[self.lots.integers(0, len(self.everybody), people)])
+        self.trusted = round(cell.n * cell.opt_in)
+        gaps = self.lots.standard_exponential(self.trusted + 1).cumsum()
+        self.ranks = gaps[:-1] / gaps[-1]  # of a sample, in order
+        self.local = cell.n - self.trusted
 
     def counting(self) -> Callable[[tuple[float, ...], CountNoise], NoisyCounts]:
         """Counts with the stated noise: the same words every time, so that ways to use them can be compared."""
@@ -139,20 +162,19 @@ class Crowd:
         return lambda places, stated: self._count(places, stated, rng)
 
     def _count(self, places: tuple[float, ...], stated: CountNoise, rng: Randomness) -> NoisyCounts:
-        below = np.searchsorted(self.trusted, np.array(places), side="right")
-        counts = np.diff([0, *below, len(self.trusted)])[: stated.draws] * stated.steps
+        below = np.searchsorted(self.ranks, _below(self.everybody, np.array(places)), side="right")
+        counts = np.diff([0, *below, self.trusted])[: stated.draws] * stated.steps
         drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
-        return NoisyCounts(len(self.trusted), tuple((counts + drawn).tolist()), stated)
+        return NoisyCounts(self.trusted, tuple((counts + drawn).tolist()), stated)
 
     def reports(self) -> BinnedReports:
         """Local people's reports of a mean, by bins."""
         report = self.study.invite.randomiser
-        bins, levels = report_bins(report, CELLS), np.floor(self._draw(self.local) * LEVELS + 0.5).astype(np.int64)
-        sent = noise.reports(report, levels, rng=self.rng)
-        return BinnedReports(np.bincount(bins.numbers(sent), minlength=bins.size), report)
+        law = _report_law(report) @ _fine(self.cell.law)
+        return BinnedReports(self.lots.multinomial(self.local, law / law.sum()), report)
 
     def answers(self, window: tuple[float, float], people: int) -> WindowReports:
-        """Answers within a window. People are drawn with their answers: each is above its threshold by chance."""
+        """Answers within a window: each is above its threshold by chance."""
         many = self.lots.multinomial(people, np.full(BINS, 1 / BINS))
         edges = np.linspace(*window, 16 * BINS + 1)
         below = _below(self.everybody, (edges[:-1] + edges[1:]) / 2).reshape(BINS, 16).mean(axis=1)
@@ -161,10 +183,10 @@ class Crowd:
         return WindowReports(window, many - above, above, self.study.bit)
 
     def plain(self) -> Heard:
-        return hear(self.study, len(self.trusted), self.reports(), self.counting())
+        return hear(replace(self.study, estimator="hybrid"), self.trusted, self.reports(), self.counting())
 
     def alone(self) -> Heard:
-        return hear(replace(self.study, estimator="tcm-only"), len(self.trusted), None, self.counting())
+        return hear(replace(self.study, estimator="tcm-only"), self.trusted, None, self.counting())
 
     def steered(self, pilot: Heard) -> Heard:
         heard = pilot
@@ -179,16 +201,16 @@ def shape_of(heard: Heard) -> Shape:
     return blended(heard.known(Bounds(0, 1)), alone=False).both
 
 
-def hierarchical(people: Floats, epsilon: float, rng: Randomness, lots: R) -> Floats:
+def hierarchical(cell: Cell, lots: R) -> Floats:
     """The distribution function at the ends of 128 cells."""
-    cells = np.minimum((people * CELLS).astype(np.int64), CELLS - 1)
-    depth = int(math.log2(CELLS))
-    told = lots.integers(1, depth + 1, len(people))
+    depth, shares = int(math.log2(CELLS)), _fine(cell.law).reshape(CELLS, 16).sum(axis=1)
+    local = cell.n - round(cell.n * cell.opt_in)
     levels: list[Floats] = [np.ones(1)]
-    for level in range(1, depth + 1):
-        mine = cells[told == level] >> (depth - level)
-        oracle = optimised_unary(PureDP(epsilon), max(2**level, 2))
-        levels.append(estimate(oracle, simulate_counts(oracle, mine, rng=rng), len(mine))[0])
+    for level, people in enumerate(lots.multinomial(local, np.full(depth, 1 / depth)).tolist(), 1):
+        oracle = optimised_unary(PureDP(cell.epsilon), 2**level)
+        mine = lots.multinomial(people, shares.reshape(2**level, -1).sum(axis=1))
+        supports = lots.binomial(mine, oracle.truth) + lots.binomial(people - mine, oracle.other)
+        levels.append(estimate(oracle, supports, people)[0])
     up = [levels[-1]]  # from the leaves: a node's own figure and its children's, by their variances (Hay et al.)
     for level in range(depth - 1, -1, -1):
         span = 2 ** (depth - level)
@@ -210,10 +232,9 @@ def one_trial(cell: Cell, seed: int) -> dict[str, tuple[float, float, float]]:
     """By each way: the estimate of the quantile, and the ends of its 95 % interval."""
     crowd, q = Crowd(cell, seed), cell.quantile
     plain, alone = crowd.plain(), crowd.alone()
-    tree = hierarchical(crowd._draw(crowd.local), cell.epsilon, crowd.rng, crowd.lots)
     shapes = {
         "trusted": shape_of(alone),
-        "hierarchical": Shape.known(tree),
+        "hierarchical": Shape.known(hierarchical(cell, crowd.lots)),
         "free": shape_of(Heard(reports=plain.reports)),
         "both": shape_of(plain),
         "steered": shape_of(crowd.steered(alone)),
@@ -226,8 +247,7 @@ def opendp_quantile(cell: Cell, seed: int) -> float:
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
-    crowd = Crowd(cell, seed)
-    people = crowd._draw(cell.n)
+    people = np.random.default_rng(seed).choice(population(cell.law), cell.n)
     candidates = [i / 1000 for i in range(1001)]
     space = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=cell.n), dp.symmetric_distance()
 

@@ -21,10 +21,12 @@ from hybridp.blend.distribution import (
     reports_seen,
     shares_seen,
 )
+from hybridp.protocols.distribution import DistributionStudy, hear, places_around
+from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import CELLS, BinnedReports, report_bins
-from hybridp.public.randomisers import LEVELS, LocalName, randomiser
-from hybridp.public.shares import NoisyCounts, count_noise
+from hybridp.public.distribution import CELLS, BinnedReports, adds_little, report_bins
+from hybridp.public.randomisers import LEVELS, LocalName, dithered_bit, randomiser
+from hybridp.public.shares import CountNoise, NoisyCounts, count_noise
 from hybridp.randomness import seeded
 
 ENDS = np.linspace(0, 1, CELLS + 1)
@@ -163,3 +165,57 @@ def test_a_steep_start_is_no_crowd_at_the_lower_bound() -> None:
     shares = np.array([0.563, 0.599, 0.678, 0.74, 0.783, 0.814, *np.linspace(0.83, 0.99, 9)])
     look = SharesBelow(shares, tuple(i / 16 for i in range(1, 16)), 500, 128.0)
     assert 0.03 < blended(Known(counted=(look,)), alone=False).both.quantile(0.5) < 1 / 16
+
+
+def heard_of(k: int, epsilon: float, seed: int) -> Shape:
+    """What k trusted people say of the median of beta(2,5), their noise drawn."""
+    study = DistributionStudy(Bounds(0, 1), PureDP(epsilon), estimator="tcm-only")
+    ranks, rng = np.sort(np.random.default_rng(seed).random(k)), seeded(seed)
+
+    def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+        below = np.searchsorted(ranks, stats.beta.cdf(places, 2, 5))
+        drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
+        return NoisyCounts(k, tuple((np.diff([0, *below, k])[: stated.draws] + drawn).tolist()), stated)
+
+    return blended(hear(study, k, None, count).known(Bounds(0, 1)), alone=False).both
+
+
+def test_an_interval_shrinks_with_the_number_of_people_who_trust() -> None:
+    """The median's standard error is 1/(2 sqrt k) of people; whatever k, the interval is at most ten of them wide."""
+    truth, widths = stats.beta.ppf(0.5, 2, 5), []
+    for k in (2_000, 20_000, 200_000):
+        for seed in range(4):
+            low, high = heard_of(k, 1.0, seed).quantile_interval(0.5, 1.96)
+            assert low <= truth <= high
+            widths.append(float(np.diff(stats.beta.cdf([low, high], 2, 5))[0]) * 2 * math.sqrt(k))
+    assert max(widths) < 10, widths
+    assert min(widths) > 3.0, "an interval of 95 % is four standard errors wide, but for luck"
+
+
+def test_places_are_as_many_as_their_noise_allows() -> None:
+    shape, at = fit([counts_seen(NoisyCounts(900, (300, 300, 300), count_noise(PureDP(1.0), 3)), (0.3, 0.6),
+                                 Shape.known())], CELLS), (0.5,)  # fmt: skip
+    study = DistributionStudy(Bounds(0, 1), PureDP(1.0), at=at)
+    many = [len(places_around(study, shape, k)) for k in (30, 300, 3_000, 300_000)]
+    assert many == sorted(many)
+    assert (many[0], many[-1]) == (3, 33)
+
+
+@pytest.mark.parametrize("phased", [False, True])
+def test_trusted_people_are_heard_alone_where_local_people_lower_the_error_by_less_than_a_thirtieth(
+    phased: bool,
+) -> None:
+    """By the variances of the two groups' ranks, at the number of local people at which the rule turns."""
+    bit, k, eps = dithered_bit(PureDP(0.5)), 5_000, 0.5
+    noise_of_one = 2 * (2 / (eps / 2)) ** 2 / k**2
+    turns = next(
+        n for n in np.geomspace(10, 1e8, 400).astype(int).tolist()
+        if not adds_little((0.5,), noise_of_one, k, n, bit, phased=phased)
+    )  # fmt: skip
+    gain = (math.exp(eps) + 1) / (math.exp(eps) - 1)
+    local = (1.5 if phased else 20.0) * gain**2 / 4 / turns
+    own = 0.25 / k + 0.75 * noise_of_one
+    both = 1 / (1 / own + 1 / local)
+    assert 1 - math.sqrt(both / own) == pytest.approx(1 / 30, rel=0.05)
+    assert adds_little((0.5,), noise_of_one, k, 0, bit, phased=phased), "nobody adds nothing"
+    assert not adds_little((0.5,), 0.0, 0, 100, bit, phased=phased), "without trusted people local ones are heard"

@@ -114,6 +114,31 @@ def test_reports_of_a_mean_tell_quantiles_for_nothing(tmp_path: Path) -> None:
     assert not found["simulated"]
 
 
+def test_where_local_people_add_little_a_release_is_that_of_trusted_people_alone(tmp_path: Path) -> None:
+    """The same words: every number of it. Everybody is charged, and what local people say is told beside."""
+    values = np.random.default_rng(2).normal(60, 15, 400).round(3).tolist()
+    raw = write(tmp_path / "raw.csv", local(*values[:40]))
+    with Recording(2).as_the_systems():
+        command("randomise", "quantiles", raw, *PAY, "--epsilon", 0.2, "--out", tmp_path / "sent.csv")
+    table = write(tmp_path / "rows.csv", [*trusted(*values), *read(tmp_path / "sent.csv")])
+    found = {}
+    for name in ("best", "tcm-only", "hybrid"):
+        with Recording(3).as_the_systems():
+            found[name] = command("release", "quantiles", table, *PAY, "--epsilon", 0.2, "--at", ".5", "--estimator",
+                                  name, "--ledger", tmp_path / name)  # fmt: skip
+    told = {name: one["questions"]["pay"]["quantiles"] for name, one in found.items()}
+    assert told["best"]["estimator"] == told["tcm-only"]["estimator"] == "tcm-only"
+    for key in ("estimate", "interval", "windows"):
+        assert told["best"][key] == told["tcm-only"][key]
+    assert told["best"]["estimate"] != told["hybrid"]["estimate"], "the comparison can fail"
+    assert told["best"]["groups"]["local"] == told["hybrid"]["groups"]["local"]
+    assert counted(found["best"]) == counted(found["tcm-only"])
+    assert any("trusted people are heard alone" in text for text in found["best"]["receipt"]["assumes"])
+    charges = {name: [e.people for e in Ledger.open(tmp_path / name).history()] for name in found}
+    assert charges["best"] == charges["hybrid"] == ["trusted", "local"]
+    assert charges["tcm-only"] == ["trusted"]
+
+
 def test_nobody_moves_the_counts_further_whatever_their_field_holds(tmp_path: Path) -> None:
     """The same words on neighbouring rows: the noise cancels exactly in the first look."""
     seen = []
@@ -176,7 +201,7 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
                 "randomise", "quantiles", raw, *trust, "--invite", invitation, "--out", tmp_path / f"{name}-sent.csv"
             )
             drawn = len(tape.words)
-            told = (*trust, "--invite", invitation, "--ledger", tmp_path / "l")
+            told = ("--invite", invitation, "--ledger", tmp_path / "l")  # nobody but local people answers
             after = tmp_path / f"after-{name}.json"
             found = command("release", "quantiles", tmp_path / f"{name}-sent.csv", *told, "--invite-out", after)
             assert len(tape.words) == drawn, "blending draws nothing"

@@ -58,17 +58,19 @@ class DistributionPlan(Result):
         told = self.ranks.get(name, ())
         return math.sqrt(sum(x**2 for x in told) / len(told)) if told else math.inf
 
+    def _alone(self, *, phased: bool) -> bool:
+        trusted = round(self.n * self.opt_in)
+        return replace(self.study, estimator="best").trusted_alone(trusted, self.n - trusted, phased=phased)
+
     @property
     def choice(self) -> str:
-        """What to do: "steered", in phases, or "hybrid", in one go.
+        """What to do: "steered", in phases, or "tcm-only", trusted people alone where local people would add little."""
+        return "tcm-only" if self._alone(phased=True) else "steered"
 
-        In one go where that is predicted to be better by a twentieth, or where local people add next to nothing to what
-        trusted people say. Otherwise in phases: intervals, whose errors are predicted, are wider than they need be
-        within windows above all.
-        """
-        steered = self._error("steered")
-        pays = steered < min(1.05 * self._error("hybrid"), 0.97 * self._error("tcm-only"))
-        return "steered" if pays else "hybrid"
+    @property
+    def in_one_go(self) -> str:
+        """What a release does where nobody can be asked later: "hybrid", or "tcm-only" likewise."""
+        return "tcm-only" if self._alone(phased=False) else "hybrid"
 
     @property
     def why(self) -> str:
@@ -76,17 +78,15 @@ class DistributionPlan(Result):
         said = {name: f"{self._error(name):.2%}" for name in ("steered", "hybrid", "tcm-only", "lm-only")}
         phases = ", ".join(f"{100 * part:g}" for part in PHASES)
         errors = (
-            f"{said['steered']} of people steered (local people asked in phases of {phases} %), "
-            f"{said['hybrid']} in one go, {said['tcm-only']} by trusted and {said['lm-only']} by local people alone"
+            f"predicted rank errors are {said['steered']} of people steered (local people asked in phases of {phases} "
+            f"%), {said['hybrid']} in one go, {said['tcm-only']} by trusted and {said['lm-only']} by local people alone"
         )
-        if self.choice == "steered":
-            return f"steer: predicted rank errors are {errors}"
         if not math.isfinite(self._error("steered")):
-            return "ask in one go: nobody is local"
-        if self._error("steered") < self._error("hybrid"):
-            little = "local people add next to nothing to what trusted people say, in phases either"
-            return f"ask in one go, {little}: predicted rank errors are {errors}"
-        return f"ask in one go, phases would gain nothing: predicted rank errors are {errors}"
+            return "trusted people alone: nobody is local"
+        if self.choice == "tcm-only":
+            return f"trusted people alone, whose error local people would lower by less than a thirtieth: {errors}"
+        plain = "both groups" if self.in_one_go == "hybrid" else "trusted people alone"
+        return f"steer, and where that cannot be, {plain} in one go: {errors}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry a quantile."""
@@ -96,7 +96,8 @@ class DistributionPlan(Result):
                 "estimators": {
                     name: {"rank_error": list(self.ranks[name]), "rmse_population": list(self.values[name])}
                     for name in self.ranks
-                }
+                },
+                "default": {"estimator": self.in_one_go},
             },
             "at": list(self.study.at),
             "quantiles": list(self.quantiles),
@@ -220,7 +221,7 @@ class _Average:
         """What would be heard, by who is heard and how."""
         study, reports = self.study, self._reports() if self.local else None
         found = {
-            "hybrid": hear(study, self.trusted, reports, self._count),
+            "hybrid": hear(replace(study, estimator="hybrid"), self.trusted, reports, self._count),
             "tcm-only": hear(replace(study, estimator="tcm-only"), self.trusted, None, self._count),
             "lm-only": hear(replace(study, estimator="lm-only"), 0, reports, self._count),
         }

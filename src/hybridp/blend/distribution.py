@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, cholesky_banded
+from scipy.linalg.lapack import dpotri
 
 from hybridp.errors import must
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins
@@ -29,7 +31,8 @@ __all__ += ["reports_seen", "shares_seen", "windows_around"]
 Floats = NDArray[np.float64]
 
 WITHIN = 32
-"""Cells of a window, at least."""
+"""Cells of a window, at least, where there are few."""
+_EXTRA = 288  # cells of all windows together, about: fitting takes time that grows with the cube of all cells
 _FINEST = 20  # cells are powers of 1/2 of the range, down to this one
 _NARROWEST = 2.0**-14
 
@@ -44,10 +47,14 @@ class Seen:
 
 
 def finer(windows: Sequence[tuple[float, float]], cells: int = CELLS) -> Floats:
-    """The ends of even cells over the range, and of `WITHIN` in each window (in shares of the range) that is narrow."""
+    """The ends of even cells over the range, and of `WITHIN` in each window (in shares of the range) that is narrow.
+
+    Where there are many windows, of fewer.
+    """
     ends = [np.linspace(0.0, 1.0, cells + 1)]
+    within = min(WITHIN, max(_EXTRA // max(len(windows), 1), 4))
     for low, high in windows:
-        width = 0.5 ** min(max(math.ceil(math.log2(WITHIN / (high - low))), 0), _FINEST)
+        width = 0.5 ** min(max(math.ceil(math.log2(within / (high - low))), 0), _FINEST)
         if width >= 1 / cells:
             continue
         first, last = math.floor(low / width), math.ceil(high / width)
@@ -168,7 +175,7 @@ def blended(known: Known, *, alone: bool = True) -> Blended:
 
     What each group says `alone` may be left out.
     """
-    ends = finer([one.window for one in known.answered])
+    ends = finer([*(one.window for one in known.answered), *_looked(known.counted)])
     told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends)]
     told += [answers_seen(one, ends) for one in known.answered if one.people]
     local = fit(told, ends) if told and alone else None
@@ -180,6 +187,19 @@ def blended(known: Known, *, alone: bool = True) -> Blended:
     heard = [] if counted is None else [counted]
     own = fit(heard, ends) if heard and alone else None
     return Blended(fit([*heard, *told], ends), own, local, counted)
+
+
+def _looked(counted: Sequence[SharesBelow]) -> list[tuple[float, float]]:
+    """Where trusted people were counted between places that are close to each other, as around a quantile."""
+    found: list[tuple[float, float]] = []
+    for one in counted:
+        near = [pair for pair in pairwise(one.places) if pair[1] - pair[0] < 0.75 / CELLS]
+        for low, high in near:
+            if found and low <= found[-1][1]:
+                found[-1] = (found[-1][0], high)
+            else:
+                found.append((low, high))
+    return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -359,9 +379,10 @@ def fit(seen: Sequence[Seen], cells: int | Floats) -> Shape:
     score -= info @ start
     lumpy, smooth = (_walked(order, sizes, info, score, ends) for order, sizes in _WALKS)
     # For the error, steps vary by as much as they are large, at least: where little is known, a straight line is not.
-    rough, both = _average([one for one in lumpy if one.size >= 1 / CELLS]), _average([*lumpy, *smooth])
-    apart = both[0] - rough[0]
-    return Shape(start + both[0], rough[1] + np.outer(apart, apart), ends)
+    allowed = [one for one in lumpy if one.size >= 1 / CELLS]
+    rough, both = _mean(allowed), _mean([*lumpy, *smooth])
+    apart = both - rough
+    return Shape(start + both, _covariance(allowed, rough) + np.outer(apart, apart), ends)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -390,27 +411,36 @@ def _walked(order: int, sizes: Floats, info: Floats, score: Floats, ends: Floats
     if order == 2:
         first = np.diff(np.eye(count), axis=0)[0] / widths[0]
         loose += np.outer(first, first) * (CELLS / 10) ** 2
+    bands = [np.array([np.pad(np.diag(part, -i), (0, i)) for i in range(order + 1)]) for part in (rough, loose)]
     found = []
     for size in sizes[sizes**2 >= min(stiffest / _STIFF, sizes[-1] ** 2)].tolist():
-        prior = rough / size**2 + loose
-        root = cholesky(prior + info, lower=True, check_finite=False)
+        root = cholesky(rough / size**2 + loose + info, lower=True, check_finite=False)
         mean = cho_solve((root, True), score, check_finite=False)
-        band = np.array([np.pad(np.diag(prior, -i), (0, i)) for i in range(order + 1)])
+        band = bands[0] / size**2 + bands[1]
         before = float(np.log(cholesky_banded(band, lower=True, check_finite=False)[0]).sum())
         evidence = before - float(np.log(np.diag(root)).sum()) + float(score @ mean) / 2
         found.append(_Walk(size, evidence, mean, root))
     return found
 
 
-def _average(found: Sequence[_Walk]) -> tuple[Floats, Floats]:
-    """Mean and covariance over all sizes of steps, weighted by their evidence."""
+def _weighted(found: Sequence[_Walk]) -> list[tuple[float, _Walk]]:
+    """Walks weighted by their evidence, without those that hardly count."""
     best = max(one.evidence for one in found)
     told = [one for one in found if one.evidence > best - 12]
     weights = np.array([math.exp(one.evidence - best) for one in told])
-    weights /= weights.sum()
-    mean = np.sum([weight * one.mean for weight, one in zip(weights, told, strict=True)], axis=0)
+    return list(zip((weights / weights.sum()).tolist(), told, strict=True))
+
+
+def _mean(found: Sequence[_Walk]) -> Floats:
+    """Over all sizes of steps."""
+    return np.asarray(np.sum([weight * one.mean for weight, one in _weighted(found)], axis=0))
+
+
+def _covariance(found: Sequence[_Walk], mean: Floats) -> Floats:
+    """Over all sizes of steps: of each, and among them."""
     covariance = np.zeros((len(mean), len(mean)))
-    for weight, one in zip(weights, told, strict=True):
-        own = cho_solve((one.root, True), np.eye(len(mean)), check_finite=False)
+    for weight, one in _weighted(found):
+        own = dpotri(one.root, lower=1)[0]
+        own = np.tril(own) + np.tril(own, -1).T
         covariance += weight * (own + np.outer(one.mean - mean, one.mean - mean))
-    return mean, covariance
+    return covariance

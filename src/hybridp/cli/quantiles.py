@@ -34,7 +34,7 @@ from hybridp.cli.randomise import Writing, write_mean_reports
 from hybridp.cli.releasing import Releasing
 from hybridp.cli.shares import PROMISE, numbers, released_with
 from hybridp.public.study import Number, People, Promise
-from hybridp.public.trust import Trusts, drawn_trust
+from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 
 __all__ = ["plan", "randomise", "release"]
 
@@ -67,8 +67,9 @@ _SETTLED = [
 @command("quantiles")
 @options_of(question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report", later=True))
 @click.option(
-    "--estimator", type=click.Choice(["hybrid", "tcm-only", "lm-only"]), default="hybrid", show_default=True,
-    help="Who is heard: both groups, only the people who trust, or only the local people.",
+    "--estimator", type=click.Choice(["best", "hybrid", "tcm-only", "lm-only"]), default="best", show_default=True,
+    help="Who is heard: both groups (hybrid), the people who trust (tcm-only) or the local people (lm-only); best: both, "
+    "unless the numbers of people and epsilon say that local people would add little.",
 )  # fmt: skip
 @click.option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 @click.option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")
@@ -104,11 +105,12 @@ def release(
     from hybridp.protocols.asked import mean_study, number_columns
     from hybridp.protocols.distribution import DistributionStudy, release_distribution
 
-    rule = who_trusts(trust)
     if invite is not None:
         must_not_join("invite", *_SETTLED)
+        rule = TrustRule(everyone="local") if trust is None else trust  # only local people answer an invitation
         _release_answers(file, invite, rule, people, question.values["report"] or "report", level, invite_out, asked)
         return
+    rule = who_trusts(trust)
     for name in ("value", "lower", "upper"):
         needed(name, question.values["column" if name == "value" else name], "--invite, whose invitation states it")
     needed("epsilon", promise.values["epsilon"], "--invite, whose invitation states it")

@@ -126,7 +126,7 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
             at=asked.at,
             below=asked.below,
             spread=not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics),
-            estimator=cast(Any, asked.estimator if asked.estimator in ("tcm-only", "lm-only") else "hybrid"),
+            estimator=cast(Any, asked.estimator if asked.estimator in ("tcm-only", "lm-only") else "best"),
             local=cast(Any, asked.local),
             noise=cast(Any, asked.noise),
             trusted_guarantee=counted,

@@ -42,7 +42,7 @@ from hybridp.protocols.paying import paid_rows
 from hybridp.public.adjusting import holm
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
-from hybridp.public.distribution import CELLS, BinnedReports
+from hybridp.public.distribution import CELLS, BinnedReports, adds_little
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import CountNoise, NoiseName, NoisyCounts, count_noise
@@ -68,6 +68,7 @@ __all__ = ["DistributionStudy", "hear", "measured", "places_around", "publish", 
 
 Guarantee = PureDP | ApproxDP
 _PILOT_CELLS = 16
+_PLACES = (3, 5, 9, 17, 33)
 _MOST = 50
 _BROAD = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -78,7 +79,8 @@ class DistributionStudy:
 
     `at` are shares of people whose quantiles are asked for, `below` values at or below which a share of people is asked
     for, `above` values above which one is, `edges` those of a histogram; `spread` asks for variance, standard deviation
-    and, where the lower bound is not negative, Gini's coefficient.
+    and, where the lower bound is not negative, Gini's coefficient. The `best` estimator hears both groups, or trusted
+    people alone where quantiles are all that is asked for and local people would add little to them.
     """
 
     bounds: Bounds
@@ -86,7 +88,7 @@ class DistributionStudy:
     at: tuple[float, ...] = (0.5,)
     below: tuple[float, ...] = ()
     spread: bool = False
-    estimator: Literal["hybrid", "tcm-only", "lm-only"] = "hybrid"
+    estimator: Literal["best", "hybrid", "tcm-only", "lm-only"] = "best"
     local: LocalName = "best"
     noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
@@ -110,7 +112,7 @@ class DistributionStudy:
         must(all(a < b for a, b in pairwise(self.edges)), "edges", "must ascend", self.edges)
         asked = self.at or self.below or self.above or self.edges or self.spread
         must(bool(asked), "at", "must be given, or another statistic", "nothing")
-        known = ("hybrid", "tcm-only", "lm-only")
+        known = ("best", "hybrid", "tcm-only", "lm-only")
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         if self.estimator != "lm-only":
             self.count_noise(2)
@@ -141,6 +143,13 @@ class DistributionStudy:
         """What the trusted people are promised; a stated delta may be spent unless the noise is to be Laplace's."""
         whole = self.trusted_guarantee or self.guarantee
         return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
+
+    def trusted_alone(self, trusted: int, local: int, *, phased: bool = False) -> bool:
+        """Whether trusted people are heard alone: by their numbers and the promises, all of it public."""
+        if self.estimator != "best" or self.below or self.above or self.edges or self.spread:
+            return self.estimator == "tcm-only"
+        noise = _noise(self, trusted, split_off(self.promised, 0.5)[1]) if trusted else 0.0
+        return adds_little(self.at, noise, trusted, local, self.bit, phased=phased)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for: all of the trusted people's epsilon, in one count or in two."""
@@ -182,7 +191,7 @@ def release_distribution(
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
     must(not phases or simulate_local, "phases", "must go with --simulate-local: a trial of all phases at once", "none")
-    must(not phases or study.estimator == "hybrid", "phases", "must go with the hybrid estimator", study.estimator)
+    must(not phases or study.estimator in ("best", "hybrid"), "phases", "must go with the best estimator", study.estimator)
     whole = not phases or abs(sum(phases) - 1) < 1e-6
     some = all(0 < part < 1 for part in phases) and len(phases) < 10
     must(some and whole, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
@@ -283,6 +292,8 @@ def hear(
     heard = Heard(reports=local, trusted=people)
     if not people or study.estimator == "lm-only":
         return heard
+    if local is not None and study.trusted_alone(people, local.people):
+        heard, local = replace(heard, alone=True), None
     counted: list[tuple[NoisyCounts, tuple[float, ...]]] = []
 
     def noisy(places: tuple[float, ...], part: Guarantee | None) -> NoisyCounts:
@@ -291,7 +302,7 @@ def hear(
         return found
 
     shape = fit([reports_seen(local, CELLS)], CELLS) if local is not None and _enough(local) else None
-    _count(study, noisy, shape if shape is not None and _near(study, shape, people) else None)
+    _count(study, people, noisy, shape if shape is not None and _near(study, shape, people) else None)
     return with_counts(heard, study.bounds, counted)
 
 
@@ -305,30 +316,52 @@ def _near(study: DistributionStudy, shape: Shape, people: int) -> bool:
     themselves: counts between places that are far apart tell little of what lies between them."""
     noise = 32 / (study.promised.epsilon * people) ** 2  # of a count with half of epsilon
     errors = ((q, shape.below(shape.quantile(q))[1]) for q in study.at)
-    return all(error**2 <= 36 * (q * (1 - q) / people + noise) for q, error in errors)
+    return all(error**2 <= 9 * (q * (1 - q) / people + noise) for q, error in errors)
 
 
-def _count(study: DistributionStudy, count: Any, shape: Shape | None) -> None:
+def _count(study: DistributionStudy, people: int, count: Any, shape: Shape | None) -> None:
     """Count trusted people around what is asked for; where local people do not tell where that is, look first."""
     if shape is not None:
-        count(places_around(study, shape), None)
+        count(places_around(study, shape, people), None)
         return
     rest, part = split_off(study.promised, 0.5)
     coarse = tuple(i / _PILOT_CELLS for i in range(1, _PILOT_CELLS))
     look = count(coarse, part)
     rough = counts_seen(look, coarse, Shape.known())
-    count(places_around(study, fit([rough], CELLS)), rest)
+    count(places_around(study, fit([rough], CELLS), people, rest), rest)
 
 
-def places_around(study: DistributionStudy, shape: Shape) -> tuple[float, ...]:
-    """Around each quantile, at each value that is asked for, and, for the spread, broadly; in rising order."""
+def _noise(study: DistributionStudy, people: int, part: Guarantee | None) -> float:
+    """The variance of the noise in one count of several, in shares of people."""
+    return study.count_noise(3, part).variance / people**2
+
+
+def places_around(
+    study: DistributionStudy, shape: Shape, people: int, part: Guarantee | None = None
+) -> tuple[float, ...]:
+    """Around each quantile, at each value that is asked for, and, for the spread, broadly; in rising order.
+
+    However many places there are, a person lies between two of them, so that the noise on each count is the same. What
+    is said of a place adds up the noise of the counts before it; what is said of people between two places is a guess.
+    There are as many places as make the sum of both smallest: the more, the more people trust.
+    """
     asked = (*study.below, *study.above, *study.edges[1:-1])
     found = {(x - study.bounds.lower) / study.bounds.width for x in asked}
+    noise = _noise(study, people, part)
+    reach = {
+        q: 2 * (shape.below(shape.quantile(q))[1] + math.sqrt(q * (1 - q) / people + noise)) for q in study.at
+    }
+    widest = max(reach.values(), default=0.0)
+
+    def variance(many: int) -> float:
+        return many * len(study.at) / 4 * noise + (2 * widest / (many - 1)) ** 2 / 100
+
+    many = min(_PLACES, key=variance)
+    around = np.linspace(-1, 1, many)
     for q in (*study.at, *(_BROAD if study.spread else ())):
-        error = max(shape.below(shape.quantile(q))[1], 0.005)
-        around = (-1.5, 0.0, 1.5) if q in study.at else (0.0,)
         # Around a quantile at whole steps of 2^-20 of the range, which doubles hold exactly.
-        near = (shape.quantile(min(max(q + d * error, 0.002), 0.998)) for d in around)
+        away = around * reach[q] if q in reach else np.zeros(1)
+        near = (shape.quantile(min(max(q + d, 0.002), 0.998)) for d in away.tolist())
         found |= {math.floor(place * 2**20) / 2**20 for place in near}
     apart = 1 / 2**20
     out: list[float] = []
@@ -352,15 +385,19 @@ def publish(
     """Blend and state. Post-processing: no rows, no noise."""
     if not heard.counted and not heard.local:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    told = blended(heard.known(study.bounds))
+    told, alone = blended(heard.known(study.bounds)), heard.alone and not heard.answered
+    if alone:
+        own = blended(replace(heard.known(study.bounds), reports=None), alone=False).both
+        told = replace(told, both=own, trusted=own)
     shape, reach = told.both, _normal_reach(study.level)
+    plain = "tcm-only" if alone else "hybrid" if study.estimator == "best" else study.estimator
     band = reach * shape.sd
     values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
     local = _local_protection(study, heard) if heard.local else None
     return DistributionRelease(
         question=question,
         bounds=(study.bounds.lower, study.bounds.upper),
-        estimator="steered" if heard.answered else study.estimator,
+        estimator="steered" if heard.answered else plain,
         told=statistics(study, shape, told.trusted, told.local, reach),
         curve=Curve(
             tuple(values),
@@ -387,6 +424,7 @@ def publish(
                 rows,
                 *assumes,
                 "" if not heard.answered else _ONE_PHASE,
+                "" if not alone else _ALONE,
             ),
             randomness=rng.label,
             seeded=rng.simulated,
@@ -396,6 +434,10 @@ def publish(
     )
 
 
+_ALONE = (
+    "trusted people are heard alone: by the numbers of people and epsilon, which are public, local reports would have "
+    "lowered the error by less than a thirtieth; what they say is told beside"
+)
 _ONE_PHASE = "a local person answers in one phase alone, once; who answers when has nothing to do with their number"
 
 

@@ -28,6 +28,8 @@ class Heard:
     protection: str = ""
     """How trusted people are protected."""
     noise: str = "none"
+    alone: bool = False
+    """Whether a release in one go is by trusted people alone, and the reports are only told beside."""
 
     def known(self, bounds: Bounds) -> Known:
         """The same in shares of people and of the range."""

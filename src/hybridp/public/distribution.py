@@ -40,6 +40,7 @@ __all__ = [
     "BinnedReports",
     "ReportBins",
     "WindowReports",
+    "adds_little",
     "answers",
     "report_bins",
     "window_bins",
@@ -124,6 +125,36 @@ PHASES = (0.1, 0.3, 0.6)
 """Shares of the local people who are asked one after another, where nobody says otherwise."""
 BINS = 64
 """Even bins of thresholds in each window."""
+
+
+_LITTLE = 0.07
+_PHASED, _AT_ONCE = 1.5, 20.0  # of the limit: what answers in phases and reports of a mean reach, about
+
+
+def adds_little(
+    at: Sequence[float], noise: float, trusted: int, local: int, bit: DitheredBit, *, phased: bool
+) -> bool:
+    """Whether local people would tell these quantiles so coarsely that trusted people are better heard alone.
+
+    That is so where they would lower the error by less than a thirtieth. A rank by trusted people varies by
+    ``q(1-q)/k`` and three quarters of the `noise` in a count, in shares of people, for each quantile; one by local
+    people, with one bit each at the quantile itself, by at least ``(B^2 - (2q-1)^2)/(4n)``: they come within a half of
+    that in phases, where they are divided over the quantiles, and within twenty times with the reports of a mean.
+
+    All of this is known before anybody is asked.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.randomisers import dithered_bit
+    >>> adds_little((0.5,), 32 / 1000**2, 1000, 100_000, dithered_bit(PureDP(1.0)), phased=True)
+    False
+    >>> adds_little((0.5,), 32 / 2000**2, 20_000, 80_000, dithered_bit(PureDP(0.1)), phased=True)
+    True
+    """
+    if not trusted or not local or not at:
+        return not local
+    own = sum(q * (1 - q) / trusted + 0.75 * len(at) * noise for q in at)
+    told = sum((bit.gain**2 - (2 * q - 1) ** 2) / 4 / local for q in at)
+    return own < _LITTLE * told * (_PHASED * len(at) if phased else _AT_ONCE)
 
 
 def window_bins(randomiser: DitheredBit, windows: int) -> ReportBins:
