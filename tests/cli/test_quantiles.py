@@ -95,7 +95,8 @@ def test_the_plan_says_whether_phases_pay(run: Runner) -> None:
         told = run(f"{line} {crowd}").document["questions"]["value"]["quantiles"]
         assert told["choice"] == told["predicted"]["default"]["estimator"] == "tcm-only"
         assert told["why"].startswith("trusted people alone")
-    assert "Best: steer, and where that cannot be, both groups in one go:" in run(f"{line[:-7]} --n 1000000 --opt-in 0.002 --epsilon 1").out
+    said = run(f"{line[:-7]} --n 1000000 --opt-in 0.002 --epsilon 1").out
+    assert "Best: steer, and where that cannot be, both groups in one go:" in said
 
 
 def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run: Runner, people: Path) -> None:

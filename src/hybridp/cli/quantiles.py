@@ -68,8 +68,8 @@ _SETTLED = [
 @options_of(question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report", later=True))
 @click.option(
     "--estimator", type=click.Choice(["best", "hybrid", "tcm-only", "lm-only"]), default="best", show_default=True,
-    help="Who is heard: both groups (hybrid), the people who trust (tcm-only) or the local people (lm-only); best: both, "
-    "unless the numbers of people and epsilon say that local people would add little.",
+    help="Who is heard: both groups (hybrid), the people who trust (tcm-only) or the local people (lm-only); best: "
+    "both, unless the numbers of people and epsilon say that local people would add little.",
 )  # fmt: skip
 @click.option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 @click.option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")

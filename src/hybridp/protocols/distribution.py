@@ -191,7 +191,8 @@ def release_distribution(
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
     must(not phases or simulate_local, "phases", "must go with --simulate-local: a trial of all phases at once", "none")
-    must(not phases or study.estimator in ("best", "hybrid"), "phases", "must go with the best estimator", study.estimator)
+    both = study.estimator in ("best", "hybrid")
+    must(not phases or both, "phases", "must go with the best estimator", study.estimator)
     whole = not phases or abs(sum(phases) - 1) < 1e-6
     some = all(0 < part < 1 for part in phases) and len(phases) < 10
     must(some and whole, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
