@@ -9,19 +9,23 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.curator.vector import RawTotals, release_sum
+from hybridp.blend.mean import Rule
+from hybridp.curator.vector import RawTotals, VectorColumns, read_answers, release_sum
+from hybridp.curator.vector import read as read_totals
 from hybridp.ledger import Ledger
 from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.sums import NOTHING
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.release.document import sole
+from hybridp.tables import open_rows
 from hybridp.testing import laws
 
 from .means import Row, command, read, whole, write
@@ -144,6 +148,71 @@ def test_the_noise_is_the_stated_one_and_nobody_moves_the_sums_further(
     redrawn, _ = other.read_from(0, draw, len(NAMES))
     # One unit in the last place of a scale moves a draw by less than a thousandth of a step for every step of noise.
     assert np.abs((again - seen[-1]) - (redrawn - drawn)).max() <= 2
+
+
+SPREAD = Fraction(1, 20)  # of epsilon, for the columns' squares
+STEPS = 2**10  # from the centre to the farthest that a coordinate can be, where squares are added up
+
+
+def most_squares(norm: str | None) -> int:
+    """How far four sums of squares may move in L1: from none at all to the largest; or from one longest to another.
+
+    In a ball a vector that has its length in some columns may give way to one that has it in others.
+    """
+    if norm is None:
+        return 4 * STEPS**2
+    r = Fraction(BALLS[norm][3])
+    square = 1 + (r - 1) ** 2 if norm == "l1" else r**2  # of the longest vector, in half-ranges
+    return min(4 * STEPS**2, math.floor(2 * square * STEPS**2))
+
+
+def test_the_spreads_of_an_anchored_vector_are_paid_for_and_drawn_after_its_sums(tmp_path: Path) -> None:
+    """The tape is the sums' draws, with what is left of epsilon, then the squares', with a twentieth; nothing else."""
+    epsilon = Fraction(1, 2)
+    table = write(tmp_path / "rows.csv", rows(PEOPLE))
+    with Recording(6).as_the_systems() as tape:
+        found = command("release", "vector-mean", table, *BOX, "--estimator", "anchored", "--epsilon", 0.5,
+                        "--ledger", tmp_path / "l")  # fmt: skip
+    added = sums(found) - exact(None)
+    start, end = span_of(tape, added, laplaces(float(sensitivity(None, 1) / (epsilon * (1 - SPREAD)))))
+    assert start == 0
+    drawn, last = tape.read_from(end, laplaces(float(most_squares(None) / (epsilon * SPREAD))), len(NAMES))
+    assert last == len(tape.words)
+    assert len(set(drawn.tolist())) == len(NAMES)
+    charged = Ledger.open(tmp_path / "l").history()
+    assert [(c.people, Fraction(repr(c.budget.epsilon)), c.noise) for c in charged] == [
+        ("trusted", epsilon * (1 - SPREAD), None), ("trusted", epsilon * SPREAD, None)
+    ]  # fmt: skip
+    assert stated(found, "trusted")["epsilon"] == 0.5
+    assert "(epsilon 0.475), and on its sum of squares" in stated(found, "trusted")["mechanism"]
+
+
+@pytest.mark.parametrize("norm", BALLS)
+def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path, norm: str | None) -> None:
+    """Of tables, and of answers as a service keeps them, which have the same; the noise is of that sensitivity."""
+    ball: dict[str, Any] = {} if norm is None else {"norm": norm, "radius": BALLS[norm][3]}
+    box = VectorBounds.of([LOWER] * 4, [UPPER] * 4, **ball)
+    study = VectorStudy(box, PureDP(0.5), (Rule("anchored"),))
+    nobody = VectorReportSums.of(0, (NOTHING,) * 4, study.invite.reports)
+    ends = [(0.0,) * 4, (64.0,) * 4, (-64.0, 64.0, -64.0, 64.0), (64.0, 32.0, 0, 0), (0, 0, 64.0, 32.0),
+            (64.0, -48.0, 0, 0), (0, 0, -64.0, 48.0), (1e308, 0, 0, -1e308), (56.0, 56.0, 0, 0),
+            (0, 0, 56.0, 56.0)]  # fmt: skip
+    seen = []
+    for mine in ends:
+        everybody = [mine, *PEOPLE[1:]]
+        with open_rows(write(tmp_path / "rows.csv", rows(everybody))) as table:
+            found = read_totals(table, VectorColumns(NAMES, "trust"), study.invite, sum_squares=True)
+        kept = SimpleNamespace(numbers=lambda _, held=everybody: [np.array(held)])
+        assert found.trusted_squares == read_answers(kept, box, nobody).trusted_squares  # type: ignore[arg-type]
+        noisy = [release_sum(found, study.sum_noise, box, study.squares_noise, rng=Recording(7).rng) for _ in range(2)]
+        assert noisy[0].squares == noisy[1].squares
+        assert noisy[0].squares is not None
+        seen.append(np.array([one.noisy_total for one in noisy[0].squares]))
+    far = max(int(np.abs(a - b).sum()) for a in seen for b in seen)
+    limit = most_squares(norm)
+    assert 0.9 * limit < far <= limit
+    assert study.squares_noise is not None
+    assert study.squares_noise.sensitivity >= limit
 
 
 def test_thousands_of_releases_have_the_size_the_shape_and_the_independence_of_the_stated_law() -> None:

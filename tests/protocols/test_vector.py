@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from hybridp.bench.vector import plan_vector_mean
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
@@ -155,9 +159,9 @@ def test_a_refusal_by_labels_costs_nothing(tmp_path: Path) -> None:
 
 def test_charges_compose_as_what_they_are() -> None:
     """Laplace noise on several sums is charged by its guarantee; Gaussian noise by its multiplier, whatever d is."""
-    laplace = VectorStudy(BOUNDS, PureDP(1.0)).charges("", None)[0]
+    laplace = VectorStudy(BOUNDS, PureDP(1.0), (Rule(),)).charges("", None)[0]
     assert laplace.noise is None
-    gaussian = VectorStudy(BOUNDS, ApproxDP(1.0, 1e-6), noise="gaussian")
+    gaussian = VectorStudy(BOUNDS, ApproxDP(1.0, 1e-6), (Rule(),), noise="gaussian")
     charge = gaussian.charges("", None)[0]
     assert charge.noise is not None
     assert charge.noise[0] == "gaussian"
@@ -280,7 +284,70 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
     assert (np.abs(np.array(plain.estimate) - X.mean(axis=0)) > 1e3 * np.array(found.anchor.most)).any()
 
 
-@pytest.mark.parametrize("rule", [Rule("anchored"), Rule("best")])
-def test_several_columns_are_anchored_by_stated_spreads_alone(rule: Rule) -> None:
-    with pytest.raises(InvalidInput, match=r"sd|estimator"):
-        VectorStudy(BOUNDS, PureDP(2.0), (rule,))
+@pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.7, 1e-7), PureDP(0.0015)])
+def test_before_it_is_decided_the_charge_covers_both(promise: PureDP | ApproxDP) -> None:
+    study = VectorStudy(BOUNDS, promise)
+    undecided, own = study.charges("", None)
+    assert (undecided.people, own.people) == ("trusted", "local")
+    assert undecided.noise is None
+    for sizes in ((1000, 9000), (2, 10**6), (10**6, 10**6)):
+        decided = study.decided(*sizes)
+        spent = [c.budget for c in decided.charges("", None) if c.people == "trusted"]
+        exact = sum(Fraction(repr(b.epsilon)) for b in spent)  # as a ledger counts
+        assert exact <= Fraction(repr(undecided.budget.epsilon)) == Fraction(repr(promise.epsilon))
+        assert math.fsum(b.delta for b in spent) <= undecided.budget.delta
+        assert len(spent) == (2 if decided.squares_noise is not None else 1)
+
+
+def test_the_default_is_what_the_plan_says_and_what_is_stated_stays() -> None:
+    for n, opt_in in ((20_000, 0.05), (20_000, 0.5), (100_000, 0.0001)):
+        for sds in (None, (10.0, 20.0, 2.0)):
+            plan = plan_vector_mean(n=n, opt_in=opt_in, bounds=BOUNDS, guarantee=PureDP(1.0), sd=sds)
+            unit = [None] if sds is None else [sd / b.half for sd, b in zip(sds, BOUNDS.bounds, strict=True)]
+            study = VectorStudy(BOUNDS, PureDP(1.0), tuple(Rule("best", sd=sd) for sd in unit))
+            decided = study.decided(round(n * opt_in), n - round(n * opt_in))
+            assert (decided.estimator, decided.default) == (plan.used, plan.default)
+            measured = plan.used == "anchored" and plan.default.spread == "measured"
+            assert (decided.squares_noise is not None) == measured
+    assert STUDY.decided(0, 50).estimator == STUDY.decided(50, 0).estimator == "adaptive"
+    gap = VectorStudy(BOUNDS, PureDP(1.0), (Rule("best", gap=0.1),))
+    assert gap.decided(1000, 19_000).estimator == "adaptive"
+    assert VectorStudy(BOUNDS, PureDP(1.0), (Rule("pwh"),)).decided(1000, 19_000).estimator == "pwh"
+
+
+@pytest.mark.parametrize(("epsilon", "spread"), [(2.0, "measured"), (0.05, "any")])
+def test_liars_move_the_default_by_no_more_than_it_says(tmp_path: Path, epsilon: float, spread: str) -> None:
+    """A tenth of the devices send the farthest report that is not refused; the plain blend beside it is pulled away."""
+    study = VectorStudy(BOUNDS, PureDP(epsilon), local="per-coordinate")
+    collected, ledger = tmp_path / "collected.parquet", tmp_path / "l"
+    write_reports(write(tmp_path / "people.csv"), study.invite, COLUMNS, collected, rng=secure())
+    frame = pd.read_parquet(collected)
+    liars = frame.index[frame.trust == "local"][: (SIZE - TRUSTED) // 10]
+    reach = study.invite.reports.randomiser.bound  # type: ignore[union-attr]
+    for name, side in zip(NAMES, BOUNDS.bounds, strict=True):
+        frame.loc[liars, f"{name}_report"] = side.centre + side.half * reach
+    frame.to_parquet(collected)
+    groups = {"trusted": PureDP(epsilon), "local": PureDP(epsilon)}
+    found = release_mean(collected, study, COLUMNS, ledger=Ledger.create(ledger, groups))
+    assert found.estimator == "anchored"
+    assert found.anchor is not None
+    own = np.array(found.trusted.means, dtype=np.float64)
+    assert (np.abs(np.array(found.estimate) - own) <= np.array(found.anchor.most) * (1 + 1e-9)).all()
+    moved = np.abs(np.array(found.anchor.plain) - own)
+    assert epsilon < 1 or (moved > 1.5 * np.array(found.anchor.most)).all()
+    said = [a for a in found.receipt.assumes if a.startswith("estimator:")]
+    assert len(said) == 1
+    assert ("whatever the standard deviations are" in said[0]) == (spread == "any")
+    spent = [(e.people, e.budget.epsilon) for e in Ledger.open(ledger).history()]
+    parts = {"measured": [("trusted", 0.95 * epsilon), ("trusted", 0.05 * epsilon)], "any": [("trusted", epsilon)]}
+    assert spent == [(who, pytest.approx(part)) for who, part in (*parts[spread], ("local", epsilon))]
+    assert near(release_mean(write(tmp_path / "honest.csv"), study, COLUMNS, simulate_local=True, rng=seeded(8)))
+
+
+def test_rows_that_cannot_be_counted_are_charged_like_rows_that_cannot_be_read(tmp_path: Path) -> None:
+    people = tmp_path / "people.csv"
+    people.write_text("age,pay,score,trust\n1,2,3,trusted\n1,2,3,nobody\n")
+    ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
+    with pytest.raises(InvalidInput, match="trust"):
+        release_mean(people, STUDY, COLUMNS, ledger=ledger)
+    assert [e.state for e in ledger.history()] == ["void"]  # a label is public

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from hybridp.public.anchoring import LOOSEST, MOST_COST, TIGHTEST, anchoring, clipping_loss
+from hybridp.public.anchoring import (
+    LOOSEST,
+    MOST_COST,
+    TIGHTEST,
+    Anchoring,
+    anchoring,
+    clipping_loss,
+    leash,
+    vector_anchoring,
+)
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.vector import HALF, VectorBounds
+from hybridp.public.vector_noise import vector_noise
+from hybridp.public.vector_randomisers import ScalarReports, vector_reports
 
 
 @pytest.mark.parametrize("reach", [0.0, 0.3, 1.5, 2.2, 3.0, 6.0])
@@ -25,11 +39,84 @@ def test_the_cost_is_what_honest_people_would_see() -> None:
         assert rule.reach is not None
         own, told = draw.normal(0, math.sqrt(v_t), 1_000_000), draw.normal(0, math.sqrt(v_l), 1_000_000)
         local = v_t / (v_t + v_l)
-        leash = rule.reach * math.sqrt(v_t + v_l)
-        held = own + local * np.clip(told - own, -leash, leash)
+        reached = rule.reach * math.sqrt(v_t + v_l)
+        held = own + local * np.clip(told - own, -reached, reached)
         plain = own + local * (told - own)
         assert math.sqrt(np.mean(held**2) / np.mean(plain**2)) - 1 == pytest.approx(rule.cost, abs=0.001)
         assert rule.cost <= MOST_COST * (1 + 1e-12)
+
+
+def held_over_plain(own: Any, told: Any, weight: float, leash: float, best: float) -> float:
+    """By how much the error of drawn group estimates, blended and clipped by hand, exceeds the best blend's."""
+    held = own + (1 - weight) * np.clip(told - own, -leash, leash)
+    return math.sqrt(np.mean(held**2) / best) - 1
+
+
+@pytest.mark.parametrize("v_l", [3.0, 1.0, 0.4])
+@pytest.mark.parametrize("part", [0.3, 1.0])
+def test_laplace_noise_costs_more_and_the_leash_says_so(v_l: float, part: float) -> None:
+    """Where the trusted group's error is of Laplace noise; the leash of normal errors, the control, costs too much."""
+    draw, n = np.random.default_rng(2), 2_000_000
+    own = draw.normal(0, math.sqrt(1 - part), n) + draw.laplace(0, math.sqrt(part / 2), n)
+    told = draw.normal(0, math.sqrt(v_l), n)
+    weight, s, best = v_l / (1 + v_l), math.sqrt(1 + v_l), v_l / (1 + v_l)
+    rule, normal = anchoring(1.0, v_l, laplace=part), anchoring(1.0, v_l)
+    assert rule.reach is not None
+    assert normal.reach is not None
+    assert held_over_plain(own, told, weight, rule.reach * s, best) == pytest.approx(rule.cost, abs=0.002)
+    assert rule.cost <= MOST_COST * (1 + 1e-9)
+    assert leash(1.0, v_l, part) == pytest.approx(rule.reach, abs=1e-5)
+    if part == 1.0 and v_l < 3:
+        assert held_over_plain(own, told, weight, normal.reach * s, best) > 1.5 * MOST_COST
+        assert rule.reach > normal.reach
+
+
+@pytest.mark.parametrize(
+    ("d", "trusted", "local", "noise"),
+    [(10, 1_000, 19_000, "laplace"), (12, 200, 6_000, "laplace"), (60, 1_000, 9_000, "gaussian")],
+)
+def test_one_public_variance_is_enough_whatever_the_spread_is(d: int, trusted: int, local: int, noise: Any) -> None:
+    """Drawn at several spreads, and held at the weight and the leash of the one: never dearer than it says."""
+    box = VectorBounds.of([0] * d, [1] * d)
+    promise = ApproxDP(1.0, 1e-6)
+    reports = vector_reports("sampling", PureDP(1.0), d, box.ratio)
+    assert isinstance(reports, ScalarReports)
+    rule = vector_anchoring(promise, noise, box, [(reports, local)], None, trusted=trusted)
+    assert (rule.spread, rule.reach is not None) == ("any", True)
+    assert rule.reach is not None
+    assert rule.variance is not None
+    law = vector_noise(promise, box, noise)
+    drawn = law.variance / HALF**2 / trusted**2
+    constant, quadratic = reports.randomiser.variance_terms
+    draw, n, seen = np.random.default_rng(3), 1_000_000, []
+
+    def variances(v: float) -> tuple[float, float]:
+        return v / trusted + drawn, (v + constant + quadratic * v) / (local * reports.share)
+
+    public = variances(rule.variance)
+    weight, reached = public[1] / sum(public), rule.reach * math.sqrt(sum(public))
+    for v in (0.0, 0.16, 0.5, 1.0):
+        v_t, v_l = variances(v)
+        rest = draw.laplace(0, math.sqrt(drawn / 2), n) if noise == "laplace" else draw.normal(0, math.sqrt(drawn), n)
+        own, told = draw.normal(0, math.sqrt(v / trusted), n) + rest, draw.normal(0, math.sqrt(v_l), n)
+        seen.append(held_over_plain(own, told, weight, reached, v_t * v_l / (v_t + v_l)))
+    assert max(seen) == pytest.approx(rule.cost, abs=0.003)
+    assert rule.cost <= MOST_COST * (1 + 1e-9)
+
+
+def test_a_vector_is_anchored_at_no_epsilon_or_a_twentieth_or_not_at_all() -> None:
+    def decided(d: int, trusted: int, sds: Any = None) -> Any:
+        box = VectorBounds.of([0] * d, [1] * d)
+        reports = vector_reports("best", PureDP(1.0), d, box.ratio)
+        return vector_anchoring(PureDP(1.0), "best", box, [(reports, 20_000 - trusted)], sds, trusted=trusted)
+
+    assert [decided(d, 1_000).spread for d in (2, 5, 10, 50)] == ["measured", "measured", "any", "any"]
+    assert all(decided(d, 1_000).cost <= MOST_COST * (1 + 1e-9) for d in (2, 3, 10, 50))
+    assert decided(200, 1).reach is None  # the trusted know nothing: held to them, the reports would be lost
+    stated = decided(2, 1_000, [0.4, 0.2])
+    assert (stated.spread, stated.variance) == ("stated", None)
+    assert stated.cost == max(decided(2, 1_000, [sd]).cost for sd in (0.4, 0.2))
+    assert decided(2, 0).reach is None
 
 
 def test_the_leash_is_the_tightest_that_costs_at_most_three_percent() -> None:
@@ -65,3 +152,4 @@ def test_the_words_say_which_and_why() -> None:
     assert "1.1 % of the error if nobody lies (at equal shares)" in held
     assert "hybrid by default" in plain
     assert "more than 3%" in plain
+    assert "whatever the standard deviations are" in Anchoring(2.0, 0.01, "any", 0.3).of_vector(2.0)

@@ -38,6 +38,7 @@ __all__ = [
     "Prediction",
     "check_people",
     "error_curves",
+    "leashed",
     "mechanisms_of",
     "opt_ins_needed",
 ]
@@ -328,7 +329,7 @@ def _error(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats:
     if name == "adaptive":
         return _adaptive_error(mechanisms, s)
     if name == "anchored":
-        return theory.hybrid(held := _paying(mechanisms, s), theory.kvh_weight(held)) + _cut_off(mechanisms, s)
+        return theory.hybrid(held := _paying(mechanisms, s), theory.kvh_weight(held)) + leashed(mechanisms, s)[2]
     weight = _weight(name, mechanisms, s)
     assert weight is not None
     return theory.hybrid(s, weight)
@@ -340,17 +341,14 @@ def _paying(mechanisms: Mechanisms, s: theory.Setting) -> theory.Setting:
     return replace(s, noise_t=s.noise_t * paid / mechanisms.per_sum)
 
 
-def _leashed(mechanisms: Mechanisms, s: theory.Setting) -> tuple[Floats, Floats]:
-    """The leash, and what one standard error of the groups' difference may move: ``V_T/sqrt(V_T + V_L)``."""
+def leashed(mechanisms: Mechanisms, s: theory.Setting) -> tuple[Floats, Floats, Floats]:
+    """The leash, what one standard error of the difference may move, ``V_T/sqrt(V_T + V_L)``, and what is cut off."""
     held = _paying(mechanisms, s)
     v_t = held.var_t / (held.c * held.n) + held.noise_t
     v_l = (held.var_l + held.noise_l) / ((1 - held.c) * held.n)
-    return np.vectorize(leash, otypes=[np.float64])(v_t, v_l), np.asarray(v_t / np.sqrt(v_t + v_l))
-
-
-def _cut_off(mechanisms: Mechanisms, s: theory.Setting) -> Floats:
-    reach, step = _leashed(mechanisms, s)
-    return np.asarray(np.vectorize(clipping_loss, otypes=[np.float64])(reach) * step**2)
+    laplace = held.noise_t * (mechanisms.noise_name == "laplace")
+    reach, step = leash(v_t, v_l, laplace), np.asarray(v_t / np.sqrt(v_t + v_l))
+    return reach, step, clipping_loss(reach, v_t, v_l, laplace) * step**2
 
 
 def _adaptive_error(mechanisms: Mechanisms, s: theory.Setting) -> Floats:
@@ -450,8 +448,8 @@ def plan_mean(
         assumes=_assumptions(assumed, mechanisms),
         mechanisms=mechanisms,
         default=default,
-        reach=float(_leashed(mechanisms, s)[0]),
-        most=None if default.reach is None else float(np.prod(_leashed(mechanisms, s))),
+        reach=float(leashed(mechanisms, s)[0]),
+        most=None if default.reach is None else float(np.prod(leashed(mechanisms, s)[:2])),
     )
 
 

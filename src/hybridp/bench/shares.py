@@ -191,7 +191,7 @@ def plan_shares(
     most = None
     if k and n > k:
         reach = default.reach or TIGHTEST
-        held = found["hybrid"] * (1 + clipping_loss(reach) * v_t / v_l)
+        held = found["hybrid"] * (1 + clipping_loss(reach, v_t, v_l, drawn.laplace_variance / k**2) * v_t / v_l)
         found = {"hybrid": found["hybrid"], "anchored": held, "tcm-only": v_t, "lm-only": v_l}
         most = None if default.reach is None else tuple((reach * v_t / np.sqrt(v_t + v_l)).tolist())
     return SharePlan(

@@ -14,13 +14,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from hybridp.bench.planning import PLAIN, PLANNED, Mechanisms, PlanName, Prediction, check_people, predictions
-from hybridp.errors import must
+from hybridp.bench.planning import (
+    PLAIN,
+    PLANNED,
+    Mechanisms,
+    PlanName,
+    Prediction,
+    check_people,
+    leashed,
+    predictions,
+)
+from hybridp.errors import InvalidInput, must
+from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, Anchoring, vector_anchoring
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import Randomiser
 from hybridp.public.vector import HALF, VectorBounds
@@ -55,6 +66,11 @@ class VectorPlan(Result):
     reports: VectorReports
     columns: tuple[tuple[Prediction, ...], ...]
     assumes: tuple[str, ...]
+    default: Anchoring
+    reach: float | None
+    """The leash of the default in standard errors of the groups' difference, the longest of the columns'."""
+    most: tuple[float, ...] | None
+    """How far from each trusted mean any reports could move the default; None where it is the plain blend."""
     question: str = "vector"
 
     def column(self, index: int, name: PlanName) -> Prediction:
@@ -82,6 +98,13 @@ class VectorPlan(Result):
                         "rmse_population": [self.column(j, name).rmse for j in d],
                     }
                     for name in PLANNED
+                },
+                "default": {
+                    "estimator": self.used,
+                    "spread": self.default.spread if self.most is not None else None,
+                    "reach": self.reach,
+                    "cost": self.default.cost if math.isfinite(self.default.cost) else None,
+                    "most": None if self.most is None else list(self.most),
                 },
             },
             "columns": list(self.names),
@@ -112,6 +135,20 @@ class VectorPlan(Result):
         return pd.DataFrame(errors, index=pd.Index(self.names, name="column"))
 
     @property
+    def used(self) -> PlanName:
+        """The estimator that a release of so many people takes, where none is stated."""
+        return "adaptive" if self.most is None else "anchored"
+
+    @property
+    def said_of_default(self) -> str:
+        """Which that is, why, and how far reports can move it."""
+        said = self.default.of_vector(self.reach)
+        if self.most is None:
+            return said
+        wide = max(m / b.width for m, b in zip(self.most, self.bounds.bounds, strict=True))
+        return f"{said}: here by at most {wide:.3g} of a column's range"
+
+    @property
     def _title(self) -> str:
         promise = f"epsilon {self.guarantee.epsilon:g}"
         promise += f", delta {self.guarantee.delta:g}" if self.guarantee.delta else ""
@@ -122,7 +159,8 @@ class VectorPlan(Result):
         """The result as a title, a table and remarks."""
         rows = [(f"{PLAIN[name]} ({name})", f"{self.overall(name):.4g}") for name in PLANNED]
         columns = ("estimator", "expected error over all columns, in half-ranges")
-        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
+        remarks = (*(f"Assumes: {a}." for a in self.assumes), f"{self.said_of_default}.")
+        return Words(self._title, columns, rows, remarks)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Every estimator's error over all columns, in half-ranges of their bounds; needs matplotlib."""
@@ -164,19 +202,32 @@ def plan_vector_mean(
     for size, half in zip(sizes, halves, strict=True):
         ok = math.isfinite(size) and 0 < size <= half * (1 + 1e-12)
         must(ok, "sd", f"must be positive and at most {half:g} for these bounds", size)
-    described = vector_noise(trusted_guarantee or guarantee, bounds, noise)
+    promise, k = trusted_guarantee or guarantee, round(n * opt_in)
+    described = vector_noise(promise, bounds, noise)
     reports = vector_reports(local, guarantee, d, bounds.ratio)
     kind = "laplace" if isinstance(described, DiscreteLaplace) else "gaussian"
     law = cast(Randomiser, reports.randomiser if isinstance(reports, ScalarReports) else reports)
+    stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
+    default = vector_anchoring(promise, noise, bounds, [(reports, round(n) - k)], stated, trusted=k)
+    paid = described
+    if default.spread == "measured":
+        with suppress(InvalidInput):
+            paid = vector_noise(split_off(promise, VECTOR_SPREAD_SHARE)[0], bounds, noise)
     seen: dict[tuple[float, float], tuple[Prediction, ...]] = {}
+    leashes: dict[tuple[float, float], tuple[float, float]] = {}
     found = []
     for b, size in zip(bounds.bounds, sizes, strict=True):
         key = (b.half, size)  # where the middle of the bounds lies changes no error
         if key not in seen:
             reached = Bounds(-b.half * reach, b.half * reach)
             per_sum = described.variance * (b.half / HALF) ** 2
-            mechanisms = Mechanisms(reached, law, per_sum, None, reports.name, kind, reports.share, square)
+            paying = paid.variance * (b.half / HALF) ** 2
+            mechanisms = Mechanisms(reached, law, per_sum, None, reports.name, kind, reports.share, square, paying)
             seen[key] = predictions(mechanisms, n, opt_in, size, size)
+            spread = size if default.variance is None else b.half * reach * math.sqrt(default.variance)
+            leash, step, _ = leashed(mechanisms, mechanisms.setting(n, opt_in, spread**2))
+            longest = float(leash) if default.variance is None else default.reach or 0.0
+            leashes[key] = longest, longest * float(step)
         found.append(seen[key])
     return VectorPlan(
         n=n,
@@ -191,7 +242,11 @@ def plan_vector_mean(
         reports=reports,
         columns=tuple(found),
         assumes=_assumptions(sd is None, law),
-    )
+        default=default,
+        reach=None if default.reach is None else max(leash for leash, _ in leashes.values()),
+        most=None if default.reach is None else tuple(leashes[b.half, size][1] for b, size in
+                                                      zip(bounds.bounds, sizes, strict=True)),
+    )  # fmt: skip
 
 
 def _assumptions(assumed: bool, law: Randomiser) -> tuple[str, ...]:

@@ -390,10 +390,12 @@ def heavy_anchoring(head: HeadList, trusted: list[Estimate], oracle: Oracle, loc
     """The default for a list of this length, at equal shares: noise and numbers of people alone."""
     share = 1 / len(head)
     known = [(e.people, float(e.noise.min())) for e in trusted if e.noise is not None and e.people]
-    information = sum(1 / (max(share * (1 - share), 1 / n) / n + noise) for n, noise in known)
-    if not (information and local):
+    variances = [max(share * (1 - share), 1 / n) / n + noise for n, noise in known]
+    if not (known and local):
         return Anchoring(None, math.inf)
-    return anchoring(1 / information, oracle.variance(share) / local)
+    v_t = 1 / sum(1 / v for v in variances)
+    laplace = sum((v_t / v) ** 2 * noise for v, (_, noise) in zip(variances, known, strict=True))
+    return anchoring(v_t, oracle.variance(share) / local, laplace=laplace)
 
 
 def anchor_heavy(
@@ -412,10 +414,11 @@ def anchor_heavy(
     ours = np.where(known, v_t / (v_t + v_l), 1.0)  # the weight of reports
     moved = ours * (told.slots - np.where(known, own.slots, 0.0))
     step = ours * np.sqrt(v_t + v_l)
-    most = np.where(known, reach * step, np.inf)
-    start = np.where(known, own.slots, 0.0)
+    most, start = np.where(known, reach * step, np.inf), np.where(known, own.slots, 0.0)
     slots = start + np.clip(moved, -most, most)
-    variances = np.where(known, v_t * v_l / (v_t + v_l) + clipping_loss(reach) * step**2, told.variances)
+    drawn = [(v_t / one.variances) ** 2 * one.noise for one in trusted if one.noise is not None]
+    lost = clipping_loss(reach, v_t, v_l, np.minimum(np.nan_to_num(sum(drawn)), v_t)) * step**2
+    variances = np.where(known, v_t * v_l / (v_t + v_l) + lost, told.variances)
     nothing = np.zeros(len(own.queries))
     found = Estimate(slots, variances, nothing, np.full(len(nothing), np.inf))
     return found, HeavyAnchor(start + moved, most, reach)

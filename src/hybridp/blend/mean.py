@@ -43,7 +43,8 @@ class Rule:
     `weight` goes with "fixed". "anchored" holds the local group to `reach` standard errors of the difference between
     the groups, or, where that is None, to the tightest leash that is cheap at the spread of the values: dishonest
     reports cannot pull farther, because nothing that decides how far comes from reports. "best" is left to a study,
-    which knows when that is cheap (`hybridp.public.anchoring`).
+    which knows when that is cheap (`hybridp.public.anchoring`). Where `known` is false, `sd` is a public number that
+    stands for a spread which nobody knows: it decides the weight, and the interval takes the largest one.
     """
 
     name: EstimatorName = "adaptive"
@@ -52,6 +53,7 @@ class Rule:
     gap: float | None = None
     weight: float | None = None
     reach: float | None = TIGHTEST
+    known: bool = True
 
     def __post_init__(self) -> None:
         if self.name not in ESTIMATORS:
@@ -165,21 +167,22 @@ def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: 
     """``mu_T + (1-w) clip(mu_L - mu_T)``: whatever local people send, it stays within ``(1-w) reach s`` of mu_T.
 
     s is the standard error of the difference. Weight and s come from the trusted group's own figures and from public
-    numbers: a spread learned from reports is one that liars can widen, and with it the leash. At this weight the plain
-    blend's error and the difference are uncorrelated, so that what the clipping takes off adds its own variance,
-    ``(1-w)^2 s^2 g`` with ``g = E (|Z| - reach)_+^2`` for a standard normal Z.
+    numbers: a spread learned from reports is one that liars can widen, and with it the leash. What the clipping takes
+    off adds the variance ``(1-w)^2 s^2 g`` (`hybridp.public.anchoring.clipping_loss`).
     """
     own = spread.trusted / trusted.people + trusted.noise_variance
     s = math.sqrt(own / (1 - weight))  # 1-w = V_T/s^2
-    reach = leash(own, max(s**2 - own, 0.0)) if rule.reach is None else rule.reach
+    told, laplace = max(s**2 - own, 0.0), trusted.noise_variance - trusted.gaussian_variance
+    reach = float(leash(own, told, laplace)) if rule.reach is None else rule.reach
     most = (1 - weight) * reach * s
     normal = weight**2 * (spread.upper / trusted.people + trusted.gaussian_variance)
     report = _noise_l(local, spread.upper, trusted.clamped_mean)
-    normal += (1 - weight) ** 2 * ((spread.upper + report) / local.people + clipping_loss(reach) * s**2)
+    lost = float(clipping_loss(reach, own, told, laplace)) * s**2
+    normal += (1 - weight) ** 2 * ((spread.upper + report) / local.people + lost)
     return Blend(
         estimate=trusted.mean + min(max((1 - weight) * (local.mean - trusted.mean), -most), most),
         weight=weight,
-        variance=spread.local,
+        variance=spread.local if rule.known else spread.upper,
         error=NormalLaplace(math.sqrt(normal), weight * trusted.laplace_scale),
         slack=0.0,
         disagreement=_disagreement(trusted, local, spread.upper),
@@ -228,7 +231,7 @@ def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Ru
     if rule.sd is not None:
         var_t = rule.sd**2
         var_l = var_t if rule.local_sd is None else rule.local_sd**2
-        return _Spread(var_t, var_l, var_t)
+        return _Spread(var_t, var_l, var_t if rule.known else WORST_VARIANCE)
     if trusted is not None and trusted.squares is not None:
         learned, upper = _measured(trusted)
         return _Spread(learned, learned, upper)

@@ -108,8 +108,16 @@ class ShareBlend:
         if self._local is not None:
             normal += (1 - w) ** 2 * self._local.variance(share)
         if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies
-            normal += clipping_loss(self.anchor.reach) * (self.anchor.most / self.anchor.reach) ** 2
+            normal += self._cut_off(self.anchor, share)
         return np.sqrt(normal), laplace
+
+    def _cut_off(self, anchor: ShareAnchor, share: Floats) -> Floats:
+        assert self._trusted is not None
+        assert self._local is not None
+        k, noise = self._trusted.people, self._trusted.noise
+        v_t = share * (1 - share) / k + noise.variance / k**2
+        lost = clipping_loss(anchor.reach, v_t, self._local.variance(share), noise.laplace_variance / k**2)
+        return lost * (anchor.most / anchor.reach) ** 2
 
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
         """Of every option with this coverage; joint ones hold all together (Bonferroni)."""
@@ -175,7 +183,8 @@ def share_anchoring(
     if not (trusted and known):
         return Anchoring(None, math.inf)
     share, v_l = 1 / size, 1 / known
-    return anchoring(share * (1 - share) / trusted + noise.variance / trusted**2, v_l)
+    v_t, laplace = share * (1 - share) / trusted + noise.variance / trusted**2, noise.laplace_variance / trusted**2
+    return anchoring(v_t, v_l, laplace=laplace)
 
 
 def blend_shares(

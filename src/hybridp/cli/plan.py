@@ -315,6 +315,7 @@ def vector_mean(
             for j in few
         ],
     )
+    click.echo(f"{plan.said_of_default[0].upper()}{plan.said_of_default[1:]}.")
     _explain_names()
     if three is not None:
         print_three_columns(plan.names, three)

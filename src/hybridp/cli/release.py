@@ -378,6 +378,12 @@ def _print_vector(found: Any) -> None:
         caption="Means of values clipped to the bounds. p: do the groups disagree, adjusted for the number of columns."
         + ("" if len(shown) <= _SHOWN else f" {len(shown) - _SHOWN} more columns in --json."),
     )
+    if found.anchor is not None:
+        most = max(far / (b - a) for far, (a, b) in zip(found.anchor.most, found.bounds, strict=True))
+        click.echo(
+            f"Whatever local people send, no mean moves farther than {most:.3g} of its column's range from the trusted "
+            "group's; --json has the bound of each, and its mean without that rule."
+        )
     if found.disagreeing:
         few = ", ".join(found.disagreeing[:5]) + (" and others" if len(found.disagreeing) > 5 else "")
         level = f"{100 * found.test_level:.6g}%"

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.sources import Answers
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import MECHANISM, reports_digest
+from hybridp.public.messages import MECHANISM, NoisySquares, reports_digest
 from hybridp.public.trust import Trusts, label_column
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
+from hybridp.public.vector import SQUARE_STEPS, VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
 from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
@@ -52,7 +52,7 @@ class VectorColumns:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RawTotals:
-    """RAW: the exact trusted sums. Never leaves this room."""
+    """RAW: the exact trusted sums, and of squares where they are asked for. Never leaves this room."""
 
     trusted_people: int
     trusted_sums: tuple[int, ...] = field(repr=False)
@@ -60,6 +60,7 @@ class RawTotals:
     simulated_reports: bool = False
     assumed: bool = False
     digest: str | None = None
+    trusted_squares: tuple[int, ...] = field(default=(), repr=False)
 
 
 def vector_query(columns: VectorColumns, bounds: VectorBounds, *, reads: str = "trusted") -> VectorQuery:
@@ -90,7 +91,13 @@ def _with_reports(rows: tables.Rows, columns: VectorColumns, invite: VectorInvit
 
 
 def read(
-    rows: tables.Rows, columns: VectorColumns, invite: VectorInvite, *, local_raw: bool = False, assume: bool = False
+    rows: tables.Rows,
+    columns: VectorColumns,
+    invite: VectorInvite,
+    *,
+    local_raw: bool = False,
+    assume: bool = False,
+    sum_squares: bool = False,
 ) -> RawTotals:
     """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn.
 
@@ -106,7 +113,7 @@ def read(
         if columns.trust is not None and query.reports is not None:
             label = label_column(columns.trust)
             says = tables.check_mechanism(rows, label, columns.mechanism, invite.text, invite.simulated_text)
-    found = vector_totals(rows, query)
+    found = vector_totals(rows, replace(query, square_steps=SQUARE_STEPS) if sum_squares else query)
     local = VectorReportSums(
         found.local_people,
         np.array(found.report_counts, dtype=np.int64),
@@ -116,29 +123,45 @@ def read(
     )
     assumed = tables.named_mechanism(columns.mechanism, says, local.people, assume=assume)
     digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
-    return RawTotals(found.trusted_people, found.trusted_sums, local, bool(says), assumed, digest)
+    squared = found.trusted_squares
+    return RawTotals(found.trusted_people, found.trusted_sums, local, bool(says), assumed, digest, squared)
 
 
 def read_answers(answers: Answers, bounds: VectorBounds, local: VectorReportSums) -> RawTotals:
     """The same from the answers that a service keeps, beside the sums of its reports."""
-    people, sums = 0, [0] * bounds.dimensions
+    people, sums, squared = 0, [0] * bounds.dimensions, [0] * bounds.dimensions
     for values in answers.numbers(bounds.dimensions):
         people += len(values)
-        sums = [a + int(b) for a, b in zip(sums, bounds.steps(values).sum(axis=0), strict=True)]
-    return RawTotals(people, tuple(sums), local)
+        steps = bounds.steps(values)
+        sums = [a + int(b) for a, b in zip(sums, steps.sum(axis=0), strict=True)]
+        far = np.floor(np.abs(steps) * (SQUARE_STEPS / bounds.reach_steps)).astype(np.int64)
+        squared = [a + int(b) for a, b in zip(squared, (far * far).sum(axis=0), strict=True)]
+    return RawTotals(people, tuple(sums), local, trusted_squares=tuple(squared))
 
 
 def release_sum(
-    totals: RawTotals, mechanism: DiscreteLaplace | DiscreteGaussian, bounds: VectorBounds, *, rng: Randomness
+    totals: RawTotals,
+    mechanism: DiscreteLaplace | DiscreteGaussian,
+    bounds: VectorBounds,
+    squares: DiscreteLaplace | None = None,
+    *,
+    rng: Randomness,
 ) -> VectorSum:
-    """The trusted sums, each with a draw of the mechanism's noise: this is what its guarantee is about."""
-    d = len(totals.trusted_sums)
+    """The trusted sums, each with a draw of the mechanism's noise: this is what its guarantee is about.
+
+    And those of squares with draws of their own, where a mechanism is given for them.
+    """
+    people, d = totals.trusted_people, len(totals.trusted_sums)
     if isinstance(mechanism, DiscreteLaplace):
         drawn = noise.discrete_laplace(mechanism.scale, d, rng=rng)
     else:
         drawn = noise.discrete_gaussian(mechanism.sigma, d, rng=rng)
     noisy = tuple(total + int(draw) for total, draw in zip(totals.trusted_sums, drawn, strict=True))
-    return VectorSum(totals.trusted_people, noisy, mechanism, bounds.reach_steps)
+    if squares is None:
+        return VectorSum(people, noisy, mechanism, bounds.reach_steps)
+    own = zip(totals.trusted_squares, noise.discrete_laplace(squares.scale, d, rng=rng), strict=True)
+    spread = tuple(NoisySquares(people, total + int(draw), squares, SQUARE_STEPS) for total, draw in own)
+    return VectorSum(people, noisy, mechanism, bounds.reach_steps, spread)
 
 
 def local_steps(rows: tables.Rows, columns: VectorColumns, invite: VectorInvite) -> Iterator[NDArray[np.int64]]:

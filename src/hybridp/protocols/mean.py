@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hybridp.blend.mean import Blend, Rule, blend
@@ -28,7 +27,7 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.mean_receipt import MixedReports, noise_level
 from hybridp.protocols.mixed import read_batches
-from hybridp.protocols.paying import kept, on_reports, paid_rows, spending, warned
+from hybridp.protocols.paying import kept, on_reports, paid_rows, spending, undecided, warned
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
@@ -196,12 +195,8 @@ class MeanStudy:
         if self.rule.gap is None:
             with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
                 ways.append(replace(self, rule=replace(self.rule, name="anchored")))
-        asked = [way.charges(purpose, collection) for way in ways]
         promise = self.trusted_guarantee or self.guarantee
-        delta = max(charge.budget.delta for charge in chain(*asked) if charge.people == "trusted")
-        budget = replace(promise, delta=delta) if isinstance(promise, ApproxDP) and delta else PureDP(promise.epsilon)
-        text = f"{asked[0][0].mechanism}, and on its spread where the estimator is anchored"
-        return [Charge("trusted", budget, text, purpose), *(one for one in asked[0] if one.people != "trusted")]
+        return undecided(promise, [way.charges(purpose, collection) for way in ways], purpose)
 
 
 @overload
@@ -296,8 +291,8 @@ def _release_number(
 
     first, own = asked()
     batches = read_batches(mixed, study.mixed_invite, columns, assume=assume_mechanism)
-    undecided = study.rule.name == "best"
-    with paid_rows(path, first, own, ledger, undecided=undecided, trial=trial, **opened) as (rows, entries, people):
+    opened["undecided"] = study.rule.name == "best"
+    with paid_rows(path, first, own, ledger, trial=trial, **opened) as (rows, entries, people):
         if people is not None:
             local_people = people.local if tally is None else tally.summary().people
             study = study.decided(people.trusted, local_people, batches.found[0])

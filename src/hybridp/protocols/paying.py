@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from hybridp.curator.sources import Counted, Rows, TableLike, count_rows, open_rows
@@ -17,7 +18,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import Asked, Receipt, plain
 
-__all__ = ["kept", "on_reports", "paid_rows", "spending", "warned"]
+__all__ = ["kept", "on_reports", "paid_rows", "spending", "undecided", "warned"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -97,10 +98,19 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
     return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
 
 
+def undecided(promise: Guarantee, ways: Sequence[list[Charge]], purpose: str) -> list[Charge]:
+    """The charges before it is known which of these ways is taken: for trusted people, the promise that covers each."""
+    sums = [[charge for charge in way if charge.people == "trusted"] for way in ways]
+    delta = max(charge.budget.delta for charge in chain(*sums))
+    budget = replace(promise, delta=delta) if isinstance(promise, ApproxDP) and delta else PureDP(promise.epsilon)
+    text = f"{sums[0][0].mechanism}, and on its spread where the estimator is anchored"
+    return [Charge("trusted", budget, text, purpose), *(one for one in ways[0] if one.people != "trusted")]
+
+
 @contextmanager
 def paid_rows(
     path: TableLike, first: list[Charge], own: list[Charge], ledger: Ledger | None, *, undecided: bool, trial: bool,
-    trust: Trusts | None, person: str | None, reads: Mapping[str, str], **opened: Any,
+    trust: Trusts | None, person: str | None, reads: Mapping[str, str | tuple[str, ...]], **opened: Any,
 ) -> Iterator[tuple[Rows, Spending, Counted | None]]:  # fmt: skip
     """Charge, then open the rows. Where the groups' sizes decide what is spent (`undecided`), count them before.
 
@@ -114,8 +124,9 @@ def paid_rows(
             rows = stack.enter_context(open_rows(path, trust=trust, person=person, **opened))
             people = None
             if undecided:
-                for option, name in reads.items():
-                    rows.need(option, name)
+                for option, named in reads.items():
+                    for name in (named,) if isinstance(named, str) else named:
+                        rows.need(option, name)
                 people = count_rows(rows, label_column(trust), person) if trust is not None else Counted(0, 0)
         except BaseException:
             entries.charge(first if undecided else [])

@@ -3,7 +3,8 @@
 1. Everyone may know: the box, the clipping norm, the kind of report (chosen here, from public numbers alone), the
    trusted group's noise, the rule for the weights.
 2. Each local person's device sends one report about the whole vector (`hybridp.device.mean`).
-3. The ledger is charged, before any row is read.
+3. The ledger is charged, before any value is read. Where it is left open whether reports are held to the trusted means,
+   the groups' sizes are counted first, which are public and decide it.
 4. The curator adds up both groups in one scan and adds noise to each coordinate of the trusted sum.
 5. The blend chooses a weight for each coordinate and combines. No further privacy is spent.
 6. The release states the estimates, their intervals and the receipt.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -23,17 +25,18 @@ import numpy as np
 from hybridp.blend.mean import Rule, VectorBlend, blend_vectors
 from hybridp.blend.pooled import shares
 from hybridp.curator import vector as curating
-from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.sources import TableLike
 from hybridp.device.files import write_vector_reports
 from hybridp.device.mean import reach_reports
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import mean_receipt as protections
-from hybridp.protocols.mean import kept, noise_level, on_reports, spending
-from hybridp.protocols.mean_receipt import MixedReports
+from hybridp.protocols.mean_receipt import MixedReports, noise_level
 from hybridp.protocols.mixed import read_batches
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.protocols.paying import kept, on_reports, paid_rows, undecided
+from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, Anchoring, vector_anchoring
+from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.shuffling import Mixing
 from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
@@ -69,18 +72,23 @@ class VectorStudy:
 
     `guarantee` is promised to every person, for their whole vector. `rules` holds one rule, or one a coordinate, with
     sizes in unit coordinates. `joint` asks for intervals that cover all together. With `mixing`, some people's reports
-    come through a mixer and have a larger epsilon of their own.
+    come through a mixer and have a larger epsilon of their own. The rule "anchored" without standard deviations pays
+    for noisy sums of squares with a twentieth of the trusted group's epsilon.
+
+    The rule "best" is decided by the groups' sizes, which are public (`decided`): "anchored" where that costs little if
+    nobody lies, else "adaptive". `default` then says what decided.
     """
 
     bounds: VectorBounds
     guarantee: Guarantee
-    rules: tuple[Rule, ...] = field(default_factory=lambda: (Rule(),))
+    rules: tuple[Rule, ...] = field(default_factory=lambda: (Rule("best"),))
     local: VectorLocalName = "best"
     noise: VectorNoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     joint: bool = False
     mixing: Mixing | None = None
+    default: Anchoring | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -90,21 +98,49 @@ class VectorStudy:
         for rule in self.rules:
             ok = rule.gap is None or 0 <= rule.gap <= 2
             must(ok, "gap", "must lie between 0 and 2 (in half-ranges of the bounds)", rule.gap)
-        ok = self.estimator not in ("best", "full-lm")
-        must(ok, "estimator", "must be another than full-lm or best for a vector mean", self.estimator)
-        stated = self.estimator != "anchored" or all(rule.sd is not None for rule in self.rules)
-        must(stated, "sd", "must be stated for every column to anchor a vector mean", None)
+        ok = self.estimator != "full-lm"
+        must(ok, "estimator", "must be another than full-lm for a vector mean", self.estimator)
+        stated = len({rule.sd is None for rule in self.rules}) == 1
+        must(stated, "sd", "must be stated for every column or for none", "some")
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property
     def estimator(self) -> str:
         return self.rules[0].name
 
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> VectorStudy:
+        """The same for groups of so many people, before anything is charged or drawn: "best" has become a rule."""
+        if self.estimator != "best":
+            return self
+        found = None
+        if all(rule.gap is None for rule in self.rules) and trusted and local + shuffled:
+            sds = [rule.sd for rule in self.rules if rule.sd is not None] or None
+            invites = ((self.invite, local), (self.mixed_invite, shuffled))
+            reports = [(invite.reports, people) for invite, people in invites if invite is not None and people]
+            promise = self.trusted_guarantee or self.guarantee
+            found = vector_anchoring(promise, self.noise, self.bounds, reports, sds, trusted=trusted)
+        if found is None or found.reach is None:
+            return replace(self, rules=tuple(replace(rule, name="adaptive") for rule in self.rules), default=found)
+        if found.variance is not None:  # whatever the spreads are
+            sd = math.sqrt(found.variance) * self.bounds.reach
+            rules: tuple[Rule, ...] = (Rule("anchored", sd=sd, reach=found.reach, known=False),)
+        else:
+            rules = tuple(replace(rule, name="anchored", reach=None) for rule in self.rules)
+        return replace(self, rules=rules, default=found)
+
     @cached_property
     def invite(self) -> VectorInvite:
         """What goes to every device."""
         bounds = self.bounds
         return VectorInvite(bounds, vector_reports(self.local, self.guarantee, bounds.dimensions, bounds.ratio))
+
+    @property
+    def _parts(self) -> tuple[Guarantee, PureDP | None]:
+        """The trusted group's promise divided up: the sums' part, and the squares'."""
+        whole = self.trusted_guarantee or self.guarantee
+        if self.estimator == "anchored" and self.rules[0].sd is None:
+            return split_off(whole, VECTOR_SPREAD_SHARE)
+        return whole, None
 
     @cached_property
     def mixed_invite(self) -> VectorInvite | None:
@@ -116,14 +152,28 @@ class VectorStudy:
 
     @cached_property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
-        return vector_noise(self.trusted_guarantee or self.guarantee, self.bounds, self.noise)
+        return vector_noise(self._parts[0], self.bounds, self.noise)
+
+    @cached_property
+    def squares_noise(self) -> DiscreteLaplace | None:
+        """The noise of each column's sum of squares; None where nobody pays for the spreads."""
+        part = self._parts[1]
+        return None if part is None else discrete_laplace(part, self.bounds.squares_sensitivity)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for.
 
         Gaussian noise composes as one draw of its multiplier whatever the dimension. Laplace noise on several
-        coordinates is charged by its guarantee alone.
+        coordinates is charged by its guarantee alone. Before "best" is decided, one charge covers either way, by the
+        promise alone.
         """
+        if self.estimator == "best":
+            ways = [replace(self, rules=tuple(replace(rule, name="adaptive") for rule in self.rules))]
+            if all(rule.gap is None for rule in self.rules):
+                with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
+                    ways.append(replace(self, rules=tuple(replace(rule, name="anchored") for rule in self.rules)))
+            promise = self.trusted_guarantee or self.guarantee
+            return undecided(promise, [way.charges(purpose, collection) for way in ways], purpose)
         invite, noise = self.invite, self.sum_noise
         own = Charge("local", invite.promise, f"{invite.reports.name} report", purpose, collection=collection)
         reports = [own]
@@ -134,10 +184,15 @@ class VectorStudy:
             return reports
         kind, size = noise_level(noise)
         composes = kind == "gaussian" or self.bounds.dimensions == 1
-        trusted = Charge(
-            "trusted", noise.guarantee, f"{kind} noise on the sums", purpose, noise=(kind, size) if composes else None
-        )
-        return [trusted] if self.estimator == "tcm-only" else [trusted, *reports]
+        trusted = [
+            Charge("trusted", noise.guarantee, f"{kind} noise on the sums", purpose,
+                   noise=(kind, size) if composes else None)
+        ]  # fmt: skip
+        if (squares := self.squares_noise) is not None:
+            alone = noise_level(squares) if self.bounds.dimensions == 1 else None
+            text = "laplace noise on the sums of squares"
+            trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=alone))
+        return trusted if self.estimator == "tcm-only" else [*trusted, *reports]
 
 
 def release_vector_mean(
@@ -167,23 +222,34 @@ def release_vector_mean(
     simulate_local = simulate_local or drawn_trust(columns.trust)
     d = study.bounds.dimensions
     must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
-    invite, noise = replace(study.invite, question=columns.values), study.sum_noise
+    invite = replace(study.invite, question=columns.values)
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
         must(tally.columns == columns.values, "tally", "must hold reports on these columns", ", ".join(tally.columns))
         collection = tally.origin.stands_in(invite.text, collection)
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
-    charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]
-    first, own = on_reports(charges, trial=simulate_local, digest=digest)
+
+    def asked() -> tuple[list[Charge], list[Charge]]:
+        charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]
+        return on_reports(charges, trial=simulate_local, digest=digest)
+
+    first, own = asked()
     batches = read_batches(mixed, study.mixed_invite, columns, assume=assume_mechanism)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
-        totals = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
+    opened |= {"reads": {"columns": columns.values}, "undecided": study.estimator == "best"}
+    with paid_rows(path, first, own, ledger, trial=trial, **opened) as (rows, entries, counted):
+        if counted is not None:
+            told = counted.local if tally is None else tally.people
+            study = study.decided(counted.trusted, told, batches.found[0])
+            first, own = asked()
+            entries.charge(first)
+        how = {"local_raw": simulate_local, "assume": assume_mechanism, "sum_squares": study.squares_noise is not None}
+        totals = curating.read(rows, columns, invite, **how)
         for group, sent, named in (("local", totals.local.people, totals.digest), ("shuffled", *batches.found)):
             if sent:
-                entries.charge([replace(charge, digest=named) for charge in own if charge.people == group])
+                entries.charge([charge for charge in own if charge.people == group], digest=named)
         local = totals.local
         if simulate_local:
             people, sums = 0, (NOTHING,) * d
@@ -196,7 +262,7 @@ def release_vector_mean(
             local = tally.summary()
         trusted: VectorSum | None = None
         if totals.trusted_people and study.estimator != "lm-only":
-            trusted = curating.release_sum(totals, noise, study.bounds, rng=rng)
+            trusted = curating.release_sum(totals, study.sum_noise, study.bounds, study.squares_noise, rng=rng)
         found = publish_vector_mean(
             study,
             columns.values,
@@ -271,6 +337,8 @@ def publish_vector_mean(
     `mixed` reports are pooled with the `local` ones by public shares. `rows` is the public rule by which a table's
     fields became values, for the receipt.
     """
+    if study.estimator == "best":  # nobody has counted the groups, and nothing was spent on a spread
+        study = replace(study, rules=tuple(replace(rule, name="adaptive") for rule in study.rules))
     bounds = study.bounds
     found = blend_vectors(trusted, local, study.rules, bounds.reach, None if mixed is None else mixed.summary)
     shuffled = _shuffled(study, local, mixed, found)
@@ -278,6 +346,7 @@ def publish_vector_mean(
     wide = np.array(found.half_widths(study.level, joint=study.joint))
     gaps = [b.disagreement for b in found.coordinates]
     scales = [b.half * bounds.reach for b in bounds.bounds]
+    anchor = _anchor(bounds, found)
     return VectorMeanRelease(
         names=names,
         bounds=tuple((float(b.lower), float(b.upper)) for b in bounds.bounds),
@@ -299,7 +368,7 @@ def publish_vector_mean(
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         reports=study.invite.reports.name,
         receipt=build_receipt(
-            _trusted_protection(trusted),
+            _trusted_protection(study, trusted),
             None if local is None or not local.people else _local_protection(study),
             mixed=protections.mixed_promises(shuffled),
             assumes=(
@@ -309,6 +378,7 @@ def publish_vector_mean(
                 honest_devices(),
                 *protections.mixed_assumptions(shuffled),
                 rows,
+                "" if study.default is None else study.default.of_vector(None if anchor is None else anchor.reach),
             ),
             randomness=rng.label,
             seeded=rng.simulated,
@@ -316,7 +386,7 @@ def publish_vector_mean(
             unit="one person, one record, all of its columns",
             entries=entries,
         ),
-        anchor=_anchor(bounds, found),
+        anchor=anchor,
     )
 
 
@@ -340,8 +410,8 @@ def _shuffled(
 def _anchor(bounds: VectorBounds, found: VectorBlend) -> Anchored | None:
     """Column by column, in the columns' own units; where nobody reported a column, nothing can move it."""
     anchors = [b.anchor for b in found.coordinates]
-    reach = next((one.reach for one in anchors if one is not None), None)
-    if reach is None:
+    leashes = [one.reach for one in anchors if one is not None]
+    if not leashes:
         return None
     plain = [
         bounds.reach * (b.estimate if one is None else one.plain)
@@ -351,7 +421,7 @@ def _anchor(bounds: VectorBounds, found: VectorBlend) -> Anchored | None:
         b.half * bounds.reach * (0.0 if one is None else one.most)
         for b, one in zip(bounds.bounds, anchors, strict=True)
     ]
-    return Anchored(_numbers(bounds.from_unit(np.array(plain))), tuple(most), reach)
+    return Anchored(_numbers(bounds.from_unit(np.array(plain))), tuple(most), max(leashes))
 
 
 def _numbers(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, ...]:
@@ -394,13 +464,21 @@ def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> Vector
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _trusted_protection(trusted: VectorSum | None) -> Protection | None:
+def _trusted_protection(study: VectorStudy, trusted: VectorSum | None) -> Protection | None:
     if trusted is None:
         return None
     kind, size = noise_level(trusted.noise)
     ball = "L2" if kind == "gaussian" else "L1"
     text = f"discrete {kind} noise on each column's sum, {size:.6g} times their {ball} sensitivity"
-    return Protection(trusted.noise.guarantee, text)
+    budget: Guarantee = trusted.noise.guarantee
+    if (squares := study.squares_noise) is not None:
+        text += (
+            f" (epsilon {budget.epsilon:g}), and on its sum of squares, {noise_level(squares)[1]:.6g} times their L1 "
+        )
+        text += f"sensitivity (epsilon {squares.guarantee.epsilon:g})"
+        whole, delta = study.trusted_guarantee or study.guarantee, budget.delta
+        budget = replace(whole, delta=delta) if isinstance(whole, ApproxDP) and delta else PureDP(whole.epsilon)
+    return Protection(budget, text)
 
 
 def _local_protection(study: VectorStudy) -> Protection:

@@ -4,7 +4,8 @@ An anchored blend is ``m_T + (1-w) clip(m_L - m_T, +-c s)``: s is the standard e
 groups, so that reports move the trusted estimate by at most ``(1-w) c s``, whatever they say. If nobody lies the
 clipping costs something: at ``w = V_L/(V_T + V_L)`` the plain blend and the difference are uncorrelated, and what is
 cut off adds ``(1-w)^2 s^2 g(c)``, with ``g(c) = E (|Z| - c)_+^2`` for a standard normal Z. So the mean squared error
-grows by the factor ``1 + g(c) V_T/V_L``.
+grows by the factor ``1 + g(c) V_T/V_L``. Laplace noise costs more: where the groups are far apart it is then mostly the
+trusted group's draw that was large, and clipping holds on to it (`clipping_loss`).
 
 The default is the tightest leash, of 1.5 to 3 standard errors, that costs at most 3 % of the error (its root mean
 square) if nobody lies; where none does, the blend stays plain. Only numbers that everybody may know before anything is
@@ -12,22 +13,35 @@ drawn decide: group sizes, noise, and a reference for what is unknown of the dat
 
 >>> anchoring(1.0, 2.0).reach, anchoring(5.0, 1.0).reach < 2.2, anchoring(1000.0, 1.0).reach
 (1.5, True, None)
+>>> anchoring(1.0, 2.0, laplace=1.0).reach > 1.5  # the same variance, all of it from Laplace noise
+True
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.mean import NoiseName, sum_noise
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser
-from hybridp.public.variance import PILOT_VARIANCE
+from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE
+from hybridp.public.vector import VectorBounds
+from hybridp.public.vector_noise import VectorNoiseName, vector_noise
+from hybridp.public.vector_randomisers import ScalarReports, VectorReports
 
-__all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "Anchoring", "anchoring", "clipping_loss"]
-__all__ += ["leash", "mean_anchoring"]
+__all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SHARE", "Anchoring", "anchoring"]
+__all__ += ["clipping_loss", "leash", "mean_anchoring", "vector_anchoring"]
+
+Floats = npt.NDArray[np.float64]
+Guarantee = PureDP | ApproxDP
 
 TIGHTEST, LOOSEST = 1.5, 3.0
 """The leash in standard errors of the difference: never shorter by default, never longer."""
@@ -35,8 +49,14 @@ TIGHTEST, LOOSEST = 1.5, 3.0
 SPREAD_SHARE = 0.1
 """The part of the trusted group's epsilon that measures the spread of a mean's values, where nobody states it."""
 
+VECTOR_SPREAD_SHARE = 0.05
+"""The same for a vector, whose noise grows with its columns and leaves less to gain from knowing their spreads."""
+
 MOST_COST = 0.03
 """The largest growth of the root mean squared error that the default accepts where nobody lies."""
+
+
+Spread = Literal["stated", "measured", "any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +64,14 @@ class Anchoring:
     """The default for two groups: `reach` standard errors, or None for the plain blend; and what it costs.
 
     `cost` is the growth of the root mean squared error where nobody lies; without a reach, of the loosest leash.
+    `spread` is where the standard deviation comes from that decides the weight: from whoever plans, from a part of the
+    trusted epsilon, or from nowhere, where the cost holds for any; `variance` is then what stands for it.
     """
 
     reach: float | None
     cost: float
+    spread: Spread = "measured"
+    variance: float | None = None
 
     def words(self, plain: str, of: str, reference: str, reach: float | None) -> str:
         """Which blend was taken by default, with which leash, and why: for the receipt."""
@@ -63,57 +87,130 @@ class Anchoring:
             f"{MOST_COST:.0%} is accepted"
         )
 
+    def of_vector(self, reach: float | None) -> str:
+        """The same of a vector's mean."""
+        at = {
+            "stated": "at the stated standard deviations",
+            "measured": "at standard deviations of a fifth of the range",
+            "any": "whatever the standard deviations are",
+        }
+        return self.words("adaptive", "a trusted mean", at[self.spread], reach)
+
     def of_mean(self, reach: float | None, *, stated: bool) -> str:
         """The same of a mean, with a stated standard deviation or without."""
         at = "at the stated standard deviation" if stated else "at a standard deviation of a fifth of the range"
         return self.words("adaptive", "the trusted mean", at, reach)
 
 
-def clipping_loss(reach: float) -> float:
-    """``E (|Z| - reach)_+^2`` for a standard normal Z.
+def clipping_loss(
+    reach: npt.ArrayLike, trusted: npt.ArrayLike = 1.0, local: npt.ArrayLike = 1.0, laplace: npt.ArrayLike = 0.0
+) -> Floats:
+    """What clipping to `reach` standard errors of the difference adds to the mean squared error, in ``(1-w)^2 s^2``.
 
-    >>> round(clipping_loss(0.0), 12), round(clipping_loss(1.5), 4)
+    `trusted` and `local` are the variances of the groups' estimates, and `laplace` is the part of the trusted one's
+    that is of Laplace noise. Without such a part it is ``E (|Z| - reach)_+^2`` for a standard normal Z.
+
+    In units of s the difference is ``D = G - L``, of a normal G and the Laplace L of variance l, and of it
+    ``R = D - clip(D)`` is cut off. The blend's own error has the covariance ``w (E LR + l P(|D| > reach))`` with R, by
+    Stein's lemma for G; it is 0 for a normal L. So the loss is ``E R^2 - 2 w/(1-w) (E LR + l P(|D| > reach))``.
+
+    >>> round(float(clipping_loss(0.0)), 9), round(float(clipping_loss(1.5)), 4)
     (1.0, 0.0457)
+    >>> round(float(clipping_loss(1.5, 1.0, 2.0, laplace=1.0)), 3)
+    0.131
     """
-    density = math.exp(-(reach**2) / 2) / math.sqrt(2 * math.pi)
-    return max((1 + reach**2) * math.erfc(reach / math.sqrt(2)) - 2 * reach * density, 0.0)
+    v_t, v_l = np.asarray(trusted, dtype=np.float64), np.asarray(local, dtype=np.float64)
+    part = np.minimum(np.asarray(laplace, dtype=np.float64) / (v_t + v_l), 1 - 1e-9)
+    squared, outside, drawn = _cut_off(np.asarray(reach, dtype=np.float64), part)
+    return np.asarray(np.maximum(squared - 2 * v_l / v_t * np.where(part > 0, drawn + part * outside, 0.0), 0.0))
 
 
-def anchoring(trusted: float, local: float, paid: float | None = None) -> Anchoring:
+def _cut_off(reach: Floats, part: Floats) -> tuple[Floats, Floats, Floats]:
+    """``E R^2``, ``P(|D| > reach)`` and ``E LR`` where D has variance 1, `part` of it from the Laplace draw -L."""
+    from scipy.special import ndtr
+
+    c, share = np.broadcast_arrays(reach[..., None], part[..., None])
+    nodes, weights = (_NODES, _WEIGHTS) if np.any(part) else (_NODES[:1], np.ones(1))
+    size, wide = np.sqrt(share / 2) * nodes, np.sqrt(1 - share)  # |L|, and the sd of G
+    squared, outside, drawn = np.zeros_like(size), np.zeros_like(size), np.zeros_like(size)
+    for side in (-1.0, 1.0):  # L is negative: D is beyond its upper end more often than beyond its lower one
+        far = (c + side * size) / wide
+        density, tail = np.exp(-(far**2) / 2) / math.sqrt(2 * math.pi), ndtr(-far)
+        squared += wide**2 * ((1 + far**2) * tail - far * density)
+        outside += tail
+        drawn += side * size * wide * (density - far * tail)
+    return cast("tuple[Floats, Floats, Floats]", tuple((weights * x).sum(axis=-1) for x in (squared, outside, drawn)))
+
+
+_NODES = np.linspace(0.0, 24.0, 121)
+"""Where the law of a Laplace draw's size, in its scale, is summed up; Simpson's rule."""
+
+_WEIGHTS = np.exp(-_NODES) * np.where(np.arange(121) % 2, 4.0, 2.0)
+_WEIGHTS[[0, -1]] /= 2
+_WEIGHTS /= _WEIGHTS.sum()
+
+
+def anchoring(trusted: float, local: float, paid: float | None = None, *, laplace: float = 0.0) -> Anchoring:
     """The default for these variances of the groups' estimates.
 
-    `paid` is the trusted one's where a part of its epsilon measures the spread that the leash needs.
+    `laplace` is the part of the trusted one's that is of Laplace noise.
+    `paid` is the trusted one's where a part of its epsilon measures the spread that the leash needs: what it has more
+    is noise.
     """
     split = trusted if paid is None else paid
+    drawn = laplace + (split - trusted) * (laplace > 0)
 
     def cost(reach: float) -> float:
         plain, held = trusted * local / (trusted + local), split * local / (split + local)
-        return math.sqrt(held / plain * (1 + clipping_loss(reach) * split / local)) - 1
+        return math.sqrt(held / plain * (1 + float(clipping_loss(reach, split, local, drawn)) * split / local)) - 1
 
     if not (0 < trusted < math.inf and 0 < local < math.inf):
         return Anchoring(None, math.inf)
+    return tightest(cost)
+
+
+def tightest(cost: Callable[[float], float]) -> Anchoring:
+    """The tightest leash of 1.5 to 3 standard errors that costs at most 3 %, or none."""
     if cost(LOOSEST) > MOST_COST:
         return Anchoring(None, cost(LOOSEST))
     low, high = TIGHTEST, LOOSEST
     if cost(low) <= MOST_COST:
         return Anchoring(low, cost(low))
-    for _ in range(60):
+    for _ in range(30):
         middle = (low + high) / 2
         low, high = (low, middle) if cost(middle) <= MOST_COST else (middle, high)
     return Anchoring(high, cost(high))
 
 
-def leash(trusted: float, local: float) -> float:
+def leash(trusted: npt.ArrayLike, local: npt.ArrayLike, laplace: npt.ArrayLike = 0.0) -> Floats:
     """The tightest one whose clipping costs at most 3 % for these variances, and else the loosest.
 
-    >>> leash(1.0, 2.0), round(leash(4.0, 1.0), 2), leash(1000.0, 1.0)
-    (1.5, 1.9, 3.0)
+    >>> leash([1.0, 4.0, 1000.0], [2.0, 1.0, 1.0]).round(2).tolist()
+    [1.5, 1.9, 3.0]
     """
-    return anchoring(trusted, local).reach or LOOSEST
+    v_t, v_l, part = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (trusted, local, laplace)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = v_t / v_l
+
+    def dear(reach: Floats) -> npt.NDArray[np.bool_]:
+        return np.asarray(clipping_loss(reach, v_t, v_l, part) * ratio > (1 + MOST_COST) ** 2 - 1)
+
+    low, high = np.full(v_t.shape, TIGHTEST), np.full(v_t.shape, LOOSEST)
+    short = ~dear(low)
+    for _ in range(24):
+        middle = (low + high) / 2
+        long = dear(middle)
+        low, high = np.where(long, middle, low), np.where(long, high, middle)
+    return np.asarray(np.where(short, TIGHTEST, high))
+
+
+def _of_laplace(noise: DiscreteLaplace | DiscreteGaussian) -> float:
+    """The variance of this noise where it is Laplace's."""
+    return noise.variance if isinstance(noise, DiscreteLaplace) else 0.0
 
 
 def mean_anchoring(
-    promise: PureDP | ApproxDP,
+    promise: Guarantee,
     noise: NoiseName,
     reports: Sequence[tuple[Randomiser, int]],
     sd: float | None,
@@ -135,17 +232,102 @@ def mean_anchoring(
         return Anchoring(None, math.inf)
     variance = PILOT_VARIANCE if sd is None else sd**2
 
-    def trusts(part: PureDP | ApproxDP) -> float:
-        return variance / trusted + sum_noise(part, noise).variance * (2 / LEVELS / trusted) ** 2
+    def drawn(part: Guarantee) -> tuple[float, float]:
+        noisy, unit = sum_noise(part, noise), (2 / LEVELS / trusted) ** 2
+        return noisy.variance * unit, _of_laplace(noisy) * unit
 
-    def one(law: Randomiser) -> float:
-        constant, quadratic = law.variance_terms
-        return variance + constant + quadratic * variance
+    local = 1 / sum(people / (variance + _report(law, variance)) for law, people in reports)
+    return _decided(drawn, variance / trusted, local, promise, None if sd is not None else SPREAD_SHARE)
 
-    local = 1 / sum(people / one(law) for law, people in reports)
-    if sd is not None:
-        return anchoring(trusts(promise), local)
+
+def _report(law: Randomiser, variance: float) -> float:
+    """The variance that a report adds to one of these values, around the middle of their range."""
+    constant, quadratic = law.variance_terms
+    return constant + quadratic * min(variance, 1.0)
+
+
+def _decided(
+    drawn: Callable[[Guarantee], tuple[float, float]], sampling: float, local: float, promise: Guarantee,
+    share: float | None,
+) -> Anchoring:  # fmt: skip
+    """The default where the noise of the trusted mean has the variance, and the part of it, that `drawn` tells."""
+    noise, laplace = drawn(promise)
+    if share is None:
+        return replace(anchoring(sampling + noise, local, laplace=laplace), spread="stated")
     try:
-        return anchoring(trusts(promise), local, trusts(split_off(promise, SPREAD_SHARE)[0]))
+        paid = drawn(split_off(promise, share)[0])
     except InvalidInput:  # an epsilon so small that no mechanism keeps a part of it
         return Anchoring(None, math.inf)
+    return anchoring(sampling + noise, local, sampling + paid[0], laplace=laplace)
+
+
+def vector_anchoring(
+    promise: Guarantee,
+    noise: VectorNoiseName,
+    bounds: VectorBounds,
+    reports: Sequence[tuple[VectorReports, int]],
+    sds: Sequence[float] | None,
+    *,
+    trusted: int,
+) -> Anchoring:
+    """The default for a vector's mean, from public numbers: the costliest of its columns decides.
+
+    `reports` are the mechanisms that people's devices used, and how many people used each. `sds`, in half-ranges, are
+    stated ones. Without them there are two ways. Where noise outweighs the sampling error
+    the weight hardly depends on the spreads: one public variance stands for all, if the cost is small enough for *any*
+    spread. Else a twentieth of the trusted epsilon measures them, if that is cheap at a fifth of the range.
+
+    >>> from hybridp.public.vector_randomisers import vector_reports
+    >>> for d in (2, 20):
+    ...     box = VectorBounds.of([0] * d, [1] * d)
+    ...     sent = vector_reports("best", PureDP(1.0), d, box.ratio)
+    ...     found = vector_anchoring(PureDP(1.0), "best", box, [(sent, 19_000)], None, trusted=1_000)
+    ...     found.spread, found.cost < 0.03
+    ('measured', True)
+    ('any', True)
+    """
+    sent = [
+        (cast(Randomiser, plan.randomiser if isinstance(plan, ScalarReports) else plan), people * plan.share)
+        for plan, people in reports
+    ]
+    if not (trusted and any(people for _, people in sent)):
+        return Anchoring(None, math.inf)
+
+    def drawn(part: Guarantee) -> tuple[float, float]:
+        noisy, unit = vector_noise(part, bounds, noise), (1 / bounds.reach_steps / trusted) ** 2
+        return noisy.variance * unit, _of_laplace(noisy) * unit
+
+    def told(variance: float) -> float:
+        return 1 / sum(people / (variance + _report(law, variance)) for law, people in sent)
+
+    if sds is not None:
+        variances = {(sd / bounds.reach) ** 2 for sd in sds}
+        each = [_decided(drawn, v / trusted, told(v), promise, None) for v in variances]
+        return max(each, key=lambda found: found.cost)
+    free = _whatever_the_spread(drawn(promise), trusted, told)
+    if free.reach is not None:
+        return free
+    return _decided(drawn, PILOT_VARIANCE / trusted, told(PILOT_VARIANCE), promise, VECTOR_SPREAD_SHARE)
+
+
+_SPREADS = np.linspace(0.0, WORST_VARIANCE, 17)
+
+
+def _whatever_the_spread(noise: tuple[float, float], trusted: int, told: Callable[[float], float]) -> Anchoring:
+    """The default at one public variance: the one that costs least where it is the most wrong."""
+    v_t, v_l = _SPREADS / trusted + noise[0], np.array([told(float(v)) for v in _SPREADS])
+    s2 = v_t + v_l
+
+    def cost(weight: float, leash: float) -> float:
+        part = np.minimum(noise[1] / s2, 1 - 1e-9)
+        squared, outside, drawn = _cut_off(leash / np.sqrt(s2), part)
+        normal = ((1 - weight) * v_l - weight * (v_t - noise[1])) / s2  # the plain error's covariance with G
+        own = weight**2 * v_t + (1 - weight) ** 2 * v_l
+        own += (1 - weight) ** 2 * s2 * squared - 2 * (1 - weight) * s2 * (weight * drawn + normal * outside)
+        return float(np.sqrt(np.max(own * s2 / (v_t * v_l)))) - 1
+
+    wrong = [cost(float(v_l[j] / s2[j]), 1e9 * math.sqrt(s2[j])) for j in range(len(_SPREADS))]
+    at = int(np.argmin(wrong))
+    weight, s = float(v_l[at] / s2[at]), math.sqrt(s2[at])
+    found = tightest(lambda reach: cost(weight, reach * s))
+    return replace(found, spread="any", variance=float(max(_SPREADS[at], 1e-3)))

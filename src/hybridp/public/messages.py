@@ -178,20 +178,21 @@ SQUARE_STEPS = 2**16
 
 @dataclass(frozen=True, slots=True)
 class NoisySquares:
-    """The trusted group's noisy sum of squared distances from the middle, in steps; one person moves it by 2^32."""
+    """The trusted group's noisy sum of squared distances from the middle, in `steps`; one moves it by their square."""
 
     people: int
     noisy_total: int
     noise: DiscreteLaplace
+    steps: int = SQUARE_STEPS
 
     @property
     def mean(self) -> float:
-        """The mean square in the unit coordinate: below the exact one by less than 2/2^16."""
-        return self.noisy_total / (self.people * SQUARE_STEPS**2)
+        """The mean square in the unit coordinate: below the exact one by less than 2/steps."""
+        return self.noisy_total / (self.people * self.steps**2)
 
     @property
     def noise_variance(self) -> float:
-        return self.noise.variance / (self.people * SQUARE_STEPS**2) ** 2
+        return self.noise.variance / (self.people * self.steps**2) ** 2
 
 
 @dataclass(frozen=True, slots=True)

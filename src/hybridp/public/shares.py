@@ -89,7 +89,11 @@ class CountNoise:
     @property
     def normal_variance(self) -> float:
         """The rest: Gaussian noise, or the many small parts of the other options' draws."""
-        return max(self.variance - 2 * self.laplace_scale**2, 0.0)
+        return max(self.variance - self.laplace_variance, 0.0)
+
+    @property
+    def laplace_variance(self) -> float:
+        return 2 * self.laplace_scale**2
 
 
 def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best", steps: int = 1) -> CountNoise:

@@ -28,7 +28,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import HALF, Lattice
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import LocalSummary, TrustedSummary, report_text
+from hybridp.public.messages import LocalSummary, NoisySquares, TrustedSummary, report_text
 from hybridp.public.randomisers import Randomiser
 from hybridp.public.sums import Sums
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, ScalarReports, VectorReports
@@ -46,6 +46,9 @@ __all__ = [
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NormName = Literal["l1", "l2"]
+
+SQUARE_STEPS = 2**10
+"""From the centre to the reach, where squares are added up."""
 
 SHRINK = 1 - 2.0**-45
 """A clipped vector is made this much shorter than its radius: more than six roundings of a double can add to it."""
@@ -125,6 +128,15 @@ class VectorBounds:
     def l2_sensitivity(self) -> int:
         """The same for L2, rounded up to a whole step."""
         return math.isqrt(4 * self._l2_square - 1) + 1
+
+    @cached_property
+    def squares_sensitivity(self) -> int:
+        """How far the sums of squares may move, all together, in `SQUARE_STEPS` from the centre to the reach: L1.
+
+        Each of them by the largest square at most; all of them by no more than two squared lengths.
+        """
+        whole = SQUARE_STEPS**2
+        return min(self.dimensions * whole, 2 * self._l2_square * whole // self.reach_steps**2)
 
     @property
     def reach(self) -> float:
@@ -282,13 +294,16 @@ class VectorSum:
     noisy_totals: tuple[int, ...]
     noise: DiscreteLaplace | DiscreteGaussian
     reach_steps: int = field(default=HALF)
+    squares: tuple[NoisySquares, ...] | None = None
+    """Of the same coordinates, where a part of the epsilon pays for their spreads."""
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
 
     def column(self, j: int) -> TrustedSummary:
         """One coordinate's part, in reach coordinates."""
-        return TrustedSummary(self.people, self.noisy_totals[j], self.noise, reach=self.reach_steps, start=0)
+        own = None if self.squares is None else self.squares[j]
+        return TrustedSummary(self.people, self.noisy_totals[j], self.noise, own, reach=self.reach_steps, start=0)
 
     @property
     def means(self) -> Floats:

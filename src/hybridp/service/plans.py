@@ -392,8 +392,12 @@ class VectorPlan(Plan[Vector]):
         trusted = self.study.trusted_guarantee or self.study.guarantee
         return {"trusted": _over(trusted, self.planned_releases), "local": self.invite.promise}
 
+    def decided(self, people: dict[str, int]) -> VectorStudy:
+        """The study of so many people in each group, which decides the estimator where the plan leaves it open."""
+        return self.study.decided(people["trusted"], people["local"], people.get("shuffled", 0))
+
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        return self.study.charges(self.title, collection)
+        return (self.study if people is None else self.decided(people)).charges(self.title, collection)
 
 
 class HeavyPlan(Plan[Records]):

@@ -395,7 +395,7 @@ def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service
 
 
 def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) -> Build:
-    task, rng, invite = plan.study, service.rng, plan.invite
+    task, rng, invite = plan.decided(counts(db, study.number)), service.rng, plan.invite
     d = task.bounds.dimensions
     reported, sent = 0, (NOTHING,) * d
     if task.estimator != "tcm-only":
@@ -408,7 +408,7 @@ def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) ->
     if answers is not None:
         totals = vector_curator.read_answers(answers, task.bounds, local)
         people = totals.trusted_people
-        trusted = vector_curator.release_sum(totals, task.sum_noise, task.bounds, rng=rng)
+        trusted = vector_curator.release_sum(totals, task.sum_noise, task.bounds, task.squares_noise, rng=rng)
     if trusted is None and local.people == 0:
         raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
 

@@ -35,7 +35,8 @@ class VectorQuery:
     local person answers exactly `reported` of the columns `reports`, each within its bounds; other fields are empty.
     Reports are summed as (report - centre)/reach, and lie within their bound of the centre. A value that is
     missing or no number counts as the public `missing` of its column, the middle of its bounds unless given. With
-    `person`, a trusted person's vector is the one with the smallest MD5 of theirs. No trusted value is refused.
+    `person`, a trusted person's vector is the one with the smallest MD5 of theirs. No trusted value is refused. With
+    `square_steps` trusted squares are added up too, in so many steps to the farthest that a coordinate can be.
     """
 
     values: tuple[str, ...]
@@ -54,6 +55,7 @@ class VectorQuery:
     report_centres: tuple[float, ...] = ()
     report_reaches: tuple[float, ...] = ()
     report_bounds: tuple[float, ...] = ()
+    square_steps: int = 0
 
     def __post_init__(self) -> None:
         d = len(self.values)
@@ -89,8 +91,8 @@ class VectorQuery:
 class VectorTotals:
     """Counts and sums of both groups, one entry a column.
 
-    `trusted_sums` is exact, and raw: it needs noise before it may be released. Sums of reports are of already private
-    numbers, less their centres.
+    `trusted_sums` and `trusted_squares` are exact, and raw: they need noise before they may be released. Sums of
+    reports are of already private numbers, less their centres.
     """
 
     trusted_people: int
@@ -100,6 +102,7 @@ class VectorTotals:
     report_sums: tuple[float, ...]
     report_square_sums: tuple[float, ...]
     fingerprint: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    trusted_squares: tuple[int, ...] = ()
 
 
 def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
@@ -144,6 +147,7 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
             *(int(n) for n in reported("parity")),
             *ends(*reported("least"), *reported("most")),
         ),
+        trusted_squares=tuple(int(trusted.get(f"square{j}") or 0) for j in d) if query.square_steps else (),
     )
 
 

@@ -120,6 +120,11 @@ def totals(rows: Rows, query: VectorQuery) -> exp.Select:
     asked: dict[str, Any] = {"records": exp.Count(this=exp.Star()), "local": count_if(column("local"))}
     for j in range(len(query.values)):
         asked[f"steps{j}"] = exact_sum(column(f"c{j}"))
+        if query.square_steps:
+            away = cast(exp.Abs(this=column(f"c{j}")), "double")
+            scale = double(query.square_steps / min(query.half, query.radius or query.half))
+            far = cast(exp.Floor(this=exp.Mul(this=away, expression=scale)), "bigint")
+            asked[f"square{j}"] = exact_sum(exp.Mul(this=far, expression=far.copy()))
     answered = []
     for j, centre in enumerate(query.report_centres if query.reports else ()):
         sent = column(f"sent{j}")

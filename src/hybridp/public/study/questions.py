@@ -351,9 +351,9 @@ class Vector(Question):
         None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
     )
     estimator: str = field(
-        "adaptive",
+        "best",
         help="How the groups are weighed.",
-        choices={name: text for name, text in ESTIMATORS.items() if name not in ("best", "full-lm")},
+        choices={name: text for name, text in ESTIMATORS.items() if name != "full-lm"},
     )
     sd: tuple[float, ...] = field(
         (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
@@ -390,8 +390,6 @@ class Vector(Question):
         ball = self.norm is not None
         self.must(not ball or self.radius is not None, "radius", f"must be given with the norm {self.norm}", "nothing")
         self.must(ball or self.radius is None, "norm", "must be given with a radius: l1 or l2", "nothing")
-        stated = self.estimator != "anchored" or bool(self.sd)
-        self.must(stated, "sd", "must be given for the estimator anchored of several columns", "nothing")
         _check_estimator(self)
 
     @property
