@@ -412,15 +412,15 @@ def anchor_heavy(
     v_l = seen * (1 - seen) / (oracle.truth - oracle.other) ** 2 / local
     v_t = np.where(known, own.variances, 1.0)
     ours = np.where(known, v_t / (v_t + v_l), 1.0)  # the weight of reports
-    moved = ours * (told.slots - np.where(known, own.slots, 0.0))
-    step = ours * np.sqrt(v_t + v_l)
-    most, start = np.where(known, reach * step, np.inf), np.where(known, own.slots, 0.0)
+    start, step = np.where(known, own.slots, 0.0), ours * np.sqrt(v_t + v_l)
+    moved, most = ours * (told.slots - start), np.where(known, reach * step, np.inf)
     slots = start + np.clip(moved, -most, most)
-    drawn = [(v_t / one.variances) ** 2 * one.noise for one in trusted if one.noise is not None]
-    lost = clipping_loss(reach, v_t, v_l, np.minimum(np.nan_to_num(sum(drawn)), v_t)) * step**2
+    parts = [(e.variances, np.nan_to_num(e.noise, posinf=0.0)) for e in trusted if e.noise is not None]
+    laplace = np.minimum(sum((v_t / variance) ** 2 * noise for variance, noise in parts), v_t)
+    lost = clipping_loss(reach, v_t, v_l, laplace) * step**2
     variances = np.where(known, v_t * v_l / (v_t + v_l) + lost, told.variances)
-    nothing = np.zeros(len(own.queries))
-    found = Estimate(slots, variances, nothing, np.full(len(nothing), np.inf))
+    queries = len(own.queries)
+    found = Estimate(slots, variances, np.zeros(queries), np.full(queries, np.inf))
     return found, HeavyAnchor(start + moved, most, reach)
 
 

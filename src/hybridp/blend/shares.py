@@ -69,12 +69,14 @@ class Told:
 class ShareAnchor:
     """The blend before local people were held to the trusted shares, and how far from these they can move each.
 
-    `reach` is the leash in standard errors of the groups' difference.
+    `reach` is the leash in standard errors of the groups' difference, `lost` what it adds to the variance of each share
+    where nobody lies.
     """
 
     plain: Floats
     most: Floats
     reach: float
+    lost: Floats
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,16 +110,8 @@ class ShareBlend:
         if self._local is not None:
             normal += (1 - w) ** 2 * self._local.variance(share)
         if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies
-            normal += self._cut_off(self.anchor, share)
+            normal += self.anchor.lost
         return np.sqrt(normal), laplace
-
-    def _cut_off(self, anchor: ShareAnchor, share: Floats) -> Floats:
-        assert self._trusted is not None
-        assert self._local is not None
-        k, noise = self._trusted.people, self._trusted.noise
-        v_t = share * (1 - share) / k + noise.variance / k**2
-        lost = clipping_loss(anchor.reach, v_t, self._local.variance(share), noise.laplace_variance / k**2)
-        return lost * (anchor.most / anchor.reach) ** 2
 
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
         """Of every option with this coverage; joint ones hold all together (Bonferroni)."""
@@ -240,9 +234,10 @@ def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reac
     spread = np.maximum(pilot * (1 - pilot), 1 / trusted.people)
     v_t, v_l = _variances(trusted, local, spread, pilot)
     weights = v_l / (v_t + v_l)
-    most = (1 - weights) * reach * np.sqrt(v_t + v_l)
-    moved = (1 - weights) * (told - own)
-    held = ShareAnchor(own + moved, most, reach)
+    step = (1 - weights) * np.sqrt(v_t + v_l)
+    most, moved = reach * step, (1 - weights) * (told - own)
+    lost = clipping_loss(reach, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2) * step**2
+    held = ShareAnchor(own + moved, most, reach, lost)
     return ShareBlend(own + np.clip(moved, -most, most), weights, own, told, trusted, local, "anchored", held)
 
 
