@@ -31,7 +31,7 @@ def study_of(short: Mapping[str, Any] | None = None, **more: Any) -> dict[str, A
     if given.get("expected"):
         found["people"] = given["expected"]
     given.pop("expected", None)
-    bounds = given.pop("bounds", None)
+    bounds = given.pop("bounds", None)  # of numbers alone
     if isinstance(bounds, Mapping):
         question |= bounds
     elif bounds:

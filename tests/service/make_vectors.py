@@ -14,12 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from hybridp.device.client import local_report
 from hybridp.device.heavy import report_slots
 from hybridp.device.mean import reach_reports
+from hybridp.device.ticks import report_sets
 from hybridp.noise import bernoulli, categories, reports, uniform_below
+from hybridp.noise.oracles import oracle_reports
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.oracles import subset_selection
+from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
     LEVELS,
     DitheredBit,
@@ -28,9 +33,12 @@ from hybridp.public.randomisers import (
     k_randomised_response,
     piecewise,
 )
+from hybridp.public.ticks import tick_invite
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded
+from hybridp.service.plans import parse_plan
+from hybridp.service.tasks import task_of
 
 FILE = Path(__file__).with_name("vectors.json")
 HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org"), ("wéather", "w.org")])
@@ -191,6 +199,67 @@ def coordinate_vectors() -> Iterator[dict[str, Any]]:
             }
 
 
+def subset_vectors() -> Iterator[dict[str, Any]]:
+    """One of many options as a set of them, by the sampler of the library's own devices."""
+    for k, epsilon in ((5, 0.1), (12, 0.5), (40, 1.0)):
+        mechanism = subset_selection(PureDP(epsilon), k)
+        lead = mechanism.keep >> 32
+        for i, words in enumerate(tapes([lead, lead - 1, lead + 1, lead | 5 << 32], 6, 8)):
+            tape, value = Tape(words * 3), (i * 7) % k
+            told = oracle_reports(mechanism, np.array([value]), rng=tape.rng)[0]
+            yield {
+                "kind": "subset",
+                "mechanism": {"categories": k, "size": mechanism.size, "keep": str(mechanism.keep)},
+                "input": value,
+                "words": [str(w) for w in (words * 3)[: tape.used]],
+                "report": [int(place) for place in told],
+            }
+
+
+def one_option_vectors() -> Iterator[dict[str, Any]]:
+    question = Feature("ways", ("a", "b", "c", "d", "e"), most=3)
+    invite = tick_invite(question, PureDP(1.0))
+    for i, words in enumerate(tapes([invite.oracle.keep, invite.oracle.keep - 1], 20, 9)):
+        tape, ticked = Tape(words), [place for place in range(5) if i >> place & 1][:3]
+        held = np.array([sum(1 << place for place in ticked)])
+        told = report_sets(held, invite, rng=tape.rng)[0]
+        yield {
+            "kind": "one-option",
+            "mechanism": {"options": 5, "categories": 2, "keep": str(invite.oracle.keep)},
+            "input": ticked,
+            "words": [str(w) for w in words[: tape.used]],
+            "report": invite.names.index(told),
+        }
+
+
+QUESTIONS = [
+    {"name": "town", "kind": "choice", "options": [f"t{i}" for i in range(9)]},
+    {"name": "ways", "kind": "choice", "options": ["a", "b", "c"], "several": 2},
+    {"name": "pay", "kind": "number", "lower": 0, "upper": 9, "weight": 2.0},
+    {"name": "kids", "kind": "count", "value": "yes"},
+]
+ANSWERS = {"town": "t4", "ways": ["a", "c"], "pay": 2.5, "kids": "not yes"}
+
+
+def question_vectors() -> Iterator[dict[str, Any]]:
+    """A whole study, drawn and split: what the Python client sends is what the page sends."""
+    for promise in (1.0, 30.0):
+        stated = {"title": "t", "promise": promise, "questions": QUESTIONS}
+        task = task_of("id", parse_plan(stated), 1, None)
+        assert (task["draws"] is not None) == (promise == 1.0)
+        for words in tapes([int(end) - 1 for end in task["draws"] or ()] + [2**62], 8, 10):
+            tape = Tape(words)
+            told = local_report(task, ANSWERS, now=0.0, rng=tape.rng)["payload"]
+            asked = {name: task[name] for name in ("questions", "draws")}
+            yield {
+                "kind": "questions",
+                "mechanism": asked,
+                "input": [4, [0, 2], 2.5, 1],
+                "words": [str(w) for w in words[: tape.used]],
+                "report": told,
+            }
+
+
 def slot_vectors() -> Iterator[dict[str, Any]]:
     records = [("maps", "m.org"), ("news", "b.org"), ("news", "z.org"), ("wéather", "w.org"), ("other", "a.org")]
     slots = [list(slot) for slot in HEAD.slots]
@@ -235,6 +304,9 @@ def vectors() -> list[dict[str, Any]]:
         *category_vectors(),
         *two_stage_vectors(),
         *coordinate_vectors(),
+        *subset_vectors(),
+        *one_option_vectors(),
+        *question_vectors(),
     ]
 
 

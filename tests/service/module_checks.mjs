@@ -1,6 +1,7 @@
 // Runs the browser's module under Node. Arguments: the module, and what to do.
 //   vectors FILE          prints the vectors whose report or number of words differs, as JSON
 //   texts                 reads a list of texts on stdin, prints each by the rule for texts
+//   promises              (a randomiser that is null: the questions of the task)
 //   promises              reads a list of [randomiser, promise, task] on stdin, prints the refusal of each, or null
 //   counts                reads {"kind", "mechanism", "input", "draws", "seed", "cells"} on stdin, prints counts
 import { readFileSync } from "node:fs";
@@ -14,6 +15,12 @@ function draw(kind, mechanism, input, next) {
   if (kind === "piecewise") return module.piecewiseCell(mechanism, input, next);
   if (kind === "k-rr") return module.category(mechanism, input, next);
   if (kind === "two-stage") return module.twoStage(mechanism, input, next);
+  if (kind === "subset") return module.optionSet(mechanism, input, next);
+  if (kind === "one-option") return module.oneOption(mechanism, input, next);
+  if (kind === "questions") {
+    const places = module.askedPlaces(mechanism, next);
+    return module.questionsPayload(mechanism, places, places.map((i) => input[i]), next);
+  }
   if (kind === "bernoulli") return module.bernoulli(input[0], input[1], next);
   if (kind === "below") return module.uniformBelow(input[0], next);
   throw new Error(`unknown kind ${kind}`);
@@ -71,6 +78,8 @@ function counts() {
     const told = draw(kind, mechanism, input, next);
     if (kind === "dithered") found[2 * Math.floor((told.threshold / span) * (cells / 2)) + Number(told.above)]++;
     else if (kind === "piecewise") found[Math.floor((told / span) * cells)]++;
+    else if (kind === "subset") found[told.reduce((bits, place) => bits | (1 << place), 0)]++;
+    else if (kind === "questions") found[mechanism.questions.findIndex(({ name }) => name in told.reports)]++;
     else found[told]++;
   }
   return found;
@@ -83,7 +92,8 @@ function texts() {
 function promises() {
   return JSON.parse(readFileSync(0, "utf8")).map(([randomiser, promise, asked]) => {
     try {
-      module.checkPromise(randomiser, promise, asked);
+      if (asked.questions) module.checkQuestions(asked, promise);
+      else module.checkPromise(randomiser, promise, asked);
       return null;
     } catch (error) {
       return error.message;

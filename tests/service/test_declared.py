@@ -18,7 +18,18 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Collection, Declaration, Number, People, Promise, Records, Vector, declared
+from hybridp.public.study import (
+    Choice,
+    Collection,
+    Count,
+    Declaration,
+    Number,
+    People,
+    Promise,
+    Records,
+    Vector,
+    declared,
+)
 from hybridp.public.study.toml import to_toml
 from hybridp.service import studies
 from hybridp.service.forms import declared_by, fieldsets
@@ -106,7 +117,8 @@ def test_what_only_a_table_can_do_is_refused(change: dict[str, Any], says: str) 
 def test_a_regression_is_for_files_and_the_service_says_so() -> None:
     line = {"name": "work", "kind": "regression", "target": "y", "on": ["x"], "lower": 0, "upper": 1}
     rule = (
-        r"`work.kind` must be one of number, vector, records for the service; the other kinds are collected over files"
+        "`work.kind` must be one of number, choice, count, vector, records for the service; "
+        "the other kinds are collected over files"
     )
     with pytest.raises(InvalidInput, match=rf"^{rule}\. Got regression\.$"):
         parse_plan({"title": "t", "promise": 1, "questions": [line]})
@@ -114,8 +126,9 @@ def test_a_regression_is_for_files_and_the_service_says_so() -> None:
 
 def test_several_questions_are_not_half_collected() -> None:
     one = {"name": "a", "kind": "number", "lower": 0, "upper": 1}
-    with pytest.raises(InvalidInput, match=r"`questions` must be one in a study of the service\. Got 2"):
-        parse_plan({"title": "t", "promise": 1, "questions": [one, one | {"name": "b"}]})
+    other = {"name": "b", "kind": "vector", "columns": ["x", "y"], "lower": 0, "upper": 1}
+    with pytest.raises(InvalidInput, match=r"`b.kind` must be one of number, choice, count where several are asked"):
+        parse_plan({"title": "t", "promise": 1, "questions": [one, other]})
 
 
 def test_the_best_report_of_a_vector_is_one_that_a_page_can_draw() -> None:
@@ -159,6 +172,9 @@ def web(app: FastAPI, service: Any) -> Any:
 
 TYPED = {
     "mean": {"question.upper": "9"},
+    "number": {"question.upper": "9"},
+    "choice": {"question.options": "yes, no"},
+    "count": {},
     "personal-mean": {"question.upper": "9"},
     "vector-mean": {"question.columns": "a, b", "question.upper": "9, 1"},
     "heavy-hitters": {},
@@ -176,7 +192,7 @@ def test_a_form_filled_in_where_it_insists_makes_a_study(web: TestClient, kind: 
     assert answer.status_code == 303, answer.text
     study = answer.headers["location"].rsplit("/", 1)[1]
     made = studies.study_summary(web.app.state.service, study)  # type: ignore[attr-defined]
-    assert made["kind"] == kind
+    assert made["kind"] == ("questions" if kind in ("number", "choice", "count") else kind)
     assert not made["open_to_all"]
 
 
@@ -214,7 +230,7 @@ def test_a_form_s_mistakes_are_named(name: str, text: str, says: str) -> None:
 def test_the_interface_describes_every_field_with_its_help() -> None:
     parts = complete({"paths": {"/api/studies": {"post": {"responses": {}}}}})["components"]["schemas"]
     described = {"Study": Declaration, "Promise": Promise, "Collection": Collection, "People": People}
-    described |= {"Number": Number, "Vector": Vector, "Records": Records}
+    described |= {"Number": Number, "Choice": Choice, "Count": Count, "Vector": Vector, "Records": Records}
     for name, of in described.items():
         schema = parts[name]
         assert schema["additionalProperties"] is False
@@ -225,7 +241,7 @@ def test_the_interface_describes_every_field_with_its_help() -> None:
                 assert set(field.choices) == set(told.get("enum") or told["items"]["enum"])
             assert (field.name in schema["required"]) == (field.required and field.name != "trust")
     kinds = {ref["$ref"].rsplit("/", 1)[1] for ref in parts["Study"]["properties"]["questions"]["items"]["oneOf"]}
-    assert kinds == {"Number", "Vector", "Records"}
+    assert kinds == {"Number", "Choice", "Count", "Vector", "Records"}
 
 
 def test_a_study_survives_its_file() -> None:

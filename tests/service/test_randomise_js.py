@@ -17,10 +17,12 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, normalised, two_stage
+from hybridp.public.oracles import SubsetSelection, subset_selection
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,
@@ -30,7 +32,9 @@ from hybridp.public.randomisers import (
     dithered_bit,
     k_randomised_response,
     piecewise,
+    randomised_response,
 )
+from hybridp.randomness import secure
 from hybridp.service.plans import HeavyPlan, parse_plan
 from hybridp.service.tasks import task_of
 
@@ -138,13 +142,38 @@ def p_value(counts: list[int], law: list[Fraction]) -> float:
     return float(chi2.sf(statistic, int(used.sum()) - 1))
 
 
+def subset_law(k: int, d: int, keep: int, value: int) -> list[Fraction]:
+    """P(set) by its bits: p/C(k-1, d-1) for one with the own option, (1-p)/C(k-1, d) for another of d options."""
+    p, law = Fraction(keep, WORD), []
+    for bits in range(2**k):
+        if bits.bit_count() != d:
+            law.append(Fraction(0))
+        else:
+            law.append(p / math.comb(k - 1, d - 1) if bits >> value & 1 else (1 - p) / math.comb(k - 1, d))
+    return law
+
+
+def one_option_law(k: int, keep: int, ticked: list[int]) -> list[Fraction]:
+    """P(option, yes), P(option, no), ...: each option is drawn alike, and told truly with probability keep/2^64."""
+    p, law = Fraction(keep, WORD), []
+    for option in range(k):
+        law += [p / k, (1 - p) / k] if option in ticked else [(1 - p) / k, p / k]
+    return law
+
+
+SET, YES_NO = subset_selection(PureDP(0.5), 5), randomised_response(PureDP(1.0))
+DRAWN: dict[str, Any] = task_of(
+    "id", parse_plan({"promise": 1.0, "title": "t", "questions": load_maker().QUESTIONS}), 1, None
+)
+CHANCES = [Fraction(1, 5), Fraction(1, 5), Fraction(2, 5), Fraction(1, 5)]  # by the stated weights
+
 BIT, WINDOW = dithered_bit(PureDP(1.0)), piecewise(PureDP(3.0))
 RESPONSE = k_randomised_response(PureDP(1.5), 5)
 HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org")])
 STAGES = two_stage(HEAD, PureDP(2.0))
 
 
-def cases() -> list[tuple[str, dict[str, Any], dict[str, Any], int, list[Fraction]]]:
+def cases() -> list[tuple[str, dict[str, Any], dict[str, Any], Any, list[Fraction]]]:
     """kind, mechanism, the same mechanism a little wrong, input, exact law."""
     at = LEVELS // 3
     response = {"categories": 5, "keep": str(RESPONSE.keep)}
@@ -179,6 +208,21 @@ def cases() -> list[tuple[str, dict[str, Any], dict[str, Any], int, list[Fractio
             response_law(5, RESPONSE.keep, 2),
         ),
         ("two-stage", document, wrong_query, 3, [Fraction(float(p)) for p in STAGES.report_law(3)]),
+        (
+            "subset",
+            {"categories": 5, "size": SET.size, "keep": str(SET.keep)},
+            {"categories": 5, "size": SET.size, "keep": str(SET.keep * 94 // 100)},
+            3,
+            subset_law(5, SET.size, SET.keep, 3),
+        ),
+        (
+            "one-option",
+            {"options": 3, "categories": 2, "keep": str(YES_NO.keep)},
+            {"options": 3, "categories": 2, "keep": str(YES_NO.keep * 96 // 100)},
+            [0, 2],
+            one_option_law(3, YES_NO.keep, [0, 2]),
+        ),
+        ("questions", DRAWN, DRAWN | {"draws": [str(2**60), *DRAWN["draws"][1:]]}, [4, [0], 2.5, 1], CHANCES),
     ]
 
 
@@ -250,7 +294,60 @@ def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, An
                 task = {"slots": [[str(i)] for i in range(k)], "record": ["q"]}
                 stated = {"name": "k-rr", "categories": k, "keep": str(keep)}
                 found.append((stated, {"epsilon": e, "delta": delta}, task, fine))
+        for k in (3, 60):
+            best = subset_selection(pure, k)
+            chance = WORD * best.size // k
+            for keep in [*around(best.keep), 0, chance, chance + 1]:
+                fine = python_takes(lambda p=pure, k=k, d=best.size, keep=keep: SubsetSelection(p, k, d, keep))
+                stated = {"name": "subset", "categories": k, "size": best.size, "keep": str(keep)}
+                found.append((stated, pledge, {"options": ["o"] * k}, fine))
+        for keep in around(randomised_response(pure).keep):
+            fine = python_takes(lambda p=pure, keep=keep: KRandomisedResponse(p, 2, keep))
+            stated = {"name": "one-option", "options": 4, "categories": 2, "keep": str(keep)}
+            found.append((stated, pledge, {"options": ["o"] * 4}, fine))
     return found
+
+
+@needs_node
+def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> None:
+    """A drawn study and a split one as the service describes them, then with lies: the client refuses the same."""
+    questions = load_maker().QUESTIONS
+    asked, fine = [], []
+
+    def ask(task: dict[str, Any], good: bool, **promise: float) -> None:
+        stated = task["guarantee"]["local"] | promise
+        asked.append([None, stated, task])
+        fine.append(good)
+        by_client = python_takes(
+            lambda: local_report(task | {"guarantee": {"local": stated}}, load_maker().ANSWERS, rng=secure())
+        )
+        assert by_client == good
+
+    for epsilon in (1.0, 0.7, 30.0, 29.9):
+        task = task_of("id", parse_plan({"promise": epsilon, "title": "t", "questions": questions}), 1, None)
+        ask(task, True)
+        ask(task, False, epsilon=epsilon * (1 - 1e-12))
+        for place, question in enumerate(task["questions"]):
+
+            def with_lie(lie: dict[str, Any], place: int = place, task: dict[str, Any] = task) -> dict[str, Any]:
+                each = list(task["questions"])
+                each[place] = each[place] | lie
+                return task | {"questions": each}
+
+            own = question["guarantee"]["epsilon"]
+            ask(with_lie({"guarantee": {"epsilon": own * 1.001, "delta": 0.0}}), False)
+            name = next(name for name in ("flips", "inside", "keep") if name in question["randomiser"])
+            step = -(2**20) if name == "flips" else 2**20
+            lie = {name: str(int(question["randomiser"][name]) + step)}
+            ask(with_lie({"randomiser": question["randomiser"] | lie}), False)
+            if "options" in question:
+                ask(with_lie({"options": [*question["options"], "more"]}), False)
+            if question["name"] == "town":  # a yes or no in place of a report on all options would name most of them
+                refused = with_lie({"randomiser": {"name": "one-option", "options": 9, "keep": str(YES_NO.keep)}})
+                assert not python_takes(lambda task=refused: local_report(task, load_maker().ANSWERS, rng=secure()))
+    told = node("promises", stdin=json.dumps(asked))
+    assert [refusal is None for refusal in told] == fine
+    assert fine.count(False) > 40
 
 
 @needs_node

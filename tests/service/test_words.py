@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from hybridp.protocols.heavy import invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, two_stage
-from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
+from hybridp.public.oracles import subset_selection
+from hybridp.public.randomisers import (
+    LEVELS,
+    WORD,
+    dithered_bit,
+    k_randomised_response,
+    piecewise,
+    randomised_response,
+)
 from hybridp.public.shuffling import mixed_delta
 from hybridp.service import charts, html, words
 from hybridp.service.participant import participant_view
@@ -108,6 +116,15 @@ NOW = 1_800_000_000
 MEAN = {"kind": "mean", "title": "Way", "bounds": {"lower": 0, "upper": 120}, "epsilon": 1.0}
 MIXER = {"batch": 1000, "delta": 1e-6, "url": "https://mix.example:81/a", "key": "A" * 43}
 HEAVY = {"kind": "heavy-hitters", "title": "Searches", "epsilon": 4.0, "delta": 1e-6}
+ASKED = {
+    "title": "Way",
+    "epsilon": 1.0,
+    "questions": [
+        {"name": "smokes", "kind": "choice", "text": "Do you smoke?", "options": ["yes", "no", "at times"]},
+        {"name": "ways", "kind": "choice", "options": ["car", "train", "walk"], "several": 3},
+        {"name": "pay", "kind": "number", "lower": 0, "upper": 9},
+    ],
+}
 PLANS: dict[str, dict[str, Any]] = {
     "mean": MEAN,
     "many releases": MEAN | {"releases": 500},
@@ -137,6 +154,14 @@ PLANS: dict[str, dict[str, Any]] = {
         "epsilon": 1.0,
         "releases": 3,
     },
+    "a choice": MEAN | {"kind": "choice", "bounds": None, "options": ["yes", "no", "at times"]},
+    "many options, two releases": MEAN
+    | {"kind": "choice", "bounds": None, "options": [f"o{i}" for i in range(30)], "releases": 2},
+    "ticks": MEAN | {"kind": "choice", "bounds": None, "options": ["car", "train", "walk"], "several": 2},
+    "a count of the trusted": MEAN | {"kind": "count", "bounds": None, "value": "yes", "estimator": "tcm-only"},
+    "statistics": MEAN | {"kind": "number", "statistics": ["mean", "quantiles"], "at": [0.5]},
+    "questions, one drawn": ASKED,
+    "questions, split": ASKED | {"epsilon": 16.0},
     "heavy, first": HEAVY,
     "heavy, second": HEAVY,
     "heavy, one list": HEAVY | {"local": "k-rr", "epsilon": 4.0},
@@ -151,14 +176,18 @@ HEADS = {
 
 def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
     """What was planned, task document and sentences."""
-    plan = parse_plan(study_of(PLANS[name])).dated(NOW)
+    stated = PLANS[name]
+    if "questions" in stated:
+        stated = {"title": stated["title"], "promise": stated["epsilon"], "questions": stated["questions"]}
+    plan = parse_plan(study_of(stated)).dated(NOW)
     head = None
     if name in HEADS:
         assert isinstance(plan, HeavyPlan)
         head = invitation(HeadList.of(HEADS[name], 2), plan.study)
     task = task_of("id", plan, 2 if head is not None else 1, head)
     names = ("kind", "title", "question", "by_invitation", "time_precision", "min_batch", "closes", "delete_by")
-    facts = {name: getattr(plan, name) for name in (*names, "delete_raw_after_release", "study")}
+    facts = {name: getattr(plan, name) for name in (*names, "delete_raw_after_release")}
+    facts["study"] = getattr(plan, "study", None)
     usual = {"delta": 0.0, "trusted_epsilon": None, "releases": 1, "estimator": "", "mixer": None}
     return SimpleNamespace(**{**usual, **PLANS[name], **facts}), task, words.said(task)
 
@@ -229,9 +258,28 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
         assert 1 / int(one_in.replace(",", "")) == pytest.approx(plan.delta, rel=1e-5)
         assert "only totals" not in text.lower()
     else:
-        assert "average" in text.lower()
+        if plan.kind == "questions":
+            assert [("hares" in text), ("tatistics" in text)] == kinds(task)
+        else:
+            assert "average" in text.lower()
         many = plan.releases
         assert text.endswith("once." if many == 1 else f"up to {many} times.")
+
+
+def kinds(task: Any) -> list[bool]:
+    """Whether shares are asked for, and whether statistics of a number are."""
+    numbers = [question["kind"] == "number" for question in task["questions"]]
+    return [not all(numbers), any(numbers)]
+
+
+def rule_one_drawn(plan: Any, task: Any, text: str) -> None:
+    """Only where a local person's report is about one question: then any could have been drawn, with the whole."""
+    if plan.kind != "questions" or len(task["questions"]) == 1 or plan.epsilon > 10:
+        assert text == ""
+    else:
+        assert f"One of the {len(task['questions'])} questions" in text
+        assert "draws by chance, whatever your answers are" in text
+        assert [question["guarantee"]["epsilon"] for question in task["questions"]] == [plan.epsilon] * 3
 
 
 def rule_trusted_promise(plan: Any, task: Any, text: str) -> None:
@@ -260,21 +308,25 @@ def rule_deleted(plan: Any, task: Any, text: str) -> None:
 
 def rule_local_stays(plan: Any, task: Any, text: str) -> None:
     assert ("Your answer itself stays" in text) != ("leaves it only as the report" in text)
-    if "slots" in task:
+    if "slots" in task or any("options" in question for question in task.get("questions", ())):
         assert "Your answer itself stays" not in text  # it may be what the report names
 
 
 def rule_local_seen(plan: Any, task: Any, text: str) -> None:
     assert "obody sees" not in text
     assert "see the report" in text
-    if "slots" in task and len(task["slots"]) > 1:
-        assert "may well be right" in text
+    named = "slots" in task and len(task["slots"]) > 1
+    named |= any("options" in question for question in task.get("questions", ()))
+    assert ("may well be right" in text) == named
 
 
 def rule_local_published(plan: Any, task: Any, text: str) -> None:
     assert ("each entry of the list" in text) == (plan.kind == "heavy-hitters")
     assert text.startswith("Nothing of your report") == (heard(plan) == TRUSTED)
     if heard(plan) == TRUSTED:
+        return
+    if plan.kind == "questions":
+        assert [("hares" in text), ("tatistics" in text)] == kinds(task)
         return
     assert ("verage" in text) == (plan.kind != "heavy-hitters")
 
@@ -389,6 +441,7 @@ RULES = {
     "trusted_promise": rule_trusted_promise,
     "deleted": rule_deleted,
     "local_stays": rule_local_stays,
+    "one_drawn": rule_one_drawn,
     "local_seen": rule_local_seen,
     "local_published": rule_local_published,
     "local_promise": rule_local_promise,
@@ -462,6 +515,8 @@ def test_the_page_makes_no_other_claims(name: str) -> None:
     known |= {view["shuffled"]["sent"]} if view["shuffled"] else set()
     known |= {o["sent"] for o in view["local"].get("offers", [])} | {c.lower() for c in getattr(plan, "columns", ())}
     known |= {f"At ε = {o['epsilon']}: {o['sent']}" for o in view["local"].get("offers", [])}
+    asked = task.get("questions", ())
+    known |= {text for q in asked for text in (q["text"], q["name"], *q.get("options", ()))}
     known |= {words.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
     assert claims_beyond(page, known) == []
 
@@ -500,6 +555,8 @@ LABELS = {
     "This choice needs JavaScript: your answer is randomised on your own device. The first choice works without it.",
     "Suppose that the team, or anyone else, sees all the mixed reports and wonders which of two answers yours was:",
     "Suppose that the team and the mixer conspire, or too few took part:",
+    "What is asked", "hold “A”", "say yes of “A”, if asked about it", "if it is not A", "As many as you like, or none.",
+    "Up to 2, or none.",
     "Url", "Collected with hybridp: people choose whom they trust.",
 }  # fmt: skip
 NUMBER = re.compile(r"(over )?\d+([,.]\d+)*(e-\d+)?")
@@ -517,6 +574,35 @@ def test_guesses_are_counted_over_all_releases(name: str) -> None:
     (row,) = view["trusted"]["rows"]
     right = 100 * (1 - (1 - delta) / (1 + math.exp(min(epsilon, 700))))
     assert row["right"] == ("over 99" if right > 99.5 else str(round(right)))
+
+
+@pytest.mark.parametrize("k", [5, 30])
+def test_a_set_of_options(k: int) -> None:
+    """Brute force over the kinds of sets: with both options, with the one, with the other, with neither."""
+    oracle = subset_selection(PureDP(0.5), k)
+    p, d = Fraction(oracle.keep, WORD), oracle.size
+    own, other = p / math.comb(k - 1, d - 1), (1 - p) / math.comb(k - 1, d)
+    one = math.comb(k - 2, d - 1)  # sets with the one and without the other
+    rest = p * Fraction(d - 1, k - 1) + (1 - p) * Fraction(k - 1 - d, k - 1)  # alike whichever it is
+    stated = {"name": "subset", "categories": k, "size": d, "keep": str(oracle.keep)}
+    told = words.notice(stated)
+    assert told.right == best_guess([one * own, one * other, rest], [one * other, one * own, rest])
+    assert told.one == p
+    assert told.other == p * Fraction(d - 1, k - 1) + (1 - p) * Fraction(d, k - 1)
+    said = words.sent_of({"randomiser": stated, "options": ["o"] * k})
+    assert said.startswith(f"{d} of the {k} options")
+    assert f"about {round(100 * p)} times in 100" in said
+
+
+def test_one_option_of_those_ticked() -> None:
+    """All ticked against none: whichever option is drawn, its bit tells them apart as well as any."""
+    keep = randomised_response(PureDP(1.0)).keep
+    p = Fraction(keep, WORD)
+    stated = {"name": "one-option", "categories": 2, "options": 4, "keep": str(keep)}
+    told = words.notice(stated)
+    assert told.right == best_guess([p / 4, (1 - p) / 4] * 4, [(1 - p) / 4, p / 4] * 4)
+    assert (told.one, told.other) == (p, 1 - p)
+    assert f"about {round(100 * p)} times in 100" in words.sent_of({"randomiser": stated, "options": ["o"] * 4})
 
 
 def test_a_report_that_names_the_truth_is_said_to() -> None:
@@ -575,7 +661,8 @@ def test_charts_have_no_script_and_no_style() -> None:
 STATIC = Path(html.__file__).parent / "static"
 SCRIPT = {
     # what happened, said where it happens
-    "Nothing was sent", "Please fill in every field.", "Please give a number.", "Please give a number from # to #.",
+    "Nothing was sent", "Please choose an answer to every question.", "Please tick at most #.",
+    "Please fill in every field.", "Please give a number.", "Please give a number from # to #.",
     "The report has not arrived", "# You can try again: the same report is sent.", "Send the same report again",
     "The report was not taken", "The study has answered: this report is not sent again.",
     "The study and its mixer say different things of keys and batches. Please tell the people who run them.",

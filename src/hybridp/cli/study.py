@@ -15,7 +15,6 @@ from hybridp.cli.releasing import check_out, out_option, present
 from hybridp.cli.serve import needs_service, store_options
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
-from hybridp.release.document import sole
 
 if TYPE_CHECKING:
     from hybridp.service.core import Service
@@ -216,8 +215,20 @@ def release(
 
 
 def _print_release(found: dict[str, Any]) -> None:
-    told, level = sole(found), found["level"]
-    if told["task"] == "mean":
+    every = [(name, word, told) for name, facts in found["questions"].items() for word, told in facts.items()]
+    told, level = every[0][2], found["level"]
+    if len(every) > 1 or told["task"] not in ("mean", "vector-mean", "heavy-hitters"):
+        from hybridp.service.shown import estimate_rows
+
+        rows = [
+            (name, word, at, *map(number, numbers))
+            for name, word, told in every
+            if word != "distribution"  # a curve, with --json
+            for at, *numbers in estimate_rows(word, told)
+        ]
+        columns = ("question", "statistic", "of", "estimate", "low", "high")
+        table(f"{found['title']} ({level:.0%} intervals)", columns, rows)
+    elif told["task"] == "mean":
         low, high = told["interval"]
         click.echo(f"{number(told['projected'])}  ({level:.0%} interval {number(low)} to {number(high)})")
     elif told["task"] == "vector-mean":

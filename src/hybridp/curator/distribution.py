@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, mean_query
 from hybridp.curator.shares import RawCounts, release_counts
+from hybridp.curator.sources import Answers
+from hybridp.public.bounds import Bounds
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, answers, report_bins, window_bins
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LEVELS, DitheredBit
@@ -20,7 +22,8 @@ from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.randomness import Randomness
 from hybridp.tables.distribution import report_counts, stretch_counts
 
-__all__ = ["Lots", "count_between", "read_answers", "read_bins", "simulate_answers", "simulate_reports"]
+__all__ = ["Lots", "count_answers", "count_between", "read_answers", "read_bins", "simulate_answers"]
+__all__ += ["simulate_reports"]
 
 
 def _query(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
@@ -107,6 +110,21 @@ def count_between(
     rng: Randomness,
 ) -> NoisyCounts:
     """How many trusted people lie at or below each of the places (0 to 1 of the range), with the stated noise."""
-    cuts = [math.floor(place * LEVELS + 0.5) for place in places]  # as values are rounded: whoever is at a place counts
+    cuts = _cuts(places)
     raw = stretch_counts(rows, _query(rows, columns, invite, local_raw=local_raw), cuts, people)
     return release_counts(RawCounts(people, raw), stated, rng=rng)
+
+
+def _cuts(places: Sequence[float]) -> list[int]:
+    return [math.floor(place * LEVELS + 0.5) for place in places]  # as values are rounded: whoever is at a place counts
+
+
+def count_answers(
+    answers: Answers, bounds: Bounds, places: Sequence[float], stated: CountNoise, *, rng: Randomness
+) -> NoisyCounts:
+    """The same of the answers that a service keeps."""
+    cuts = _cuts(places)
+    raw = np.zeros(len(cuts) + 1, dtype=np.int64)
+    for values in answers.numbers():
+        raw += np.bincount(np.searchsorted(cuts, bounds.levels(values[:, 0])), minlength=len(raw))
+    return release_counts(RawCounts(int(raw.sum()), raw), stated, rng=rng)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
+from hybridp.curator.sources import Answers
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.votes import voted_cells
 from hybridp.public.bounds import Bounds
@@ -31,7 +32,8 @@ from hybridp.tables.mean import CHUNK, MeanQuery
 from hybridp.tables.queries import stride
 from hybridp.tables.shares import report_texts, share_totals
 
-__all__ = ["RawCounts", "batch_digest", "batch_names", "read", "release_counts", "rounded_cells", "share_query"]
+__all__ = ["RawCounts", "batch_digest", "batch_names", "read", "read_answers", "release_counts", "rounded_cells"]
+__all__ += ["share_query"]
 
 _MOST_BATCHES = 100_000
 
@@ -108,6 +110,14 @@ def read(
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
     digest = batch_digest(rows, columns, invite.text, local.counts, local.people)
     return RawCounts(found.trusted_people, counts, local, None, bool(says), assumed, digest, steps)
+
+
+def read_answers(answers: Answers, size: int) -> RawCounts:
+    """The same from the answers that a service keeps: how many trusted people have each of so many options."""
+    counts = np.zeros(size, dtype=np.int64)
+    for codes in answers.codes():
+        counts += np.bincount(codes[:, 0], minlength=size)
+    return RawCounts(int(counts.sum()), counts)
 
 
 def batch_digest(rows: tables.Rows, columns: Columns, text: str, counts: NDArray[np.int64], people: int) -> str:

@@ -49,6 +49,10 @@ class Answers(Protocol):
         """Some people's numbers: one row a person, `width` columns."""
         ...
 
+    def codes(self, width: int = 1) -> Iterator[NDArray[np.int64]]:
+        """Some people's options by their places, or their ticks as bits: one row a person, `width` columns."""
+        ...
+
     def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
         """Some people's numbers, all of them with one epsilon of their own."""
         ...

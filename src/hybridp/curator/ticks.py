@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
 from hybridp.curator.shares import batch_digest, share_query
+from hybridp.curator.sources import Answers
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.public.ticks import TickInvite, TickReports, option_counts
+from hybridp.public.ticks import TickInvite, TickReports, option_counts, tick_counts
 from hybridp.randomness import Randomness
 from hybridp.tables.shares import share_totals
 
-__all__ = ["RawTicks", "read", "release_ticks"]
+__all__ = ["RawTicks", "read", "read_answers", "release_ticks"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -52,6 +53,16 @@ def read(
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
     digest = batch_digest(rows, columns, invite.text, local.counts, local.people)
     return RawTicks(found.trusted_people, found.trusted_counts, local, None, bool(says), assumed, digest)
+
+
+def read_answers(answers: Answers, invite: TickInvite) -> RawTicks:
+    """The same from the answers that a service keeps: how many trusted people ticked each option."""
+    people, counts = 0, np.zeros(invite.question.size, dtype=np.int64)
+    for sets in answers.codes():
+        people += len(sets)
+        counts += tick_counts(sets[:, 0], np.ones(len(sets), dtype=np.int64), invite.question)
+    nobody = TickReports(np.zeros(len(invite.names), dtype=np.int64), invite.oracle)
+    return RawTicks(people, counts, nobody, None, simulated_reports=False)
 
 
 def release_ticks(raw: RawTicks, stated: CountNoise, *, rng: Randomness) -> list[NoisyCounts]:

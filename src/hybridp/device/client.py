@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import email.utils
 import json
+import math
 import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -35,12 +37,16 @@ import numpy as np
 
 from hybridp.device.heavy import report_slots
 from hybridp.device.mean import chosen_levels, randomise_vectors
+from hybridp.device.ticks import report_places
 from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.noise import categories, dithered, reports
+from hybridp.noise.oracles import oracle_reports
 from hybridp.public import mixing
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, normalised, two_stage
+from hybridp.public.oracles import SubsetSelection
+from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
     DitheredBit,
     DitheredReports,
@@ -50,6 +56,7 @@ from hybridp.public.randomisers import (
     local_additive,
 )
 from hybridp.public.shuffling import mixed_delta
+from hybridp.public.ticks import TickInvite
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports, unit_vector
 from hybridp.randomness import Randomness
@@ -60,7 +67,7 @@ __all__ += ["trusted_report"]
 _MOST, _BODY = 1000, 1_000_000  # reports, and bytes, of one request
 
 Record = Sequence[str]
-Answer = float | Sequence[float] | Record
+Answer = float | str | Sequence[float] | Record | Mapping[str, Any]
 Task = Mapping[str, Any]
 
 
@@ -84,13 +91,17 @@ def trusted_report(
     token: str | None = None,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """The answer as it is, for a person who trusts the study: a number, numbers, or a record.
+    """The answer as it is, for a person who trusts the study: a number, numbers, an option, those ticked, or a record;
+    of several questions the answers by their names.
 
     Of several records one is chosen here, by chance: a study counts one, and the others need not leave this machine.
     """
     must("trusted" in task["groups"], "group", "must be one that the task takes now", "trusted")
     payload: dict[str, Any]
-    if task["kind"] == "heavy-hitters":
+    if task["kind"] == "questions":
+        given = _by_name(task, answer)
+        payload = {"answers": {q["name"]: _answer_to(q, given[q["name"]]) for q in task["questions"]}}
+    elif task["kind"] == "heavy-hitters":
         records = _records(task, answer)
         payload = {"records": [records[secrets.randbelow(len(records))]]}
     elif task["kind"] == "vector-mean":
@@ -113,12 +124,17 @@ def local_report(
     """One randomised report, private by itself as the task promises (by the person's own `epsilon` where it lets them).
 
     A number becomes a dithered bit, a piecewise or a noisy number; of several numbers some are chosen by chance and
-    reported so; a record becomes a slot of the published list.
+    reported so; an option becomes another one, or a set of them, by chance; ticks become yes or no to one drawn option;
+    a record becomes a slot of the published list. Of several questions all are reported on, or the one that is drawn
+    here, as the task says.
     """
     must("local" in task["groups"], "group", "must be one that the task takes now", "local")
-    if task["kind"] == "heavy-hitters":
+    payload: dict[str, Any]
+    if task["kind"] == "questions":
+        payload = {"reports": _question_reports(task, _by_name(task, answer), rng)}
+    elif task["kind"] == "heavy-hitters":
         (record,) = _records(task, answer)
-        payload: dict[str, Any] = {"category": _slot_report(task, record, rng)}
+        payload = {"category": _slot_report(task, record, rng)}
     elif task["kind"] == "vector-mean":
         payload = {"report": _vector_report(task, _numbers(answer), rng)}
     else:
@@ -157,6 +173,82 @@ def _records(task: Task, answer: Any) -> list[list[str]]:
     for part in (part for record in records for part in record):
         must(1 <= len(part) <= most, "record", f"must have parts of 1 to {most} characters", len(part))
     return records
+
+
+# --- a study's questions ----------------------------------------------------------------------------------------------
+
+
+def _by_name(task: Task, answer: Any) -> Mapping[str, Any]:
+    """The answers by the names of the questions; of one question the answer alone will do."""
+    names = [question["name"] for question in task["questions"]]
+    given: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {names[0]: answer}
+    must(set(given) == set(names), "answer", f"must hold one for each of {', '.join(names)}", "others")
+    return given
+
+
+def _answer_to(question: Mapping[str, Any], answer: Any) -> Any:
+    """A number, the place of an option, or the places of those ticked; what is none of them is not repeated."""
+    name = question["name"]
+    if "options" not in question:
+        finite = isinstance(answer, int | float) and math.isfinite(answer)
+        must(finite, name, "must be a finite number", "another value")
+        return float(answer)
+    options = question["options"]
+    if question["several"] is None:
+        must(answer in options, name, "must be one of the task's options", "another value")
+        return options.index(answer)
+    given = set() if isinstance(answer, str) or not isinstance(answer, Iterable) else set(answer)
+    known = not isinstance(answer, str) and given <= set(options) and len(given) <= int(question["several"])
+    must(known, name, f"must be at most {question['several']} of the task's options", "others")
+    return sorted(options.index(option) for option in given)
+
+
+def _question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> dict[str, Any]:
+    """A report on each question, or on the one that is drawn; refused where the parts are more than the promise."""
+    asked = task["questions"]
+    promise, parts = task["guarantee"]["local"], [question["guarantee"] for question in asked]
+    for name in ("epsilon", "delta"):
+        written = [Fraction(repr(float(part[name]))) for part in parts]
+        spent = max(written) if task["draws"] else sum(written)
+        kept = spent <= Fraction(repr(float(promise[name])))
+        must(kept, "questions", f"must keep the task's {name} together", "parts that are more")
+    mechanisms = [_question_mechanism(question) for question in asked]  # also of those that are not drawn
+    places = list(range(len(asked)))
+    if task["draws"]:
+        word = int(rng.words(1)[0])
+        places = [next(place for place, end in enumerate(task["draws"]) if word < int(end))]
+    told = ((asked[place]["name"], asked[place], mechanisms[place]) for place in places)
+    return {name: _question_report(one, how, _answer_to(one, given[name]), rng) for name, one, how in told}
+
+
+def _question_mechanism(question: Mapping[str, Any]) -> Randomiser | KRandomisedResponse | SubsetSelection:
+    """What the question's report is drawn by: its construction checks that the integers keep its part."""
+    stated, promise = question["randomiser"], PureDP(float(question["guarantee"]["epsilon"]))
+    if "options" not in question:
+        return _randomiser(stated, _promise(question["guarantee"]))
+    size = len(question["options"])
+    of = int(stated["options"] if stated["name"] == "one-option" else stated["categories"])
+    must(of == size, "categories", f"must be the {size} options", of)
+    ticks = question["several"] is not None  # a response among two would tell any other option as it is
+    must(ticks == (stated["name"] == "one-option"), "randomiser", "must be that of its kind of question", "another one")
+    if stated["name"] == "subset":
+        return SubsetSelection(promise, size, int(stated["size"]), int(stated["keep"]))
+    must(stated["name"] in ("k-rr", "one-option"), "randomiser", "must be one that this client knows", stated["name"])
+    return KRandomisedResponse(promise, size if stated["name"] == "k-rr" else 2, int(stated["keep"]))
+
+
+def _question_report(question: Mapping[str, Any], mechanism: Any, answer: Any, rng: Randomness) -> Any:
+    if "options" not in question:
+        bounds = Bounds(float(question["bounds"]["lower"]), float(question["bounds"]["upper"]))
+        return _drawn(bounds, mechanism, answer, rng)
+    if question["several"] is not None:
+        feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
+        sets = np.array([sum(1 << place for place in answer)], dtype=np.int64)
+        return report_places(sets, TickInvite(feature, mechanism), rng=rng)[0]
+    code = np.array([answer], dtype=np.int64)
+    if isinstance(mechanism, SubsetSelection):
+        return [int(place) for place in oracle_reports(mechanism, code, rng=rng)[0]]
+    return int(categories(mechanism, code, rng=rng)[0])
 
 
 def _numbers(answer: Any) -> list[float]:

@@ -9,7 +9,7 @@ from hybridp.noise import categories, uniform_below
 from hybridp.public.ticks import TickInvite, TickReports, kept
 from hybridp.randomness import Randomness
 
-__all__ = ["report_sets", "simulated_ticks"]
+__all__ = ["report_places", "report_sets", "simulated_ticks"]
 
 Ints = NDArray[np.int64]
 _LOT = 1 << 18
@@ -25,6 +25,11 @@ def _told(sets: Ints, invite: TickInvite, rng: Randomness) -> Ints:
 def report_sets(sets: Ints, invite: TickInvite, *, rng: Randomness) -> list[str]:
     """Reports of many people, each with their own randomness: private as `invite.promise` says."""
     return [invite.names[place] for place in _told(sets, invite, rng).tolist()]
+
+
+def report_places(sets: Ints, invite: TickInvite, *, rng: Randomness) -> list[int]:
+    """The same as places among the invitation's names."""
+    return [int(place) for place in _told(sets, invite, rng)]
 
 
 def simulated_ticks(held: tuple[Ints, Ints], invite: TickInvite, *, rng: Randomness) -> TickReports:

@@ -7,6 +7,7 @@ divided in two equal halves where both are needed: one for the sum (mean and sum
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from hybridp.release.number import NumberRelease
 from hybridp.release.receipt import assuming, noted, values_rule
 from hybridp.release.study import one_receipt
 
-__all__ = ["NumberStudy", "halves", "release_number"]
+__all__ = ["NumberStudy", "halves", "publish_number", "release_number"]
 
 
 def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
@@ -131,30 +132,45 @@ def release_number(
                 rows, columns, invite, places, stated, totals.trusted_people, local_raw=simulate_local, rng=rng
             )
 
-        mean = distribution = None
-        if study.mean is not None:
-            told = local
-            if study.mean.rule.name == "full-lm" and local is not None:  # the trusted report too, as they are charged
-                told = local + curating.randomise_trusted(rows, columns, invite, local_raw=simulate_local, rng=rng)
-            mean = _mean(study.mean, totals, told, publication)
-        if study.distribution is not None:
-            distribution = measured(
-                study.distribution, columns.value, totals.trusted_people, binned, count, **publication
-            )
-        parts = {"sum": mean, "counts": distribution}
-        receipts = {name: one.receipt for name, one in parts.items() if one is not None}
-        found = NumberRelease(
-            question=columns.value,
-            statistics=study.statistics,
-            mean=None if mean is None else replace(mean, question=columns.value, level=study.level),
-            distribution=None if distribution is None else replace(distribution, level=study.level),
-            people=(totals.trusted_people, 0 if local is None else local.people),
-            level=study.level,
-            joint=study.joint,
-            receipt=one_receipt(receipts, once=("local",)),
-        )
+        told = local
+        if study.mean is not None and study.mean.rule.name == "full-lm" and local is not None:
+            # the trusted report too, as they are charged
+            told = local + curating.randomise_trusted(rows, columns, invite, local_raw=simulate_local, rng=rng)
+        told_of = totals.trusted_people, 0 if local is None else local.people
+        found = publish_number(study, columns.value, told_of, totals, told, binned, count, **publication)
         found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+
+
+def publish_number(
+    study: NumberStudy,
+    question: str,
+    people: tuple[int, int],
+    totals: curating.Totals,
+    local: LocalSummary | None,
+    binned: BinnedReports | None,
+    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
+    **publication: Any,
+) -> NumberRelease:
+    """Draw the noise of the sum, and of the counts, and state what was promised; `count` adds noise to counts of
+    trusted people, `people` are the trusted and the local."""
+    mean = distribution = None
+    if study.mean is not None:
+        mean = _mean(study.mean, totals, local, publication)
+    if study.distribution is not None:
+        distribution = measured(study.distribution, question, people[0], binned, count, **publication)
+    parts = {"sum": mean, "counts": distribution}
+    receipts = {name: one.receipt for name, one in parts.items() if one is not None}
+    return NumberRelease(
+        question=question,
+        statistics=study.statistics,
+        mean=None if mean is None else replace(mean, question=question, level=study.level),
+        distribution=None if distribution is None else replace(distribution, level=study.level),
+        people=people,
+        level=study.level,
+        joint=study.joint,
+        receipt=one_receipt(receipts, once=("local",)),
+    )
 
 
 def _mean(study: MeanStudy, totals: curating.Totals, local: LocalSummary | None, publication: dict[str, Any]) -> Any:

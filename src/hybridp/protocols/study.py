@@ -50,7 +50,7 @@ from hybridp.public.trust import Answering, drawn_trust, keyed, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.study import StudyRelease, one_receipt
 
-__all__ = ["Files", "ledger_totals", "release_study"]
+__all__ = ["Files", "answered_once", "ledger_totals", "published", "release_study"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _release(
     collection: str | None,
 ) -> StudyRelease:
     rng, simulate_local = run["rng"], run["simulate_local"]
-    once = ("local",) if study.drawn else ()  # who answers one question spends the promise on it, and no more
+    once = answered_once(study)
     heard = _heard(study, labels, run)
     ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
     first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
@@ -155,27 +155,37 @@ def _release(
             check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])
         for name, way in ways.items():
             answers[name] = way.answer(shared)
-        if study.drawn:  # a sum or a count is about everybody, whichever question they answered
-            told_of = [_people(answer) for answer in answers.values()]
-            everyone = max(trusted for trusted, _ in told_of) + sum(local for _, local in told_of)
-            answers = {
-                name: replace(answer, everyone=everyone) if hasattr(answer, "everyone") else answer
-                for name, answer in answers.items()
-            }
         told = [charge for charge in shared.noted if charge.digest is not None]
         _check_paid(shared.noted, first, later, once)
         entries.charge(together(told, study.purpose, collection, once=once))
-        receipts = {name: answer.receipt for name, answer in answers.items()}
-        receipt = one_receipt(receipts, _split(study), once=once)
-        # What an invitation cost was charged when it was made.
-        paid = (*dict.fromkeys(entry for one in receipts.values() for entry in one.ledger_entries), *entries)
-        receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
-        found = StudyRelease(study.title, answers, study.level, receipt)
+        found = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
         people = max(sum(_people(answer)) for answer in answers.values())
         return kept(
             found, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns, people=people
         )
+
+
+def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> StudyRelease:
+    """The answers under one receipt. Post-processing: no rows, no noise."""
+    if study.drawn:  # a sum or a count is about everybody, whichever question they answered
+        told_of = [_people(answer) for answer in answers.values()]
+        everyone = max(trusted for trusted, _ in told_of) + sum(local for _, local in told_of)
+        answers = {
+            name: replace(answer, everyone=everyone) if hasattr(answer, "everyone") else answer
+            for name, answer in answers.items()
+        }
+    receipts = {name: answer.receipt for name, answer in answers.items()}
+    receipt = one_receipt(receipts, _split(study), once=answered_once(study))
+    # What an invitation cost was charged when it was made.
+    paid = (*dict.fromkeys(entry for one in receipts.values() for entry in one.ledger_entries), *entries)
+    receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
+    return StudyRelease(study.title, answers, study.level, receipt)
+
+
+def answered_once(study: Declaration) -> tuple[str, ...]:
+    """The groups of which nobody answers more than one question: they spend the promise on it, and no more."""
+    return ("local",) if study.drawn else ()
 
 
 @contextmanager

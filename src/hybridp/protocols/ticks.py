@@ -38,7 +38,7 @@ from hybridp.release.receipt import (
 )
 from hybridp.release.shares import ShareGroup, SharesRelease
 
-__all__ = ["TickStudy", "release_ticks"]
+__all__ = ["TickStudy", "publish_ticks", "release_ticks"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -124,7 +124,7 @@ def release_ticks(
         trusted: list[NoisyCounts] | None = None
         if raw.trusted_people and study.estimator != "lm-only":
             trusted = curating.release_ticks(raw, study.noise, rng=rng)
-        found = _publish(
+        found = publish_ticks(
             study,
             trusted,
             None if study.estimator == "tcm-only" or not local.people else local,
@@ -137,7 +137,7 @@ def release_ticks(
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
 
 
-def _publish(
+def publish_ticks(
     study: TickStudy,
     trusted: list[NoisyCounts] | None,
     local: TickReports | None,

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, Number, People, Promise, declared
+from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, People, Promise, declared
 from hybridp.public.study.question import GROUPED
 from hybridp.service.plans import KINDS
 
@@ -23,20 +23,27 @@ __all__ = ["NAMES", "FormField", "declared_by", "fieldsets"]
 
 NAMES = {
     "mean": "Mean of a number",
+    "number": "Statistics of a number",
+    "choice": "Choice among options",
+    "count": "Count",
     "personal-mean": "Mean, everyone their own ε",
     "vector-mean": "Mean of several numbers",
     "heavy-hitters": "Heavy hitters",
 }
 
 _READ = ("text", "unit")
+_PLACES = ("at", "below", "above", "edges")
 _COLLECTED = {
     "mean": ("lower", "upper", "sd", "step"),
+    "number": ("lower", "upper", "statistics", *_PLACES, "step"),
+    "choice": ("options", "several", "other"),
+    "count": ("value",),
     "personal-mean": ("lower", "upper", "sd", "step"),
     "vector-mean": ("columns", "lower", "upper"),
     "heavy-hitters": ("columns", "head"),
 }
 _PROMISED = {
-    "mean": ("epsilon", "delta", "trusted_epsilon"),
+    **dict.fromkeys(("mean", "number", "choice", "count"), ("epsilon", "delta", "trusted_epsilon")),
     "personal-mean": ("allowed_epsilons",),
     "vector-mean": ("epsilon", "delta", "trusted_epsilon"),
     "heavy-hitters": ("epsilon", "delta"),
@@ -49,12 +56,16 @@ _OF_TABLES = {"column", "report", "missing", "weight", "statistics", "publish", 
 _SUGGESTED: dict[str, dict[str, str]] = {
     "": {"question.name": "answer", "collection.by_invitation": "true"},
     "mean": {"question.lower": "0", "promise.epsilon": "1"},
+    "number": {"question.lower": "0", "promise.epsilon": "1", "question.statistics": "mean, quantiles",
+               "question.at": "0.25, 0.5, 0.75"},
+    "choice": {"promise.epsilon": "1"},
+    "count": {"question.value": "yes", "promise.epsilon": "1"},
     "personal-mean": {"question.lower": "0", "promise.allowed_epsilons": "0.2, 0.5, 1, 2"},
     "vector-mean": {"question.lower": "0", "promise.epsilon": "1"},
     "heavy-hitters": {"question.columns": "query, url", "promise.epsilon": "4", "promise.delta": "1e-6"},
 }
 """What a new form holds already, beside the declared defaults."""
-_NEEDED = {"title", "promise.epsilon", "promise.allowed_epsilons"}
+_NEEDED = {"title", "promise.epsilon", "promise.allowed_epsilons", "question.options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +88,9 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     by_group = GROUPED if issubclass(question, Grouped) else frozenset[str]()
     rest = [one.name for one in declared(question) if one.name not in shown | _OF_TABLES | by_group]
     personal = kind == "personal-mean"
-    if question is Number:  # of one number a page asks for the mean
-        rest = [name for name in rest if name not in ("at", "below", "above", "edges", "joint")]
+    if kind in ("mean", "personal-mean", "choice"):
+        rest = [name for name in rest if name not in _PLACES]
+    rest += ["joint"] if kind in ("number", "choice") else []
     if personal:
         rest = [name for name in rest if name not in ("local", "noise", "local_sd", "gap", "trusted_weight")]
     single = (*_KEPT[:1], *_KEPT[2:]) if kind in ("personal-mean", "heavy-hitters") else _KEPT
@@ -106,13 +118,15 @@ def _field(kind: str, one: Declared, where: str) -> FormField:
     value = _SUGGESTED[kind].get(name, _SUGGESTED[""].get(name, _written(one)))
     needed = one.required or name in _NEEDED
     listed = {"texts": " Separated by commas.", "numbers": " Separated by commas.", "moment": " UTC."}
-    choices = tuple((word, word) for word in one.choices)
+    choices = () if one.form == "texts" else tuple((word, word) for word in one.choices)
     if choices and one.optional:
         choices = (("", "the default"), *choices)
     if one.form == "yes/no":
         choices = (("true", "yes"), ("false", "no"))
     kinds = {"whole": "number", "moment": "datetime-local"}
     label, hint = one.name.replace("_", " ").capitalize(), one.help + listed.get(one.form, "")
+    if one.form == "texts" and one.choices:
+        hint += f" Of {', '.join(one.choices)}."
     return FormField(name, label, hint, kinds.get(one.form, "text"), value, needed, choices)
 
 

@@ -169,8 +169,8 @@ def _study() -> dict[str, Any]:
     one_of = [{"$ref": f"#/components/schemas/{question.__name__}"} for question in kinds.values()]
     study["properties"] |= {
         "schema": {"const": SCHEMA, "description": "The version of this form.", "default": SCHEMA},
-        "questions": {"type": "array", "items": {"oneOf": one_of}, "minItems": 1, "maxItems": 1,
-                      "description": "What is asked."},
+        "questions": {"type": "array", "items": {"oneOf": one_of}, "minItems": 1,
+                      "description": "What is asked: one, or several of kind number, choice and count."},
     }  # fmt: skip
     parts.pop("Question", None)
     # On a page people choose by themselves: there is no column to name.

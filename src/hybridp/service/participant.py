@@ -99,16 +99,21 @@ def _trusted_rows(task: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _local(task: Mapping[str, Any]) -> dict[str, Any]:
+    if len(task.get("questions", ())) > 1:
+        return _local_questions(task)
+    alone = task["questions"][0] if "questions" in task else task
     if task.get("choices"):
         offers = [(float(c["epsilon"]), 0.0, c["randomiser"]) for c in task["choices"]]
     else:
         promise = task["guarantee"]["local"]
-        offers = [(float(promise["epsilon"]), float(promise["delta"]), task["randomiser"])]
+        offers = [(float(promise["epsilon"]), float(promise["delta"]), alone["randomiser"])]
     rows, shown = [], []
     for epsilon, delta, randomiser in offers:
         found = words.notice(randomiser, epsilon, delta)
         rows.append(_row(epsilon, delta, found.right, found.exact))
         offer: dict[str, Any] = {"epsilon": words.exact(epsilon), "sent": words.sent(randomiser), "event": ""}
+        if "questions" in task:
+            offer["sent"] = words.sent_of(alone)
         if randomiser["browser"] and randomiser["name"] != "coordinates":
             one, other = words.per_hundred(found.one), words.per_hundred(found.other)
             answers = {"one_answer": found.one_answer, "other_answer": found.other_answer}
@@ -124,6 +129,23 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
         "notice": first,
         "browser": any(o[2]["browser"] for o in offers),
         "several": len(offers) > 1,
+        "questions": [],
+    }
+
+
+def _local_questions(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Of several questions: what is sent on each, and one guess about all answers."""
+    promise = task["guarantee"]["local"]
+    epsilon, delta = float(promise["epsilon"]), float(promise["delta"])
+    asked = task["questions"]
+    told = [words.sent_of(question) for question in asked]
+    return {
+        "questions": [question["text"] or question["name"] for question in asked],
+        "rows": [_row(epsilon, delta, words.at_most_right(epsilon, delta), False)],
+        "offers": [{"epsilon": words.exact(epsilon), "sent": sent, "event": ""} for sent in told],
+        "notice": None,
+        "browser": all(question["randomiser"]["browser"] for question in asked),
+        "several": False,
     }
 
 
@@ -148,8 +170,24 @@ def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[d
     if task["kind"] == "vector-mean":
         values = [_number(form.get(f"value.{i}", "")) for i in range(len(task["coordinates"]))]
         return {"values": values}, None
+    if task["kind"] == "questions":
+        return {"answers": {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(task["questions"])}}, None
     epsilon = _number(form.get("epsilon", "")) if task["kind"] == "personal-mean" else None
     return {"value": _number(form.get("value", ""))}, epsilon
+
+
+def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> Any:
+    """The answer to one of a study's questions: an option's place, those of the ticked ones, or a number."""
+    if "options" not in question:
+        return _number(form.get(field, ""))
+    if question["several"] is not None:
+        ticked = [place for place in range(len(question["options"])) if form.get(f"{field}.{place}")]
+        if len(ticked) > int(question["several"]):
+            raise InvalidInput(f"Please tick at most {question['several']}.")
+        return ticked
+    if not form.get(field, "").isdecimal():
+        raise InvalidInput("Please choose an answer to every question.")
+    return int(form[field][:9])
 
 
 def _number(text: str) -> float:

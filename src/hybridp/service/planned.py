@@ -14,11 +14,13 @@ from statistics import NormalDist
 from typing import Any
 
 from hybridp.curator.mean import sum_noise
+from hybridp.protocols.shares import ShareStudy
+from hybridp.protocols.ticks import TickStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import discovery
 from hybridp.public.randomisers import LEVELS, best_randomiser, k_randomised_response
 from hybridp.public.vector import HALF
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
 
 __all__ = ["predicted"]
 
@@ -32,6 +34,8 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
             variances, unit = _share_variances(plan, trusted, local), "share of people"
         case VectorPlan():
             variances, unit = _coordinate(plan, trusted, local), "half-ranges of a column's bounds"
+        case QuestionsPlan():
+            variances, unit = _option(plan, trusted, local), "share of people"
         case _:
             variances, half = _mean(plan, trusted, local, shuffled), plan.bounds.half
     information = sum(1 / v for v in variances if v > 0)
@@ -91,7 +95,26 @@ def _share_variances(plan: HeavyPlan, trusted: int, local: int) -> list[float]:
     return found
 
 
+def _option(plan: QuestionsPlan, trusted: int, local: int) -> list[float]:
+    """Of one option's share, all being as frequent (of ticks: every second person has it); [] for other questions."""
+    study = plan.parts[0].study
+    if len(plan.parts) > 1 or not isinstance(study, ShareStudy | TickStudy):
+        return []
+    ticks = isinstance(study, TickStudy)
+    share = 0.5 if ticks else 1 / study.question.size
+    noise = study.noise if isinstance(study, TickStudy) else study.count_noise
+    found = []
+    if trusted and "trusted" in plan.uses:
+        found.append(share * (1 - share) / trusted + noise.variance / trusted**2)
+    if local and "local" in plan.uses:
+        draws = study.question.size if ticks else 1  # a device tells of one option that it draws
+        found.append(draws * study.invite.oracle.variance(share) / local)
+    return found
+
+
 def _assumes(plan: SomePlan) -> str:
+    if isinstance(plan, QuestionsPlan):
+        return "that all options are as frequent"
     if isinstance(plan, HeavyPlan):
         return f"a rare record and a head list of {plan.asked.head} queries"
     if isinstance(plan, VectorPlan):

@@ -18,246 +18,44 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from decimal import Decimal
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar
 
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge
-from hybridp.ledger.rule import DELTA, EPSILON, units
+from hybridp.ledger import Charge, together
 from hybridp.protocols import asked
 from hybridp.protocols.heavy import HeavyStudy
-from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.mean import MeanStudy, on_reports
 from hybridp.protocols.personal import PersonalStudy
+from hybridp.protocols.study import answered_once
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.mixing import from_text
-from hybridp.public.study import SCHEMA, Collection, Declaration, Grouped, Mixer, Number, Question, Records, Vector
-from hybridp.public.study.fields import plain_fields
+from hybridp.public.study import (
+    Choice,
+    Collection,
+    Count,
+    Declaration,
+    Grouped,
+    Mixer,
+    Number,
+    Question,
+    Records,
+    Vector,
+)
 from hybridp.public.vector import VectorInvite
+from hybridp.service.plan import Groups, Plan, moment, over
+from hybridp.service.questions import Asked, asked_of, check_bounds, check_number
 
-__all__ = [
-    "KINDS",
-    "HeavyPlan",
-    "MeanPlan",
-    "PersonalPlan",
-    "Plan",
-    "SomePlan",
-    "VectorPlan",
-    "moment",
-    "parse_plan",
-]
+__all__ = ["KINDS", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "QuestionsPlan", "SomePlan", "VectorPlan",
+           "moment", "parse_plan"]  # fmt: skip
 
-DAY = 86_400
-KEPT_DAYS = 90
-"""Days after the closing at which trusted answers go, unless the plan says otherwise."""
-OPEN_DAYS = 365
-"""A study without a closing time is taken to be open for so long when its answers' last day is chosen."""
-MOST_DAYS = 3660
-MOST_EPSILON = 1000.0
-LEAST_DELTA, MOST_DELTA = 1e-15, 0.1
 MOST_COLUMNS = 500
 MOST_MIXED = 200_000
 """People in a batch: one of nearly twice as many, the last of a study, comes in one request (`mixing.MOST_BATCH`)."""
-_FAR, _NEAR = 1e30, 1e-12
-_LAST = 253_370_764_800  # the year 9999: dates can be written, and a day be added to them
-
-Groups = dict[str, PureDP | ApproxDP]
-Asked = TypeVar("Asked", bound=Question)
-
-
-def promise(epsilon: float, delta: float = 0.0) -> PureDP | ApproxDP:
-    return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
-
-
-def moment(stated: datetime | str | None) -> int | None:
-    """A declared moment, or its text, in Unix seconds, as people's devices are told it; None for what is none."""
-    try:
-        found = datetime.fromisoformat(stated) if isinstance(stated, str) else stated
-        return int(found.timestamp()) if isinstance(found, datetime) else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def _over(budget: PureDP | ApproxDP, releases: int) -> PureDP | ApproxDP:
-    """So many releases of this budget, as the ledger adds them up: each is a whole number of units, rounded up.
-
-    >>> _over(PureDP(1 / 3), 3).epsilon
-    1.000000000002
-    """
-    epsilon = Decimal(units(budget.epsilon, EPSILON) * releases) / EPSILON
-    delta = Decimal(units(budget.delta, DELTA) * releases) / DELTA
-    return promise(float(epsilon), float(delta))
-
-
-@dataclass(frozen=True)
-class Plan(Generic[Asked]):
-    """What every kind of plan tells the service. Times are Unix seconds."""
-
-    declared: Declaration
-    kind: ClassVar[str]
-    unsupported: ClassVar[dict[str, Any]] = {}
-    """Fields of the question that only a table can answer, with the value at which they ask for nothing."""
-
-    @property
-    def asked(self) -> Asked:
-        return cast(Asked, self.declared.questions[0])
-
-    @property
-    def collection(self) -> Collection:
-        assert self.declared.collection is not None
-        return self.declared.collection
-
-    def check(self) -> None:
-        """The rules of a collection over the web, beside those of the declaration."""
-        stated, collection = self.declared, self.collection
-        must(0.5 <= stated.level <= 0.999, "level", "must be at least 0.5 and at most 0.999", stated.level)
-        must(stated.trust.everyone is None, "trust.everyone", "must be left out: people choose", stated.trust.everyone)
-        for name, at in (("opens", self.opens), ("closes", self.closes), ("delete_by", self.delete_by)):
-            must(at is None or 0 <= at <= _LAST, f"collection.{name}", "must lie in the years 1970 to 9998", "another")
-        last = self.closes if self.closes is not None else self.opens
-        if last is not None and self.delete_by is not None:
-            rule = "must be after the study's last moment"
-            must(self.delete_by > last, "collection.delete_by", rule, str(collection.delete_by))
-        for name, nothing in self.unsupported.items():
-            given = getattr(self.asked, name)
-            rule = "must be left out: a study that people answer on a page cannot do it"
-            self.asked.must(given == nothing, name, rule, given)
-        self.check_kind()
-        _ = self.accounts()
-
-    def check_kind(self) -> None:
-        """The rules of this kind alone."""
-        raise NotImplementedError
-
-    def once(self) -> None:
-        rule = f"must be 1 for a question of this kind ({self.kind})"
-        must(self.planned_releases == 1, "collection.releases", rule, self.planned_releases)
-
-    def check_levels(self) -> None:
-        stated = self.declared.promise
-        for name, epsilon in (("epsilon", stated.epsilon), ("trusted_epsilon", stated.trusted_epsilon)):
-            if epsilon is not None:
-                must(0.001 <= epsilon <= 30, f"promise.{name}", "must be at least 0.001 and at most 30", epsilon)
-                most = MOST_EPSILON / epsilon
-                rule = f"must be at most {most:.0f}: together they may spend an epsilon of {MOST_EPSILON:g}"
-                must(self.planned_releases <= most, "collection.releases", rule, self.planned_releases)
-        ok = stated.delta == 0 or (stated.delta >= LEAST_DELTA and stated.delta * self.planned_releases < MOST_DELTA)
-        rule = f"must be 0, or at least {LEAST_DELTA:g} and, over all releases together, below {MOST_DELTA:g}"
-        must(ok, "promise.delta", rule, stated.delta)
-
-    def check_bounds(self, lower: float, upper: float) -> None:
-        """Bounds that can be shown on a page and computed with."""
-        for name, value in (("lower", lower), ("upper", upper)):
-            self.asked.must(abs(value) <= _FAR, name, f"must lie between {-_FAR:g} and {_FAR:g}", value)
-        least = max(_NEAR * max(abs(lower), abs(upper)), 1 / _FAR)
-        self.asked.must(upper - lower >= least, "upper", f"must be at least {least:g} above lower ({lower:g})", upper)
-
-    def dated(self, now: int) -> Self:
-        """The same plan with the day on which trusted answers go at the latest, for all to read.
-
-        Where it states none: 90 days after the closing, rounded up to a whole day; a study that is closed by hand is
-        taken to be open for a year.
-        """
-        last = self.closes if self.closes is not None else max(now, self.opens or 0) + OPEN_DAYS * DAY
-        if self.delete_by is None:
-            at = datetime.fromtimestamp(-(-(last + KEPT_DAYS * DAY) // DAY) * DAY, UTC)
-            return replace(self, declared=replace(self.declared, collection=replace(self.collection, delete_by=at)))
-        stated = str(self.collection.delete_by)
-        must(self.delete_by > now, "collection.delete_by", "must lie in the future", stated)
-        most = last + MOST_DAYS * DAY
-        rule = f"must be at most {MOST_DAYS:,} days after the study's last moment: answers do not stay for ever"
-        must(self.delete_by <= most, "collection.delete_by", rule, stated)
-        return self
-
-    def to_dict(self) -> dict[str, Any]:
-        """The declaration with everything that it states, defaults too: what is stored and shown."""
-        stated = plain_fields(self.declared, everything=True)
-        questions = [{"kind": q.kind, **plain_fields(q, everything=True)} for q in self.declared.questions]
-        return {"schema": SCHEMA, **stated, "questions": questions}
-
-    # --- what pages, devices and releases read ------------------------------------------------------------------------
-
-    @property
-    def title(self) -> str:
-        return self.declared.title
-
-    @property
-    def question(self) -> str:
-        return self.asked.text
-
-    @property
-    def unit(self) -> str:
-        return self.asked.unit
-
-    @property
-    def level(self) -> float:
-        return self.declared.level
-
-    @property
-    def opens(self) -> int | None:
-        return moment(self.collection.opens)
-
-    @property
-    def closes(self) -> int | None:
-        return moment(self.collection.closes)
-
-    @property
-    def delete_by(self) -> int | None:
-        return moment(self.collection.delete_by)
-
-    @property
-    def min_batch(self) -> int:
-        return self.collection.min_batch
-
-    @property
-    def time_precision(self) -> int:
-        return self.collection.time_precision
-
-    @property
-    def by_invitation(self) -> bool:
-        return self.collection.by_invitation
-
-    @property
-    def delete_raw_after_release(self) -> bool:
-        return self.collection.delete_raw_after_release
-
-    @property
-    def expected(self) -> dict[str, int] | None:
-        """How many people are expected in each group: for the planned error only."""
-        people = self.declared.people
-        if people.trusted is None and people.local is None:
-            return None
-        mixed = {} if self.mixer is None else {"shuffled": people.shuffled or 0}
-        return {"trusted": people.trusted or 0, "local": people.local or 0, **mixed}
-
-    @property
-    def mixer(self) -> Mixer | None:
-        return self.declared.mixer
-
-    @property
-    def planned_releases(self) -> int:
-        """How many times trusted people's answers are used, at most."""
-        return self.collection.releases
-
-    @property
-    def uses(self) -> tuple[str, ...]:
-        """The groups whose answers count in the result."""
-        name = getattr(self.asked, "estimator", None) or ""
-        reports = ("local",) if self.mixer is None else ("local", "shuffled")
-        return {"tcm-only": ("trusted",), "lm-only": reports}.get(name, ("trusted", *reports))
-
-    def accounts(self) -> Groups:
-        """The totals of the study's ledger."""
-        raise NotImplementedError
-
-    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        """What the final release of so many people in each group charges."""
-        raise NotImplementedError
 
 
 class _NumberPlan(Plan[Number]):
@@ -270,15 +68,7 @@ class _NumberPlan(Plan[Number]):
         return Bounds(self.asked.lower, self.asked.upper)
 
     def check_kind(self) -> None:
-        """What an analyst states of the values must fit the range and the page."""
-        number = self.asked
-        rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
-        number.must(not number.guessed, "guessed", rule, number.guessed)
-        self.check_bounds(number.lower, number.upper)
-        half = self.bounds.half
-        for name, least in (("sd", _NEAR * half), ("local_sd", _NEAR * half), ("step", 2 * _NEAR * half)):
-            value = getattr(number, name)
-            number.must(value is None or value >= least, name, f"must be at least {least:g} for these bounds", value)
+        check_number(self.asked)
 
 
 class MeanPlan(_NumberPlan):
@@ -289,8 +79,6 @@ class MeanPlan(_NumberPlan):
     def check_kind(self) -> None:
         super().check_kind()
         self.check_levels()
-        rule = "must be left out: a trial on raw values knows it, people on a page do not"
-        self.asked.must(self.asked.estimator != "full-lm", "estimator", rule, self.asked.estimator)
         _ = self.study.invite
         if self.mixer is not None:
             self.check_mixer(self.mixer)
@@ -311,7 +99,7 @@ class MeanPlan(_NumberPlan):
         trusted = self.study.trusted_guarantee or self.study.guarantee
         invite = self.study.mixed_invite
         mixed: Groups = {} if invite is None else {"shuffled": invite.promise}
-        return {"trusted": _over(trusted, self.planned_releases), "local": self.study.invite.promise, **mixed}
+        return {"trusted": over(trusted, self.planned_releases), "local": self.study.invite.promise, **mixed}
 
     def decided(self, people: dict[str, int]) -> MeanStudy:
         """The study of so many people in each group, which decides the estimator where the plan leaves it open."""
@@ -370,7 +158,7 @@ class VectorPlan(Plan[Vector]):
         most = len(vector.columns)
         vector.must(most <= MOST_COLUMNS, "columns", f"must be at most {MOST_COLUMNS} on a page", most)
         for lower, upper in zip(vector.lower, vector.upper, strict=True):
-            self.check_bounds(lower, upper)
+            check_bounds(vector, lower, upper)
         self.check_levels()
         ok = vector.radius is None or vector.radius <= most
         vector.must(ok, "radius", f"must be at most {most}: beyond, it holds the whole box", vector.radius)
@@ -390,7 +178,7 @@ class VectorPlan(Plan[Vector]):
 
     def accounts(self) -> Groups:
         trusted = self.study.trusted_guarantee or self.study.guarantee
-        return {"trusted": _over(trusted, self.planned_releases), "local": self.invite.promise}
+        return {"trusted": over(trusted, self.planned_releases), "local": self.invite.promise}
 
     def decided(self, people: dict[str, int]) -> VectorStudy:
         """The study of so many people in each group, which decides the estimator where the plan leaves it open."""
@@ -432,9 +220,59 @@ class HeavyPlan(Plan[Records]):
         return [Charge("trusted", self.study.guarantee, "thresholded counts of one record", self.title)]
 
 
-SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan
-KINDS: dict[str, type[Question]] = {"mean": Number, "personal-mean": Number, "vector-mean": Vector,
-                                    "heavy-hitters": Records}  # fmt: skip
+class QuestionsPlan(Plan[Question]):
+    """Shares of options, counts, several statistics of a number: one question, or several under one promise.
+
+    Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole.
+    """
+
+    kind: ClassVar[str] = "questions"
+
+    def check_kind(self) -> None:
+        self.check_levels()
+        must(self.mixer is None, "mixer", "must be left out: the service mixes the reports of a mean", "a mixer")
+        _ = self.parts
+
+    @cached_property
+    def parts(self) -> tuple[Asked, ...]:
+        return asked_of(self.declared)
+
+    @property
+    def drawn(self) -> bool:
+        return self.declared.drawn
+
+    @property
+    def question(self) -> str:
+        return self.asked.text if len(self.parts) == 1 else ""
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        heard = [one.estimator for one in self.parts]
+        only = {"lm-only": "trusted", "tcm-only": "local"}
+        return tuple(group for name, group in only.items() if any(estimator != name for estimator in heard))
+
+    @property
+    def local_promise(self) -> PureDP | ApproxDP:
+        """Of a local person's whole report: the largest of the questions that are drawn, or all parts together."""
+        own = [Charge("local", one.invite.promise, "", one.name) for one in self.parts]
+        return together(own, "", once=answered_once(self.declared))[0].budget
+
+    def accounts(self) -> Groups:
+        trusted = over(self.declared.trusted_guarantee, self.planned_releases)
+        return {"trusted": trusted, "local": self.local_promise}
+
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
+        """The trusted for every release, the reports once, under the collection's name."""
+        first, sent = on_reports([c for one in self.parts for c in one.study.charges(one.name, None)], trial=False)
+        reports = together(sent, self.title, collection, once=answered_once(self.declared))
+        return together(first, self.title) + reports
+
+
+SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan
+KINDS: dict[str, type[Question]] = {
+    "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
+    "heavy-hitters": Records,
+}  # fmt: skip
 """What a page collects, and the question that asks for it."""
 
 
@@ -445,13 +283,19 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
     apart. A report by the best randomiser is the best that a page can draw.
     """
     declared = stated if isinstance(stated, Declaration) else _declaration(stated)
-    must(len(declared.questions) == 1, "questions", "must be one in a study of the service", len(declared.questions))
+    for one in declared.questions:
+        if isinstance(one, Grouped):
+            one.must(one.by is None, "by", "must be left out: the service answers for everybody", one.by)
     question = declared.questions[0]
-    if isinstance(question, Grouped):
-        question.must(question.by is None, "by", "must be left out: the service answers for everybody", question.by)
-    declared = replace(declared, title=declared.title or question.name, collection=declared.collection or Collection())
+    declared = replace(declared, title=declared.purpose, collection=declared.collection or Collection())
     plan: SomePlan
     match question:
+        case _ if len(declared.questions) > 1:
+            plan = QuestionsPlan(declared)
+        case Choice() | Count():
+            plan = QuestionsPlan(declared)
+        case Number() if question.statistics != ("mean",):
+            plan = QuestionsPlan(declared)
         case Number() if declared.promise.personal:
             plan = PersonalPlan(declared)
         case Number():

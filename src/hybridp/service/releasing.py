@@ -29,11 +29,9 @@ from hybridp.protocols import personal as personal_protocol
 from hybridp.protocols.mean import publish_mean
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.protocols.vector import publish_vector_mean
-from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import counting_noise, discovery
 from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
-from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser, best_randomiser
+from hybridp.public.randomisers import Randomiser
 from hybridp.public.sums import NOTHING, Groups, column_sums, exact_sums, joined
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
@@ -41,25 +39,26 @@ from hybridp.release.heavy import HeavyRelease
 from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import plain
 from hybridp.release.vector import VectorMeanRelease
+from hybridp.service.answering import answered, heard, randomiser_of
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, VectorPlan
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, VectorPlan
 from hybridp.service.problems import Refused
+from hybridp.service.questions import unit_reports
 from hybridp.service.reports import unpacked_record
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.store import counts, reading, snapshot, stream
 from hybridp.service.tasks import opt_in_document, opt_in_of, phase_two
 from hybridp.service.vectors import unpacked
 
-__all__ = ["close", "discover", "randomiser_of", "release", "unit_reports"]
+__all__ = ["close", "discover", "release"]
 
 Build = Callable[[tuple[int, ...]], dict[str, Any]]
 Floats = NDArray[np.float64]
 
-_BIT = np.dtype([("threshold", "<u4"), ("above", "u1")])
 
 
 # --- what an analyst asks for -----------------------------------------------------------------------------------------
@@ -258,6 +257,8 @@ def _prepared(db: Connection, service: Service, study: Study) -> Build:
             return _vector(db, study, plan, service)
         case HeavyPlan():
             return _heavy(db, study, plan, service.rng)
+        case QuestionsPlan():
+            return _questions(db, study, plan, service)
 
 
 def _document(study: Study, found: MeanRelease | VectorMeanRelease | HeavyRelease) -> dict[str, Any]:
@@ -270,23 +271,6 @@ def _headed(study: Study, document: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- means ------------------------------------------------------------------------------------------------------------
-
-
-def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Randomiser:
-    """What the devices of people with this epsilon use."""
-    if isinstance(plan, MeanPlan):
-        return plan.study.invite.randomiser
-    assert epsilon is not None
-    return best_randomiser(PureDP(epsilon))
-
-
-def unit_reports(randomiser: Randomiser, bounds: Bounds, bodies: list[bytes]) -> Floats:
-    """Stored local reports in the unit coordinate: of a dithered bit, ``y = B s + U``; others were sent as numbers."""
-    whole = b"".join(bodies)
-    if isinstance(randomiser, DitheredBit):
-        found = np.frombuffer(whole, dtype=_BIT)
-        return randomiser.values(DitheredReports(found["threshold"], found["above"]))
-    return np.asarray((np.frombuffer(whole, dtype="<f8") - bounds.centre) / bounds.half)
 
 
 @dataclass(frozen=True)
@@ -304,6 +288,10 @@ class _Sealed:
     def numbers(self, width: int = 1) -> Iterator[Floats]:
         for rows, bodies in self._parts():
             yield np.frombuffer(b"".join(bodies), dtype="<f8").reshape(len(rows), width)
+
+    def codes(self, width: int = 1) -> Iterator[NDArray[np.int64]]:
+        for rows, bodies in self._parts():
+            yield np.frombuffer(b"".join(bodies), dtype="<i8").reshape(len(rows), width)
 
     def by_epsilon(self) -> Iterator[tuple[float, Floats]]:
         for rows, bodies in self._parts():
@@ -418,6 +406,14 @@ def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) ->
         return _document(study, found)
 
     return build
+
+
+def _questions(db: Connection, study: Study, plan: QuestionsPlan, service: Service) -> Build:
+    told = heard(plan, ([bytes(row[2]) for row in rows] for rows in stream(db, study.number, LOCAL)))
+    answers = _sealed(db, service, study) if "trusted" in plan.uses else None
+    trusted = None if answers is None else (counts(db, study.number)["trusted"], answers)
+    state = answered(plan, told, trusted, rng=service.rng)
+    return lambda entries: _headed(study, state(entries).to_dict())
 
 
 def _by_epsilon(rows: list[tuple[Any, ...]]) -> dict[float, list[tuple[Any, ...]]]:

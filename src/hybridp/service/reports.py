@@ -26,15 +26,13 @@ from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_ran
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.service import vectors
 from hybridp.service.keys import RowCipher, hashed
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
 from hybridp.service.problems import STATUS, Refused
+from hybridp.service.questions import BIT, NUMBER, SLOT, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
 
-__all__ = ["BIT", "NUMBER", "PAYLOADS", "SLOT", "Checker", "Failure", "Packed", "Report", "Upload", "packed_record",
-           "parse_upload", "report_id", "unpacked_record"]  # fmt: skip
-
-BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
-"""How local reports lie in the store: a dithered bit (threshold, above), a number, a slot of the head list."""
+__all__ = ["PAYLOADS", "Checker", "Failure", "Packed", "Report", "Upload", "packed_record", "parse_upload", "report_id",
+           "unpacked_record"]  # fmt: skip
 
 # --- the wire ---------------------------------------------------------------------------------------------------------
 
@@ -129,7 +127,22 @@ class DirectionReport(msgspec.Struct, forbid_unknown_fields=True):
     report: list[float]
 
 
-PAYLOADS = (Value, DitheredReport, NumberReport, Records, Category, Values, CoordinatesReport, DirectionReport)
+class Answers(msgspec.Struct, forbid_unknown_fields=True):
+    """Trusted, questions: by their names a number, the place of an option among the task's, or the places of those
+    ticked."""
+
+    answers: dict[str, int | float | list[int]]
+
+
+class Reports(msgspec.Struct, forbid_unknown_fields=True):
+    """Local, questions: by their names a bit or a number, a place in a list, or several places, rising. Where questions
+    are drawn, one."""
+
+    reports: dict[str, int | float | list[int] | Bit]
+
+
+PAYLOADS = (Value, DitheredReport, NumberReport, Records, Category, Values, CoordinatesReport, DirectionReport, Answers,
+            Reports)  # fmt: skip
 
 _upload = msgspec.json.Decoder(Upload)
 _mixed = msgspec.json.Decoder(Mixed)
@@ -289,6 +302,8 @@ class Checker:
                 return found
             case VectorPlan():
                 return {(TRUSTED, None): self._values, (LOCAL, None): self._vector_of(plan)}
+            case QuestionsPlan():
+                return {(TRUSTED, None): self._answers_of(plan), (LOCAL, None): self._reports_of(plan)}
             case HeavyPlan():
                 steps: dict[int, dict[tuple[int, float | None], Pack]]
                 steps = {1: {(TRUSTED, None): self._record}, 2: {(LOCAL, None): self._slot}}
@@ -340,6 +355,28 @@ class Checker:
                 raise _Bad("bad-payload", str(error)) from None
 
         return vector
+
+    def _answers_of(self, plan: QuestionsPlan) -> Pack:
+        def answers(row: bytes, payload: msgspec.Raw) -> bytes:
+            try:
+                return self._seal(pack_answers(plan.parts, _decoded(Answers, payload).answers), row)
+            except InvalidInput as error:
+                raise _Bad("bad-payload", str(error)) from None
+
+        return answers
+
+    def _reports_of(self, plan: QuestionsPlan) -> Pack:
+        def reports(row: bytes, payload: msgspec.Raw) -> bytes:
+            given = _decoded(Reports, payload).reports.items()
+            told = {name: (x.threshold, x.above) if isinstance(x, Bit) else x for name, x in given}
+            try:
+                return pack_reports(plan.parts, plan.drawn, told)
+            except vectors.OutOfReach:
+                raise _Bad("out-of-range", _FAR) from None
+            except InvalidInput as error:
+                raise _Bad("bad-payload", str(error)) from None
+
+        return reports
 
     def _record(self, row: bytes, payload: msgspec.Raw) -> bytes:
         assert isinstance(self.plan, HeavyPlan)

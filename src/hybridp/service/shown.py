@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
-from hybridp.release.document import sole
 from hybridp.service import charts
 
-__all__ = ["error_rows", "error_unit", "shown_release"]
+__all__ = ["error_rows", "error_unit", "estimate_rows", "shown_release"]
 
 _MOST = 15  # records in the chart
 
@@ -20,10 +20,13 @@ def _number(x: float) -> str:
 
 def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> float | None:
     """Of several columns the root mean square, in half-ranges of each one's bounds."""
-    told = sole(release)
-    if told["task"] == "heavy-hitters":
+    every = [told for facts in release["questions"].values() for told in facts.values()]
+    told = every[0]
+    if len(every) > 1 or told["task"] == "heavy-hitters":
         return None
     low, high = told["interval"]
+    if told["task"] in ("shares", "count"):
+        return max(b - a for _, _, a, b in estimate_rows(told["task"], told)) / 2 / float(told.get("people", 1))
     if told["task"] == "mean":
         return float(high - low) / 2
     sides = zip(low, high, question["lower"], question["upper"], strict=True)
@@ -46,7 +49,7 @@ def error_rows(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 def error_unit(summary: Mapping[str, Any]) -> str:
     """What the errors are measured in."""
-    if summary["kind"] == "heavy-hitters":
+    if summary["kind"] in ("heavy-hitters", "questions"):
         return "share of people"
     if summary["kind"] == "vector-mean":
         return "in half-ranges of a column"
@@ -55,21 +58,68 @@ def error_unit(summary: Mapping[str, Any]) -> str:
 
 def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
     """For the template; `plan` gives the unit."""
-    shown: dict[str, Any] = {
-        "simulated": release["simulated"],
-        "receipt": release["receipt"],
-        "headline": "",
-        "beside": "",
-        "disagreement": "",
-    }
-    told, level = sole(release), f"{release['level']:.0%}"
-    if told["task"] == "heavy-hitters":
-        return {**shown, **_heavy(told, level)}
-    return {**shown, **(_vector(told, level) if told["task"] == "vector-mean" else _mean(told, level, plan))}
+    shown: dict[str, Any] = {"simulated": release["simulated"], "receipt": release["receipt"]}
+    level, units = f"{release['level']:.0%}", {q["name"]: q.get("unit") or "" for q in plan.get("questions", ())}
+    several = len(release["questions"]) > 1
+    parts = []
+    for name, facts in release["questions"].items():
+        for statistic, told in facts.items():
+            if statistic != "distribution":  # a curve, for the download
+                part = _part(statistic, told, level, units.get(name, ""))
+                parts.append({"title": "", "beside": "", "disagreement": "", "chart": "", "own": [], **part})
+                if several or len(facts) > 1:
+                    parts[-1]["title"] = f"{name}: {statistic}" if several else statistic
+    return {**shown, "parts": parts}
 
 
-def _mean(told: Mapping[str, Any], level: str, plan: Mapping[str, Any]) -> dict[str, Any]:
-    (low, high), unit = told["interval"], plan["questions"][0].get("unit") or ""
+def _part(statistic: str, told: Mapping[str, Any], level: str, unit: str) -> dict[str, Any]:
+    match told["task"]:
+        case "heavy-hitters":
+            return _heavy(told, level)
+        case "vector-mean":
+            return _vector(told, level)
+        case "mean":
+            return _mean(told, level, unit)
+    return _estimates(statistic, told, level, unit)
+
+
+def estimate_rows(statistic: str, told: Mapping[str, Any]) -> list[tuple[str, float, float, float]]:
+    """A statistic's estimates by name, each with its interval: of options, places, bins, or one for everybody."""
+    found, (low, high) = told.get("projected", told["estimate"]), told["interval"]
+    if not isinstance(found, list):
+        name = told["options"][0] if told.get("options") else "everyone"
+        return [(name, found, low, high)]
+    if "edges" in told:
+        names = [f"{a:g} to {b:g}" for a, b in pairwise(told["edges"])]
+    elif "options" in told:
+        names = told["options"]
+    else:
+        words = {"shares-above": "above {:g}", "shares-below": "at or below {:g}"}.get(statistic)
+        names = [words.format(at) if words else f"{100 * at:g}% of people are below" for at in told["at"]]
+    return list(zip(names, found, low, high, strict=True))
+
+
+def _estimates(statistic: str, told: Mapping[str, Any], level: str, unit: str) -> dict[str, Any]:
+    rows, gap = estimate_rows(statistic, told), told.get("disagreement") or {}
+    level += " (all together)" if told.get("joint") and len(rows) > 1 else ""
+    shares = statistic in ("shares", "histogram", "shares-below", "shares-above")
+    what = "share of people" if shares else "people" if statistic == "count" else unit or statistic
+    own = [[x] if not isinstance(x, list) else x for x in (told["trusted"], told["local"]) if x is not None]
+    shown = {"headline": "", "beside": f"{what}, {level} intervals", "table": rows, "own": list(zip(*own, strict=True))}
+    if len(rows) == 1:
+        ((_, alone, low, high),) = rows
+        shown |= {"headline": f"{_number(alone)} {'' if shares else what}".strip()}
+        shown |= {"beside": f"{level} interval: {_number(low)} to {_number(high)}"}
+    differ = ", ".join(gap.get("options") or ())
+    if differ:
+        shown["disagreement"] = f"The two groups differ in {differ}. Read it with care."
+    elif not isinstance(gap.get("p_value"), list):
+        shown["disagreement"] = _disagreement(gap.get("p_value"), gap.get("groups_disagree"), gap.get("test_level"))
+    return {**shown, "chart": charts.intervals(rows[:_MOST], f"{what}, with {level} interval")}
+
+
+def _mean(told: Mapping[str, Any], level: str, unit: str) -> dict[str, Any]:
+    low, high = told["interval"]
     rows = [("everyone", told["projected"], low, high)]
     for group, part in told["groups"].items():
         mean = told[group]

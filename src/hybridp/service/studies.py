@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hmac
 import json
-import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,17 +18,16 @@ from sqlalchemy import Connection, select
 from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
+from hybridp.service.answering import readable
 from hybridp.service.core import Service, Study, View
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
 from hybridp.service.planned import predicted
-from hybridp.service.plans import HeavyPlan, SomePlan, VectorPlan, moment, parse_plan
+from hybridp.service.plans import HeavyPlan, SomePlan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
-from hybridp.service.releasing import unit_reports
-from hybridp.service.reports import SLOT, Failure, Packed, Report, parse_upload, report_id
+from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
 from hybridp.service.schema import GROUPS, LOCAL, analysts, invitations, meta, progress, releases, studies, study_keys
 from hybridp.service.tasks import mixer_keys, task_of
-from hybridp.service.vectors import own_units, unpacked
 
 __all__ = [
     "Analyst",
@@ -365,19 +363,8 @@ def export(service: Service, study_id: str) -> Iterator[bytes]:
         sql = f"SELECT at, epsilon, body FROM reports WHERE study = {study.number} AND grp = {LOCAL} ORDER BY id"
         rows = db.execution_options(stream_results=True, yield_per=5000).exec_driver_sql(sql)
         for at, epsilon, body in rows:
-            line = {"time": at, "epsilon": epsilon, **_readable(study, epsilon, bytes(body))}
+            line = {"time": at, "epsilon": epsilon, **readable(study.plan, epsilon, bytes(body))}
             yield msgspec.json.encode(line) + b"\n"
-
-
-def _readable(study: Study, epsilon: float | None, body: bytes) -> dict[str, Any]:
-    plan = study.plan
-    if isinstance(plan, HeavyPlan):
-        return {"category": SLOT.unpack(body)[0]}
-    if isinstance(plan, VectorPlan):
-        numbers = own_units(plan.invite, unpacked(plan.invite, [body]))[0].tolist()
-        return {"report": [None if math.isnan(x) else x for x in numbers]}
-    randomiser = releasing.randomiser_of(plan, epsilon)
-    return {"report": plan.bounds.from_unit(float(unit_reports(randomiser, plan.bounds, [body])[0]))}
 
 
 def reseal(service: Service) -> int:

@@ -13,15 +13,21 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from hybridp.protocols.heavy import Invitation, invitation, trim
+from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.number import NumberStudy
+from hybridp.protocols.shares import ShareStudy
+from hybridp.protocols.ticks import TickStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
 from hybridp.public.mixing import public, text
+from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,
@@ -32,15 +38,18 @@ from hybridp.public.randomisers import (
     Randomiser,
     best_randomiser,
 )
+from hybridp.public.study import Number
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.service.keys import RowCipher
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, SomePlan, VectorPlan, promise
+from hybridp.service.plan import promise
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
+from hybridp.service.questions import Asked
 from hybridp.service.words import notices
 
 __all__ = ["described", "described_vector", "mixer_keys", "opt_in_document", "opt_in_of", "phase_two", "task_of"]
 
-Mechanism = DitheredBit | Piecewise | LocalAdditive | KRandomisedResponse | TwoStage | UnitVector
+Mechanism = DitheredBit | Piecewise | LocalAdditive | KRandomisedResponse | SubsetSelection | TwoStage | UnitVector
 
 
 def described(mechanism: Mechanism) -> dict[str, Any]:
@@ -55,6 +64,9 @@ def described(mechanism: Mechanism) -> dict[str, Any]:
             return {"name": mechanism.name, "bound": mechanism.bound, "browser": False}
         case KRandomisedResponse():
             return {"name": "k-rr", **_kept(mechanism), "browser": True}
+        case SubsetSelection():
+            of = {"categories": mechanism.categories, "size": mechanism.size}
+            return {"name": "subset", **of, "keep": str(mechanism.keep), "browser": True}
         case UnitVector():
             cap: dict[str, Any] = {"pairs": mechanism.pairs, "top": mechanism.top, "inside": str(mechanism.inside)}
             return {"name": mechanism.name, "dimensions": mechanism.dimensions, **cap, "browser": False}
@@ -83,6 +95,37 @@ def described_vector(invite: VectorInvite) -> dict[str, Any]:
         "each": each,
         "browser": each["browser"] and bounds.radius_steps is None,
     }
+
+
+def described_question(one: Asked) -> dict[str, Any]:
+    """One of a study's questions: what is asked, and how a local person's device answers it, at which part of the
+    promise. `mechanism` is the line that a device writes beside its report in a table."""
+    found: dict[str, Any] = {"name": one.name, "kind": one.question.kind, "text": one.question.text}
+    match one.study:
+        case ShareStudy() | TickStudy():
+            several = one.study.most if isinstance(one.study, TickStudy) else None
+            how = described(one.study.invite.oracle)
+            if several is not None:
+                how |= {"name": "one-option", "options": len(one.options)}
+            found |= {"options": list(one.options), "several": several, "randomiser": how}
+        case MeanStudy() | NumberStudy():
+            assert isinstance(one.question, Number)
+            found |= {
+                "unit": one.question.unit,
+                "bounds": {"lower": one.question.lower, "upper": one.question.upper},
+                "step": one.question.step,
+                "statistics": list(one.question.statistics),
+                "randomiser": described(one.study.invite.randomiser),
+            }
+    return {**found, "mechanism": one.invite.text, "guarantee": _level(one.invite.promise)}
+
+
+def _draws(plan: QuestionsPlan) -> list[str] | None:
+    """Where each question ends among the words from 0 to 2^64 by which a device draws one; None where all are asked."""
+    if not plan.drawn:
+        return None
+    ends = [round(end * WORD) for end in accumulate(plan.declared.chances.values())]
+    return [str(end) for end in (*ends[:-1], WORD)]
 
 
 def _kept(mechanism: KRandomisedResponse) -> dict[str, Any]:
@@ -157,6 +200,12 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
             if head is not None:
                 assert isinstance(head.mechanism, KRandomisedResponse | TwoStage)
                 own |= {"slots": [list(s) for s in head.head.slots], "randomiser": described(head.mechanism)}
+        case QuestionsPlan():
+            own = {
+                "questions": [described_question(one) for one in plan.parts],
+                "draws": _draws(plan),
+                **_promised(plan, plan.local_promise),
+            }
     task: dict[str, Any] = common | own | {"bytes": sizes(plan, head)}
     if plan.mixer is not None:
         task["mixer"] = task["mixer"] | {"bytes": task["bytes"]["shuffled"]}
@@ -244,13 +293,32 @@ def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], i
             slots = 0 if head is None else len(head.head)
             room = len(parts) * (_FORM_CHARACTER * plan.asked.max_length + len("&record.0="))
             return {"records": [parts]}, [{"category": max(slots - 1, 0)}], room
+        case QuestionsPlan():
+            longest = [(one.name, *_longest_of(one)) for one in plan.parts]
+            answers = {name: answer for name, answer, _, _ in longest}
+            sent = {name: report for name, _, report, _ in longest}
+            drawn = [{"reports": {name: report}} for name, report in sent.items()]
+            characters = sum(own + len("&answer.00=") for *_, own in longest)
+            return {"answers": answers}, drawn if plan.drawn else [{"reports": sent}], characters
 
 
-def _promised(plan: MeanPlan | VectorPlan | HeavyPlan, local: PureDP | ApproxDP) -> dict[str, Any]:
+def _longest_of(one: Asked) -> tuple[Any, Any, int]:
+    """The longest answer to a question, the longest report on it, and the characters of its fields in a form."""
+    last = len(one.options) - 1
+    match one.study:
+        case ShareStudy():
+            oracle = one.study.invite.oracle
+            return last, [last] * oracle.size if isinstance(oracle, SubsetSelection) else last, len(str(last))
+        case TickStudy():
+            ticked = len(f"&answer.00.{last}=on") * one.study.most
+            return [last] * one.study.most, 2 * last + 1, ticked
+        case MeanStudy() | NumberStudy():
+            return _DIGITS, _number(one.study.invite.randomiser)["report"], _FORM_NUMBER
+
+
+def _promised(plan: MeanPlan | VectorPlan | HeavyPlan | QuestionsPlan, local: PureDP | ApproxDP) -> dict[str, Any]:
     """Each group's whole promise, over all the releases that are planned, and what one release spends of it."""
-    one = plan.study.guarantee
-    if isinstance(plan, MeanPlan | VectorPlan):
-        one = plan.study.trusted_guarantee or one
+    one = plan.declared.trusted_guarantee
     return {
         "guarantee": {"trusted": _level(plan.accounts()["trusted"]), "local": _level(local)},
         "each_release": {"trusted": _level(one)},

@@ -27,7 +27,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit
 
 __all__ = ["SENTENCES", "Notice", "at_most_right", "exact", "in_words", "notice", "notices", "of_100", "per_hundred",
-           "said", "sent", "told_truly", "when"]  # fmt: skip
+           "said", "sent", "sent_of", "told_truly", "when"]  # fmt: skip
 
 Task = Mapping[str, Any]
 
@@ -121,6 +121,14 @@ def notice(randomiser: Mapping[str, Any], epsilon: float = 0.0, delta: float = 0
             k, truth = int(randomiser["categories"]), Fraction(int(randomiser["keep"]), WORD)
             lie = (1 - truth) / (k - 1)
             return Notice("name “A”", "A", truth, "something else", lie, (1 + truth - lie) / 2, True)
+        case "subset":
+            k, d = int(randomiser["categories"]), int(randomiser["size"])
+            truth = Fraction(int(randomiser["keep"]), WORD)
+            apart = truth * Fraction(k - d, k - 1) - (1 - truth) * Fraction(d, k - 1)
+            return Notice("hold “A”", "A", truth, "something else", (d - truth) / (k - 1), (1 + apart) / 2, True)
+        case "one-option":
+            truth = Fraction(int(randomiser["keep"]), WORD)
+            return Notice("say yes of “A”, if asked about it", "A", truth, "not A", 1 - truth, truth, True)
         case "two-stage" if randomiser["query"] is not None:
             k, truth = int(randomiser["query"]["categories"]), Fraction(int(randomiser["query"]["keep"]), WORD)
             lie = (1 - truth) / (k - 1)
@@ -185,8 +193,37 @@ def sent(randomiser: Mapping[str, Any]) -> str:
     )
 
 
+def sent_of(question: Mapping[str, Any]) -> str:
+    """The same for one of a study's questions."""
+    randomiser = question["randomiser"]
+    match randomiser["name"]:
+        case "k-rr":
+            truth = of_100(Fraction(int(randomiser["keep"]), WORD))
+            return f"One of the options: your own about {truth} times in 100, otherwise another one by chance."
+        case "subset":
+            truth, size = of_100(Fraction(int(randomiser["keep"]), WORD)), int(randomiser["size"])
+            return (
+                f"{size:,} of the {len(question['options']):,} options, drawn by chance; your own is among them about "
+                f"{truth} times in 100."
+            )
+        case "one-option":
+            truth = of_100(Fraction(int(randomiser["keep"]), WORD))
+            return (
+                "One of the options, drawn whatever you ticked, and whether you ticked it: yes or no, told truly about "
+                f"{truth} times in 100."
+            )
+    return sent(randomiser)
+
+
 def _heavy(task: Task) -> bool:
     return bool(task["kind"] == "heavy-hitters")
+
+
+def _named(task: Task) -> bool:
+    """Whether a local person's report may name the very answer."""
+    if task["kind"] == "questions":
+        return any("options" in question for question in task["questions"])
+    return _heavy(task) and "randomiser" in task and told_truly(task["randomiser"]) > 0
 
 
 def _one(delta: float) -> str:
@@ -244,8 +281,15 @@ def _trusted_published(task: Task) -> str:
         )
     if "trusted" not in task["uses"]:
         return f"Nothing of your answer. {_uses(task)}"
-    what = "Averages of everybody’s answers" if task["kind"] == "vector-mean" else "An average of everybody’s answers"
-    return f"{what}, with random noise added, {_releases(task)}."
+    return f"{_statistics(task)} of everybody’s answers, with random noise added, {_releases(task)}."
+
+
+def _statistics(task: Task) -> str:
+    """What is published of a study's answers, whichever way they came."""
+    if task["kind"] != "questions":
+        return "Averages" if task["kind"] == "vector-mean" else "An average"
+    choices = ["options" in question for question in task["questions"]]
+    return "The shares" if all(choices) else "Shares and statistics" if any(choices) else "Statistics"
 
 
 def _trusted_promise(task: Task) -> str:
@@ -276,14 +320,14 @@ def _deleted(task: Task) -> str:
 
 
 def _local_stays(task: Task) -> str:
-    if "randomiser" in task and _heavy(task):
+    if _named(task) or ("randomiser" in task and _heavy(task)):
         return "The report is drawn on this page; your answer leaves it only as the report."
     return "Your answer itself stays on this page."
 
 
 def _local_seen(task: Task) -> str:
     seen = "The people who run the study and its server see the report, and keep it."
-    if _heavy(task) and "randomiser" in task and told_truly(task["randomiser"]) > 0:
+    if _named(task):
         return f"{seen} Whoever takes it for your answer may well be right."
     return f"{seen} Of your answer they see nothing else."
 
@@ -293,13 +337,23 @@ def _local_published(task: Task) -> str:
         return "How frequent each entry of the list is among all reports, corrected for chance."
     if "local" not in task["uses"]:
         return "Nothing of your report: only the first way counts in the result."
-    return "Averages of all reports." if task["kind"] == "vector-mean" else "An average of all reports."
+    return f"{_statistics(task)} of all reports{', corrected for chance' if task['kind'] == 'questions' else ''}."
 
 
 def _local_promise(task: Task) -> str:
     if task.get("choices"):
         return "The report keeps the ε that you choose, whoever sees it and however often it is used."
     return f"The report keeps {_level(task['guarantee']['local'])}, whoever sees it and however often it is used."
+
+
+def _one_drawn(task: Task) -> str:
+    """What is asked of a local person where questions are drawn."""
+    if not task.get("draws"):
+        return ""
+    return (
+        f"One of the {len(task['questions']):,} questions, which this page draws by chance, whatever your answers are. "
+        "It has the whole promise."
+    )
 
 
 def _mixing(say: Callable[[Task, Mapping[str, Any]], str]) -> Callable[[Task], str]:
@@ -361,6 +415,7 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "trusted_promise": _trusted_promise,
     "deleted": _deleted,
     "local_stays": _local_stays,
+    "one_drawn": _one_drawn,
     "local_seen": _local_seen,
     "local_published": _local_published,
     "local_promise": _local_promise,

@@ -1,8 +1,11 @@
 // The local choice: randomise on this page, send the report, and nothing else of the answer.
 import {
+  askedPlaces,
   checkPromise,
+  checkQuestions,
   numberPayload,
   padded,
+  questionsPayload,
   recordPayload,
   reportId,
   roundedTime,
@@ -63,10 +66,12 @@ function promiseIn(place) {
 // Whether the randomiser can be drawn here and keeps what this page shows; the button says why it does not work.
 function ready(task) {
   const { randomiser } = chosenRandomiser(task);
-  let problem = supported(randomiser) ? "" : "Reports of this kind cannot be made in a browser.";
+  const drawable = task.questions ? task.questions.every((q) => supported(q.randomiser)) : supported(randomiser);
+  let problem = drawable ? "" : "Reports of this kind cannot be made in a browser.";
   if (problem === "") {
     try {
-      checkPromise(randomiser, shownPromise(task), task);
+      if (task.questions) checkQuestions(task, shownPromise(task));
+      else checkPromise(randomiser, shownPromise(task), task);
     } catch (error) {
       problem = `This page will not randomise your answer: ${error.message}. Please tell the people who run the study.`;
       show("problem", "Nothing was sent", problem);
@@ -80,7 +85,8 @@ function ready(task) {
 
 // The answer, checked here as the form of the other choice is checked by the server; null when it cannot be used.
 function answer(task) {
-  for (const input of form.querySelectorAll("input")) input.removeAttribute("aria-invalid");
+  for (const input of form.querySelectorAll("input, select")) input.removeAttribute("aria-invalid");
+  if (task.questions) return questionAnswers(task);
   if (task.kind === "heavy-hitters") {
     const fields = [...form.querySelectorAll("input.field")];
     const empty = fields.find((input) => input.value.trim() === "");
@@ -99,6 +105,30 @@ function answer(task) {
   return numberIn(document.getElementById("local-value"), task.bounds);
 }
 
+// The questions that are asked here: drawn once, when the page is loaded.
+let places = [];
+
+function questionAnswers(task) {
+  const answers = [];
+  for (const i of places) {
+    const given = questionAnswer(task.questions[i], form.querySelector(`.question[data-place="${i}"]`));
+    if (given === null) return null;
+    answers.push(given);
+  }
+  return answers;
+}
+
+function questionAnswer({ options, several, bounds }, field) {
+  if (!options) return numberIn(field.querySelector("input"), bounds);
+  if (several === null) {
+    const list = field.querySelector("select");
+    return list.value === "" ? refuse(list, "Please choose an answer to every question.") : Number(list.value);
+  }
+  const boxes = [...field.querySelectorAll("input")];
+  const ticked = boxes.flatMap((box, place) => (box.checked ? [place] : []));
+  return ticked.length > several ? refuse(boxes[ticked[several]], `Please tick at most ${several}.`) : ticked;
+}
+
 function numberIn(input, { lower, upper }, place = status) {
   const value = input.valueAsNumber;
   input.removeAttribute("aria-invalid");
@@ -110,6 +140,7 @@ function numberIn(input, { lower, upper }, place = status) {
 function payloadOf(task, randomiser, value, next) {
   if (task.kind === "heavy-hitters") return recordPayload(randomiser, task.slots, value, next);
   if (task.kind === "vector-mean") return vectorPayload(randomiser, task.coordinates, value, next);
+  if (task.questions) return questionsPayload(task, places, value, next);
   return numberPayload(randomiser, task.bounds, value, next);
 }
 
@@ -276,6 +307,10 @@ async function start() {
       ready(task);
     });
     follow(task);
+  }
+  if (task.questions) {
+    places = askedPlaces(task, systemWords());
+    for (const i of places) form.querySelector(`.question[data-place="${i}"]`).hidden = false;
   }
   ready(task);
   if (task.mixer) startMixed(task, study.dataset.token || null, { show, numberIn, promiseIn, answered });

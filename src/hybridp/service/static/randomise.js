@@ -79,6 +79,38 @@ export function category({ categories, keep }, value, next) {
   return stay ? truth : other + (other >= truth ? 1 : 0);
 }
 
+/** Uniform on 0 .. k-1 by half a word, drawn again by a whole one where that would be uneven (Lemire 2019). */
+function uniformByHalf(k, next) {
+  const product = (next() & HALF) * BigInt(k);
+  return (product & HALF) < (1n << 32n) % BigInt(k) ? uniformBelow(k, next) : Number(product >> 32n);
+}
+
+/**
+ * A random set of `size` options (subset selection): with the own one with probability keep/2^64, the others uniform
+ * (Floyd's algorithm). The order of the words is that of hybridp/noise/oracles.py for one person.
+ */
+export function optionSet({ categories, size, keep }, value, next) {
+  const k = Number(whole("categories", categories, 2n, 1n << 31n));
+  const d = Number(whole("size", size, 1n, BigInt(k - 1)));
+  const own = Number(whole("value", value, 0n, BigInt(k - 1)));
+  const p = whole("keep", keep, 0n, WORD);
+  const low = next() & HALF;
+  const kept = low === p >> 32n ? next() >> 32n < (p & HALF) : low < p >> 32n;
+  const chosen = new Set(kept ? [own] : []);
+  for (let j = kept ? k - d : k - 1 - d; j < k - 1; j++) {
+    const pick = uniformByHalf(j + 1, next);
+    const other = pick + (pick >= own ? 1 : 0); // the others are numbered 0 .. k-2, passing over the own one
+    chosen.add(chosen.has(other) ? j + (j >= own ? 1 : 0) : other);
+  }
+  return [...chosen].sort((a, b) => a - b);
+}
+
+/** Yes (2i) or no (2i + 1) to one option i, drawn whatever is ticked, by randomised response. */
+export function oneOption({ options, keep }, ticked, next) {
+  const option = uniformBelow(options, next);
+  return 2 * option + category({ categories: 2, keep }, ticked.includes(option) ? 0 : 1, next);
+}
+
 /** Clip to the bounds and put on the public lattice: 0 .. LEVELS. The same doubles as hybridp.public.bounds. */
 export function level(value, lower, upper) {
   if (typeof value !== "number" || Number.isNaN(value)) throw new RangeError("value must be a number");
@@ -230,6 +262,38 @@ function checkResponse({ categories, keep }, epsilon, [n, d], size) {
   must(p * (k - 1n) * d * ONE <= (exponential(epsilon) * (WORD - p) * d) + n * WORD * (k - 1n) * ONE, "keep");
 }
 
+function checkSet({ categories, size, keep }, epsilon, options) {
+  const k = whole("categories", categories, 2n, 1n << 31n);
+  const d = whole("size", size, 1n, k - 1n);
+  const p = whole("keep", keep, 0n, WORD);
+  must(k === BigInt(options), "categories");
+  must(WORD * d < p * k, "keep"); // rarer than by chance would tell it as well
+  must(p * (k - d) * ONE <= exponential(epsilon) * (WORD - p) * d, "keep");
+}
+
+// A level as it is written, in units of 10^-40: parts of a promise add up as they are written, not as doubles.
+function written(x) {
+  fraction("level", x); // refuses what is no level
+  const [digits, power] = x.toExponential().split("e");
+  const [first, rest = ""] = digits.split(".");
+  const up = Number(power) - rest.length + 40;
+  must(up >= 0, "promise");
+  return BigInt(first + rest) * 10n ** BigInt(up);
+}
+
+/**
+ * Throws unless what is sent keeps the promise {epsilon, delta}: each question's randomiser its own part, and the parts
+ * together, or where one question is drawn the largest, no more than the whole.
+ */
+export function checkQuestions(task, promise) {
+  for (const name of ["epsilon", "delta"]) {
+    const parts = task.questions.map((question) => written(question.guarantee[name]));
+    const spent = task.draws ? parts.reduce((a, b) => (a > b ? a : b)) : parts.reduce((a, b) => a + b);
+    must(spent <= written(promise[name]), name);
+  }
+  for (const question of task.questions) checkPromise(question.randomiser, question.guarantee, question);
+}
+
 // As hybridp.public.heavy: .85 of the promise for the first part of a record, the rest for the second.
 function checkStages({ query, start, width, url }, epsilon, delta, depth, size, stated) {
   let first = 0;
@@ -265,7 +329,12 @@ export function checkPromise(randomiser, promise, task) {
   }
   if (randomiser.name === "dithered") return checkBit(randomiser, epsilon);
   if (randomiser.name === "piecewise") return checkWindow(randomiser, epsilon);
-  if (randomiser.name === "k-rr") return checkResponse(randomiser, epsilon, delta, task.slots.length);
+  if (randomiser.name === "k-rr") return checkResponse(randomiser, epsilon, delta, (task.slots ?? task.options).length);
+  if (randomiser.name === "subset") return checkSet(randomiser, epsilon, task.options.length);
+  if (randomiser.name === "one-option") {
+    must(randomiser.options === task.options.length, "options");
+    return checkResponse({ categories: 2, keep: randomiser.keep }, epsilon, delta, 2);
+  }
   if (randomiser.name === "two-stage") {
     const stated = [promise.epsilon, promise.delta];
     return checkStages(randomiser, epsilon, delta, task.record.length, task.slots.length, stated);
@@ -279,7 +348,7 @@ export function checkPromise(randomiser, promise, task) {
   return each.name === "dithered" ? checkBit(each, part) : checkWindow(each, part);
 }
 
-const RANDOMISERS = ["dithered", "piecewise", "k-rr", "two-stage"];
+const RANDOMISERS = ["dithered", "piecewise", "k-rr", "two-stage", "subset", "one-option"];
 
 /** Whether this module can draw from the randomiser that a task document describes. */
 export function supported(randomiser) {
@@ -342,4 +411,26 @@ export function vectorPayload(randomiser, coordinates, values, next) {
         });
   const order = chosen.map((_, i) => i).sort((a, b) => chosen[a] - chosen[b]);
   return { report: { coordinates: order.map((i) => chosen[i]), each: order.map((i) => drawn[i]) } };
+}
+
+// --- a study's questions ---------------------------------------------------------------------------------------------
+
+/** The places of the questions that a local person is asked: all of them, or the one that this draws. */
+export function askedPlaces(task, next) {
+  if (!task.draws) return task.questions.map((_, i) => i);
+  const word = next();
+  return [task.draws.findIndex((end) => word < BigInt(end))];
+}
+
+function questionReport({ randomiser, bounds }, answer, next) {
+  if (randomiser.name === "k-rr") return category(randomiser, answer, next);
+  if (randomiser.name === "subset") return optionSet(randomiser, answer, next);
+  if (randomiser.name === "one-option") return oneOption(randomiser, answer, next);
+  return numberPayload(randomiser, bounds, answer, next).report;
+}
+
+/** The payload of a report on the questions at these places, `answers` in their order. */
+export function questionsPayload(task, places, answers, next) {
+  const told = places.map((i, at) => [task.questions[i].name, questionReport(task.questions[i], answers[at], next)]);
+  return { reports: Object.fromEntries(told) };
 }

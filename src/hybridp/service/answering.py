@@ -1,0 +1,250 @@
+"""What stored answers and reports to a study's questions say, and its release, by the protocols of the questions.
+
+The reports are read once, as a stream; the trusted answers once for each question, and again where a distribution looks
+for its places first. The noise is drawn here, before anything is charged; `published` only states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.curator import distribution as counting
+from hybridp.curator import mean as summing
+from hybridp.curator import shares as share_curator
+from hybridp.curator import ticks as tick_curator
+from hybridp.curator.sources import Answers
+from hybridp.protocols.mean import MeanStudy, publish_mean
+from hybridp.protocols.number import NumberStudy, publish_number
+from hybridp.protocols.shares import ShareStudy, publish_shares
+from hybridp.protocols.study import published
+from hybridp.protocols.ticks import TickStudy, publish_ticks
+from hybridp.public.budgets import PureDP
+from hybridp.public.distribution import BinnedReports, report_bins
+from hybridp.public.messages import Invite, LocalSummary
+from hybridp.public.oracles import SubsetSelection
+from hybridp.public.randomisers import Randomiser, best_randomiser
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, written_reports
+from hybridp.public.study import Count
+from hybridp.public.sums import NOTHING, Sums, exact_sums
+from hybridp.public.ticks import TickInvite, TickReports
+from hybridp.randomness import Randomness
+from hybridp.release.study import StudyRelease
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
+from hybridp.service.problems import Refused
+from hybridp.service.questions import SLOT, Asked, unit_reports, unpacked_reports
+from hybridp.service.vectors import own_units, unpacked
+
+__all__ = ["Heard", "answered", "heard", "randomiser_of", "readable"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Heard:
+    """What the local reports on one question say: how many, their sums where it is a number, and their counts."""
+
+    people: int = 0
+    sums: Sums = NOTHING
+    counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+def heard(plan: QuestionsPlan, chunks: Iterable[Sequence[bytes]]) -> list[Heard]:
+    """The local reports, question by question; those that a question's estimator does not listen to are left out."""
+    found = [Heard(counts=np.zeros(_cells(one), dtype=np.int64)) for one in plan.parts]
+    for bodies in chunks:
+        for one, told, body in zip(plan.parts, found, unpacked_reports(plan.parts, plan.drawn, bodies), strict=True):
+            if one.estimator != "tcm-only":
+                _add(one, told, body)
+    return found
+
+
+def _cells(one: Asked) -> int:
+    match one.study:
+        case ShareStudy():
+            return len(one.options)
+        case TickStudy():
+            return 2 * len(one.options)
+        case MeanStudy():
+            return 0
+        case NumberStudy():
+            return report_bins(one.study.invite.randomiser).size
+
+
+def _add(one: Asked, told: Heard, body: bytes) -> None:
+    told.people += len(body) // one.size
+    match one.study:
+        case ShareStudy() | TickStudy():
+            told.counts += _supports(one, body)
+        case MeanStudy() | NumberStudy():
+            invite = one.study.invite
+            units = unit_reports(invite.randomiser, invite.bounds, [body])
+            told.sums += exact_sums(units)[0]
+            if isinstance(one.study, NumberStudy):
+                told.counts += np.bincount(report_bins(invite.randomiser).numbers(units), minlength=len(told.counts))
+
+
+def _supports(one: Asked, body: bytes) -> Ints:
+    """How many reports name each place, or hold it in their set."""
+    if isinstance(one.invite, ShareInvite) and isinstance(one.invite.oracle, SubsetSelection):
+        bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8).reshape(-1, one.size), axis=1)
+        return np.asarray(bits[:, : len(one.options)].sum(axis=0, dtype=np.int64))
+    return np.bincount(np.frombuffer(body, dtype="<u4"), minlength=_cells(one))
+
+
+# --- trusted answers --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Column:
+    """RAW: one question's answers among those to all of them."""
+
+    answers: Answers
+    place: int
+    width: int
+
+    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
+        return (rows[:, self.place : self.place + width] for rows in self.answers.numbers(self.width))
+
+    def codes(self, width: int = 1) -> Iterator[Ints]:
+        return (rows[:, self.place : self.place + width] for rows in self.answers.codes(self.width))
+
+    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
+        raise NotImplementedError
+
+    def records(self) -> Iterator[list[tuple[str, ...]]]:
+        raise NotImplementedError
+
+
+def answered(
+    plan: QuestionsPlan, told: Sequence[Heard], trusted: tuple[int, Answers] | None, *, rng: Randomness
+) -> Callable[[tuple[int, ...]], StudyRelease]:
+    """Draw the noise of every question's answer; what is returned states the release for the ids of its charges.
+
+    `trusted` are how many people entrusted their answers, and these.
+    """
+    found: dict[str, Any] = {}
+    for place, (one, local) in enumerate(zip(plan.parts, told, strict=True)):
+        own = None
+        if trusted is not None and one.estimator != "lm-only":
+            own = _Column(trusted[1], place, len(plan.parts))
+        if own is None and not local.people:
+            who = f" whom the estimator {one.estimator} listens to" if one.estimator.endswith("-only") else ""
+            raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
+        people = 0 if trusted is None else trusted[0]
+        found[one.name] = _answer(one, local, own, people, rng)
+    return lambda entries: published(plan.declared, found, entries)
+
+
+def _answer(one: Asked, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
+    study = one.study
+    match study:
+        case ShareStudy():
+            noisy = None
+            if answers is not None:
+                raw = share_curator.read_answers(answers, study.question.size)
+                noisy = share_curator.release_counts(raw, study.count_noise, rng=rng)
+            reports = ShareReports(local.people, local.counts, study.invite.oracle) if local.people else None
+            found = publish_shares(study, noisy, reports, trusted_people=people, rng=rng)
+            return replace(found, counted=isinstance(one.question, Count))
+        case TickStudy():
+            return _ticks(study, local, answers, people, rng)
+        case MeanStudy():
+            return _mean(study, local, answers, people, rng)
+        case NumberStudy():
+            return _number(one, study, local, answers, people, rng)
+
+
+def _ticks(study: TickStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
+    raw = tick_curator.RawTicks(people, np.zeros(0, dtype=np.int64), TickReports(local.counts, study.invite.oracle),
+                                None, simulated_reports=False)  # fmt: skip
+    noisy = None
+    if answers is not None:
+        noisy = tick_curator.release_ticks(tick_curator.read_answers(answers, study.invite), study.noise, rng=rng)
+    return publish_ticks(study, noisy, raw.local if local.people else None, raw, entries=(), rng=rng)
+
+
+def _mean(study: MeanStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
+    study = study.decided(0 if answers is None else people, local.people)
+    reports = LocalSummary.of(local.sums, study.invite.randomiser)
+    noisy = None
+    if answers is not None:
+        totals = summing.read_answers(answers, study.bounds, reports)
+        noisy = summing.release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
+    return publish_mean(study, noisy, reports if local.people else None, trusted_people=people, rng=rng)
+
+
+def _number(
+    one: Asked, study: NumberStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness
+) -> Any:
+    invite = study.invite
+    reports = LocalSummary.of(local.sums, invite.randomiser)
+    totals = summing.Totals(people, 0, reports)
+    if answers is not None and study.mean is not None:
+        totals = summing.read_answers(answers, invite.bounds, reports)
+
+    def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+        assert answers is not None
+        return counting.count_answers(answers, invite.bounds, places, stated, rng=rng)
+
+    return publish_number(
+        study,
+        one.name,
+        (people, local.people),
+        totals,
+        reports if local.people else None,
+        BinnedReports(local.counts, invite.randomiser) if local.people and study.distribution is not None else None,
+        count,
+        entries=(),
+        simulated_local=False,
+        rows="",
+        rng=rng,
+    )
+
+
+# --- one stored report, for an export ---------------------------------------------------------------------------------
+
+
+def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Randomiser:
+    """What the devices of people with this epsilon use."""
+    if isinstance(plan, MeanPlan):
+        return plan.study.invite.randomiser
+    assert epsilon is not None
+    return best_randomiser(PureDP(epsilon))
+
+
+def readable(plan: SomePlan, epsilon: float | None, body: bytes) -> dict[str, Any]:
+    """A stored report, private by itself, in words and numbers."""
+    match plan:
+        case HeavyPlan():
+            return {"category": SLOT.unpack(body)[0]}
+        case VectorPlan():
+            numbers = own_units(plan.invite, unpacked(plan.invite, [body]))[0].tolist()
+            return {"report": [None if math.isnan(x) else x for x in numbers]}
+        case QuestionsPlan():
+            sent = zip(plan.parts, unpacked_reports(plan.parts, plan.drawn, [body]), strict=True)
+            return {"report": {one.name: _written(one, own) for one, own in sent if own}}
+        case _:
+            return {"report": _own_unit(randomiser_of(plan, epsilon), plan.bounds, body)}
+
+
+def _written(one: Asked, body: bytes) -> Any:
+    """As a device would write it into a table."""
+    match one.invite:
+        case ShareInvite(oracle=SubsetSelection()):
+            return body.hex()
+        case ShareInvite() as invite:
+            return written_reports(invite, np.frombuffer(body, dtype="<u4").astype(np.int64))[0]
+        case TickInvite() as invite:
+            return invite.names[SLOT.unpack(body)[0]]
+        case Invite() as invite:
+            return _own_unit(invite.randomiser, invite.bounds, body)
+
+
+def _own_unit(randomiser: Randomiser, bounds: Any, body: bytes) -> float:
+    return float(bounds.from_unit(float(unit_reports(randomiser, bounds, [body])[0])))

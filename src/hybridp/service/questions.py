@@ -1,0 +1,250 @@
+"""Numbers, choices, ticks and counts, one question or several under one promise, as people answer them online.
+
+Each question is answered by the study of its own protocol, the very one that a table of the same declaration would be
+released by. Here are the rules that a page adds, and how answers and reports lie in the store, always in as many bytes:
+an entrusted answer is 8 (a number, the place of an option, or ticks as bits), a report 4, 5 or 8, or a bit an option.
+
+>>> from hybridp.public.study import Declaration
+>>> smokes = {"name": "smokes", "kind": "choice", "options": ["yes", "no", "at times"]}
+>>> way = {"name": "way", "kind": "number", "lower": 0, "upper": 120}
+>>> asked = asked_of(Declaration(promise=1.0, trust="trust", questions=[smokes, way]))
+>>> pack_reports(asked, True, {"smokes": 2}).hex()
+'00000200000000'
+>>> [part.hex() for part in unpacked_reports(asked, True, [pack_reports(asked, True, {"smokes": 2})])]
+['02000000', '']
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, must
+from hybridp.protocols import asked as asking
+from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.number import NumberStudy
+from hybridp.protocols.shares import ShareStudy
+from hybridp.protocols.ticks import TickStudy
+from hybridp.public.bounds import Bounds
+from hybridp.public.messages import Invite
+from hybridp.public.oracles import SubsetSelection
+from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser
+from hybridp.public.shares import ShareInvite
+from hybridp.public.study import Choice, Count, Declaration, Number, Question
+from hybridp.public.ticks import TickInvite
+from hybridp.service.vectors import OutOfReach
+
+__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "asked_of", "check_bounds", "check_number", "pack_answers", "pack_reports",
+           "unit_reports", "unpacked_reports"]  # fmt: skip
+
+BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
+"""How local reports lie in the store: a dithered bit (threshold, above), a number, a place in a list."""
+_CODE, _PLACE = struct.Struct("<q"), struct.Struct("<H")
+_BIT = np.dtype([("threshold", "<u4"), ("above", "u1")])
+_FAR, _NEAR = 1e30, 1e-12
+MOST_OPTIONS, MOST_QUESTIONS = 500, 50
+"""Of one choice, and of one study, on a page."""
+
+Told = tuple[int, bool] | float | int | list[int]
+"""A report as it comes: a dithered bit (threshold, above), a number, a place in a list, or several places."""
+
+
+# --- the rules of a page ----------------------------------------------------------------------------------------------
+
+
+def check_bounds(asked: Question, lower: float, upper: float) -> None:
+    """Bounds that can be shown on a page and computed with."""
+    for name, value in (("lower", lower), ("upper", upper)):
+        asked.must(abs(value) <= _FAR, name, f"must lie between {-_FAR:g} and {_FAR:g}", value)
+    least = max(_NEAR * max(abs(lower), abs(upper)), 1 / _FAR)
+    asked.must(upper - lower >= least, "upper", f"must be at least {least:g} above lower ({lower:g})", upper)
+
+
+def check_number(number: Number) -> None:
+    """What an analyst states of the values must fit the range and the page."""
+    rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
+    number.must(not number.guessed, "guessed", rule, number.guessed)
+    check_bounds(number, number.lower, number.upper)
+    half = Bounds(number.lower, number.upper).half
+    for name, least in (("sd", _NEAR * half), ("local_sd", _NEAR * half), ("step", 2 * _NEAR * half)):
+        value = getattr(number, name)
+        number.must(value is None or value >= least, name, f"must be at least {least:g} for these bounds", value)
+    rule = "must be left out: a trial on raw values knows it, people on a page do not"
+    number.must(number.estimator != "full-lm", "estimator", rule, number.estimator)
+
+
+def asked_of(declared: Declaration) -> tuple[Asked, ...]:
+    """The questions with their studies, held to what a page can ask; one sentence says what is wrong."""
+    many = len(declared.questions)
+    must(many <= MOST_QUESTIONS, "questions", f"must be at most {MOST_QUESTIONS} on a page", many)
+    return tuple(_asked(declared, place, question) for place, question in enumerate(declared.questions))
+
+
+def _asked(declared: Declaration, place: int, question: Question) -> Asked:
+    study: MeanStudy | NumberStudy | ShareStudy | TickStudy
+    unable = "must be left out: a study that people answer on a page cannot do it"
+    match question:
+        case Number():
+            for name, nothing in (("publish", "full"), ("clipped_share", 0.0)):
+                given = getattr(question, name)
+                question.must(given == nothing, name, unable, given)
+            check_number(question)
+            alone = question.statistics == ("mean",)
+            study = asking.mean_study(declared, place) if alone else asking.number_study(declared, place)
+        case Choice() if question.edges:
+            rule = "must be left out on a page: list options, or ask a number for its histogram"
+            raise InvalidInput(f"`{question.name}.edges` {rule}. Got {len(question.edges)}.")
+        case Choice() | Count():
+            study = asking.choice_study(declared, place)
+            many = study.question.size
+            question.must(many <= MOST_OPTIONS, "options", f"must be at most {MOST_OPTIONS} on a page", many)
+        case _:
+            rule = "must be one of number, choice, count where several are asked; the others are asked alone"
+            raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
+    return Asked(question, study)
+
+
+# --- one question -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question, and the study of the protocol that answers it."""
+
+    question: Number | Choice | Count
+    study: MeanStudy | NumberStudy | ShareStudy | TickStudy
+
+    @property
+    def name(self) -> str:
+        return self.question.name
+
+    @cached_property
+    def invite(self) -> Invite | ShareInvite | TickInvite:
+        """What goes to every device; a study computes it anew every time."""
+        return self.study.invite
+
+    @cached_property
+    def options(self) -> tuple[str, ...]:
+        """The options of a choice, in their order; of a number none."""
+        return self.study.question.values if isinstance(self.study, ShareStudy | TickStudy) else ()
+
+    @property
+    def estimator(self) -> str:
+        """Who is heard; a number's may be open until its people are counted."""
+        return self.question.estimator or ""
+
+    def _refused(self, rule: str) -> InvalidInput:
+        return InvalidInput(f"`{self.name}` must be {rule}. Got something else.")
+
+    # --- an entrusted answer ------------------------------------------------------------------------------------------
+
+    def pack_answer(self, given: Any) -> bytes:
+        """8 bytes, whatever the answer: a finite number, the place of an option, or the places of those ticked."""
+        if isinstance(self.study, TickStudy):
+            most = self.study.most
+            ok = isinstance(given, list) and len(given) <= most and self._rising(given, len(self.options))
+            if not ok:
+                raise self._refused(f"at most {most} different places of its {len(self.options)} options, rising")
+            return _CODE.pack(sum(1 << place for place in given))
+        if isinstance(self.study, ShareStudy):
+            if not (isinstance(given, int) and 0 <= given < len(self.options)):
+                raise self._refused(f"the place of an option, from 0 to {len(self.options) - 1}")
+            return _CODE.pack(given)
+        if not (isinstance(given, int | float) and math.isfinite(given)):
+            raise self._refused("a finite number")
+        return NUMBER.pack(given)
+
+    # --- a report -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of a report in the store."""
+        match self.invite:
+            case ShareInvite(oracle=SubsetSelection()):
+                return -(-len(self.options) // 8)
+            case ShareInvite() | TickInvite():
+                return SLOT.size
+            case Invite():
+                return BIT.size if isinstance(self.invite.randomiser, DitheredBit) else NUMBER.size
+
+    def pack_report(self, told: Told) -> bytes:
+        """A report as a device that follows the plan sends it."""
+        match self.invite:
+            case Invite() as invite:
+                return self._pack_number(told, invite)
+            case ShareInvite(oracle=SubsetSelection() as oracle):
+                if not (isinstance(told, list) and len(told) == oracle.size and self._rising(told, oracle.categories)):
+                    raise self._refused(f"{oracle.size} different places of its options, rising")
+                bits = np.zeros(oracle.categories, dtype=np.bool_)
+                bits[told] = True
+                return np.packbits(bits).tobytes()
+            case ShareInvite() | TickInvite() as invite:
+                places = 2 * len(self.options) if isinstance(invite, TickInvite) else len(self.options)
+                if not (isinstance(told, int) and 0 <= told < places):
+                    raise self._refused(f"a whole number from 0 to {places - 1}")
+                return SLOT.pack(told)
+
+    def _pack_number(self, told: Told, invite: Invite) -> bytes:
+        if isinstance(invite.randomiser, DitheredBit):
+            if not isinstance(told, tuple):
+                raise self._refused("a threshold and whether the value is above it")
+            return BIT.pack(*told)
+        if isinstance(told, list | tuple):
+            raise self._refused("a number")
+        bounds = invite.bounds
+        if not abs(told - bounds.centre) <= bounds.half * invite.randomiser.bound * (1 + 1e-9):
+            raise OutOfReach(f"`{self.name}` must be a report that a device which follows the plan can send.")
+        return NUMBER.pack(told)
+
+    @staticmethod
+    def _rising(places: list[int], size: int) -> bool:
+        return all(0 <= place < size for place in places) and all(a < b for a, b in pairwise(places))
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def pack_answers(asked: Sequence[Asked], given: Mapping[str, Any]) -> bytes:
+    """A trusted person's answers to all questions."""
+    if set(given) != {one.name for one in asked}:
+        raise InvalidInput("`answers` must hold one for every question, and no others. Got others.")
+    return b"".join(one.pack_answer(given[one.name]) for one in asked)
+
+
+def pack_reports(asked: Sequence[Asked], drawn: bool, given: Mapping[str, Told]) -> bytes:
+    """A local person's report: on all questions or, where they are drawn, on one, in as many bytes whichever it is."""
+    places = [place for place, one in enumerate(asked) if one.name in given]
+    if len(given) != len(places) or len(places) != (1 if drawn else len(asked)):
+        wanted = "on one question" if drawn else "on every question"
+        raise InvalidInput(f"`reports` must be {wanted}, and no more. Got others.")
+    body = b"".join(asked[place].pack_report(given[asked[place].name]) for place in places)
+    if not drawn:
+        return body
+    return _PLACE.pack(places[0]) + body.ljust(max(one.size for one in asked), b"\0")
+
+
+def unpacked_reports(asked: Sequence[Asked], drawn: bool, bodies: Sequence[bytes]) -> list[bytes]:
+    """The stored reports question by question: those of one behind each other."""
+    rows = np.frombuffer(b"".join(bodies), dtype=np.uint8).reshape(len(bodies), -1)
+    if drawn:
+        place = rows[:, :2].copy().view("<u2")[:, 0] if len(rows) else np.empty(0)
+        return [rows[place == i, 2 : 2 + one.size].tobytes() for i, one in enumerate(asked)]
+    ends = np.cumsum([one.size for one in asked])
+    return [rows[:, end - one.size : end].tobytes() for one, end in zip(asked, ends, strict=True)]
+
+
+def unit_reports(randomiser: Randomiser, bounds: Bounds, bodies: Sequence[bytes]) -> NDArray[np.float64]:
+    """Stored local reports in the unit coordinate: of a dithered bit, ``y = B s + U``; others were sent as numbers."""
+    whole = b"".join(bodies)
+    if isinstance(randomiser, DitheredBit):
+        found = np.frombuffer(whole, dtype=_BIT)
+        return randomiser.values(DitheredReports(found["threshold"], found["above"]))
+    return np.asarray((np.frombuffer(whole, dtype="<f8") - bounds.centre) / bounds.half)

@@ -1,0 +1,144 @@
+"""The service's choices, ticks, counts and statistics, from what its API publishes: true counts plus the stated draws.
+
+The server is a real one whose system randomness is a tape (`taped_service`). Scales are computed here from the
+definitions: one of two counts moves by 1, of more one up and one down, of ticks as many as may be ticked twice over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.randomness import seeded
+
+from .means import LEVELS, whole
+from .recording import laplaces
+from .taped_service import Taped, taped
+
+SMOKES = {"name": "smokes", "kind": "choice", "options": ["never", "at times", "daily"]}
+KIDS = {"name": "kids", "kind": "count", "value": "yes"}
+WAYS = {"name": "ways", "kind": "choice", "options": ["a", "b", "c", "d", "e", "f"], "several": 2}
+PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8, "estimator": "adaptive"}
+WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 128, "statistics": ["mean", "shares-above"],
+       "above": [64.0]}  # fmt: skip
+PEOPLE = [
+    {"smokes": "never", "kids": "yes", "ways": ["a"], "pay": 1.0, "way": 3.25},
+    {"smokes": "never", "kids": "not yes", "ways": [], "pay": 2.0, "way": 64.0},
+    {"smokes": "daily", "kids": "yes", "ways": ["c", "f"], "pay": 1e9, "way": 1e9},
+    {"smokes": "at times", "kids": "yes", "ways": ["a", "b"], "pay": -5.0, "way": -7.0},
+] * 2  # as many as a power of two: a share holds its noisy count to the last step
+N = len(PEOPLE)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taped]:
+    with taped(tmp_path_factory.mktemp("service"), seed=33) as running:
+        yield running
+
+
+def released(server: Taped, *questions: Any, local: int = 0, **promise: Any) -> tuple[dict[str, Any], str, Any]:
+    """A study of these questions that everybody answers: what it publishes, its name, and its task."""
+    stated = {"title": "t", "promise": {"epsilon": 1.0} | promise, "collection": {"min_batch": 2},
+              "questions": list(questions)}  # fmt: skip
+    study = str(server.live.ask("", stated)["id"])
+    task = fetch_task(server.live.url, study)
+    names = [question["name"] for question in questions]
+    answers = [{name: person[name] for name in names} for person in PEOPLE]
+    sent = [trusted_report(task, a) for a in answers]
+    sent += [local_report(task, answers[i % N], rng=seeded(i)) for i in range(local)]
+    assert send_reports(server.live.url, study, sent) == []
+    found = server.release(study)
+    assert not found["simulated"]
+    assert found["receipt"]["randomness"] == "system randomness"
+    return found, study, task
+
+
+def made_to_add_up(counts: list[int], drawn: Any) -> Any:
+    noisy = np.array(counts) + drawn
+    return (noisy - (noisy.sum() - N) / len(counts)) / N
+
+
+def counts_of(question: dict[str, Any], options: list[str]) -> list[int]:
+    return [sum(person[question["name"]] == option for person in PEOPLE) for option in options]
+
+
+def stated(found: dict[str, Any], group: str) -> float:
+    (promise,) = [p for p in found["receipt"]["promises"] if (p["group"], p["against"][:7]) == (group, "whoever")]
+    return float(promise["epsilon"])
+
+
+def test_every_count_of_a_choice_has_a_draw_for_a_sensitivity_of_two(server: Taped) -> None:
+    found, study, task = released(server, SMOKES, local=4, epsilon=2.0, trusted_epsilon=0.5)
+    drawn = server.next(laplaces(2 / 0.5), 3)
+    told = found["questions"]["smokes"]["shares"]
+    np.testing.assert_allclose(told["trusted"], made_to_add_up([4, 2, 2], drawn), atol=1e-12)
+    assert np.any(drawn != 0)
+    assert (stated(found, "trusted"), stated(found, "local")) == (0.5, 2.0)
+    assert server.spent(study) == {"trusted": (0.5, 0.0), "local": (2.0, 0.0)}
+    assert [task["guarantee"][group]["epsilon"] for group in ("trusted", "local")] == [0.5, 2.0]
+
+
+def test_a_count_has_one_draw_for_a_sensitivity_of_one(server: Taped) -> None:
+    found, study, _ = released(server, KIDS, epsilon=0.5)
+    (drawn,) = server.next(laplaces(1 / 0.5))
+    told = found["questions"]["kids"]["count"]
+    assert whole(told["trusted"]) == 6 + int(drawn)
+    assert server.spent(study)["trusted"] == (0.5, 0.0)
+
+
+def test_ticks_have_noise_for_all_that_may_be_ticked(server: Taped) -> None:
+    """Up to 2 of 6: a replaced person takes 2 away and brings 2, so that all counts together move by 4."""
+    found, study, _ = released(server, WAYS, epsilon=1.0)
+    drawn = server.next(laplaces(4 / 1.0), 6)
+    exact = [sum(option in person["ways"] for person in PEOPLE) for option in WAYS["options"]]
+    np.testing.assert_allclose(found["questions"]["ways"]["shares"]["trusted"], (exact + drawn) / N, atol=1e-12)
+    assert server.spent(study)["trusted"] == (1.0, 0.0)
+
+
+def test_statistics_of_a_number_share_the_trusted_promise(server: Taped) -> None:
+    """Half for the sum of clipped values, half for the counts: a look at 16 cells, then at the value asked for."""
+    found, study, _ = released(server, WAY, epsilon=2.0)
+    told = found["questions"]["way"]
+    (on_sum,) = server.next(laplaces(LEVELS / 1.0))
+    levels = [round(min(max(person["way"], 0.0), 128.0) / 128 * LEVELS) for person in PEOPLE]
+    assert whole(told["mean"]["trusted"] / 128 * N * LEVELS) == sum(levels) + int(on_sum)
+    server.next(laplaces(2 / 0.5), 16)  # a look around, at half of the half: one count moves up and another one down
+    server.next(laplaces(1 / 0.5))  # how many are at or below 64, with the rest; the next test finds the tape behind it
+    assert "counts between 1 place" in found["receipt"]["promises"][1]["mechanism"]
+    assert stated(found, "trusted") == 2.0
+    assert server.spent(study)["trusted"] == (2.0, 0.0)
+
+
+@pytest.mark.parametrize("epsilon", [1.5, 24.0], ids=["drawn", "split"])
+def test_several_questions_split_the_trusted_promise(server: Taped, epsilon: float) -> None:
+    """A third of it each, in their order: noise on three counts, on one, and on a sum. One charge a group."""
+    found, study, task = released(server, SMOKES, KIDS, PAY, local=60, epsilon=epsilon)
+    part, told = epsilon / 3, found["questions"]
+    drawn = server.next(laplaces(2 / part), 3)
+    np.testing.assert_allclose(told["smokes"]["shares"]["trusted"], made_to_add_up([4, 2, 2], drawn), atol=1e-12)
+    (on_count,) = server.next(laplaces(1 / part))
+    people = N + 60  # a count is about everybody
+    assert told["kids"]["count"]["trusted"] / people * N == pytest.approx(6 + int(on_count), abs=1e-9)
+    (on_sum,) = server.next(laplaces(LEVELS / part))
+    levels = [round(min(max(person["pay"], 0.0), 8.0) / 8 * LEVELS) for person in PEOPLE]
+    assert whole(told["pay"]["mean"]["trusted"] / 8 * N * LEVELS) == pytest.approx(sum(levels) + int(on_sum), abs=1)
+    assert server.spent(study) == {"trusted": (epsilon, 0.0), "local": (epsilon, 0.0)}
+    assert (task["draws"] is None) == (epsilon > 2)
+    own = [question["guarantee"]["epsilon"] for question in task["questions"]]
+    assert own == [epsilon if epsilon < 2 else part] * 3
+    heard = [told["smokes"]["shares"], told["kids"]["count"], told["pay"]["mean"]]
+    assert sum(facts["groups"]["local"]["people"] for facts in heard) == (60 if epsilon < 2 else 180)
+
+
+def test_a_choice_of_local_people_alone_draws_nothing(server: Taped) -> None:
+    found, study, _ = released(server, SMOKES | {"estimator": "lm-only"}, local=6)
+    assert found["questions"]["smokes"]["shares"]["trusted"] is None
+    assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
+    found, _, _ = released(server, KIDS)  # the tape is where it was
+    assert whole(found["questions"]["kids"]["count"]["trusted"]) == 6 + int(server.next(laplaces(1.0))[0])

@@ -1,0 +1,327 @@
+"""Choices, ticks, counts, statistics and several questions at once, through the service: stored, charged and released.
+
+On both stores. What is drawn for a release is in `tests/laws/test_service_questions_law.py`; what a browser draws in
+`test_randomise_js.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from hybridp.device.client import local_report, trusted_report
+from hybridp.errors import HybridpError, InvalidInput
+from hybridp.protocols.asked import choice_study
+from hybridp.public.study import Declaration
+from hybridp.randomness import secure, seeded
+from hybridp.service import studies
+from hybridp.service.answering import answered, heard
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.plans import QuestionsPlan, parse_plan
+from hybridp.service.questions import asked_of, pack_reports, unpacked_reports
+from hybridp.service.schema import reports
+from hybridp.service.shown import estimate_rows, shown_release
+from hybridp.service.store import reading
+from hybridp.service.tasks import task_of
+
+SMOKES = {"name": "smokes", "kind": "choice", "text": "Do you smoke?", "options": ["never", "at times", "daily"]}
+TOWN = {"name": "town", "kind": "choice", "options": [f"t{i}" for i in range(20)]}
+WAYS = {"name": "ways", "kind": "choice", "options": ["foot", "bike", "car", "bus"], "several": 2}
+KIDS = {"name": "kids", "kind": "count", "value": "yes"}
+PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
+WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "unit": "minutes", "at": [0.5], "above": [45.0],
+       "edges": [0, 30, 60, 120], "statistics": ["mean", "quantiles", "histogram", "shares-above"]}  # fmt: skip
+EVERY = [SMOKES, TOWN, WAYS, KIDS, PAY, WAY]
+PERSON = {"smokes": "at times", "town": "t7", "ways": ["foot", "bus"], "kids": "yes", "pay": 3.5, "way": 20.0}
+
+
+def stated(*questions: Any, epsilon: float = 1.0, **more: Any) -> dict[str, Any]:
+    collection = {"min_batch": 4, "time_precision": 60, **more.pop("collection", {})}
+    promise = {"epsilon": epsilon, **more.pop("promise", {})}
+    return {"title": "t", "promise": promise, "collection": collection, "questions": list(questions), **more}
+
+
+def person(*questions: Any) -> Any:
+    """Somebody's answers to these questions."""
+    found = {question["name"]: PERSON[question["name"]] for question in questions}
+    return found if len(found) > 1 else next(iter(found.values()))
+
+
+def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return asyncio.run(studies.submit(service, study, made))
+
+
+def opened(service: Service, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    study = str(studies.create_study(service, plan)["id"])
+    return study, studies.task_document(service, study)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 40.0 / 2], ids=["drawn", "split"])
+def test_all_kinds_at_once_from_their_answers_to_one_release(service: Service, epsilon: float) -> None:
+    """Everybody answers alike: the release says so within its intervals, for one charge a group, and deletes."""
+    study, task = opened(service, stated(*EVERY, epsilon=epsilon))
+    assert (task["draws"] is not None) == (epsilon == 1.0)
+    made = [trusted_report(task, PERSON) for _ in range(250)]
+    made += [local_report(task, PERSON, rng=seeded(i)) for i in range(150)]
+    assert send(service, study, made) == []
+    assert {len(json.dumps(report, separators=(",", ":"))) for report in made[:250]} == {task["bytes"]["trusted"]}
+    assert {len(json.dumps(report, separators=(",", ":"))) for report in made[250:]} == {task["bytes"]["local"]}
+    with reading(service.engine) as db:
+        sizes = db.execute(select(reports.c.grp, reports.c.body)).all()
+    assert len({(group, len(body)) for group, body in sizes}) == 2  # one length a group, whatever the answer
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    assert studies.release_study(service, study) == found
+    told = found["questions"]
+    assert list(told) == [question["name"] for question in EVERY]
+    truth = {"smokes": [0, 1, 0], "ways": [1, 0, 0, 1], "town": [float(i == 7) for i in range(20)]}
+    for name, shares in truth.items():
+        facts = told[name]["shares"]
+        if epsilon > 1:  # at the other one the noise is large
+            np.testing.assert_allclose(facts["estimate"], shares, atol=0.3, err_msg=name)
+            assert np.argmax(facts["estimate"]) in np.flatnonzero(shares)
+        assert facts["trusted"] is not None
+        assert facts["local"] is not None
+    assert told["kids"]["count"]["people"] == 400  # everybody, whichever question they answered
+    assert set(told["way"]) == {"mean", "quantiles", "histogram", "shares-above", "distribution"}
+    if epsilon > 1:
+        assert told["kids"]["count"]["estimate"] == pytest.approx(400, abs=60)
+        assert told["pay"]["mean"]["estimate"] == pytest.approx(3.5, abs=1)
+        assert told["way"]["histogram"]["estimate"][0] > 0.7
+    summary = studies.study_summary(service, study)
+    assert [(a["people"], a["epsilon_spent"], a["epsilon_total"]) for a in summary["ledger"]] == [
+        ("trusted", epsilon, epsilon),
+        ("local", epsilon, epsilon),
+    ]
+    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["against"].startswith("whoever")}
+    assert promised == {"trusted": epsilon, "local": epsilon}
+    assert summary["raw_deleted"]
+    lines = [json.loads(line)["report"] for line in studies.export(service, study)]
+    assert len(lines) == 150
+    assert {len(line) for line in lines} == ({1} if epsilon == 1.0 else {6})
+    shown = shown_release(found, summary["plan"])
+    assert [part["title"] for part in shown["parts"]][:2] == ["smokes: shares", "town: shares"]
+    with pytest.raises(HybridpError):
+        studies.release_study(service, study, "another")
+
+
+def test_each_release_of_a_choice_is_charged_and_its_reports_once(service: Service) -> None:
+    study, task = opened(service, stated(SMOKES, collection={"releases": 2}, promise={"trusted_epsilon": 0.25}))
+    assert task["guarantee"] == {
+        "trusted": {"epsilon": 0.5, "delta": 0.0},
+        "local": {"epsilon": 1.0, "delta": 0.0},
+    }
+    made = [trusted_report(task, "never") for _ in range(5)]
+    assert send(service, study, made + [local_report(task, "never", rng=secure()) for _ in range(5)]) == []
+    studies.close_study(service, study)
+    spent = []
+    for key in ("one", "two"):
+        studies.release_study(service, study, key)
+        spent.append([a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]])
+    assert spent == [[0.25, 1.0], [0.5, 1.0]]
+    with pytest.raises(HybridpError, match=r"releases|budget|deleted"):
+        studies.release_study(service, study, "three")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "spent", "uses"), [("tcm-only", [1.0, 0.0], ["trusted"]), ("lm-only", [0.0, 1.0], ["local"])]
+)
+def test_whom_a_choice_does_not_listen_to_is_neither_read_nor_charged(
+    service: Service, estimator: str, spent: list[float], uses: list[str]
+) -> None:
+    study, task = opened(service, stated(SMOKES | {"estimator": estimator}))
+    assert task["uses"] == uses
+    made = [trusted_report(task, "never") for _ in range(5)]
+    assert send(service, study, made + [local_report(task, "never", rng=secure()) for _ in range(5)]) == []
+    studies.close_study(service, study)
+    told = studies.release_study(service, study)["questions"]["smokes"]["shares"]
+    assert [told["trusted"] is None, told["local"] is None] == [not spent[0], not spent[1]]
+    assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == spent
+
+
+def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None:
+    study, task = opened(service, stated(SMOKES | {"estimator": "lm-only"}))
+    assert send(service, study, [trusted_report(task, "never") for _ in range(5)]) == []
+    studies.close_study(service, study)
+    with pytest.raises(HybridpError, match="Nobody answered the question smokes whom the estimator lm-only listens"):
+        studies.release_study(service, study)
+    assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
+
+
+WRONG: list[tuple[Any, str, Any]] = [
+    ([SMOKES], "trusted", {"answers": {"smokes": 3}}),
+    ([SMOKES], "trusted", {"answers": {"smokes": -1}}),
+    ([SMOKES], "trusted", {"answers": {"smokes": [0]}}),
+    ([SMOKES], "trusted", {"answers": {}}),
+    ([SMOKES], "trusted", {"answers": {"smokes": 1, "other": 1}}),
+    ([SMOKES], "trusted", {"value": 1}),
+    ([WAYS], "trusted", {"answers": {"ways": [0, 1, 2]}}),
+    ([WAYS], "trusted", {"answers": {"ways": [1, 1]}}),
+    ([WAYS], "trusted", {"answers": {"ways": [4]}}),
+    ([WAYS], "trusted", {"answers": {"ways": 1}}),
+    ([WAY], "trusted", {"answers": {"way": [1]}}),
+    ([SMOKES, WAYS], "trusted", {"answers": {"smokes": 1}}),
+    ([SMOKES], "local", {"reports": {"smokes": 3}}),
+    ([SMOKES], "local", {"reports": {"smokes": {"threshold": 1, "above": True}}}),
+    ([TOWN], "local", {"reports": {"town": [0]}}),
+    ([TOWN], "local", {"reports": {"town": 1}}),
+    ([TOWN], "local", {"reports": {"town": [1, 0, 2, 3, 4]}}),
+    ([TOWN], "local", {"reports": {"town": [0, 1, 2, 3, 20]}}),
+    ([WAYS], "local", {"reports": {"ways": 8}}),
+    ([WAY], "local", {"reports": {"way": 3.5}}),
+    ([WAY], "local", {"reports": {"way": {"threshold": 2**32, "above": True}}}),
+    ([WAY | {"local": "piecewise"}], "local", {"reports": {"way": 1e6}}),
+    ([SMOKES, PAY], "local", {"reports": {"smokes": 1, "pay": {"threshold": 1, "above": True}}}),
+    ([SMOKES, PAY], "local", {"reports": {}}),
+    ([SMOKES, PAY], "local", {"reports": {"nobody": 1}}),
+]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_what_no_device_sends_is_refused_and_not_repeated(service: Service) -> None:
+    for questions, group, payload in WRONG:
+        study, task = opened(service, stated(*questions))
+        good = local_report(task, person(*questions), rng=secure())
+        (failure,) = send(service, study, [good | {"group": group, "payload": payload}])
+        assert failure["code"] in ("bad-payload", "out-of-range"), payload
+        assert "1000000" not in failure["detail"]
+        assert send(service, study, [good]) == []  # the control: as it was made, it is taken
+
+
+EITHER = [asked_of(parse_plan(stated(*EVERY, epsilon=epsilon)).declared) for epsilon in (20.0, 1.0)]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_reports_come_out_of_the_store_as_they_went_in(data: st.DataObject) -> None:
+    """Whatever a device may say, drawn or split: packed, mixed with others, and read back question by question."""
+    drawn = data.draw(st.booleans())
+    asked = EITHER[drawn]
+    told: list[dict[str, Any]] = []
+    for _ in range(data.draw(st.integers(1, 8))):
+        place = data.draw(st.integers(0, len(asked) - 1))
+        names = [one.name for one in asked]
+        told.append(
+            {name: data.draw(_report(asked[names.index(name)])) for name in ([names[place]] if drawn else names)}
+        )
+    bodies = [pack_reports(asked, drawn, one) for one in told]
+    assert len({len(body) for body in bodies}) == 1
+    for one, body in zip(asked, unpacked_reports(asked, drawn, bodies), strict=True):
+        assert body == b"".join(one.pack_report(sent[one.name]) for sent in told if one.name in sent)
+
+
+def _report(one: Any) -> st.SearchStrategy[Any]:
+    bits = st.tuples(st.integers(0, 2**32 - 1), st.booleans())
+    if not one.options:
+        return bits if one.size == 5 else st.floats(one.question.lower, one.question.upper)
+    if one.question.kind == "choice" and one.question.several:
+        return st.integers(0, 2 * len(one.options) - 1)
+    if hasattr(one.study.invite.oracle, "size"):
+        size = one.study.invite.oracle.size
+        return st.permutations(range(len(one.options))).map(lambda places: sorted(places[:size]))
+    return st.integers(0, len(one.options) - 1)
+
+
+def test_the_service_asks_with_the_report_of_the_declared_study() -> None:
+    """The mechanism's text is that which the same declaration writes beside reports in a table."""
+    for question in (SMOKES, TOWN, WAYS):
+        task = task_of("id", parse_plan(stated(question)), 1, None)
+        table = Declaration(promise=1.0, trust="trust", questions=[question])
+        assert task["questions"][0]["mechanism"] == choice_study(table, 0).invite.text
+
+
+def test_what_is_heard_of_reports_is_their_count() -> None:
+    """Counts by hand from what was sent; of sets each option that they hold."""
+    plan = parse_plan(stated(SMOKES, TOWN, WAYS, epsilon=20.0))
+    assert isinstance(plan, QuestionsPlan)
+    size = plan.parts[1].study.invite.oracle.size if hasattr(plan.parts[1].study.invite.oracle, "size") else 0
+    one = [{"smokes": i % 3, "town": sorted({i % 20}) if size else i % 20, "ways": i % 8} for i in range(40)]
+    told = heard(plan, [[pack_reports(plan.parts, False, sent) for sent in one[:25]],
+                        [pack_reports(plan.parts, False, sent) for sent in one[25:]]])  # fmt: skip
+    assert [h.people for h in told] == [40, 40, 40]
+    assert told[0].counts.tolist() == [14, 13, 13]
+    assert told[1].counts.tolist() == [2] * 20
+    assert told[2].counts.tolist() == [5] * 8
+    with pytest.raises(HybridpError, match="Nobody answered"):
+        answered(plan, heard(plan, []), None, rng=secure())
+
+
+@pytest.mark.parametrize(
+    ("questions", "says"),
+    [
+        ([{"name": "age", "kind": "choice", "edges": [0, 10, 20]}], "`age.edges` must be left out on a page: list"),
+        ([SMOKES | {"by": "town"}], "`smokes.by` must be left out: the service answers for everybody"),
+        ([WAY | {"publish": "estimate-only", "estimator": "kvh", "sd": 3.0}], "`way.publish` must be full where more"),
+        ([WAY | {"clipped_share": 0.1}], "`way.clipped_share` must be left out: a study that people answer on a page"),
+        ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),
+        ([SMOKES | {"options": [f"o{i}" for i in range(501)]}], "`smokes.options` must be at most 500 on a page"),
+        ([PAY | {"name": f"n{i}"} for i in range(51)], "`questions` must be at most 50 on a page. Got 51"),
+    ],
+)  # fmt: skip
+def test_what_a_page_cannot_ask_is_refused_in_one_sentence(questions: Any, says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_plan(stated(*questions))
+    assert str(refused.value).startswith(says), refused.value
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_form_of_questions_and_what_it_refuses(service: Service) -> None:
+    """The trusted way needs no script: fields as a browser sends them; what is missing is asked for again."""
+    study, _ = opened(service, stated(SMOKES, WAYS, WAY))
+    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
+        page = web.get(f"/s/{study}").text
+        form = page[page.index('<form method="post"') :]
+        assert form.index('name="answer.0"') < form.index('name="answer.1.3"') < form.index('name="answer.2"')
+        local = page[page.index('id="local-form"') :]
+        assert "name=" not in local[: local.index("</form>")]
+        fields = {"report_id": "A" * 22, "answer.0": "2", "answer.1.0": "on", "answer.1.3": "on", "answer.2": "12.5"}
+        for change, says in (
+            ({"answer.0": ""}, "Please choose an answer to every question."),
+            ({"answer.0": "x"}, "Please choose an answer to every question."),
+            ({"answer.0": "9"}, "must be the place of an option"),
+            ({"answer.1.1": "on"}, "Please tick at most 2."),
+            ({"answer.2": "777777777x"}, "Please give a number."),
+        ):
+            answer = web.post(f"/s/{study}", data=fields | change)
+            assert answer.status_code == 422
+            assert says in answer.text
+            assert "777777777" not in answer.text
+        assert web.post(f"/s/{study}", data=fields).status_code == 303
+    assert studies.study_summary(service, study)["people"]["trusted"] == 1
+
+
+def test_estimates_are_named_by_what_they_are_of() -> None:
+    two = {"estimate": [0.2, 0.8], "interval": [[0.1, 0.7], [0.3, 0.9]]}
+    assert estimate_rows("histogram", two | {"edges": [0, 1, 3]})[1] == ("1 to 3", 0.8, 0.7, 0.9)
+    assert estimate_rows("shares", two | {"options": ["a", "b"]})[0][0] == "a"
+    assert estimate_rows("quantiles", two | {"at": [0.1, 0.5]})[1][0] == "50% of people are below"
+    assert estimate_rows("shares-above", two | {"at": [1.5, 2]})[0][0] == "above 1.5"
+    assert estimate_rows("sd", {"estimate": 2.0, "interval": [1.0, 3.0]}) == [("everyone", 2.0, 1.0, 3.0)]
+
+
+def test_a_release_of_questions_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from hybridp.cli.study import _print_release
+
+    settings_of = __import__("hybridp.service.settings", fromlist=["Settings"])
+    where = settings_of.Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k",
+                                                  limits=settings_of.Limits(rate=0))  # fmt: skip
+    service = Service(where)
+    study, task = opened(service, stated(SMOKES, KIDS))
+    assert send(service, study, [trusted_report(task, person(SMOKES, KIDS)) for _ in range(30)]) == []
+    studies.close_study(service, study)
+    _print_release(studies.release_study(service, study))
+    service.close()
+    said = capsys.readouterr().out
+    assert "smokes" in said
+    assert "at times" in said
+    assert "count" in said
