@@ -220,6 +220,103 @@ def test_several_local_answers_never_leave_the_page(
     assert traffic.complaints == []
 
 
+ASKED = [
+    {"name": "smokes", "kind": "choice", "text": "Do you smoke?", "options": ["never", "at times", "daily"]},
+    {"name": "ways", "kind": "choice", "options": ["foot", "bike", "car"], "several": 2},
+    {"name": "way", "kind": "number", "lower": 0, "upper": 120},
+]
+
+
+def asked_study(server: Any, *questions: Any, epsilon: float = 1.0) -> str:
+    plan = {"title": "Way", "promise": epsilon, "collection": {"min_batch": 2}, "questions": list(questions)}
+    return str(server.ask("", plan)["id"])
+
+
+def fill_in(page: Any, way: str, place: int) -> None:
+    if place == 0:
+        page.select_option(f"#{way}-answer-0", label="at times")
+    elif place == 1:
+        page.check(f"#{way}-answer-1-0")
+        page.check(f"#{way}-answer-1-2")
+    else:
+        page.fill(f"#{way}-answer-2", "37.51234")
+
+
+def test_of_several_questions_a_local_person_is_asked_the_drawn_one(
+    server: Any, page: Any, plain_page: Any, traffic: Any
+) -> None:
+    """Loaded until each was drawn: what is sent is about that one alone, by its randomiser. Trusted people tell all."""
+    study = asked_study(server, *ASKED)
+    seen: set[int] = set()
+    while len(seen) < 3:
+        page.goto(f"{server.url}/s/{study}")
+        page.wait_for_selector("#local-send:enabled")
+        (field,) = page.locator("#local-form .question:visible").all()
+        place = int(field.get_attribute("data-place"))
+        if place in seen:
+            continue
+        seen.add(place)
+        page.click("#local-send")
+        if place != 1:  # none ticked is an answer too
+            assert "Nothing was sent" in page.inner_text("#local-status")
+            fill_in(page, "local", place)
+            page.click("#local-send")
+        page.wait_for_selector("#local-status .done")
+        (report,) = json.loads(traffic.uploads[-1])["reports"]
+        ((name, told),) = report["payload"]["reports"].items()
+        assert name == ASKED[place]["name"]
+        assert set(told) == {"threshold", "above"} if place == 2 else 0 <= told < (3, 6)[place]
+    assert len(traffic.uploads) == 3
+    assert len({len(body) for body in traffic.uploads}) == 1
+    assert traffic.holding("37.51234", "at times") == []
+    assert not server.has_received("37.51234")
+    plain_page.goto(f"{server.url}/s/{study}")
+    for place in range(3):
+        fill_in(plain_page, "trusted", place)
+    plain_page.click(".trusted form button")
+    assert "Thank you" in plain_page.inner_text("h1")
+    assert len(traffic.holding("37.51234")) == 1  # the control
+    assert server.people(study) == {"trusted": 1, "local": 3}
+    assert traffic.complaints == []
+
+
+@pytest.mark.parametrize("lie", [None, "a randomiser", "a part"])
+def test_questions_that_keep_less_than_the_page_shows_are_refused_aloud(
+    server: Any, page: Any, traffic: Any, lie: str | None
+) -> None:
+    """A split promise, changed on its way; without a lie (the control) all three are asked and sent."""
+
+    def changed(route: Any) -> None:
+        task = route.fetch().json()
+        one = task["questions"][0]
+        if lie == "a randomiser":
+            one["randomiser"]["keep"] = str(int(one["randomiser"]["keep"]) + 2**40)
+        if lie == "a part":
+            one["guarantee"]["epsilon"] *= 1.25
+        route.fulfill(json=task)
+
+    page.route("**/tasks/*", changed)
+    page.goto(f"{server.url}/s/{asked_study(server, *ASKED, epsilon=24.0)}")
+    if lie is not None:
+        page.wait_for_selector("#local-status .problem")
+        assert "less noise than this page promises" in page.inner_text("#local-status")
+        assert page.is_disabled("#local-send")
+        return
+    for place in range(3):
+        fill_in(page, "local", place)
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    (report,) = json.loads(traffic.uploads[0])["reports"]
+    assert list(report["payload"]["reports"]) == ["smokes", "ways", "way"]
+    page.reload()
+    for place in range(3):
+        page.check(f"#local-answer-1-{place}")
+    page.select_option("#local-answer-0", "1")
+    page.click("#local-send:enabled")
+    assert "Please tick at most 2." in page.inner_text("#local-status")
+    assert len(traffic.uploads) == 1
+
+
 def test_several_trusted_answers_and_one_that_is_missing(server: Any, page: Any, plain_page: Any) -> None:
     study = server.study(**VECTOR, epsilon=1.0)
     page.goto(f"{server.url}/s/{study}")
@@ -452,7 +549,14 @@ def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any, size: 
     """Contrast of 4.5 at least, labels, landmarks, no scrolling sideways, nothing inline, no complaint anywhere."""
     personal = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 1, 4])
     released, heavy, several = released_study(server), server.study(**HEAVY), released_vectors(server)
-    vector = server.study(**VECTOR, epsilon=1.0)
+    vector, asked = server.study(**VECTOR, epsilon=1.0), asked_study(server, *ASKED)
+    task = fetch_task(server.url, asked)
+    told = {"smokes": "daily", "ways": ["car"], "way": 9.0}
+    assert send_reports(server.url, asked, [trusted_report(task, told) for _ in range(3)]) == []
+    answered = asked_study(server, *ASKED)
+    task = fetch_task(server.url, answered)
+    assert send_reports(server.url, answered, [trusted_report(task, told) for _ in range(3)]) == []
+    server.release(answered)
     context = chromium.new_context(viewport=size)
     context.set_default_timeout(live.PATIENCE * 1000)
     traffic.watch(context)
@@ -461,13 +565,13 @@ def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any, size: 
     mixed = server.study(mixer={"batch": 1000, "delta": 1e-6, "url": "http://127.0.0.1:1", "key": "A" * 43})
     addresses = [f"/s/{mixed}{way}" for way in ("#trusted", "#shuffled", "#local", "")]
     addresses += [
-        f"/s/{s}{way}" for s in (open_study, personal, vector, released, heavy) for way in ("#trusted", "#local")
+        f"/s/{s}{way}" for s in (open_study, personal, vector, asked, released, heavy) for way in ("#trusted", "#local")
     ]
     addresses += [f"/s/{open_study}"]
     addresses += [f"/s/{open_study}/thanks", "/login"]
     private = ["/", "/studies/new", "/studies/new?kind=personal-mean", "/studies/new?kind=heavy-hitters"]
-    private += ["/studies/new?kind=vector-mean"]
-    private += [f"/studies/{s}" for s in (personal, released, heavy, several)]
+    private += [f"/studies/new?kind={kind}" for kind in ("vector-mean", "choice", "number")]
+    private += [f"/studies/{s}" for s in (personal, released, heavy, several, answered)]
     private += [f"/studies/{heavy}/confirm?what={what}" for what in ("close", "discover", "delete")]
     for address in [*addresses, *private]:
         if address == "/":
