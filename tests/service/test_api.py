@@ -22,7 +22,7 @@ from hybridp.randomness import seeded
 from hybridp.release.document import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.releasing import unit_reports
+from hybridp.service.questions import unit_reports
 from hybridp.service.reports import BIT
 
 from .declared import study_of

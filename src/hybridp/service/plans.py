@@ -230,7 +230,6 @@ class QuestionsPlan(Plan[Question]):
 
     def check_kind(self) -> None:
         self.check_levels()
-        must(self.mixer is None, "mixer", "must be left out: the service mixes the reports of a mean", "a mixer")
         _ = self.parts
 
     @cached_property
