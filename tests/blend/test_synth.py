@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from hybridp.blend.relaxed import Options, TableGoal, one_hot, project, start, table
-from hybridp.blend.synth import Fit, fit_tables, settle
+from hybridp.blend.synth import Fit, fit_tables, pair_sums, settle
 from hybridp.errors import InvalidInput
 from hybridp.public.queries import Threshold
 from hybridp.public.synth import MeasuredTable
@@ -92,3 +94,40 @@ def test_bad_goals_are_refused() -> None:
         fit_tables(data, [MeasuredTable((0, 1), np.zeros((2, 2), np.int64), 1.0)], PEOPLE)
     with pytest.raises(InvalidInput, match="`steps`"):
         Fit(steps=0)
+
+
+def test_pairs_of_larger_tables_have_the_noise_that_is_stated() -> None:
+    """Sums of 5 and of 3 cells, averaged by their precision: the variance is 1/(1/(5 s^2) + 1/(3 (2s)^2))."""
+    draw, errors = np.random.default_rng(8), []
+    first, second = draw.integers(0, 900, (2, 4, 5)), draw.integers(0, 900, (3, 4, 2))
+    second[0] += first.sum(axis=2).T - second.sum(axis=0)  # the same in sum over the feature that is not shared
+    for _ in range(400):
+        noisy = [
+            MeasuredTable((0, 1, 3), first + np.rint(draw.normal(0, 40, first.shape)).astype(np.int64), 40.0),
+            MeasuredTable((2, 1, 0), second + np.rint(draw.normal(0, 80, second.shape)).astype(np.int64), 80.0),
+        ]
+        (pair,) = (p for p in pair_sums(noisy) if p.features == (0, 1))
+        errors.append(pair.counts - first.sum(axis=2))
+    expected = (1 / (5 * 40**2) + 1 / (3 * 80**2)) ** -0.5
+    assert pair.sigma == pytest.approx(expected)
+    assert abs(np.mean(errors)) < 4 * expected / math.sqrt(400 * 8)
+    assert np.std(errors) == pytest.approx(expected, rel=0.06)
+    assert {p.features for p in pair_sums(noisy)} == {(0, 1), (0, 3), (1, 3), (1, 2), (0, 2)}
+    assert pair_sums([MeasuredTable((0, 1), first[:, :, 0], 1.0)]) == []
+
+
+def test_what_only_sums_of_cells_tell_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two columns that agree, and a third of 60 values: no cell stands out of the noise, their sums do."""
+    from hybridp.blend import synth as blending
+
+    counts = np.zeros((2, 2, 60), np.int64)
+    counts[0, 0], counts[1, 1] = 40, 43
+    noise = np.rint(np.random.default_rng(2).normal(0, 40, counts.shape)).astype(np.int64)
+    tables = [MeasuredTable((0, 1, 2), counts + noise, 40.0), MeasuredTable((0,), counts.sum(axis=(1, 2)), 300.0)]
+    begun = start(150, counts.shape, seed=2)
+    apart = []
+    for sums in (blending.pair_sums, lambda tables: []):
+        monkeypatch.setattr(blending, "pair_sums", sums)
+        found = table(fit_tables(begun, tables, int(counts.sum()), Fit(learning_rate=0.05)), (0, 1))
+        apart.append(np.abs(np.asarray(found) - counts.sum(axis=2) / counts.sum()).sum() / 2)
+    assert apart[0] < 0.2 < 0.3 < apart[1]

@@ -202,17 +202,17 @@ def test_raps_picks_and_answers_have_the_noise_of_their_shares(seed: int, tmp_pa
 
 # --- adaptive ---------------------------------------------------------------------------------------------------------
 
-CANDIDATES = {c for t in WORK.thresholds for k in (1, 2, 3) for c in itertools.combinations(sorted(t.features), k)}
+INSIDE = [c for t in WORK.thresholds for k in (1, 2, 3) for c in itertools.combinations(sorted(t.features), k)]
+CANDIDATES = list(dict.fromkeys([*INSIDE, *itertools.combinations(range(4), 2)]))
 
 
 def check_adaptive(model: Any, tape: Recording, *, select: float = 1.0, noise: float = 1.0) -> int:
     """Every round's marginal is picked by a fresh stretch of tape, its noise is the next; how many picks agree."""
     from hybridp.blend.graph import GraphModel
 
-    names = [c for t in WORK.thresholds for k in range(1, t.k + 1) for c in itertools.combinations(t.features, k)]
-    names = list(dict.fromkeys(names))
-    assert set(names) == CANDIDATES
+    names, twice = CANDIDATES, set(INSIDE)
     weights = np.array([sum(len(set(c) & set(t.features)) for t in WORK.thresholds) for c in names])
+    weights *= np.array([2 if c in twice else 1 for c in names])
     first = RHO * 3 / (ROUNDS + 3)
     single = noise * math.sqrt(len(SINGLES) / first)
     assert tuple(t.features for t in model.tables[:4]) == SINGLES

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ from hybridp.errors import must
 from hybridp.public.queries import Selection
 from hybridp.public.synth import MeasuredQueries, MeasuredTable, significance
 
-__all__ = ["Fit", "fit_queries", "fit_tables", "settle"]
+__all__ = ["Fit", "fit_queries", "fit_tables", "pair_sums", "settle"]
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +49,7 @@ class Fit:
     """How `fit_tables` searches: the learning rate falls in a straight line over the second half of the steps.
 
     Every step looks at all targets. The ceilings of tables of more than `large` cells, which are most of the work, are
-    looked at in one step of `every`, in turn, with their weight multiplied.
+    looked at in one step of `every`, in turn, with their weight multiplied; `pair_sums` in one of `seldom`.
 
     `floor` is Adam's small constant, in shares of people. With the usual 1e-8 every step moves every value by the
     learning rate, however small the error, and answers that nobody measured drift: RAP's largest error on ADULT (eps =
@@ -60,6 +61,7 @@ class Fit:
     floor: float = 1e-3
     large: int = 1 << 15
     every: int = 12
+    seldom: int = 4
     most_cells: int = MOST_ENTRIES
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class Fit:
         must(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
         must(self.floor > 0, "floor", "must be positive", self.floor)
         must(self.every >= 1, "every", "must be at least 1", self.every)
+        must(self.seldom >= 1, "seldom", "must be at least 1", self.seldom)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +81,7 @@ class _Goal:
     target: Tensor
     weight: float
     large: bool
+    every: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,24 +93,27 @@ class _Cells:
     weights: Tensor
 
 
-def _goals(data: Relaxed, tables: Sequence[MeasuredTable], people: int, large: int) -> tuple[list[_Goal], _Cells]:
+def _goals(
+    data: Relaxed, tables: Sequence[MeasuredTable], sums: Sequence[MeasuredTable], people: int, fit: Fit
+) -> tuple[list[_Goal], _Cells]:
     least = min(table.sigma for table in tables)
     x = data.values
     found, columns, wanted, weights = [], [np.zeros((0, 1), np.int64)], [np.zeros(0)], [np.zeros(0)]
-    for table in tables:
+    for i, table in enumerate((*tables, *sums)):
         shape = tuple(data.sizes[f] for f in table.features)
         must(table.counts.shape == shape, "counts", f"must be a table of shape {shape}", table.counts.shape)
         target = table.counts > significance(table.counts.size) * table.sigma
         shares = np.maximum(table.counts, 0) / people
         weight = (least / table.sigma) ** 2
-        if table.counts.size > large:
+        is_large = table.counts.size > fit.large
+        if is_large:
             codes = np.argwhere(target)
             columns.append(codes + np.array([data.offsets[f] for f in table.features]))
             wanted.append(shares[target])
             weights.append(np.full(len(codes), weight))
         values, mask = torch.as_tensor(shares, dtype=x.dtype), torch.as_tensor(target)
-        is_large = table.counts.size > large
-        found.append(_Goal(table.features, values.to(x.device), mask.to(x.device), weight, is_large))
+        every = fit.every if is_large else fit.seldom if i >= len(tables) else 1
+        found.append(_Goal(table.features, values.to(x.device), mask.to(x.device), weight * every, is_large, every))
     wide = max(part.shape[1] for part in columns)
     together = np.concatenate([np.pad(c, ((0, 0), (0, wide - c.shape[1])), constant_values=-1) for c in columns])
     numbers = [torch.as_tensor(np.concatenate(part), dtype=x.dtype).to(x.device) for part in (wanted, weights)]
@@ -134,18 +141,46 @@ def fit_tables(
     must(bool(tables), "tables", "must be at least one", 0)
     must(people >= 1, "people", "must be at least 1", people)
     chosen = fit or Fit()
-    goals, cells = _goals(data, tables, people, chosen.large)
+    sums = [pair for pair in pair_sums(tables) if pair.counts.size <= chosen.large]
+    goals, cells = _goals(data, tables, sums, people, chosen)
     scratch = Scratch()
 
     def slope(now: Relaxed, step: int) -> Tensor:
         out = torch.zeros_like(now.values)
         found: dict[int, Support] = {}
         for i, goal in enumerate(goals):
-            if not goal.large or (i + step) % chosen.every == 0:
+            if (i + step) % goal.every == 0:
                 _add_slope(now, goal, out, scratch, found, chosen)
         return _add_cells(now, cells, out)
 
     return _descend(data, slope, chosen, moved)
+
+
+def pair_sums(tables: Sequence[MeasuredTable]) -> list[MeasuredTable]:
+    """The two-way marginals that measured tables of more features add up to, each once: their most precise average.
+
+    A cell of a large table seldom stands out of the noise, the sum of many of them may. Sums of a table's k cells have
+    sqrt(k) times its noise.
+
+    >>> cube = MeasuredTable((0, 1, 2), np.arange(8).reshape(2, 2, 2), 3.0)
+    >>> [(pair.features, pair.counts.tolist(), round(pair.sigma, 3)) for pair in pair_sums([cube])][:1]
+    [((0, 1), [[1, 5], [9, 13]], 4.243)]
+    """
+    sums: dict[tuple[int, ...], list[tuple[Floats, float]]] = {}
+    for table in tables:
+        for kept in combinations(range(len(table.features)), 2) if len(table.features) > 2 else ():
+            rest = tuple(axis for axis in range(len(table.features)) if axis not in kept)
+            pair = tuple(table.features[axis] for axis in kept)
+            counts = table.counts.sum(axis=rest)
+            variance = table.sigma**2 * table.counts.size / counts.size
+            ordered = counts if pair[0] < pair[1] else counts.T
+            sums.setdefault(tuple(sorted(pair)), []).append((ordered, 1 / variance))
+    found = []
+    for features, parts in sums.items():
+        total = sum(precision for _, precision in parts)
+        mean = sum(counts * precision for counts, precision in parts) / total
+        found.append(MeasuredTable(features, np.rint(mean).astype(np.int64), total**-0.5))
+    return found
 
 
 def fit_queries(
@@ -211,7 +246,7 @@ def _add_slope(
     error = now.sub_(goal.wanted)
     # Below its ceiling a cell that is no target has no error.
     if goal.large:
-        error = error.clamp_(min=0).masked_fill_(goal.target, 0.0).mul_(2 * goal.weight * fit.every)
+        error = error.clamp_(min=0).masked_fill_(goal.target, 0.0).mul_(2 * goal.weight)
     else:
         error = torch.where(goal.target, error, error.clamp(min=0)).mul_(2 * goal.weight)
     if supports is not None and sparse_gradients_pay(supports):

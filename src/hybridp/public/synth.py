@@ -314,17 +314,20 @@ def adaptive_rounds(workload: Workload, rho: float, *, rounds: int) -> list[Roun
 def candidate_weights(workload: Workload) -> dict[tuple[int, ...], int]:
     """The marginals that may be measured for a workload, each with how much it says about it; all of it public.
 
-    Those of one and more of the features of one question. The weight adds up, over all questions, how many features
-    they have in common (McKenna et al. 2022).
+    Those of one and more of the features of one question, and all pairs of features asked about: what hangs on a
+    column that no question joins to another shows in pairs with it. The weight adds up, over all questions, how many
+    features they have in common (McKenna et al. 2022); it counts twice for what is part of a question.
 
     >>> from hybridp.public.queries import Threshold
     >>> schema = Schema.from_domain({"a": 2, "b": 3, "c": 4})
     >>> candidate_weights(Workload(schema, (Threshold((0, 1), 2), Threshold((1, 2), 2))))
-    {(0,): 1, (1,): 2, (0, 1): 3, (2,): 1, (1, 2): 3}
+    {(0,): 2, (1,): 4, (0, 1): 6, (2,): 2, (1, 2): 6, (0, 2): 2}
     """
     asked = [tuple(sorted(t.features)) for t in workload.thresholds]
-    found = {c: 0 for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)}
-    return {c: sum(len({*c} & {*t}) for t in asked) for c in found}
+    found = {c: 2 for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)}
+    for pair in combinations(sorted({f for t in asked for f in t}), 2):
+        found.setdefault(pair, 1)
+    return {c: times * sum(len({*c} & {*t}) for t in asked) for c, times in found.items()}
 
 
 def noise_penalty(cells: int, sigma: float) -> float:
