@@ -25,6 +25,8 @@ settings.load_profile("patient")
 
 # The tests run in as many processes as there are cores; threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Java compiles in its quickest way: Spark's sessions here end long before better machine code would pay.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 # What `make quick` runs, by measurement: less than a minute on two cores. Every other file is slow as a whole; within
@@ -77,8 +79,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if quick and _slow(collection_path) else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file is run by one process, which sets up its fixtures once; all files that need Spark by one, which starts it.
+
+    Files come in the order of `pytest_collection_modifyitems`: the longest work first, so that both end together.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/engines" if nodeid.startswith("tests/engines/") else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+def _turn(path: Path) -> int:
+    """Spark and the papers first, examples in docstrings (hundreds of short files) last."""
+    places = (ROOT / "tests/engines", ROOT / "lab/tests", ROOT / "tests")
+    return next((turn for turn, place in enumerate(places) if path.is_relative_to(place)), len(places))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _turn(item.path))
     for item in items:
         if _slow(item.path):
             item.add_marker(pytest.mark.slow)

@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import unquote
 
 import pytest
+
+from tests import warm
 
 pytest.importorskip("sphinx")
 pytest.importorskip("furo")
@@ -71,8 +72,7 @@ sys.exit(module.build(Path(out), Path(papers)))
 
 def built(docs: Path, out: Path, papers: Path, *, brought: bool = True) -> subprocess.CompletedProcess[str]:
     """The builder in a process of its own, in which the network cannot be reached."""
-    call = [sys.executable, "-c", OFFLINE, str(DOCS / "build.py"), str(docs), str(int(brought)), str(out), str(papers)]
-    return subprocess.run(call, capture_output=True, text=True, timeout=600)
+    return warm.run(OFFLINE, str(DOCS / "build.py"), str(docs), str(int(brought)), str(out), str(papers))
 
 
 @pytest.fixture(scope="module")

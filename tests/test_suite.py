@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from tests import warm
+
 ROOT = Path(__file__).resolve().parent.parent
 FILES = {
     "test_fine.py": (
@@ -31,8 +33,9 @@ def suite(folder: Path, *names: str, ci: str = "", options: tuple[str, ...] = ("
     (folder / "conftest.py").write_text((ROOT / "conftest.py").read_text())
     for name in names:
         (folder / name).write_text(FILES[name])
-    call = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *options, *names]
-    ended = subprocess.run(call, cwd=folder, env=os.environ | {"CI": ci}, capture_output=True, text=True, check=False)
+    words = ["-p", "no:cacheprovider", "--rootdir", str(folder), *options, *names]
+    code = "import pytest; raise SystemExit(pytest.console_main())"
+    ended = warm.run(code, *words, cwd=folder, env=os.environ | {"CI": ci})
     return ended.returncode, ended.stdout
 
 

@@ -29,7 +29,7 @@ SCRIPT = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_na
 PATIENCE = 600  # seconds: a limit for what will never come
 _IMPORTED = (
     "scipy.optimize", "scipy.stats", "scipy.special", "duckdb", "pyarrow", "torch", "matplotlib.pyplot", "rich.console",
-    "fastapi", "uvicorn", "sqlalchemy.dialects.sqlite", "psycopg", "cryptography", "multipart",
+    "fastapi", "uvicorn", "sqlalchemy.dialects.sqlite", "psycopg", "cryptography", "multipart", "pytest", "hypothesis",
 )  # fmt: skip
 Stream = IO[str] | IO[bytes] | int
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from hybridp.tables import (
 )
 from hybridp.tables.marginals import codes, table_counts
 from hybridp.tables.source import shown
+from tests import warm
 
 HEAVY = HeavyQuery(person="person", record=("query",), trust="trust")
 LABELS = [
@@ -290,26 +290,22 @@ def test_unsigned_people_are_people(tmp_path: Path) -> None:
             assert records_at(sample, discovery_counts(sample)[0]) == [("x",), ("y",)]
 
 
-def _told(*words: str, without: str = "", **environment: str) -> tuple[int, str, str]:
-    import os
-
+def _told(*words: str, without: str = "", folder: Path | None = None, **environment: str) -> tuple[int, str, str]:
     code = f"import sys\nfor name in {without.split()!r}: sys.modules[name] = None\n"
-    command = [sys.executable, "-c", f"{code}from hybridp.cli.app import main; main()", *words]
-    found = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **environment}
-    )
+    found = warm.run(f"{code}{warm.COMMAND}", *words, cwd=folder, env={**os.environ, **environment})
     return found.returncode, found.stdout, found.stderr.strip()
 
 
-def test_another_server_in_the_environment_gets_no_rows(tmp_path: Path, closed_port: int) -> None:
+def test_a_local_spark_leaves_nothing_behind(tmp_path: Path, closed_port: int) -> None:
+    """Neither on standard error nor in the command's folder; and another server in the environment gets no rows."""
     need_spark()
-    file = tmp_path / "people.csv"
-    file.write_text("value,trust\n" + "1,trusted\n" * 40)
-    code, out, told = _told("release", "mean", str(file), "--engine", "spark", *MEAN, "--json",
+    (tmp_path / "people.csv").write_text("value,trust\n" + "1,trusted\n" * 40)
+    code, out, told = _told("release", "mean", "people.csv", "--engine", "spark", *MEAN, "--json", folder=tmp_path,
                             SPARK_REMOTE=f"sc://127.0.0.1:{closed_port}")  # fmt: skip
-    assert code == 0
+    assert code == 0, told
     assert told == "Nothing was charged: without --ledger nobody adds up what these people were promised."
     assert '"people": 40' in out
+    assert [each.name for each in tmp_path.iterdir()] == ["people.csv"]
 
 
 def test_a_spark_server_that_does_not_answer_is_not_waited_for(closed_port: int) -> None:

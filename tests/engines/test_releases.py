@@ -20,10 +20,10 @@ from tests.engines.conftest import Columns, fill_postgres, need_spark, write_par
 
 from hybridp.cli.app import cli
 from hybridp.tables import MeanQuery, Source, mean_totals, open_rows
+from tests import warm
 
 PEOPLE = 2_000
 PATIENCE = 600  # seconds: a limit for what will never come; beside other work Java takes its time
-HYBRIDP = [sys.executable, "-c", "from hybridp.cli.app import main; main()"]
 
 
 def _columns() -> Columns:
@@ -149,33 +149,17 @@ def test_a_cluster_through_spark_connect(connect_server: str, tmp_path: Path) ->
     file = tmp_path / "people.parquet"
     write_parquet(file, _columns())
     words = COMMANDS["mean"].replace("{rows}", str(file)).split()
-    command = [*HYBRIDP, *words, "--seed", "3", "--json"]
     plain, remote = (
-        subprocess.run([*command, *more], capture_output=True, text=True, timeout=PATIENCE, check=False)
-        for more in ([], ["--engine", connect_server])
+        warm.run(warm.COMMAND, *words, "--seed", "3", "--json", *more) for more in ([], ["--engine", connect_server])
     )
     assert remote.returncode == 0, remote.stderr
     assert json.loads(remote.stdout) == json.loads(plain.stdout)
-    missing = [*HYBRIDP, *COMMANDS["mean"].replace("{rows}", connect_server).split(), "--table", "nowhere"]
-    refused = subprocess.run(missing, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    missing = [*COMMANDS["mean"].replace("{rows}", connect_server).split(), "--table", "nowhere"]
+    refused = warm.run(warm.COMMAND, *missing)
     assert refused.returncode == 2
     assert refused.stderr.strip() == (
         "hybridp: `table` must be a table that the cluster knows and this user may read. Got nowhere."
     )
-
-
-def test_a_local_spark_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Neither on standard error nor in the folder that the command runs in."""
-    need_spark()
-    file = tmp_path / "people.parquet"
-    write_parquet(file, _columns())
-    words = COMMANDS["mean"].replace("{rows}", str(file)).split()
-    command = [*HYBRIDP, *words, "--engine", "spark", "--seed", "3", "--json"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    assert found.stderr == ""
-    assert json.loads(found.stdout)["simulated"] is True
-    assert [each.name for each in tmp_path.iterdir()] == ["people.parquet"]
 
 
 def test_rows_on_another_engine_cannot_be_copied(places: dict[str, list[str]], tmp_path: Path) -> None:
