@@ -3,7 +3,8 @@
 ADULT ten times over (488,420 people), the columns with at most 50 values, 28 random two-way marginals of them,
 epsilon 1, delta 1/n^2, 1 % of the people trusted. Mean total variation distance to the truth of everybody, over the
 marginals: of each group's tables and their blend, each table projected on the simplex by itself, and of the rows of
-the model that is fitted to them. A seed draws the marginals, who trusts, the noise and the reports.
+the model that is fitted to them. "Chosen" are the rows where the trusted people choose by the adaptive method, alone and
+with the local people's reports on what was chosen. A seed draws the marginals, who trusts, the noise and the reports.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from itertools import combinations
 from pathlib import Path
@@ -26,8 +28,9 @@ from hybridp.curator.marginals import codes_of, table_counts
 from hybridp.curator.synth import measure_table
 from hybridp.curator.synth_groups import GroupCodes
 from hybridp.device.synth import simulated_marginals
-from hybridp.protocols.synth import SynthStudy
-from hybridp.protocols.synth_mixed import fit_groups
+from hybridp.protocols.synth import SynthStudy, fit_synth
+from hybridp.protocols.synth_chosen import write_invitation
+from hybridp.protocols.synth_mixed import fit_groups, fit_invited
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded
@@ -67,6 +70,14 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
     rows = fit_groups(GroupCodes(trusted, reports, None, simulated=True), study, rng=seeded(seed + 1000))
     found["CPU s"] = time.process_time() - start
     found["rows"] = float(evaluate(rows, every)["synthetic"]["total_variation"])
+    with tempfile.TemporaryDirectory() as folder:
+        pilot = SynthStudy(study.workload, promise, "adaptive")
+        alone = fit_synth(trusted, pilot, folder=f"{folder}/pilot", rng=seeded(seed + 2000))
+        sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
+    nobody = codes_of(schema, records[:0])
+    both = fit_invited(GroupCodes(nobody, None, local, simulated=True), sent, rng=seeded(seed + 3000))
+    for name, model in (("trusted alone, chosen", alone), ("both, chosen", both)):
+        found[name] = float(evaluate(model, every)["synthetic"]["total_variation"])
     return found
 
 
@@ -86,7 +97,7 @@ def main(words: list[str] | None = None) -> None:
         print(f"seed {seed}: {found[-1]}", file=sys.stderr, flush=True)
     for name in found[0]:
         values = [run[name] for run in found]
-        print(f"{name:18} {np.mean(values):.4f}  ({min(values):.4f} to {max(values):.4f})")
+        print(f"{name:22} {np.mean(values):.4f}  ({min(values):.4f} to {max(values):.4f})")
 
 
 if __name__ == "__main__":

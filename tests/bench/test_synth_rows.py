@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from hybridp.curator.marginals import Codes, table_counts
 from hybridp.curator.synth_groups import GroupCodes
 from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import SynthStudy, fit_synth
-from hybridp.protocols.synth_mixed import fit_groups
+from hybridp.protocols.synth_chosen import write_invitation
+from hybridp.protocols.synth_mixed import fit_groups, fit_invited
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.shares import share_oracle
@@ -50,6 +53,10 @@ def distances(seed: int) -> dict[str, float]:
         "local": fit_groups(GroupCodes(part(every, []), None, local, simulated=True), mixed, rng=seeded(seed)),
         "stated": fit_groups(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
     }
+    with tempfile.TemporaryDirectory() as folder:
+        fit_synth(trusted, alone, folder=f"{folder}/pilot", rng=seeded(seed))
+        sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
+    models["chosen"] = fit_invited(GroupCodes(part(every, []), None, local, simulated=True), sent, rng=seeded(seed))
     return {way: evaluate(model, every)["synthetic"]["total_variation"] for way, model in models.items()}
 
 
@@ -72,8 +79,8 @@ def test_a_rehearsal_on_people_alike_is_within_a_quarter_of_the_fits(fits: dict[
     plan = plan_rows(PEOPLE, OPT_IN, WORK, PROMISE, like=people(20_000, 1))
     assert set(plan.errors) == set(fits)
     assert factor(dict(plan.errors), fits) < math.log(1.25)
-    assert plan.best == min(fits, key=lambda way: fits[way])
-    assert plan.gain is not None and abs(plan.gain - (1 - fits["stated"] / fits["trusted"])) < 0.15  # noqa: PT018
+    assert fits[plan.best] < 1.1 * min(fits.values())
+    assert plan.gain is not None and abs(plan.gain - (1 - min(fits["stated"], fits["chosen"]) / fits["trusted"])) < 0.15  # noqa: PT018
     fewer = plan_rows(PEOPLE // 4, 0.0, WORK, PROMISE, like=people(20_000, 1))
     assert fewer.errors["local"] > 1.25 * fits["local"]  # the rule can fail
 

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.graph import GraphModel, tree_cells
-from hybridp.blend.tables import blend_tables
+from hybridp.blend.tables import blend_tables, pooled
 from hybridp.curator.marginals import Codes, table_counts
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.synth import SynthStudy, fit_synth
+from hybridp.protocols.synth_chosen import chosen_invite
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.queries import Schema, Workload
 from hybridp.public.shares import ShareReports
@@ -46,6 +47,7 @@ WAYS = {
     "trusted": "trusted alone, adaptive",
     "local": "local alone, stated marginals",
     "stated": "both, stated marginals",
+    "chosen": "both, marginals that the trusted chose",
 }
 _STAND_INS = 20_000
 _KINDS = 5
@@ -209,15 +211,18 @@ def _rehearsed(
     """The error of each way in one rehearsal."""
     local, errors = crowd.people - trusted, {}
     if trusted:
-        errors["trusted"] = crowd.missed(asked, crowd.adaptive(workload, guarantee, trusted), trusted)
+        piloted = crowd.adaptive(workload, guarantee, trusted)
+        errors["trusted"] = crowd.missed(asked, piloted, trusted)
     if invite is not None:
-        told = [crowd.supports(question.oracle, f, max(1, local // len(invite.marginals)))
-                for f, question in zip(invite.marginals, invite.questions, strict=True)]  # fmt: skip
-        errors["local"] = crowd.missed(asked, crowd.blended(invite.marginals, [], 0, told), local)
+        told = crowd.told(invite, local)
+        errors["local"] = crowd.missed(asked, crowd.blended({}, 0, told), local)
         if trusted:
-            sigma = _sigma(invite, guarantee)
-            tables = [crowd.measured(f, trusted, sigma) for f in invite.marginals]
-            errors["stated"] = crowd.missed(asked, crowd.blended(invite.marginals, tables, trusted, told), crowd.people)
+            tables = {f: crowd.measured(f, trusted, _sigma(invite, guarantee)) for f in invite.marginals}
+            errors["stated"] = crowd.missed(asked, crowd.blended(tables, trusted, told), crowd.people)
+    if trusted and local:
+        chosen = chosen_invite(SynthStudy(workload, guarantee, "adaptive"), piloted, "")
+        both = crowd.blended(pooled(piloted), trusted, crowd.told(chosen, local))
+        errors["chosen"] = crowd.missed(asked, both, crowd.people)
     return errors
 
 
@@ -290,16 +295,26 @@ class _Crowd:
         noisy = np.rint(counts + self.draw.normal(0.0, sigma, counts.shape))
         return MeasuredTable(features, noisy.astype(np.int64), sigma)
 
-    def supports(self, oracle: Any, features: tuple[int, ...], many: int) -> ShareReports:
-        held = self.draw.multinomial(many, self.share(features).ravel())
-        seen = self.draw.binomial(held, oracle.truth) + self.draw.binomial(many - held, oracle.other)
-        return ShareReports(many, seen, oracle)
+    def told(self, invite: MarginalInvite, many: int) -> dict[tuple[int, ...], ShareReports]:
+        """The supports of so many people's reports, of each marginal as many as its weight says."""
+        found, parts = {}, np.diff(invite.steps, prepend=0) / invite.steps[-1]
+        for features, question, part in zip(invite.marginals, invite.questions, parts, strict=True):
+            drawn, oracle = max(1, int(many * part)), question.oracle
+            held = self.draw.multinomial(drawn, self.share(features).ravel())
+            seen = self.draw.binomial(held, oracle.truth) + self.draw.binomial(drawn - held, oracle.other)
+            found[features] = ShareReports(drawn, seen, oracle)
+        return found
 
     def blended(
-        self, marginals: Sequence[tuple[int, ...]], tables: list[MeasuredTable], many: int, told: list[ShareReports]
+        self,
+        tables: Mapping[tuple[int, ...], MeasuredTable],
+        many: int,
+        told: Mapping[tuple[int, ...], ShareReports],
     ) -> list[MeasuredTable]:
-        shapes = [(f, tuple(self.codes.schema.sizes[i] for i in f)) for f in marginals]
-        return [one.fitted for one in blend_tables(shapes, tables, many, told)]
+        every = list(dict.fromkeys([*told, *tables]))
+        shapes = [(f, tuple(self.codes.schema.sizes[i] for i in f)) for f in every]
+        blended = blend_tables(shapes, [tables.get(f) for f in every], many, [told.get(f) for f in every])
+        return [one.fitted for one in blended]
 
     def missed(self, asked: Sequence[tuple[int, ...]], tables: list[MeasuredTable], people: int) -> float:
         """The mean total variation distance, over the marginals asked, of the model of these tables."""

@@ -18,7 +18,7 @@ from hybridp.public.oracles import estimate
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 
-__all__ = ["BlendedTable", "blend_tables"]
+__all__ = ["BlendedTable", "blend_tables", "pooled"]
 
 Floats = NDArray[np.float64]
 
@@ -41,13 +41,13 @@ class BlendedTable:
 
 def blend_tables(
     marginals: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
-    trusted: Sequence[MeasuredTable],
+    trusted: Sequence[MeasuredTable | None],
     trusted_people: int,
-    local: Sequence[ShareReports],
+    local: Sequence[ShareReports | None],
 ) -> list[BlendedTable]:
-    """One table for each of `marginals` (its features and shape), from what each group told of it; [] for a group of
-    nobody."""
-    people = trusted_people + sum(told.people for told in local)
+    """One table for each of `marginals` (its features and shape), from what each group told of it: None where it told
+    nothing, [] for a group of nobody."""
+    people = trusted_people + sum(told.people for told in local if told is not None)
     must(people >= 1, "people", "must be at least 1", people)
     found = []
     for i, (features, shape) in enumerate(marginals):
@@ -56,6 +56,26 @@ def blend_tables(
         reach = np.sqrt(variances) * people
         usual = float(np.sqrt(np.mean(reach**2)))
         found.append(BlendedTable(MeasuredTable(features, counts, float(reach.max())), usual))
+    return found
+
+
+def pooled(tables: Sequence[MeasuredTable]) -> dict[tuple[int, ...], MeasuredTable]:
+    """Each marginal once, its features in rising order: what was measured more than once, averaged by its precision.
+
+    >>> once, twice = (MeasuredTable((0,), np.array([n, 10 - n]), sigma) for n, sigma in ((4, 1.0), (9, 2.0)))
+    >>> pooled([once, twice])[(0,)].counts.tolist(), round(pooled([once, twice])[(0,)].sigma, 3)
+    ([5, 5], 0.894)
+    """
+    found: dict[tuple[int, ...], MeasuredTable] = {}
+    for one in tables:
+        features = tuple(sorted(one.features))
+        counts, sigma = np.transpose(one.counts, [one.features.index(f) for f in features]), one.sigma
+        if features in found:
+            before = found[features]
+            old, new = before.sigma**-2, sigma**-2
+            mean = (old * before.counts + new * counts) / (old + new)
+            counts, sigma = np.rint(mean).astype(np.int64), (old + new) ** -0.5
+        found[features] = MeasuredTable(features, counts, sigma)
     return found
 
 

@@ -196,6 +196,7 @@ synth = _group(
     "Private synthetic data: fit once, ask as often as you like.",
     {
         "fit": ("hybridp.cli.synth:fit", "Fit a synthetic data set to a table, with receipt; resumes."),
+        "invite": ("hybridp.cli.synth_mixed:invite", "Ask local people about the marginals that trusted people chose."),
         "answer": ("hybridp.cli.synth:answer", "The share of people for whom a query holds, with uncertainty."),
         "sample": ("hybridp.cli.synth:sample", "Synthetic records with the original columns and values."),
         "evaluate": ("hybridp.cli.synth:evaluate", "True errors against the real file. NOT PRIVATE."),

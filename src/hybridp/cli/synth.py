@@ -19,6 +19,7 @@ from hybridp.cli.common import (
     emit,
     insist_option,
     json_option,
+    needed,
     note,
     number,
     plot_option,
@@ -31,7 +32,7 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, command, given, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, open_ledger, present
-from hybridp.cli.synth_study import must_have_torch, public_schema, schema_options, workload_of
+from hybridp.cli.synth_study import must_have_torch, public_schema, schema_options, study_of, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 from hybridp.public.study import Promise, Table
 from hybridp.public.trust import Trusts
@@ -39,7 +40,6 @@ from hybridp.release.document import release_document, sole
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
 
-_METHODS = {"tables": "tables", "adaptive": "adaptive", "rap": "queries", "mixed": "mixed"}
 model_argument = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
 
 
@@ -62,9 +62,11 @@ class Interrupted(HybridpError):
 @trust_options(devices=True)
 @options_of(
     question=some(Table, later=True),
-    promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
+    stated_promise=some(Promise, "epsilon", "delta", later=True),
     asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json"),
 )
+@click.option("--invite", type=click.Path(dir_okay=False, path_type=Path),
+              help="Phase two: the invitation that the reports in FILE answer. It states the rest.")  # fmt: skip
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
 @click.option(
@@ -81,8 +83,9 @@ def fit(
     other: str,
     question: Later,
     trust: Trusts | None,
-    promise: Promise,
+    stated_promise: Later,
     asked: Releasing,
+    invite: Path | None,
     device: str,
     memory: str | None,
     out: Path | None,
@@ -90,7 +93,8 @@ def fit(
     """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
 
     Everybody trusts the curator unless --trust names the column that says who does. Local rows then hold reports, as
-    `hybridp randomise synth` writes them for the same --schema, --marginals and --epsilon.
+    `hybridp randomise synth` writes them for the same --schema, --marginals and --epsilon. With --invite FILE holds the
+    reports of local people who were asked about the marginals that a fit to the trusted rows chose.
 
     Without --marginals and --thresholds, the marginals of all pairs of columns count (of all triples, too, up to 18
     columns), and --method adaptive measures those that matter. Without --delta it is 1/n^2 for the n people in FILE.
@@ -105,6 +109,11 @@ def fit(
     from hybridp.protocols.synth import fit_synth
     from hybridp.public.workloads import default_workload
 
+    if invite is not None:
+        _fit_invited(file, invite, trust, asked, out)
+        return
+    needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
+    promise = stated_promise()
     usable(device)
     schema, read = public_schema(
         file, columns, schema_file=schema_file, bins=bins, domain_from_file=domain_from_file, other=other,
@@ -125,7 +134,7 @@ def fit(
     elif not given("delta"):
         codes = read_codes(file, schema, table=asked.table)
         promise = replace(promise, delta=max(codes.people, 2) ** -2.0)
-    study = _study(workload, promise, question.values, memory, stated=stated, mixed=groups is not None)
+    study = study_of(workload, promise, question.values, memory, stated=stated, mixed=groups is not None)
     trial = asked.rng.simulated or (groups is not None and groups.simulated)
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
@@ -143,7 +152,28 @@ def fit(
             else:
                 moved = lambda done, _: bar.update(task, completed=done)  # noqa: E731
                 found = fit_synth(codes, study, device=device, progress=moved, **how)
-    found = _load(out) if read else found  # its receipt then says where the domain came from
+    _say_fitted(_load(out) if read else found, out, told, asked)  # a receipt says where the domain came from
+
+
+def _fit_invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing, out: Path) -> None:
+    """Phase two: reports on the marginals that the trusted people chose."""
+    from hybridp.cli.synth_mixed import invited_groups
+    from hybridp.protocols.synth_chosen import read_invitation
+    from hybridp.protocols.synth_mixed import fit_invited
+
+    invitation = read_invitation(invite)
+    groups = invited_groups(file, invitation, trust, asked)
+    study, trial = invitation.study, asked.rng.simulated or groups.simulated or invitation.simulated
+    totals = {"trusted": study.guarantee, "local": invitation.invite.guarantee}
+    with progress() as bar, _warned() as told, _resumable(out, len(study.plan), invitation.read_from_rows):
+        bar.add_task("blending and fitting", total=None)
+        purpose = f"synthetic data of {', '.join(study.workload.schema.names)}"
+        with open_ledger(asked.ledger, totals, trial=trial) as ledger:
+            found = fit_invited(groups, invitation, folder=out, ledger=ledger, purpose=purpose, rng=asked.rng)
+    _say_fitted(found, out, told, asked)
+
+
+def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> None:
     document = _document(found, out) | {"warnings": told}
     if asked.ledger is not None:
         document["ledger"] = str(asked.ledger)
@@ -164,35 +194,6 @@ def _beside(file: Any) -> Path:
     if file.engine != "duckdb":
         raise InvalidInput("`--out` must be given for rows that are in no file. Got none.")
     return Path(f"{Path(str(file.location)).stem}-model")
-
-
-def _study(
-    workload: Any, promise: Promise, question: dict[str, Any], memory: str | None, *, stated: bool, mixed: bool
-) -> Any:
-    from hybridp.cli.common import check_delta
-    from hybridp.protocols.synth import SynthStudy
-    from hybridp.public.synth import cells_within
-
-    given = {name: question[name] for name in ("rounds", "per_round", "select_share")}
-    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    chosen = question["method"] or ("rap" if asked else "tables" if stated or memory is not None else "adaptive")
-    if mixed:
-        if question["method"] or asked:
-            raise InvalidInput("`method` and its settings must be left out with --trust, which has its own. Got one.")
-        chosen = "mixed"
-    if chosen != "rap" and asked:
-        name, value = next(iter(asked.items()))
-        raise InvalidInput(f"`{name.replace('_', '-')}` must go with --method rap. Got {value} with {chosen}.")
-    check_delta(promise.delta)
-    if not promise.delta > 0:
-        raise InvalidInput(f"`delta` must be positive. Got {promise.delta:g}.")
-    assert promise.epsilon is not None
-    if memory is not None:
-        if chosen != "tables":
-            raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with {chosen}.")
-        asked["most_cells"] = cells_within(workload, memory)
-    kept = promise.budget(promise.epsilon)
-    return SynthStudy(workload, kept, method=_METHODS[chosen], rows=question["rows"], **asked)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -288,7 +289,7 @@ def _document(found: Any, folder: Path) -> dict[str, Any]:
 
 
 def _method(found: Any) -> str:
-    return next(name for name, inside in _METHODS.items() if inside == found.method)
+    return "rap" if found.method == "queries" else str(found.method)
 
 
 def _simulated(found: Any) -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hybridp.cli.common import insist_option, progress, rows_argument
-from hybridp.cli.options import Later, command, options_of, some
+import click
+
+from hybridp.cli.common import emit, insist_option, json_option, needed, note, progress, rows_argument, table
+from hybridp.cli.options import Later, command, must_not_join, options_of, some
 from hybridp.cli.options import trust_options as who_trusts
 from hybridp.cli.randomise import Writing
 from hybridp.cli.releasing import Releasing
-from hybridp.cli.synth_study import public_schema, schema_options, workload_of
+from hybridp.cli.synth_study import must_have_torch, public_schema, schema_options, workload_of
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.study import Promise, Table
-from hybridp.public.trust import Trusts, drawn_trust
+from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 
-__all__ = ["mixed_groups", "randomise"]
+__all__ = ["invite", "invited_groups", "mixed_groups", "randomise"]
+
+_PATH = click.Path(dir_okay=False, path_type=Path)
+_SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds", "law", "most-queries", "workload-seed",
+            "epsilon")  # fmt: skip
 
 
 @command("synth")
@@ -25,9 +31,10 @@ __all__ = ["mixed_groups", "randomise"]
 @who_trusts(devices=True)
 @options_of(
     question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
-    promise=some(Promise, "epsilon", needed=("epsilon",)),
+    stated_promise=some(Promise, "epsilon", later=True),
     asked=Writing,
 )
+@click.option("--invite", "invite_file", type=_PATH, help="The invitation to answer, which states the rest.")
 @insist_option
 def randomise(
     file: Path,
@@ -37,10 +44,13 @@ def randomise(
     other: str,
     trust: Trusts | None,
     question: Later,
-    promise: Promise,
+    stated_promise: Later,
     asked: Writing,
+    invite_file: Path | None,
 ) -> None:
     """Replace each local person's row by one report on one of the stated marginals, private by itself.
+
+    The marginals are those of --marginals, or of the --invite of people who trust and chose them.
 
     The device draws the marginal, whatever the row holds. Without --trust all rows are randomised. Writes the same rows
     with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
@@ -49,10 +59,16 @@ def randomise(
     from hybridp.device.files import write_marginal_reports
     from hybridp.public.synth_reports import MarginalInvite
 
-    _stated(bool(question.values["thresholds"] or question.values["marginals"]))
-    assert promise.epsilon is not None
-    schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, other=other)
-    invite = MarginalInvite(workload_of(schema, question.values), PureDP(promise.epsilon))
+    if invite_file is not None:
+        from hybridp.protocols.synth_chosen import read_invitation
+
+        must_not_join("invite", *_SETTLED)
+        invite = read_invitation(invite_file).invite
+    else:
+        _stated(bool(question.values["thresholds"] or question.values["marginals"]))
+        needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
+        schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, other=other)
+        invite = MarginalInvite(workload_of(schema, question.values), PureDP(stated_promise().epsilon))
     with progress() as bar:
         bar.add_task("randomising", total=None)
         written, left_out = write_marginal_reports(
@@ -64,7 +80,7 @@ def randomise(
         "mechanism": invite.text,
         "marginals": len(invite.marginals),
         "left_out": left_out,
-        "epsilon": promise.epsilon,
+        "epsilon": invite.guarantee.epsilon,
         "randomness": asked.rng.label,
     }
     drawn = drawn_trust(trust)
@@ -95,5 +111,68 @@ def mixed_groups(
         table=asked.table,
         local_raw=asked.simulate_local or drawn_trust(trust),
         assume=asked.assume_mechanism,
+        rng=asked.rng,
+    )
+
+
+# --- trusted people chose ---------------------------------------------------------------------------------------------
+
+
+@command("invite")
+@click.argument("model", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--out", type=_PATH, required=True, help="The new file of the invitation.")
+@json_option
+def invite(model: Path, out: Path, as_json: bool) -> None:
+    """Write the invitation for the devices of local people: the marginals that the trusted people's MODEL chose.
+
+    MODEL was fitted by `synth fit --method adaptive` to the trusted rows, which paid for the choice: the invitation is
+    free. `randomise synth --invite` answers it, and `synth fit --invite` blends both groups.
+    """
+    must_have_torch()
+    from hybridp.protocols.synth_chosen import write_invitation
+
+    sent = write_invitation(model, out)
+    asked, schema = sent.invite, sent.invite.schema
+    total = sum(asked.weights)
+    chosen: list[dict[str, Any]] = [
+        {"columns": [schema.names[f] for f in features], "cells": schema.cells(features), "drawn_by": weight / total}
+        for features, weight in zip(asked.marginals, asked.weights, strict=True)
+    ]
+    if as_json:
+        emit(
+            {
+                "invitation": str(out),
+                "mechanism": asked.text,
+                "epsilon": asked.guarantee.epsilon,
+                "marginals": chosen,
+                "simulated": sent.simulated,
+            }
+        )
+        return
+    if sent.simulated:
+        note("SIMULATED: this is a trial, not a private release.")
+    table(
+        f"{len(chosen)} marginals that {sent.trusted:,} trusted people chose; the invitation is in {out}",
+        ["marginal", "cells", "drawn by"],
+        [(", ".join(one["columns"]), f"{one['cells']:,}", f"{100 * one['drawn_by']:.3g} %") for one in chosen],
+    )
+
+
+def invited_groups(file: Any, invitation: Any, trust: Trusts | None, asked: Releasing) -> Any:
+    """The local people's reports to an invitation (every row's without `trust`); trusted rows are not read again."""
+    from hybridp.curator.synth_groups import read_groups
+
+    must_not_join(
+        "invite", *_SETTLED, "domain-from-file", "method", "rounds", "per-round", "select-share", "rows", "delta",
+        "device", "memory", "trial-opt-in",
+    )  # fmt: skip
+    return read_groups(
+        file,
+        invitation.invite,
+        TrustRule(everyone="local") if trust is None else trust,
+        table=asked.table,
+        local_raw=asked.simulate_local,
+        assume=asked.assume_mechanism,
+        pilot=True,
         rng=asked.rng,
     )

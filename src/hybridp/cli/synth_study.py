@@ -20,7 +20,8 @@ from hybridp.public.study import Promise, Table
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature, Schema, Workload
 
-__all__ = ["features_of", "must_have_torch", "plan", "public_schema", "schema_options", "workload_of"]
+__all__ = ["features_of", "must_have_torch", "plan", "public_schema", "schema_options", "study_of"]
+__all__ += ["workload_of"]
 
 _SHOWN = 40  # tables of a plan
 
@@ -186,6 +187,36 @@ def workload_of(schema: Schema, asked: Mapping[str, Any]) -> Workload:
         most_queries=asked.get("most_queries"),
         seed=asked["workload_seed"],
     )
+
+
+def study_of(
+    workload: Any, promise: Promise, question: dict[str, Any], memory: str | None, *, stated: bool, mixed: bool
+) -> Any:
+    """The study of a fit that options state, after what cannot go together was refused."""
+    from hybridp.cli.common import check_delta
+    from hybridp.protocols.synth import SynthStudy
+    from hybridp.public.synth import cells_within
+
+    given = {name: question[name] for name in ("rounds", "per_round", "select_share")}
+    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen = question["method"] or ("rap" if asked else "tables" if stated or memory is not None else "adaptive")
+    if mixed:
+        if question["method"] or asked:
+            raise InvalidInput("`method` and its settings must be left out with --trust, which has its own. Got one.")
+        chosen = "mixed"
+    if chosen != "rap" and asked:
+        name, value = next(iter(asked.items()))
+        raise InvalidInput(f"`{name.replace('_', '-')}` must go with --method rap. Got {value} with {chosen}.")
+    check_delta(promise.delta)
+    if not promise.delta > 0:
+        raise InvalidInput(f"`delta` must be positive. Got {promise.delta:g}.")
+    assert promise.epsilon is not None
+    if memory is not None:
+        if chosen != "tables":
+            raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with {chosen}.")
+        asked["most_cells"] = cells_within(workload, memory)
+    kept, named = promise.budget(promise.epsilon), "queries" if chosen == "rap" else chosen
+    return SynthStudy(workload, kept, method=named, rows=question["rows"], **asked)  # type: ignore[arg-type]
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hybridp.curator.mean import Columns
 from hybridp.curator.shares import batch_digest
 from hybridp.errors import UnusablePublicRows
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
-from hybridp.public.trust import Trusts, label_column
+from hybridp.public.trust import Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables import marginals
 from hybridp.tables.labels import local_rows
@@ -56,18 +56,26 @@ def read_groups(
     table: str | None = None,
     local_raw: bool = False,
     assume: bool = False,
+    pilot: bool = False,
     rng: Randomness,
 ) -> GroupCodes:
-    """Both groups. Reports of another mechanism, or of none unless it is assumed, are refused; no field ever is."""
+    """Both groups. Reports of another mechanism, or of none unless it is assumed, are refused; no field ever is.
+
+    With a `pilot` the trusted people have been asked before: their rows are not read.
+    """
     labels, schema = label_column(trust), invite.schema
     with tables.open_rows(path, table=table, trust=trust, rng=rng) as rows:
-        counted = count_people(rows, labels, None)
-        trusted = Codes(schema, marginals.codes(rows, schema, trust=labels))
+        counted, notes = count_people(rows, labels, None), rows.notes
+        rule = rule_of(trust)
+        if pilot and rule is not None:  # who trusts was asked before this file
+            notes = tuple(note for note in notes if note != rule.rule)
+        nobody = np.zeros((len(schema.sizes), 0), dtype=np.uint16)
+        trusted = Codes(schema, nobody if pilot else marginals.codes(rows, schema, trust=labels))
         if local_raw:
             raw = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
-            return GroupCodes(trusted, None, raw, simulated=True, notes=rows.notes)
+            return GroupCodes(trusted, None, raw, simulated=True, notes=notes)
         if not counted.local:
-            return GroupCodes(trusted, MarginalReports.nobody(invite), None, notes=rows.notes)
+            return GroupCodes(trusted, MarginalReports.nobody(invite), None, notes=notes)
         if REPORT not in rows.columns:
             raise UnusablePublicRows(
                 f"{local_rows(labels)}, and no column `{REPORT}` holds their reports: make them with `hybridp "
@@ -80,4 +88,4 @@ def read_groups(
         assumed = tables.named_mechanism(f"{REPORT}_mechanism", says, told.people, assume=assume)
         counts = np.concatenate([one.counts for one in told.told])
         digest = batch_digest(rows, Columns("", trust, REPORT), invite.text, counts, told.people)
-        return GroupCodes(trusted, told, None, bool(says), assumed, digest, rows.notes)
+        return GroupCodes(trusted, told, None, bool(says), assumed, digest, notes)

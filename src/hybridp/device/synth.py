@@ -24,7 +24,8 @@ def _drawn(
     codes: NDArray[np.uint16], invite: MarginalInvite, rng: Randomness
 ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[Any]]]:
     """Each marginal, who drew it, and their reports. The draw comes first, and looks at nobody's codes."""
-    asked = uniform_below(len(invite.marginals), codes.shape[1], rng=rng)
+    steps = invite.steps
+    asked = np.searchsorted(steps, uniform_below(int(steps[-1]), codes.shape[1], rng=rng), side="right")
     for i, features in enumerate(invite.marginals):
         who = np.flatnonzero(asked == i)
         sizes = tuple(invite.schema.sizes[f] for f in features)

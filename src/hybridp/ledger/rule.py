@@ -149,7 +149,10 @@ def accounts(book: Book) -> list[Account]:
 def account(book: Book, people: str) -> Account:
     row = book.ask(f"SELECT {_ACCOUNT} FROM accounts WHERE {{here}} people = :people", people=people).fetchone()
     if row is None:
-        raise LedgerProblem(f"`ledger` must hold an account for the {people} group. It has none.")
+        raise LedgerProblem(
+            f"`ledger` must hold an account for the {people} group. It has none; `hybridp ledger "
+            "create` makes a ledger of both groups, before anything is charged."
+        )
     return _account(row)
 
 

@@ -56,9 +56,11 @@ if TYPE_CHECKING:
 
     State = Relaxed | Records | GraphModel
 
-__all__ = ["Method", "NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
+__all__ = ["PILOT", "Method", "NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
+__all__ += ["measured_once", "round_words"]
 
 Method = Literal["tables", "adaptive", "queries", "mixed"]
+PILOT = "pilot"  # In a saved study: the invitation by which local people joined a fit to the trusted rows.
 _TREE = 1 << 18  # Cells of the largest graphical model: a marginal that would need more is not chosen.
 _MOST_RECORDS = 1 << 20
 _ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
@@ -129,7 +131,7 @@ class SynthStudy:
         found, before = [], 0.0
         for i, epsilon in enumerate(cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
             budget = ApproxDP(max(0.0, epsilon - before), self.guarantee.delta if i == 0 else 0.0)
-            mechanism = f"{_words(plan[i])}, round {i + 1} of {len(plan)}"
+            mechanism = f"{round_words(plan[i])}, round {i + 1} of {len(plan)}"
             noise = ("gaussian", plan[i].level)
             found.append(Charge("trusted", budget, mechanism, purpose, collection=f"{name}/{i + 1}", noise=noise))
             before = max(before, epsilon)
@@ -162,7 +164,8 @@ class SynthStudy:
         return SynthStudy(workload, ApproxDP(kept["epsilon"], kept["delta"]), **rest)
 
 
-def _words(use: Round) -> str:
+def round_words(use: Round) -> str:
+    """What a round does to the rows, in words."""
     if use.tables:
         return f"discrete Gaussian noise on {len(use.tables)} marginal{'s' if len(use.tables) != 1 else ''}"
     if use.whole:
@@ -350,7 +353,7 @@ def load_model(folder: str | PathLike[str]) -> SyntheticModel:
     """A saved model; a fit that did not come to its end is refused."""
     place = Folder.load(folder)
     study = _kept_study(place)
-    if study.method == "mixed":
+    if study.method == "mixed" or PILOT in place.study:
         from hybridp.protocols.synth_mixed import loaded
 
         return loaded(study, place)
@@ -461,8 +464,8 @@ def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[
         if hidden > people / 2:
             found.append(
                 f"The budget leaves no signal: with {study.guarantee} for {people:,} people, the noise of "
-                f"{_words(use)} hides every share below {hidden / people:.2g}; ask fewer queries, of more people, or "
-                "with a larger epsilon."
+                f"{round_words(use)} hides every share below {hidden / people:.2g}; ask fewer queries, of more "
+                "people, or with a larger epsilon."
             )
     return found[:1]
 
@@ -471,7 +474,7 @@ def _model(
     study: SynthStudy, place: Folder, data: Relaxed | Records, measured: list[Any], notes: tuple[str, ...]
 ) -> SyntheticModel:
     plan = study.plan
-    steps = "; then ".join(dict.fromkeys(_words(use) for use in plan))
+    steps = "; then ".join(dict.fromkeys(round_words(use) for use in plan))
     rho = math.fsum(use.rho for use in plan)
     read = ", ".join(place.read_from_rows())
     domain = "the schema, its bins and the workload were chosen without looking at the rows"

@@ -3,19 +3,21 @@
 1. Everyone may know: the schema, the marginals, the epsilon.
 2. Each local person's device draws one marginal and sends one report on it (`hybridp.device.synth`).
 3. The ledger is charged, once for each group.
-4. The curator measures all marginals of the trusted rows as one vector, and adds up the reports on each.
+4. The curator measures all marginals of the trusted rows as one vector, and adds up the reports on each. Or the trusted
+   people were asked before, and chose the marginals (`hybridp.protocols.synth_chosen`): their rows are not read again.
 5. The blend weighs the groups cell by cell, and one model is fitted to all tables. No further privacy is spent.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from hybridp.blend.graph import GraphModel, tree_cells
-from hybridp.blend.tables import BlendedTable, blend_tables
+from hybridp.blend.tables import BlendedTable, blend_tables, pooled
 from hybridp.curator import synth as curating
 from hybridp.curator.sources import TableLike
 from hybridp.curator.synth_groups import GroupCodes, read_groups
@@ -23,10 +25,11 @@ from hybridp.device.synth import simulated_marginals
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import spending, warned
-from hybridp.protocols.synth import NoSignalWarning, SynthStudy, measured_once
+from hybridp.protocols.synth import PILOT, NoSignalWarning, SynthStudy, measured_once, round_words
+from hybridp.protocols.synth_chosen import Invitation, chosen_invite
 from hybridp.protocols.synth_files import Folder
 from hybridp.public.synth import MeasuredTable, significance
-from hybridp.public.synth_reports import MarginalReports
+from hybridp.public.synth_reports import MarginalInvite, MarginalReports
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import (
@@ -43,7 +46,7 @@ from hybridp.release.synth import SyntheticModel
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["fit_groups", "fit_mixed", "loaded"]
+__all__ = ["fit_groups", "fit_invited", "fit_mixed", "loaded"]
 
 _TREE = 1 << 22  # Cells of the largest graphical model; marginals that need more are fitted by relaxed rows.
 _MOST_RECORDS = 1 << 20
@@ -98,20 +101,17 @@ def fit_groups(
     """`fit_mixed` on groups that have been read."""
     must(study.method == "mixed", "method", "must be mixed for people who trust differently", study.method)
     must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
-    if not groups.local_people:
-        raise InvalidInput("`trust` must be left out where everybody trusts the curator. Got no local row.")
+    _must_have_local(groups)
     warned([study.guarantee], groups.people)
     simulated = rng.simulated or groups.simulated
+    invite, sources = study.invite, rng.spawn(2)
     with Folder.open(folder, study.to_dict(), people=groups.people, simulated=simulated) as place:
         about = _About(groups.trusted.people, groups.simulated, rng.simulated, groups.assumed, groups.notes)
-        kept = place.local(study.invite)
-        same = kept is None or kept[1]["trusted"] == about.trusted
-        must(same, "out", "must be a new folder, or hold a fit of the same study and rows", place.path)
-        own = charge_for_reports(study, purpose, groups.digest)
+        kept = _kept_local(place, invite, about)
+        own = charge_for_reports(invite, purpose, groups.digest)
         charges = study.charges(place.name, purpose) if groups.trusted.people else []
         if ledger is not None:
             ledger.check([*charges, *([own] if kept is None else [])], trial=simulated)
-        sources = rng.spawn(2)
         tables = []
         if charges:
             (use,), (charge,) = study.plan, charges
@@ -120,32 +120,97 @@ def fit_groups(
                 lambda: [curating.measure_table(groups.trusted, f, use.sigma, rng=sources[0]) for f in use.tables],
                 trial=simulated,
             )  # fmt: skip
-        if kept is None:
-            with spending(ledger, [own], trial=simulated) as entries:
-                reports = groups.local
-                if groups.local_raw is not None:
-                    reports = simulated_marginals(groups.local_raw.values, study.invite, rng=sources[1])
-                assert reports is not None
-                place.save_local(reports, {**vars(about), "notes": list(about.notes)}, entries)
-        else:
-            reports = kept[0]
-        return _fitted(study, place, tables, reports, about, place.synthetic(study.workload.schema.sizes)[0])
+        reports = kept or _heard(groups, invite, place, own, about, ledger, simulated, sources[1])
+        return _fitted(study, invite, place, tables, reports, about, place.synthetic(study.workload.schema.sizes)[0])
 
 
-def charge_for_reports(study: SynthStudy, purpose: str, digest: str | None) -> Charge:
+def fit_invited(
+    groups: GroupCodes,
+    invitation: Invitation,
+    *,
+    folder: str | PathLike[str] | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = "synthetic data",
+    rng: Randomness,
+) -> SyntheticModel:
+    """Phase two, after the trusted people chose: local reports that answer an invitation, and what it says.
+
+    Local people: the epsilon of their own report, against everyone. Trusted people pay nothing more: no row of theirs
+    is read. `groups` are those of `read_groups` with `pilot`.
+    """
+    _must_have_local(groups)
+    study, invite = invitation.study, invitation.invite
+    simulated = rng.simulated or groups.simulated or invitation.simulated
+    people = invitation.trusted + groups.local_people
+    named = {**study.to_dict(), PILOT: invitation.digest}
+    with Folder.open(folder, named, people=people, simulated=simulated) as place:
+        seeded_noise = rng.simulated or invitation.simulated
+        about = _About(invitation.trusted, groups.simulated, seeded_noise, groups.assumed, groups.notes)
+        kept = _kept_local(place, invite, about)
+        own = charge_for_reports(invite, purpose, groups.digest)
+        if ledger is not None and kept is None:
+            ledger.check([own], trial=simulated)
+        if invitation.read_from_rows:
+            place.say_read_from_rows(invitation.read_from_rows)
+        for i, content in enumerate(invitation.rounds):
+            if place.saved(i) != content:
+                place.save_measured(i, content, list(invitation.entries))
+        reports = kept or _heard(groups, invite, place, own, about, ledger, simulated, rng)
+        data = place.synthetic(study.workload.schema.sizes)[0]
+        return _fitted(study, invite, place, invitation.tables, reports, about, data)
+
+
+def _must_have_local(groups: GroupCodes) -> None:
+    if not groups.local_people:
+        raise InvalidInput("`trust` must be left out where everybody trusts the curator. Got no local row.")
+
+
+def _kept_local(place: Folder, invite: MarginalInvite, about: _About) -> MarginalReports | None:
+    """The reports that an interrupted fit has kept, which must be of the same groups."""
+    kept = place.local(invite)
+    same = kept is None or kept[1]["trusted"] == about.trusted
+    must(same, "out", "must be a new folder, or hold a fit of the same study and rows", place.path)
+    return None if kept is None else kept[0]
+
+
+def _heard(
+    groups: GroupCodes,
+    invite: MarginalInvite,
+    place: Folder,
+    charge: Charge,
+    about: _About,
+    ledger: Ledger | None,
+    simulated: bool,
+    rng: Randomness,
+) -> MarginalReports:
+    """The local people's reports, charged, and kept before they are used."""
+    with spending(ledger, [charge], trial=simulated) as entries:
+        reports = groups.local
+        if groups.local_raw is not None:
+            reports = simulated_marginals(groups.local_raw.values, invite, rng=rng)
+        assert reports is not None
+        place.save_local(reports, {**vars(about), "notes": list(about.notes)}, entries)
+    return reports
+
+
+def charge_for_reports(invite: MarginalInvite, purpose: str, digest: str | None) -> Charge:
     """What the reports cost: the very same ones are charged once, however often they are used."""
-    return Charge("local", study.invite.guarantee, "report on one drawn marginal", purpose, digest=digest)
+    return Charge("local", invite.guarantee, "report on one drawn marginal", purpose, digest=digest)
 
 
 def loaded(study: SynthStudy, place: Folder) -> SyntheticModel:
     """A saved model; a fit that did not come to its end is refused."""
-    kept = place.local(study.invite)
+    rounds = [place.measured(i, study.workload) for i in range(len(study.plan))]
+    tables = [table for one in rounds for table in one or []]
+    pilot = place.study.get(PILOT)
+    whole = None not in rounds
+    invite = study.invite if pilot is None else chosen_invite(study, tables, str(pilot)) if whole else None
+    kept = None if invite is None else place.local(invite)
     data, done = place.synthetic(study.workload.schema.sizes)
-    measured = place.measured(0, study.workload)
-    if kept is None or data is None or not done or (kept[1]["trusted"] and measured is None):
+    if invite is None or kept is None or data is None or not done or (kept[1]["trusted"] and not whole):
         raise InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {place.path}.")
     about = _About(**{**kept[1], "notes": tuple(kept[1]["notes"])})
-    return _fitted(study, place, measured or [], kept[0], about, data)
+    return _fitted(study, invite, place, tables, kept[0], about, data)
 
 
 # --- post-processing --------------------------------------------------------------------------------------------------
@@ -153,6 +218,7 @@ def loaded(study: SynthStudy, place: Folder) -> SyntheticModel:
 
 def _fitted(
     study: SynthStudy,
+    invite: MarginalInvite,
     place: Folder,
     tables: list[MeasuredTable],
     reports: MarginalReports,
@@ -160,9 +226,10 @@ def _fitted(
     data: Relaxed | Records | None = None,
 ) -> SyntheticModel:
     """One model of both groups' tables, and its receipt."""
-    invite, sizes = study.invite, study.workload.schema.sizes
-    shapes = [(features, tuple(sizes[f] for f in features)) for features in invite.marginals]
-    blended = blend_tables(shapes, tables, about.trusted, reports.told)
+    own, told = pooled(tables), dict(zip(invite.marginals, reports.told, strict=True))
+    sizes, every = study.workload.schema.sizes, dict.fromkeys([*told, *own])
+    shapes = [(features, tuple(sizes[f] for f in features)) for features in every]
+    blended = blend_tables(shapes, [own.get(f) for f in every], about.trusted, [told.get(f) for f in every])
     people = about.trusted + reports.people
     notes = _no_signal(blended, people)
     if data is None:
@@ -170,9 +237,10 @@ def _fitted(
             warnings.warn(note, NoSignalWarning, stacklevel=2)
         data = _rows(study, [one.fitted for one in blended], people)
         place.save_synthetic(data.numpy(), 1)
-    receipt = _receipt(study, place, replace(about, notes=about.notes + notes))
+    receipt = _receipt(study, invite, place, replace(about, notes=about.notes + notes))
     stated = tuple(one.table for one in blended)
-    found = SyntheticModel(study.workload, people, study.method, data, stated, (), receipt)
+    method = "chosen" if PILOT in place.study else study.method
+    found = SyntheticModel(study.workload, people, method, data, stated, (), receipt)
     return assuming(found, invite.text if about.assumed else None)
 
 
@@ -182,7 +250,7 @@ def _rows(study: SynthStudy, tables: list[MeasuredTable], people: int) -> Relaxe
     from hybridp.blend.synth import fit_tables
 
     sizes = study.workload.schema.sizes
-    if tree_cells(sizes, study.invite.marginals) > _TREE:
+    if tree_cells(sizes, [table.features for table in tables]) > _TREE:
         return fit_tables(start(study.rows, sizes, seed=study.seed), tables, people)
     model = GraphModel.uniform(sizes).fit(tables, people, sweeps=60)
     rows = min(max(study.rows, 2 * people), _MOST_RECORDS)
@@ -202,15 +270,16 @@ def _no_signal(blended: list[BlendedTable], people: int) -> tuple[str, ...]:
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _receipt(study: SynthStudy, place: Folder, about: _About) -> Receipt:
-    (use,), invite = study.plan, study.invite
+def _receipt(study: SynthStudy, invite: MarginalInvite, place: Folder, about: _About) -> Receipt:
     read = ", ".join(place.read_from_rows())
-    domain = "the schema, its bins and the marginals were chosen without looking at the rows"
+    asked = "marginals" if study.method == "mixed" else "questions"
+    domain = f"the schema, its bins and the {asked} were chosen without looking at the rows"
     if read:
         domain = f"NOT PROTECTED: which values occur in {read} was read from the rows"
-    trusted = Protection(
-        study.guarantee, f"discrete Gaussian noise on {len(use.tables)} marginals", f"{use.rho:.6g}-zCDP"
-    )
+    steps = "; then ".join(dict.fromkeys(round_words(use) for use in study.plan))
+    rho = math.fsum(use.rho for use in study.plan)
+    rounds = f" over {len(study.plan)} rounds" if len(study.plan) > 1 else ""
+    trusted = Protection(study.guarantee, steps, f"{rho:.6g}-zCDP{rounds}")
     drawn = f"one report on one of {len(invite.marginals)} marginals, drawn on their own device whatever their data"
     return build_receipt(
         trusted if about.trusted else None,

@@ -1,8 +1,8 @@
 """What a local person sends for a synthetic data set: one report, on one of the stated marginals.
 
-The device draws the marginal, each with the same probability and whatever its person's data, and answers it with the
-most precise oracle for as many options as the marginal has cells, at the person's whole epsilon. Which marginal it was
-stands in the report and tells nothing.
+The device draws the marginal, by public weights and whatever its person's data, and answers it with the most precise
+oracle for as many options as the marginal has cells, at the person's whole epsilon. Which marginal it was stands in the
+report and tells nothing.
 
 >>> from hybridp.public.queries import Threshold
 >>> work = Workload(Schema.from_domain({"a": 2, "b": 3, "c": 9}), (Threshold((0, 1), 2), Threshold((2, 1), 2)))
@@ -29,18 +29,24 @@ from hybridp.public.oracles import SubsetSelection, support_counts
 from hybridp.public.queries import Feature, Schema, Workload
 from hybridp.public.shares import ShareInvite, ShareReports, read_reports, share_oracle, written_reports
 
-__all__ = ["MarginalInvite", "MarginalReports", "read_marginal_reports", "written_marginal"]
+__all__ = ["MOST_REPORTED", "MarginalInvite", "MarginalReports", "read_marginal_reports", "written_marginal"]
 
 Ints = NDArray[np.int64]
-_MOST_CELLS = 1 << 14  # a report is up to a bit a cell
+MOST_REPORTED = 1 << 14  # Cells of a marginal: a report is up to a bit a cell.
 
 
 @dataclass(frozen=True)
 class MarginalInvite:
-    """What a device must know: the schema, the marginals among which it draws, and what its person is promised."""
+    """What a device must know: the schema, the marginals among which it draws, and what its person is promised.
+
+    A marginal is drawn with the probability of its weight among all weights, which are whole numbers; without weights
+    all have the same. `answers` names the invitation that asks for it, where there was one.
+    """
 
     workload: Workload
     guarantee: PureDP
+    weights: tuple[int, ...] = ()
+    answers: str = ""
 
     def __post_init__(self) -> None:
         for asked in self.workload.thresholds:
@@ -48,9 +54,16 @@ class MarginalInvite:
             must(asked.r == asked.k, "marginals", rule, f"{asked.r}-of-{asked.k}")
         for features in self.marginals:
             cells = self.schema.cells(features)
-            rule = f"must have at most {_MOST_CELLS} cells each where local people take part"
-            must(cells <= _MOST_CELLS, "marginals", rule, cells)
+            rule = f"must have at most {MOST_REPORTED} cells each where local people take part"
+            must(cells <= MOST_REPORTED, "marginals", rule, cells)
+        ok = not self.weights or (len(self.weights) == len(self.marginals) and min(self.weights) >= 1)
+        must(ok, "weights", "must be a whole number from 1 for each marginal", "others")
         assert self.questions
+
+    @property
+    def steps(self) -> Ints:
+        """Which whole numbers from 0 stand for which marginal: the i-th for those below its step, and not before."""
+        return np.cumsum(np.array(self.weights or [1] * len(self.marginals), dtype=np.int64))
 
     @property
     def schema(self) -> Schema:
@@ -74,7 +87,8 @@ class MarginalInvite:
     @property
     def text(self) -> str:
         """The mechanism, the columns' public values and the marginals in one line, written beside every report."""
-        stated = json.dumps([self.schema.to_dict(), self.marginals])
+        chosen = [self.weights, self.answers] if self.answers else []
+        stated = json.dumps([self.schema.to_dict(), self.marginals, *chosen])
         marginals = f"{len(self.marginals)} {hashlib.sha256(stated.encode()).hexdigest()[:16]}"
         made = f"drawn-marginal(epsilon={float(self.guarantee.epsilon)!r},marginals={marginals})"
         return report_text(made, self.schema.names)

@@ -1,0 +1,213 @@
+"""Trusted people choose, local people measure: an invitation, one drawn marginal a device, one charge for each group.
+
+The adaptive fit to the trusted rows chose the marginals and paid for it. A device draws one of them, with the chance of
+the whole square root of its cells whatever its record holds, and answers with the whole epsilon. The blend reads no
+trusted row, and is charged to the local people alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.laws.means import Row, command, read, write
+from tests.laws.recording import Recording
+from tests.laws.test_synth_mixed_law import DELTA, SIZES, cells_of, oracle, rows
+
+from hybridp.cli.app import main
+from hybridp.ledger import Ledger
+from hybridp.noise import uniform_below
+from hybridp.noise.oracles import oracle_reports
+from hybridp.protocols.synth import load_model
+from hybridp.public import envelope
+from hybridp.public.budgets import ApproxDP, PureDP
+
+TRUSTED, LOCAL, EPSILON = 300, 600, 1.0
+Chosen = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of both groups, the trusted people's fit, its invitation, and the devices' reports."""
+    folder = tmp_path_factory.mktemp("chosen")
+    (folder / "schema.json").write_text(json.dumps(SIZES))
+    write(folder / "trusted.csv", _alike("trusted", TRUSTED, 3))
+    write(folder / "local.csv", _alike("local", LOCAL, 4))
+    Ledger.create(folder / "l", {"trusted": ApproxDP(1.0, DELTA), "local": PureDP(1.0)})
+    words = ("--schema", folder / "schema.json", "--method", "adaptive", "--marginals", "a,b", "--marginals", "b,c")
+    promise = ("--epsilon", EPSILON, "--delta", DELTA, "--ledger", folder / "l")
+    with Recording(1).as_the_systems():
+        command("synth", "fit", folder / "trusted.csv", *words, *promise, "--out", folder / "pilot")
+    made = command("synth", "invite", folder / "pilot", "--out", folder / "invitation.json")
+    (folder / "made.json").write_text(json.dumps(made))
+    for seed, name in ((2, "one"), (3, "two")):
+        with Recording(seed).as_the_systems():
+            _answer(folder, folder / "local.csv", folder / f"{name}.csv")
+    return folder
+
+
+def _alike(trust: str, many: int, seed: int) -> list[Row]:
+    """Columns that hang together, so that there is something to choose."""
+    return [{**row, "b": row["a"], "c": str(int(row["a"]) + int(row["b"]) % 2)} for row in rows(trust, many, seed)]
+
+
+def _answer(folder: Path, people: Path, out: Path) -> dict[str, Any]:
+    return dict(command("randomise", "synth", people, "--invite", folder / "invitation.json", "--out", out))
+
+
+def _chosen(folder: Path) -> Chosen:
+    return list(json.loads((folder / "made.json").read_text())["marginals"])
+
+
+def _cell(row: Row, marginal: dict[str, Any]) -> int:
+    sizes = [SIZES[name] for name in marginal["columns"]]
+    return int(np.ravel_multi_index([int(row[name]) for name in marginal["columns"]], sizes))
+
+
+def test_devices_draw_by_the_roots_of_the_cells_and_answer_with_the_whole_epsilon(asked: Path, tmp_path: Path) -> None:
+    held, chosen = read(asked / "local.csv"), _chosen(asked)
+    roots = [math.isqrt(math.prod(SIZES[name] for name in one["columns"])) for one in chosen]
+    assert len(chosen) >= 2
+    assert [one["drawn_by"] for one in chosen] == pytest.approx([root / sum(roots) for root in roots])
+    with Recording(2).as_the_systems() as tape:
+        made = _answer(asked, asked / "local.csv", tmp_path / "again.csv")
+    sent = read(tmp_path / "again.csv")
+    assert all(row[name] == "" for row in sent for name in SIZES), "a randomised row keeps no column"
+    assert {row["report_mechanism"] for row in sent} == {made["mechanism"]}
+    assert "epsilon=1.0" in made["mechanism"]
+    numbers = [int(row["report"].partition(":")[0]) for row in sent]
+    texts = [row["report"].partition(":")[2] for row in sent]
+
+    def drawn(weights: list[int]) -> bool:
+        owner = np.repeat(np.arange(len(weights)), weights)
+        draws = [tape.read_from(s, lambda n, rng: uniform_below(sum(weights), n, rng=rng), LOCAL) for s in tape.starts]
+        return any(one is not None and owner[one[0]].tolist() == numbers for one in draws)
+
+    assert drawn(roots)
+    assert not drawn([1] * len(roots))
+
+    def reads(i: int, epsilon: float) -> bool:
+        k = chosen[i]["cells"]
+        who = [j for j, number in enumerate(numbers) if number == i]
+        codes = np.array([_cell(held[j], chosen[i]) for j in who])
+        wanted = [cells_of(texts[j], k) for j in who]
+        found = [
+            tape.read_from(s, lambda n, rng: oracle_reports(oracle(epsilon, k), codes, rng=rng), len(codes))
+            for s in tape.starts
+        ]
+        return any(one is not None and one[0].tolist() == wanted for one in found)
+
+    for i in range(len(chosen)):
+        assert reads(i, EPSILON)
+        assert not reads(i, 1.5 * EPSILON)
+
+
+def test_the_marginal_is_drawn_whatever_the_record_holds(asked: Path, tmp_path: Path) -> None:
+    write(tmp_path / "other.csv", rows("local", LOCAL, 9))
+    with Recording(2).as_the_systems():
+        _answer(asked, tmp_path / "other.csv", tmp_path / "sent.csv")
+    numbers = [[row["report"].partition(":")[0] for row in read(f)] for f in (asked / "one.csv", tmp_path / "sent.csv")]
+    assert numbers[0] == numbers[1]
+
+
+def test_each_group_is_charged_once_and_the_trusted_rows_are_read_no_more(asked: Path, tmp_path: Path) -> None:
+    def spent() -> dict[str, float]:
+        return {a.people: a.spent.epsilon for a in Ledger.open(asked / "l").accounts()}
+
+    before = spent()
+    assert before == {"trusted": pytest.approx(1.0, abs=1e-6), "local": 0.0}
+    how = ("--invite", asked / "invitation.json", "--ledger", asked / "l")
+    with Recording(5).as_the_systems() as tape:
+        found = command("synth", "fit", asked / "one.csv", *how, "--out", tmp_path / "m")
+    assert not tape.starts, "a blend draws nothing"
+    assert spent() == {**before, "local": 1.0}
+    promised = {(p["group"], p["against"]): (p["epsilon"], p["delta"]) for p in found["receipt"]["promises"]}
+    assert promised[("trusted", "whoever sees the release")] == (1.0, DELTA)
+    assert promised[("local", "the curator")] == promised[("local", "whoever sees the release")] == (1.0, 0.0)
+    assert not found["simulated"]
+    assert command("synth", "fit", asked / "one.csv", *how, "--out", tmp_path / "m") == found
+    # Beside trusted rows, whatever these hold, the model is the same: they are not read.
+    for seed in (7, 8):
+        mixed = [*read(asked / "one.csv"), *({**row, "report": ""} for row in rows("trusted", 40, seed))]
+        columns = {name: "" for row in mixed for name in row}
+        write(tmp_path / f"mixed{seed}.csv", [{**columns, "trust": "local", **row} for row in mixed])
+        words = ("--trust", "trust", "--invite", asked / "invitation.json", "--out", tmp_path / f"m{seed}")
+        command("synth", "fit", tmp_path / f"mixed{seed}.csv", *words)
+        same = zip(load_model(tmp_path / "m").tables, load_model(tmp_path / f"m{seed}").tables, strict=True)
+        assert all(np.array_equal(one.counts, other.counts) for one, other in same)
+    with pytest.raises(SystemExit) as left:  # other reports of the same people
+        main([*map(str, ("synth", "fit", asked / "two.csv", *how, "--out", tmp_path / "other"))])
+    assert left.value.code == 3
+    assert spent() == {**before, "local": 1.0}
+
+
+def test_a_table_is_the_average_of_both_groups_by_their_precision(asked: Path, tmp_path: Path) -> None:
+    """Of every cell: trusted noise and sampling, the reports' variance, and the inverse-variance mean of the two."""
+    words = ("--invite", asked / "invitation.json", "--out", tmp_path / "m")
+    command("synth", "fit", asked / "one.csv", *words)
+    model, pilot = load_model(tmp_path / "m"), load_model(asked / "pilot")
+    assert model.people == TRUSTED + LOCAL
+    names = list(SIZES)
+    sent, chosen = read(asked / "one.csv"), _chosen(asked)
+    for i, marginal in enumerate(chosen):
+        features = tuple(names.index(name) for name in marginal["columns"])
+        told = [r["report"].partition(":")[2] for r in sent if r["report"].startswith(f"{i}:")]
+        k, made = marginal["cells"], oracle(EPSILON, marginal["cells"])
+        supports = np.bincount([c for text in told for c in cells_of(text, k)], minlength=k)
+        p, q = made.truth, made.other
+        local = (supports / len(told) - q) / (p - q)
+        tables = [t for t in pilot.tables if t.features == features]
+        precision = sum(t.sigma**-2 for t in tables)
+        trusted = sum(t.counts.ravel() * t.sigma**-2 for t in tables) / precision / TRUSTED
+        blend = np.zeros(k)
+        for _ in range(2):  # the second time at the first blend's own shares
+            f = np.clip(blend, 0, 1)
+            seen = f * p + (1 - f) * q
+            noise = 1 / precision / TRUSTED**2 + f * (1 - f) / TRUSTED
+            sides = 1 / noise, len(told) * (p - q) ** 2 / seen / (1 - seen)
+            blend = (sides[0] * trusted + sides[1] * local) / (sides[0] + sides[1])
+        (table,) = [t for t in model.tables if t.features == features]
+        assert table.counts.ravel() / model.people == pytest.approx(blend, abs=1.5 / TRUSTED)
+        assert table.sigma / model.people == pytest.approx(math.sqrt((1 / (sides[0] + sides[1])).max()), rel=0.05)
+
+
+def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tmp_path: Path) -> None:
+    sent = json.loads((asked / "invitation.json").read_text())
+    shorter = envelope.sealed(sent.pop("hybridp"), {**sent, "rounds": sent["rounds"][:-1]}, simulated=False)
+    for bad in ({**shorter, "trusted_people": 10**6}, shorter):
+        (tmp_path / "bad.json").write_text(json.dumps(bad))
+        assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--out",
+                        tmp_path / "r.csv")  # fmt: skip
+        assert _refused("synth", "fit", asked / "one.csv", "--invite", tmp_path / "bad.json", "--out", tmp_path / "m")
+    other = command("synth", "fit", asked / "trusted.csv", "--schema", asked / "schema.json", "--epsilon", 2, "--delta",
+                    DELTA, "--seed", 1, "--out", tmp_path / "other")  # fmt: skip
+    assert other["simulated"]
+    trial = command("synth", "invite", tmp_path / "other", "--out", tmp_path / "other.json")
+    assert trial["simulated"]
+    how = ("--invite", tmp_path / "other.json", "--out", tmp_path / "m")
+    assert _refused("synth", "fit", asked / "one.csv", *how), "these answer another invitation"
+    assert _refused("synth", "fit", asked / "local.csv", *how), "raw rows"
+    assert _refused("synth", "fit", asked / "one.csv", *how, "--epsilon", 2)
+    assert _refused("synth", "fit", asked / "one.csv", "--out", tmp_path / "m"), "neither an epsilon nor an invitation"
+    assert _refused("synth", "invite", tmp_path / "other", "--out", tmp_path / "other.json"), "the file is there"
+    assert not (tmp_path / "m").exists()
+    command("randomise", "synth", asked / "local.csv", *how[:2], "--out", tmp_path / "real.csv")
+    made = command("synth", "fit", tmp_path / "real.csv", *how[:2], "--out", tmp_path / "answered")
+    assert made["simulated"], "real reports beside a trial of the trusted people"
+    made = command("synth", "fit", asked / "local.csv", "--simulate-local", "--seed", 2, *how)
+    assert made["simulated"]
+    assert any("nobody was protected" in line for line in load_model(tmp_path / "m").receipt.assumes)
+    (tmp_path / "m" / "round-003.npz").unlink()
+    assert _refused("synth", "report", tmp_path / "m")
+    assert _refused("synth", "invite", tmp_path / "m", "--out", tmp_path / "again.json")
+
+
+def _refused(*words: object) -> bool:
+    with pytest.raises(SystemExit) as left:
+        main([*map(str, words)])
+    found: Any = left.value.code
+    return bool(found == 2)
