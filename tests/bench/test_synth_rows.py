@@ -48,15 +48,16 @@ def distances(seed: int) -> dict[str, float]:
     trusts = synthetic_data_generator(seeded(seed)).random(PEOPLE) < OPT_IN
     trusted, local = part(every, trusts), part(every, ~trusts)
     mixed, alone = SynthStudy(WORK, PROMISE, "mixed"), SynthStudy(WORK, PROMISE, "adaptive")
-    models = {
-        "trusted": fit_synth(trusted, alone, rng=seeded(seed)),
-        "local": fit_groups(GroupCodes(part(every, []), None, local, simulated=True), mixed, rng=seeded(seed)),
-        "stated": fit_groups(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
-    }
+    reports = GroupCodes(part(every, []), None, local, simulated=True)
     with tempfile.TemporaryDirectory() as folder:
-        fit_synth(trusted, alone, folder=f"{folder}/pilot", rng=seeded(seed))
+        chose = fit_synth(trusted, alone, folder=f"{folder}/pilot", rng=seeded(seed))
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
-    models["chosen"] = fit_invited(GroupCodes(part(every, []), None, local, simulated=True), sent, rng=seeded(seed))
+    models = {
+        "trusted": chose,
+        "local": fit_groups(reports, mixed, rng=seeded(seed)),
+        "stated": fit_groups(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
+        "chosen": fit_invited(reports, sent, rng=seeded(seed)),
+    }
     return {way: evaluate(model, every)["synthetic"]["total_variation"] for way, model in models.items()}
 
 

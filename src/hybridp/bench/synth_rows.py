@@ -283,7 +283,7 @@ class _Crowd:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             seed = int(self.draw.integers(1 << 30))
-            found = fit_synth(codes, SynthStudy(workload, promise, "adaptive"), rng=seeded(seed))
+            found = fit_synth(codes, SynthStudy(workload, promise, "adaptive", rounds), rng=seeded(seed))
         times = many / codes.people
         return [
             MeasuredTable(t.features, np.rint(t.counts * times).astype(np.int64), t.sigma * times) for t in found.tables
