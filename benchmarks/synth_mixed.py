@@ -4,7 +4,7 @@ ADULT ten times over (488,420 people), the columns with at most 50 values, 28 ra
 epsilon 1, delta 1/n^2, 1 % of the people trusted. Mean total variation distance to the truth of everybody, over the
 marginals: of each group's tables and their blend, each table projected on the simplex by itself, and of the rows of
 the model that is fitted to them. "Chosen" are the rows where the trusted people choose by the adaptive method, alone
-and with the local people's reports on what was chosen. A seed draws the marginals, who trusts, the noise and the reports.
+and with the local people's reports on what was chosen. A seed draws the marginals, who trusts, noise and reports.
 """
 
 from __future__ import annotations
