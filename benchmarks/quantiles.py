@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.blend.distribution import Shape, blended
-from hybridp.protocols.distribution import DistributionStudy, hear
-from hybridp.protocols.heard import Heard
+from hybridp.protocols.distribution import DistributionStudy
+from hybridp.protocols.heard import Heard, hear
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins

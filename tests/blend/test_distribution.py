@@ -21,7 +21,8 @@ from hybridp.blend.distribution import (
     reports_seen,
     shares_seen,
 )
-from hybridp.protocols.distribution import DistributionStudy, hear, places_around
+from hybridp.protocols.distribution import DistributionStudy
+from hybridp.protocols.heard import hear, places_around
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, adds_little, report_bins

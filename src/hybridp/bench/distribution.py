@@ -21,8 +21,8 @@ import numpy as np
 
 from hybridp.blend.distribution import Shape, blended
 from hybridp.errors import must
-from hybridp.protocols.distribution import DistributionStudy, hear, statistics
-from hybridp.protocols.heard import Heard
+from hybridp.protocols.distribution import DistributionStudy, statistics
+from hybridp.protocols.heard import Heard, hear
 from hybridp.public.bounds import Bounds
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
 from hybridp.public.randomisers import WORD
