@@ -1,20 +1,25 @@
 """Quantiles under mixed trust: trusted alone, collections made for them, free reports, both, and steered, in one run.
 
-    python -m benchmarks.quantiles [--trials 20] [--processes 1] [--only salaries] [--grid [--every 7]] [--coverage]
+    python -m benchmarks.quantiles [--trials 20] [--only salaries] [--grid] [--coverage] [--opendp]
 
 The error is in shares of people: how far the released value's true rank is from the one asked for (RMSE over trials).
-Everything goes through the product's own counting, windows and estimator (`hybridp.protocols`, `hybridp.blend`).
+Everything goes through the product's own counting, windows and estimator (`hybridp.protocols`, `hybridp.blend`). What
+people send is drawn as counts, which is the same law as drawing every person and takes no longer for a million of them.
 
 * `trusted`: trusted people alone. `hierarchical`: what a collection made for quantiles reaches, where every local
   person tells one level of a binary tree of 128 cells by optimised unary encoding, made consistent by least squares
-  (Hay et al. 2010; Kulkarni et al. 2019). `free`: reports of a mean. `both`: the plain blend. `steered`: in phases.
-* `chosen`: what the planner would do, steered or plain, knowing n, opt-in and epsilon alone. `ratio`: its error over
+  (Hay et al. 2010; Kulkarni et al. 2019). `square wave`: the other such collection, where a report is near the value
+  more often than far from it, undone by expectation maximisation with smoothing (Li et al. 2020). `free`:
+  reports of a mean. `both`: the plain blend. `steered`: in phases.
+* What the planner would do, steered or trusted alone, knows n, opt-in and epsilon alone. `ratio`: its error over
   that of the better of `trusted` and `hierarchical` (target: at most 1.05).
 * `OpenDP`: its private quantile with everybody trusting; `limit`: one bit a local person at the quantile itself.
 
+`--grid`: n, opt-in and epsilon over a grid, 384 cells on one core in about a quarter of an hour: `--trials` of each,
+and up to `--most` where the ratio could be on either side of 1.05. Prints a table of 48 rows and the cells that miss.
+`--coverage`: how often the 95 % intervals hold the quantile, with `--trials 2000` for figures.
+
 The salaries are read from the folder that HYBRIDP_DATA names; without it a made-up law stands in, and is labelled so.
-`--coverage` tells how often the 95 % intervals of trusted people alone, of both and of steered hold the quantile, and
-nothing else: `--trials 2000 --processes 16` for figures. The package needs no DuckDB for any of this.
 """
 
 from __future__ import annotations
@@ -25,7 +30,6 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -60,7 +64,7 @@ LAWS: dict[str, Callable[[R, int], Floats]] = {
 }
 QUANTILES = (0.5, 0.9)
 NAMED = ((100_000, 0.01, 1.0), (100_000, 0.01, 0.5), (1_000_000, 0.002, 1.0))
-GRID = tuple(product((10_000, 100_000, 1_000_000), (0.002, 0.01, 0.05), (0.1, 0.5, 1.0, 4.0)))
+GRID = tuple(product((10_000, 100_000, 1_000_000), (0.002, 0.01, 0.05, 0.2), (0.1, 0.5, 1.0, 4.0)))
 
 
 class Cell(NamedTuple):
@@ -225,7 +229,37 @@ def hierarchical(cell: Cell, lots: R) -> Floats:
     return np.maximum.accumulate(np.clip(np.concatenate([[0.0], np.cumsum(down[-1])]), 0, 1))
 
 
-WAYS = ("trusted", "hierarchical", "free", "both", "steered")
+@cache
+def _wave(epsilon: float) -> Floats:
+    """The probability of each of 128 even bins of the square wave's reports, for people in each sixteenth of a cell."""
+    e = math.exp(epsilon)
+    reach = (epsilon * e - e + 1) / (2 * e * (e - 1 - epsilon))
+    far = 1 / (2 * reach * e + 1)
+    cuts, at = np.linspace(-reach, 1 + reach, CELLS + 1), (np.arange(16 * CELLS) + 0.5) / 16 / CELLS
+    inside = np.diff(np.clip(cuts[:, None], at - reach, at + reach), axis=0)
+    return np.asarray(far * np.diff(cuts)[:, None] + far * (e - 1) * inside)
+
+
+def square_wave(cell: Cell, lots: R) -> Floats:
+    """The distribution function at the ends of 128 cells."""
+    local = cell.n - round(cell.n * cell.opt_in)
+    law = _wave(cell.epsilon) @ _fine(cell.law)
+    sent = lots.multinomial(local, law / law.sum()) / local
+    matrix = _wave(cell.epsilon).reshape(CELLS, CELLS, 16).mean(axis=2)
+    shares, before = np.full(CELLS, 1 / CELLS), -math.inf
+    for _ in range(10_000):
+        meant = matrix @ shares
+        likely = local * float(sent @ np.log(meant))
+        if likely - before < 1e-3 * math.exp(cell.epsilon):
+            break
+        before = likely
+        shares = shares * (matrix.T @ (sent / meant))
+        shares = np.convolve(np.pad(shares, 1, mode="edge"), [0.25, 0.5, 0.25], mode="valid")
+        shares /= shares.sum()
+    return np.concatenate([[0.0], np.cumsum(shares)])
+
+
+WAYS = ("trusted", "hierarchical", "square wave", "free", "both", "steered")
 
 
 def one_trial(cell: Cell, seed: int) -> dict[str, tuple[float, float, float]]:
@@ -235,6 +269,7 @@ def one_trial(cell: Cell, seed: int) -> dict[str, tuple[float, float, float]]:
     shapes = {
         "trusted": shape_of(alone),
         "hierarchical": Shape.known(hierarchical(cell, crowd.lots)),
+        "square wave": Shape.known(square_wave(cell, crowd.lots)),
         "free": shape_of(Heard(reports=plain.reports)),
         "both": shape_of(plain),
         "steered": shape_of(crowd.steered(alone)),
@@ -262,12 +297,12 @@ def opendp_quantile(cell: Cell, seed: int) -> float:
 # --- the planner's choice ---------------------------------------------------------------------------------------------
 
 
-def chosen(cell: Cell) -> str:
-    """Steered or both, by public numbers alone."""
-    from hybridp.bench.distribution import plan_distribution
-
-    told = plan_distribution(n=cell.n, opt_in=cell.opt_in, study=cell.study)
-    return "steered" if told.choice == "steered" else "both"
+def chosen(cell: Cell, *, phased: bool = True) -> str:
+    """Steered or trusted alone, or in one go both or trusted alone: by public numbers."""
+    trusted = round(cell.n * cell.opt_in)
+    if cell.study.trusted_alone(trusted, cell.n - trusted, phased=phased):
+        return "trusted"
+    return "steered" if phased else "both"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -292,18 +327,11 @@ def _trials(arguments: tuple[Cell, int]) -> Told:
     return cell, told, limit
 
 
-def _told(cells: Sequence[Cell], trials: int, processes: int) -> Iterator[Told]:
-    work = [(cell, trials) for cell in cells]
-    if processes == 1:
-        yield from map(_trials, work)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(_trials, work)
+COVERED = tuple(product((20_000, 200_000), (0.01, 0.1), (0.5, 2.0)))
 
 
-def _covered(arguments: tuple[Cell, int]) -> tuple[Cell, list[float]]:
+def _covered(cell: Cell, trials: int) -> list[float]:
     """How often, in %, the 95 % intervals of trusted people alone, of both and of steered hold the quantile."""
-    cell, trials = arguments
     people = population(cell.law)
     true = float(people[int(cell.quantile * len(people))])
     held = np.zeros(3)
@@ -313,21 +341,137 @@ def _covered(arguments: tuple[Cell, int]) -> tuple[Cell, list[float]]:
         for i, heard in enumerate((alone, crowd.plain(), crowd.steered(alone))):
             low, high = shape_of(heard).quantile_interval(cell.quantile, 1.96)
             held[i] += low <= true <= high
-    return cell, (100 * held / trials).tolist()
+    return list((100 * held / trials).tolist())
 
 
-def _coverage(cells: Sequence[Cell], trials: int, processes: int) -> int:
+def _coverage(cells: Sequence[Cell], trials: int) -> int:
     print("law n opt-in epsilon quantile: coverage in % of the 95 % intervals of trusted, both, steered")
-    with ProcessPoolExecutor(processes) as pool:
-        for cell, held in pool.map(_covered, [(cell, trials) for cell in cells]):
-            print(" ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in cell), *held, flush=True)
+    for cell in cells:
+        held = _covered(cell, trials)
+        print(" ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in cell), *held, flush=True)
+    return 0
+
+
+class Seen(NamedTuple):
+    """One cell of the grid: rank errors of each way and widths of intervals, trial by trial, in shares of people."""
+
+    cell: Cell
+    errors: dict[str, list[float]]
+    widths: dict[str, list[float]]
+    held: dict[str, list[bool]]
+    tree: float
+    wave: float
+
+    @property
+    def ratio(self) -> float:
+        """The planner's choice over the better of trusted alone and a hierarchical collection."""
+        return self._ratio(range(len(self.errors["trusted"])))
+
+    def _ratio(self, trials: Sequence[int]) -> float:
+        def rmse(way: str) -> float:
+            return math.sqrt(float(np.mean([self.errors[way][i] ** 2 for i in trials]))) + 1e-9
+
+        return rmse(chosen(self.cell)) / min(rmse("trusted"), self.tree)
+
+    @property
+    def uncertain(self) -> float:
+        """The standard error of the ratio's logarithm, by leaving out one trial at a time."""
+        many = len(self.errors["trusted"])
+        left = [math.log(self._ratio([j for j in range(many) if j != i])) for i in range(many)]
+        return math.sqrt((many - 1) * float(np.var(left)))
+
+    @property
+    def missed(self) -> bool:
+        """Above 1.05 by two standard errors."""
+        return math.log(self.ratio / 1.05) > 2 * self.uncertain
+
+    @property
+    def close(self) -> bool:
+        """Not below 1.05 by two standard errors."""
+        return math.log(self.ratio / 1.05) > -2 * self.uncertain
+
+    def grow(self, trials: int) -> None:
+        people, q = population(self.cell.law), self.cell.quantile
+        first = len(self.errors["trusted"]) + 1
+        for seed in range(first, first + trials):
+            crowd = Crowd(self.cell, seed)
+            alone = crowd.alone()
+            ways = {"trusted": alone, "both": crowd.plain()}
+            ways |= {"steered": crowd.steered(alone)} if chosen(self.cell) == "steered" else {}
+            for way, heard in ways.items():
+                shape = shape_of(heard)
+                self.errors[way].append(rank_error(people, shape.quantile(q), q))
+                low, high = shape.quantile_interval(q, 1.96)
+                self.held[way].append(low <= float(people[int(q * len(people))]) <= high)
+                self.widths[way].append(float(np.diff(_below(people, np.array([low, high])))[0]))
+
+
+def _seen(cell: Cell, trials: int, most: int) -> Seen:
+    people, lots = population(cell.law), np.random.default_rng(zlib.crc32(repr(cell).encode()))
+
+    def rmse(shapes: Iterator[Floats]) -> float:
+        errors = (rank_error(people, Shape.known(shape).quantile(cell.quantile), cell.quantile) for shape in shapes)
+        return math.sqrt(float(np.mean([error**2 for error in errors])))
+
+    tree = rmse(hierarchical(cell, lots) for _ in range(60))
+    # It takes long to undo where epsilon is small, and says little there.
+    wave = rmse(square_wave(cell, lots) for _ in range(8)) if cell.epsilon >= 1 else math.nan
+    ways = ("trusted", "both", "steered")
+    seen = Seen(cell, {way: [] for way in ways}, {way: [] for way in ways}, {way: [] for way in ways}, tree, wave)
+    seen.grow(trials)
+    while chosen(cell) == "steered" and seen.close and len(seen.errors["trusted"]) < most:
+        seen.grow(trials)
+    return seen
+
+
+def _grid(cells: Sequence[Cell], trials: int, most: int) -> int:
+    """A row for each n, opt-in and epsilon: over the laws and quantiles, geometric means and the largest ratio."""
+    cells = sorted(cells, key=lambda cell: cell[1:4])
+    missed: list[str] = []
+    print("| n, opt-in, ε | choice; in one go | ratio: mean, largest | over square wave | width | covers |")
+    print("|---|---|---|---|---|---|")
+    ratios: dict[float, list[float]] = {q: [] for q in QUANTILES}
+    held_by: dict[tuple[str, str], list[bool]] = {}
+
+    def mean(values: Sequence[float]) -> float:
+        return math.exp(float(np.mean(np.log(np.maximum(values, 1e-9)))))
+
+    for place in dict.fromkeys(cell[1:4] for cell in cells):
+        told = [_seen(cell, trials, most) for cell in cells if cell[1:4] == place]
+        first = told[0].cell
+        ways = chosen(first), chosen(first, phased=False)
+        for one in told:
+            ratios[one.cell.quantile].append(one.ratio)
+            if one.ratio > 1.05:
+                error = f"{one.ratio:.2f} (± {one.ratio * one.uncertain:.2f}, {len(one.errors['trusted'])} runs)"
+                named = f"{one.cell.law}, n = {one.cell.n:,}, {one.cell.opt_in:.1%}, ε = {one.cell.epsilon:g}, "
+                missed.append(f"{named}quantile {one.cell.quantile:g}: {'**' * one.missed}{error}{'**' * one.missed}")
+        own = [float(np.mean(one.widths["trusted"])) for one in told]
+        wide = [mean([float(np.mean(one.widths[way])) for one in told]) / mean(own) for way in ways]
+        largest = max(one.ratio for one in told)
+        bold = "**" if any(one.missed for one in told) else ""
+        row = f"{place[0]:,}, {place[1]:.1%}, {place[2]:g} | {ways[0]}; {ways[1]}"
+        row += f" | {mean([one.ratio for one in told]):.2f}, {bold}{largest:.2f}{bold}"
+        waves = [math.sqrt(float(np.mean(np.square(one.errors[ways[0]])))) / one.wave for one in told]
+        beside = "" if math.isnan(waves[0]) else f"{mean(waves):.2f}"
+        covers = [100 * float(np.mean([held for one in told for held in one.held[way]])) for way in ways]
+        for one in told:
+            for way, name in zip(ways, ("choice", "in one go"), strict=True):
+                held_by.setdefault((one.cell.law, name), []).extend(one.held[way])
+        row += f" | {beside} | {wide[0]:.2f}, {wide[1]:.2f} | {covers[0]:.0f}, {covers[1]:.0f}"
+        print(f"| {row} |", flush=True)
+    for (law, name), held in held_by.items():
+        print(f"{law}, {name}: {len(held)} intervals, {100 * float(np.mean(held)):.1f} % cover")
+    for q, values in ((q, values) for q, values in ratios.items() if values):
+        print(f"quantile {q:g}: {len(values)} cells, ratio {mean(values):.2f} on average, largest {max(values):.2f}")
+    print(f"above 1.05 (bold: by two standard errors): {len(missed)}", *missed, sep="\n* ")
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--most", type=int, default=60, help="with --grid: trials of a cell that is close")
     parser.add_argument("--grid", action="store_true", help="n, opt-in and epsilon over a grid, not three cells a law")
     parser.add_argument("--only", help="one law")
     parser.add_argument("--every", type=int, default=1, help="only every so-manieth cell")
@@ -336,16 +480,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     known = [law for law in laws() if asked.only in (None, law)]
-    cells = [Cell(law, *place, q) for law in known for place in (GRID if asked.grid else NAMED) for q in QUANTILES]
-    cells = cells[:: asked.every]
+    places = GRID if asked.grid else COVERED if asked.coverage else NAMED
+    cells = [Cell(law, *place, q) for law in known for place in places for q in QUANTILES][:: asked.every]
     if asked.coverage:
-        return _coverage(cells, asked.trials, asked.processes)
+        return _coverage(cells, asked.trials)
+    if asked.grid:
+        return _grid(cells, asked.trials, asked.most)
     print(f"law n opt-in epsilon quantile: rank RMSE in % of {', '.join(WAYS)}, the limit; what the planner chooses,")
-    print("over the better of trusted and hierarchical; coverage in % of both's and steered's 95 % intervals")
+    print("over the best of the first three; coverage in % of both's and steered's 95 % intervals")
     worst = 0.0
-    for cell, told, limit in _told(cells, asked.trials, asked.processes):
+    for cell, told, limit in map(_trials, ((cell, asked.trials) for cell in cells)):
         choice = chosen(cell)
-        ratio = told[choice][0] / min(told["trusted"][0], told["hierarchical"][0])
+        ratio = told[choice][0] / min(told[way][0] for way in WAYS[:3])
         worst = max(worst, ratio)
         numbers = " ".join(f"{told[way][0]:.2f}" for way in WAYS)
         covered = ", ".join(f"{told[way][1]:.1f}" for way in ("both", "steered"))

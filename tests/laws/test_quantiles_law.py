@@ -134,6 +134,8 @@ def test_where_local_people_add_little_a_release_is_that_of_trusted_people_alone
     assert told["best"]["groups"]["local"] == told["hybrid"]["groups"]["local"]
     assert counted(found["best"]) == counted(found["tcm-only"])
     assert any("trusted people are heard alone" in text for text in found["best"]["receipt"]["assumes"])
+    # 400 people at epsilon .2 tell a rank to sqrt(1/1600 + .75 * .75 * 2 (2/.1)^2/400^2), 5.9 %: that is said.
+    assert any("tell a rank to about 6% of people" in text for text in found["tcm-only"]["receipt"]["assumes"])
     charges = {name: [e.people for e in Ledger.open(tmp_path / name).history()] for name in found}
     assert charges["best"] == charges["hybrid"] == ["trusted", "local"]
     assert charges["tcm-only"] == ["trusted"]
@@ -210,6 +212,7 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
     assert spent == [("trusted", 1.0), ("local", 1.0), ("local", 0.0)], "people of later phases are others"
     assert [promise["epsilon"] for promise in found["receipt"]["promises"]] == [None, 1.0, 1.0, 1.0]
     told = found["questions"]["pay"]["quantiles"]
+    assert not any("tell a rank to about" in text for text in found["receipt"]["assumes"]), "they are enough"
     assert told["groups"] == {"trusted": {"people": 1000}, "local": {"people": 20_000}}
     assert counted(found) == counted(first), "trusted people are not asked again"
     ends = [told["interval"][0][0], told["interval"][1][0]]

@@ -39,7 +39,7 @@ from hybridp.protocols.paying import paid_rows
 from hybridp.public.adjusting import holm
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
-from hybridp.public.distribution import BinnedReports, adds_little
+from hybridp.public.distribution import BinnedReports, adds_little, rank_variances
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import CountNoise, NoiseName, NoisyCounts, count_noise
@@ -142,8 +142,18 @@ class DistributionStudy:
         """Whether trusted people are heard alone: by their numbers and the promises, all of it public."""
         if self.estimator != "best" or self.below or self.above or self.edges or self.spread:
             return self.estimator == "tcm-only"
-        noise = noise_in_shares(self, trusted, split_off(self.promised, 0.5)[1]) if trusted else 0.0
-        return adds_little(self.at, noise, trusted, local, self.bit, phased=phased)
+        return adds_little(self.at, self._count_noise(trusted), trusted, local, self.bit, phased=phased)
+
+    def _count_noise(self, trusted: int) -> float:
+        """The variance of the noise in a count with half of epsilon, in shares of people."""
+        return noise_in_shares(self, trusted, split_off(self.promised, 0.5)[1]) if trusted else 0.0
+
+    def rank_error(self, trusted: int, local: int, *, phased: bool) -> float:
+        """The standard error of a quantile's rank that so many people can tell, about; 0 where none is asked for."""
+        if not self.at:
+            return 0.0
+        of_each = rank_variances(self.at, self._count_noise(trusted), trusted, local, self.bit, phased=phased)
+        return 1 / math.sqrt(sum(1 / variance for variance in of_each))
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for: all of the trusted people's epsilon, in one count or in two."""
@@ -295,6 +305,7 @@ def publish(
         own = blended(replace(heard.known(study.bounds), reports=None), alone=False).both
         told = replace(told, both=own, trusted=own)
     shape, reach = told.both, _normal_reach(study.level)
+    error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
     plain = "tcm-only" if alone else "hybrid" if study.estimator == "best" else study.estimator
     band = reach * shape.sd
     values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
@@ -330,6 +341,7 @@ def publish(
                 *assumes,
                 "" if not heard.answered else _ONE_PHASE,
                 "" if not alone else _ALONE,
+                "" if error <= _COARSE else _HARDLY.format(error),
             ),
             randomness=rng.label,
             seeded=rng.simulated,
@@ -339,6 +351,11 @@ def publish(
     )
 
 
+_COARSE = 0.05
+_HARDLY = (
+    "people's numbers are spread rather evenly between the bounds: so few people at this epsilon tell a rank to about "
+    "{:.0%} of people, and where it is not so intervals hold a quantile less often than they say"
+)
 _ALONE = (
     "trusted people are heard alone: by the numbers of people and epsilon, which are public, local reports would have "
     "lowered the error by less than a thirtieth; what they say is told beside"

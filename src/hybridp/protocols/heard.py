@@ -154,7 +154,7 @@ def _count(study: DistributionStudy, people: int, count: Any, shape: Shape | Non
 
 
 def noise_in_shares(study: DistributionStudy, people: int, part: Guarantee | None) -> float:
-    """The variance of the noise in one count of several, in shares of people."""
+    """The variance of the noise in one count of four, which were made to add up, in shares of people."""
     return study.count_noise(3, part).variance / people**2
 
 

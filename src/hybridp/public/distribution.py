@@ -23,6 +23,7 @@ Taking a bin of a report is post-processing. The files of old reports hold all t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ __all__ = [
     "WindowReports",
     "adds_little",
     "answers",
+    "rank_variances",
     "report_bins",
     "window_bins",
 ]
@@ -131,17 +133,27 @@ _LITTLE = 0.07
 _PHASED, _AT_ONCE = 1.5, 20.0  # of the limit: what answers in phases and reports of a mean reach, about
 
 
+def rank_variances(
+    at: Sequence[float], noise: float, trusted: int, local: int, bit: DitheredBit, *, phased: bool
+) -> tuple[float, float]:
+    """How much the rank of a quantile varies by what trusted and by what local people tell, about; known before anybody
+    is asked.
+
+    By trusted people ``q(1-q)/k`` and three quarters of the `noise` in a count, in shares of people, for each quantile.
+    By local people, with one bit each at the quantile itself, at least ``(B^2 - (2q-1)^2)/(4n)``: they come within a
+    half of that in phases, where they are divided over the quantiles, and within twenty times with the reports of a
+    mean.
+    """
+    own = sum(q * (1 - q) + 0.75 * len(at) * noise * trusted for q in at) / len(at)
+    told = sum((bit.gain**2 - (2 * q - 1) ** 2) / 4 for q in at) / len(at) * (_PHASED * len(at) if phased else _AT_ONCE)
+    return own / trusted if trusted else math.inf, told / local if local else math.inf
+
+
 def adds_little(
     at: Sequence[float], noise: float, trusted: int, local: int, bit: DitheredBit, *, phased: bool
 ) -> bool:
-    """Whether local people would tell these quantiles so coarsely that trusted people are better heard alone.
-
-    That is so where they would lower the error by less than a thirtieth. A rank by trusted people varies by
-    ``q(1-q)/k`` and three quarters of the `noise` in a count, in shares of people, for each quantile; one by local
-    people, with one bit each at the quantile itself, by at least ``(B^2 - (2q-1)^2)/(4n)``: they come within a half of
-    that in phases, where they are divided over the quantiles, and within twenty times with the reports of a mean.
-
-    All of this is known before anybody is asked.
+    """Whether local people would tell these quantiles so coarsely that trusted people are better heard alone: where
+    they would lower the error by less than a thirtieth.
 
     >>> from hybridp.public.budgets import PureDP
     >>> from hybridp.public.randomisers import dithered_bit
@@ -150,11 +162,8 @@ def adds_little(
     >>> adds_little((0.5,), 32 / 2000**2, 20_000, 80_000, dithered_bit(PureDP(0.1)), phased=True)
     True
     """
-    if not trusted or not local or not at:
-        return not local
-    own = sum(q * (1 - q) / trusted + 0.75 * len(at) * noise for q in at)
-    told = sum((bit.gain**2 - (2 * q - 1) ** 2) / 4 / local for q in at)
-    return own < _LITTLE * told * (_PHASED * len(at) if phased else _AT_ONCE)
+    own, told = rank_variances(at, noise, trusted, local, bit, phased=phased)
+    return own < _LITTLE * told
 
 
 def window_bins(randomiser: DitheredBit, windows: int) -> ReportBins:
