@@ -291,7 +291,7 @@ def test_a_release_of_several_means_is_shown() -> None:
         disagreement={"columns": ["weight"]},
     )
     release = release_document({"vector": {"mean": told}}, level=0.95, receipt={"promises": []})
-    shown = shown_release(release, {})
+    (shown,) = shown_release(release, {})["parts"]
     assert shown["table"] == [("height", 1.0, 0.5, 1.5), ("weight", 2.0, 1.5, 2.5)]
     assert "all together" in shown["beside"]
     assert "weight" in shown["disagreement"]
