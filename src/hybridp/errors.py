@@ -6,6 +6,7 @@
     ├── InvalidInput (also a ValueError)   a value breaks a rule; the command line exits with 2
     │   └── UnusableRows                   people's raw values break a rule; the refusal tells that much, and is charged
     │       └── UnusablePublicRows         what is public, or private already, breaks a rule; nothing is charged
+    │           └── OtherMechanism         reports were made by another mechanism than they are read by
     ├── BudgetExceeded                     an overdraft was refused; the command line exits with 3
     ├── LedgerProblem                      the ledger file cannot be used as it is; exit code 2
     └── NotShown                           released and paid for, but not shown whole; exit code 4
@@ -30,6 +31,7 @@ __all__ = [
     "InvalidInput",
     "LedgerProblem",
     "NotShown",
+    "OtherMechanism",
     "PromiseWarning",
     "UnusablePublicRows",
     "UnusableRows",
@@ -61,6 +63,10 @@ class UnusablePublicRows(UnusableRows):
 
     Such a refusal tells nothing of anybody's value: a ledger voids its charge.
     """
+
+
+class OtherMechanism(UnusablePublicRows):
+    """Reports name another mechanism than the one that they are read by."""
 
 
 class BudgetExceeded(HybridpError):

@@ -241,6 +241,10 @@ def test_plans_predict_what_releases_show(run: Runner, people: Path) -> None:
     e = 2.718281828459045**4
     alone, local = 25 / 60 + 2 * 25**2 / 60**2, (25 + 50**2 * min(((e + 1) / (e - 1)) ** 2 - 2 / 3, 0.167)) / 60
     assert errors[0] == pytest.approx((1 / (1 / alone + 1 / local)) ** 0.5, rel=0.02)
+    assert any("a release that is told none finds every group's own" in line for line in public["assumes"])
+    assert any("the release is told this sd too" in line for line in private["assumes"])
+    unknown = run(f"{line.replace(' --sd 5', '')} --by-private --json").document["questions"]["value"]["mean_by_group"]
+    assert any("the largest possible is assumed, as a release without one" in line for line in unknown["assumes"])
     wider = private["predicted"]["estimators"]["hybrid"]["rmse_population"]
     assert all(p > q for p, q in zip(wider, errors, strict=True))
     gaps = public["predicted"]["differences"]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hybridp.cli.synth import fit
+from hybridp.curator import marginals as curating
 from hybridp.ledger import Ledger
 from hybridp.protocols.synth import SynthStudy
 from hybridp.public.budgets import ApproxDP
@@ -265,6 +266,33 @@ def test_a_refused_budget_leaves_nothing_behind(run: Runner, people: list[dict[s
     assert said.code == 3
     assert said.document["error"]["exit_code"] == 3
     assert not Path("again").exists()
+
+
+@pytest.mark.parametrize("delta", ["", "--delta 1e-6"])
+def test_an_overdraft_is_refused_before_a_value_is_read_and_a_look_that_fails_is_charged(
+    run: Runner, people: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, delta: str
+) -> None:
+    """Reading first would tell, by the way in which it fails, something of rows that nobody pays for any more."""
+    line = f"{FIT.replace(' --delta 1e-6', '')} {delta} --ledger l.db --json"
+    fails, read = [RuntimeError("something in a row")], curating.read_codes
+
+    def look(*args: object, **how: object) -> object:
+        if fails:
+            raise fails.pop()
+        return read(*args, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(curating, "read_codes", look)
+    with pytest.raises(RuntimeError):
+        run(line)
+    (entry,) = Ledger.open("l.db").history()
+    assert (entry.people, entry.state) == ("trusted", "refused")
+    assert entry.budget.epsilon > 0
+    said = run(line)  # what is left does not pay for a fit
+    assert said.code == 3
+    fails.append(RuntimeError("the rows were read"))
+    assert run(line).code == 3
+    assert fails  # they were not
+    assert not Path("model").exists()
 
 
 def test_another_fit_is_refused(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:

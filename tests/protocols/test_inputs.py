@@ -11,24 +11,29 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import hybridp as hp
 from hybridp.blend.mean import Rule
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.marginals import read_codes
 from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import write_number_reports
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
-from hybridp.ledger import Ledger
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.groups import release_groups
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.heavy_files import release_heavy_hitters, write_invitation
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns, release_kmeans
 from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.paying import spending
 from hybridp.protocols.personal import PersonalStudy, release_personal_mean
 from hybridp.protocols.shares import ShareStudy, choice, release_shares
 from hybridp.protocols.vector import VectorStudy, release_vector_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature, Schema
@@ -246,3 +251,40 @@ def test_a_real_ledger_pays_for_words_as_for_labels(tmp_path: Path) -> None:
     mean(people(), everyone, ledger=ledger)
     with pytest.raises(BudgetExceeded):
         mean(people(), everyone, ledger=ledger)
+
+
+@pytest.mark.parametrize("kind", ["mean", "vector", "shares", "number", "groups"])
+def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Path, kind: str) -> None:
+    """Reports alone are charged when they have been read: a query that fails on a trusted value failed for nothing."""
+    table = tmp_path / "people.csv"
+    table.write_text("pay,colour,town,trust\n31,red,a,trusted\n17,blue,b,trusted\n")
+    fails = "CAST(CASE WHEN pay > 30 THEN 'x' ELSE '1' END AS INT) AS pay"
+    told = Source(table, query=f"SELECT {fails}, colour, town, trust FROM rows")
+    own = MeanStudy(BOUNDS, PureDP(1.0), Rule("lm-only"))
+    ways: dict[str, Callable[[Ledger], Any]] = {
+        "mean": lambda ledger: release_mean(told, own, Columns("pay", "trust"), ledger=ledger),
+        "vector": lambda ledger: release_vector_mean(
+            told, VectorStudy(VectorBounds.of([0], [100]), PureDP(1.0), (Rule("lm-only"),)),
+            VectorColumns(("pay",), "trust"), ledger=ledger,
+        ),
+        "shares": lambda ledger: release_shares(
+            told, ShareStudy(choice("colour", ["red", "blue"]), PureDP(1.0), estimator="lm-only"),
+            Columns("colour", "trust"), ledger=ledger,
+        ),
+        "number": lambda ledger: hp.Study.of(
+            {"promise": {"epsilon": 1.0}, "trust": {"column": "trust"}, "questions": [
+                {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "statistics": ["mean", "sd"],
+                 "estimator": "lm-only"}]}
+        ).release(told, ledger=ledger),
+        "groups": lambda ledger: release_groups(
+            told, own, Columns("pay", "trust"), Grouping("town", ("a", "b")), ledger=ledger),
+    }  # fmt: skip
+    ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    with pytest.raises(InvalidInput, match="`query` must be left out"):
+        ways[kind](ledger)
+    paid = [Charge("local", PureDP(1.0), "report", "", digest="of a tally")]  # and may be paid for already
+    with pytest.raises(InvalidInput, match="`query` must be left out"), spending(ledger, paid, trial=False, path=told):
+        pass
+    assert not ledger.history()
+    with pytest.raises(InvalidInput, match=r"local rows|report|people"):  # of a table, a failure is of what is public
+        release_mean(table, own, Columns("pay", "trust"), ledger=ledger)

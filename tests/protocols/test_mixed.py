@@ -178,6 +178,7 @@ def test_a_batch_counts_once_and_needs_its_mixer(folder: Path, tmp_path: Path) -
         (study, [tmp_path / "nameless.csv"], "one name of the batch.* none"),
         (MeanStudy(BOUNDS, PureDP(1.0)), [batch], "least size of a batch"),
         (study, [tmp_path / "weaker.csv"], "must name the mechanism"),
+        (replace(study, mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 320)), [batch], "--batch that the dev.*--batch 320"),
     ):
         with pytest.raises(InvalidInput, match=said):
             release_mean(folder / "reports.csv", asked, columns, mixed=batches)

@@ -380,3 +380,19 @@ def test_pictures_have_the_services_colours() -> None:
     text = "".join(sheet.read_text() for sheet in sheets)
     for colour in (style.INK, style.TRUSTED, style.LOCAL, style.WARNING):
         assert colour in text
+
+
+def test_a_coefficient_that_cannot_be_told_from_the_noise_has_no_dot() -> None:
+    """One at zero would be an answer; the others keep theirs."""
+    import matplotlib.pyplot as plt
+
+    found, inf = regression(), float("inf")
+    ends = {"low": (-inf, *found.low[1:]), "high": (inf, *found.high[1:])}
+
+    def dots(shown: RegressionRelease) -> list[tuple[float, float]]:
+        marks = [line.get_xydata() for line in shown.plot().lines if line.get_marker() == "o"]
+        plt.close("all")
+        return [(float(x), float(y)) for ((x, y),) in marks if np.isfinite(x)]
+
+    assert [y for _, y in dots(found)] == [0.0, 1.0]
+    assert [y for _, y in dots(replace(found, **ends))] == [1.0]

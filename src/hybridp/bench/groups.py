@@ -167,8 +167,8 @@ def plan_groups(
     value = (study.question.name if isinstance(study, ShareStudy) else "value") if question is None else question
     errors, gaps = predict(study, grouping, value, n, opt_in, parts, sd, mean)
     assumes = ["the groups of trust are alike", "categories have equal shares" if shares is None else ""]
-    if isinstance(study, MeanStudy) and sd is None:
-        assumes.append("no sd was given: the largest possible is assumed")
+    if isinstance(study, MeanStudy):
+        assumes.append(_spread_words(sd is not None, private=grouping.private))
     return GroupsPlan(
         question=value,
         kind=kind_of(study),
@@ -184,6 +184,16 @@ def plan_groups(
         study=study,
         assumes=tuple(line for line in assumes if line),
     )
+
+
+def _spread_words(stated: bool, *, private: bool) -> str:
+    """Which spread the plan is for, and which one a release goes by, where that is another."""
+    if private and stated:
+        return "the release is told this sd too (--sd): without it, its intervals allow for the largest possible"
+    if private:
+        return "no sd was given: the largest possible is assumed, as a release without one does"
+    found = "every group has the stated sd" if stated else "no sd was given: the largest possible is assumed"
+    return f"{found}; a release that is told none finds every group's own"
 
 
 Predicted = tuple[dict[str, Errors], tuple[tuple[str, str, float], ...]]

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,11 @@ def fit(
     must_have_torch()
     out = _beside(file) if out is None else out
     from hybridp.blend.relaxed.data import usable
-    from hybridp.curator.marginals import read_codes
+    from hybridp.cli.synth_mixed import check_mixed, mixed_groups
+    from hybridp.curator.marginals import count_people, read_codes
+    from hybridp.protocols.paying import looked
     from hybridp.protocols.synth import fit_synth
+    from hybridp.protocols.synth_files import Folder
     from hybridp.public.workloads import default_workload
 
     if invite is not None:
@@ -121,28 +125,23 @@ def fit(
     )  # fmt: skip
     stated = bool(question.values["thresholds"] or question.values["marginals"])
     workload = workload_of(schema, question.values) if stated else default_workload(schema)
-    codes: Any = None
-    groups: Any = None
-    if trust is not None:
-        from hybridp.cli.synth_mixed import mixed_groups
-
-        groups = mixed_groups(file, workload, trust, promise, asked, stated=stated, device=device, memory=memory)
-        if not given("delta"):
-            promise = replace(promise, delta=max(groups.people, 2) ** -2.0)
+    mixed = trust is not None
+    if mixed:
+        check_mixed(stated=stated, device=device, memory=memory)
     elif asked.simulate_local or asked.assume_mechanism:
         raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
-    elif not given("delta"):
-        codes = read_codes(file, schema, table=asked.table)
-        promise = replace(promise, delta=max(codes.people, 2) ** -2.0)
-    study = study_of(workload, promise, question.values, memory, stated=stated, mixed=groups is not None)
+    if not given("delta"):  # how many people there are is public
+        promise = replace(promise, delta=max(count_people(file, table=asked.table), 2) ** -2.0)
+    study = study_of(workload, promise, question.values, memory, stated=stated, mixed=mixed)
+    groups: Any = None
+    if trust is not None:
+        groups = mixed_groups(file, study, trust, asked, out)
     trial = asked.rng.simulated or (groups is not None and groups.simulated)
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
     with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
         task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
         purpose = f"synthetic data of {', '.join(schema.names)}"
-        if groups is None and codes is None:
-            codes = read_codes(file, schema, table=asked.table)
         with _ledger(asked.ledger, study, out, groups, trial=trial) as ledger:
             how: dict[str, Any] = {"folder": out, "ledger": ledger, "purpose": purpose, "rng": asked.rng}
             if groups is not None:
@@ -150,6 +149,8 @@ def fit(
 
                 found = fit_groups(groups, study, **how)
             else:
+                rows = partial(read_codes, file, schema, table=asked.table)
+                codes = looked(rows, ledger, study.charges(Folder.name_of(out), purpose), trial=trial)
                 moved = lambda done, _: bar.update(task, completed=done)  # noqa: E731
                 found = fit_synth(codes, study, device=device, progress=moved, **how)
     _say_fitted(_load(out) if read else found, out, told, asked)  # a receipt says where the domain came from

@@ -92,27 +92,25 @@ def _stated(stated: bool) -> None:
         raise InvalidInput("`marginals` must be given, or thresholds, where local people take part. Got neither.")
 
 
-def mixed_groups(
-    file: Any, workload: Any, trust: Trusts, promise: Promise, asked: Releasing, *, stated: bool, device: str,
-    memory: str | None,
-) -> Any:  # fmt: skip
-    """Both groups, read from the file, after what cannot go together was refused."""
-    from hybridp.curator.synth_groups import read_groups
-    from hybridp.public.synth_reports import MarginalInvite
-
+def check_mixed(*, stated: bool, device: str, memory: str | None) -> None:
+    """Refuse what cannot go together where local people take part."""
     _stated(stated)
     if device != "cpu" or memory is not None:
         raise InvalidInput("`device` and `memory` must be left out with --trust. Got one of them.")
-    assert promise.epsilon is not None
-    return read_groups(
-        file,
-        MarginalInvite(workload, PureDP(promise.epsilon)),
-        trust,
-        table=asked.table,
-        local_raw=asked.simulate_local or drawn_trust(trust),
-        assume=asked.assume_mechanism,
-        rng=asked.rng,
-    )
+
+
+def mixed_groups(file: Any, study: Any, trust: Trusts, asked: Releasing, out: Path) -> Any:
+    """Both groups, read from the file, once a ledger that is there has said that it can pay for the trusted one."""
+    from hybridp.curator.synth_groups import read_groups
+    from hybridp.ledger import Ledger
+    from hybridp.protocols.paying import looked
+    from hybridp.protocols.synth_files import Folder
+
+    ledger = Ledger.open(asked.ledger) if asked.ledger is not None and asked.ledger.exists() else None
+    raw = asked.simulate_local or drawn_trust(trust)
+    how: dict[str, Any] = {"table": asked.table, "local_raw": raw, "assume": asked.assume_mechanism, "rng": asked.rng}
+    charges, trial = study.charges(Folder.name_of(out), "synthetic data"), ledger is not None and ledger.trial
+    return looked(lambda: read_groups(file, study.invite, trust, **how), ledger, charges, trial=trial)
 
 
 # --- trusted people chose ---------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from hybridp.errors import must
 from hybridp.public.formulas import Formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Selection, Workload, at_least, pieces, subsets
 from hybridp.tables import marginals
-from hybridp.tables.source import TableLike
+from hybridp.tables.engine import answers
+from hybridp.tables.source import VIEW, TableLike
 
 __all__ = [
     "Codes",
@@ -81,6 +82,15 @@ def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> 
     """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema))
+
+
+def count_people(path: TableLike, *, table: str | None = None) -> int:
+    """How many rows there are, which is public: a row is a person."""
+    from sqlglot import exp
+
+    with tables.open_rows(path, table=table) as rows:
+        (found,) = answers(rows, exp.select(exp.alias_(exp.Count(this=exp.Star()), "people")).from_(VIEW))
+        return int(found["people"])
 
 
 def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = None) -> dict[str, Feature]:

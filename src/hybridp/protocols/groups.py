@@ -78,7 +78,7 @@ def release_groups(
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     told = {"local_raw": simulate_local, "assume": assume_mechanism}
     with (
-        spending(ledger, first, own, trial=trial) as entries,
+        spending(ledger, first, own, trial=trial, path=path) as entries,
         open_rows(path, **opened) as rows,
         curating.grouped(rows, grouping.column, columns) as every,
     ):

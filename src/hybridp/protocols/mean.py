@@ -290,7 +290,7 @@ def _release_number(
         return on_reports(charges, trial=simulate_local, digest=digest)
 
     first, own = asked()
-    batches = read_batches(mixed, study.mixed_invite, columns, assume=assume_mechanism)
+    batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
     opened["undecided"] = study.rule.name == "best"
     with paid_rows(path, first, own, ledger, trial=trial, **opened) as (rows, entries, people):
         if people is not None:

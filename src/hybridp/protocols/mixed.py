@@ -10,10 +10,11 @@ from hybridp.curator import mean as curating
 from hybridp.curator import shares as counting
 from hybridp.curator import vector as vectors
 from hybridp.curator.sources import Rows, TableLike, open_rows
-from hybridp.errors import must
+from hybridp.errors import OtherMechanism, UnusablePublicRows, must
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.public.messages import Invite, LocalSummary, reports_digest
 from hybridp.public.shares import ShareInvite, ShareReports
+from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorInvite, VectorReportSums
 
@@ -40,6 +41,7 @@ def read_batches(
     paths: Sequence[TableLike],
     invite: Invite | ShareInvite | VectorInvite | None,
     columns: curating.Columns | vectors.VectorColumns,
+    mixing: Mixing | None,
     *,
     assume: bool = False,
 ) -> Batches[Any]:
@@ -53,12 +55,19 @@ def read_batches(
     if not paths:
         return Batches()
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
+    assert mixing is not None
     read, asked, own, held, start = _kind(invite, columns)
     parts, names, digests, simulated = [], set(), [], False
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
             name = _alone(rows, held, start)
-            found = read(rows, own, asked, assume=assume)
+            try:
+                found = read(rows, own, asked, assume=assume)
+            except OtherMechanism as problem:
+                raise UnusablePublicRows(
+                    f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the "
+                    f"devices were given, and the same promise of the mixer. Got --batch {mixing.batch}."
+                ) from None
         must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
         names.add(name)
         parts.append(found.local)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,29 +11,37 @@ from importlib.metadata import version
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from hybridp.curator.sources import Counted, Rows, TableLike, count_rows, open_rows
-from hybridp.errors import PromiseWarning, must
+from hybridp.curator.sources import Counted, Rows, Source, TableLike, count_rows, open_rows
+from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import Asked, Receipt, plain
 
-__all__ = ["kept", "on_reports", "paid_rows", "spending", "undecided", "warned"]
+__all__ = ["kept", "looked", "on_reports", "paid_rows", "spending", "undecided", "warned"]
 
 Guarantee = PureDP | ApproxDP
 
 
 @contextmanager
 def spending(
-    ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool
-) -> Iterator[Spending]:
+    ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool,
+    path: TableLike | None = None,
+) -> Iterator[Spending]:  # fmt: skip
     """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released.
 
-    `later` are the charges for reports, which the body makes when it has read them.
+    `later` are the charges for reports, which the body makes when it has read them. `path` are the rows: where nothing
+    is charged before they are read, they must not be the answer to a query, which anybody's value can make fail.
     """
     if ledger is None:
         yield Spending()
         return
+    first = any(charge.digest is None for charge in charges)  # a set of reports may be paid for already
+    if not first and isinstance(path, Source) and path.query is not None:
+        raise InvalidInput(
+            "`query` must be left out where trusted people are charged nothing: whether it fails would tell of their "
+            "rows for free. Make a table of its answer first, of reports alone. Got one."
+        )
     with ledger.spending(charges, later, trial=trial) as entries:
         yield entries
 
@@ -48,6 +56,7 @@ class _Release(Protocol):
 
 
 R = TypeVar("R", bound=_Release)
+T = TypeVar("T")
 
 
 def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
@@ -98,6 +107,21 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
     return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
 
 
+def looked(read: Callable[[], T], ledger: Ledger | None, charges: Sequence[Charge], *, trial: bool) -> T:
+    """What `read` finds in the rows, after the ledger was asked whether it can pay for what is to be made of them.
+
+    A failure that may depend on the rows is charged like any other look at them, by the first of the charges.
+    """
+    if ledger is None or not charges:
+        return read()
+    ledger.check(charges, trial=trial)
+    try:
+        return read()
+    except BaseException:
+        with spending(ledger, [replace(charges[0], collection=None)], trial=trial):
+            raise
+
+
 def undecided(promise: Guarantee, ways: Sequence[list[Charge]], purpose: str) -> list[Charge]:
     """The charges before it is known which of these ways is taken: for trusted people, the promise that covers each."""
     sums = [[charge for charge in way if charge.people == "trusted"] for way in ways]
@@ -119,7 +143,8 @@ def paid_rows(
     refused here where it does not fit. A failure until then may depend on rows, and is charged like any other.
     """
     now, later = ([], [*first, *own]) if undecided else (first, own)
-    with spending(ledger, now, later, trial=trial) as entries, ExitStack() as stack:
+    read = None if undecided else path
+    with spending(ledger, now, later, trial=trial, path=read) as entries, ExitStack() as stack:
         try:
             rows = stack.enter_context(open_rows(path, trust=trust, person=person, **opened))
             people = None

@@ -137,7 +137,7 @@ def release_personal_mean(
     trust = columns.trust
     notes: tuple[str, ...] = ()
     with ExitStack() as stack:
-        entries = stack.enter_context(spending(ledger, first, own, trial=rng.simulated or simulate_local))
+        entries = stack.enter_context(spending(ledger, first, own, trial=rng.simulated or simulate_local, path=path))
         if simulate_local:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
             path, raw = Path(folder, "trial.parquet"), path

@@ -174,8 +174,8 @@ def release_shares(
     first, own = on_reports(charges, trial=simulate_local)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    batches = read_batches(mixed, study.mixed_invite, columns, assume=assume_mechanism)
-    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
+    batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
+    with spending(ledger, first, own, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         sent = 0 if raw.local is None else raw.local.people
         for group, people, named in (("local", sent, raw.digest), ("shuffled", *batches.found)):

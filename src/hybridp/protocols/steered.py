@@ -277,7 +277,7 @@ def release_answers(
     study = study if level is None else replace(study, level=level)
     columns = Columns(invitation.column, trust, report, person)
     with (
-        spending(ledger, [], [invitation.charge(purpose, None)], trial=invitation.simulated) as entries,
+        spending(ledger, [], [invitation.charge(purpose, None)], trial=invitation.simulated, path=path) as entries,
         open_rows(path, table=table, trust=trust, person=person, rng=secure()) as rows,
     ):
         totals = read(rows, columns, invite, assume=assume_mechanism)

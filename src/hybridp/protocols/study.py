@@ -149,7 +149,7 @@ def _release(
         must(collection is None, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
     shared, answers = Shared(), {}
-    with spending(ledger, first, later, trial=trial) as entries:
+    with spending(ledger, first, later, trial=trial, path=data) as entries:
         if study.drawn and not simulate_local:
             reports = {q.name: study.report_columns(q)[0] for q in study.questions}
             check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])

@@ -27,7 +27,7 @@ from hybridp.curator.sources import TableLike
 from hybridp.curator.synth import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import spending, warned
+from hybridp.protocols.paying import looked, spending, warned
 from hybridp.protocols.synth_files import Folder, packed, unpacked
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import MOST_CELLS, Workload
@@ -184,7 +184,8 @@ def fit_file(
     rng: Randomness | None = None,
 ) -> SyntheticModel:
     """`fit_synth` on a file. No row is refused: what the schema does not list counts as its column's last value."""
-    codes = curating.read_codes(path, study.workload.schema, table=table)
+    trial, charges = rng is not None and rng.simulated, study.charges(Folder.name_of(folder), purpose)
+    codes = looked(lambda: curating.read_codes(path, study.workload.schema, table=table), ledger, charges, trial=trial)
     return fit_synth(codes, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
 
 
@@ -207,9 +208,8 @@ def fit_synth(
     are refused. `progress(done, rounds)` is called after each round, and in parts of one while rows are fitted.
     """
     rng = secure() if rng is None else rng
-    must(
-        study.method != "mixed", "method", "must be one for trusted rows; both groups are fitted by fit_mixed", "mixed"
-    )
+    alone = study.method != "mixed"
+    must(alone, "method", "must be one for trusted rows; both groups are fitted by fit_mixed", "mixed")
     must(codes.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
     must(codes.people >= 2, "people", "must be at least 2", codes.people)
     plan = study.plan

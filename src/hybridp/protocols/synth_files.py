@@ -100,6 +100,12 @@ class Folder:
         return found
 
     @staticmethod
+    def name_of(folder: str | PathLike[str] | None) -> str:
+        """By which the ledger knows the fit in this folder; of one that has not begun, a name that nothing else has."""
+        begun = folder is not None and (Path(folder) / "model.json").is_file()
+        return Folder.load(folder).name if folder is not None and begun else "a new fit"
+
+    @staticmethod
     def load(folder: str | PathLike[str]) -> Folder:
         """The folder of a saved fit."""
         path = Path(folder)

@@ -24,7 +24,7 @@ from hybridp.curator.synth_groups import GroupCodes, read_groups
 from hybridp.device.synth import simulated_marginals
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import spending, warned
+from hybridp.protocols.paying import looked, spending, warned
 from hybridp.protocols.synth import PILOT, NoSignalWarning, SynthStudy, measured_once, round_words
 from hybridp.protocols.synth_chosen import Invitation, chosen_invite
 from hybridp.protocols.synth_files import Folder
@@ -85,7 +85,9 @@ def fit_mixed(
     rng = secure() if rng is None else rng
     raw = simulate_local or drawn_trust(trust)
     how: dict[str, Any] = {"table": table, "local_raw": raw, "assume": assume_mechanism}
-    groups = read_groups(path, study.invite, trust, rng=rng, **how)
+    trial = rng.simulated or raw if ledger is None else ledger.trial  # reports may say that they are a trial's
+    charges = study.charges(Folder.name_of(folder), purpose)
+    groups = looked(lambda: read_groups(path, study.invite, trust, rng=rng, **how), ledger, charges, trial=trial)
     return fit_groups(groups, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
 
 

@@ -114,7 +114,7 @@ def release_ticks(
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    with spending(ledger, first, own, trial=trial) as entries, open_rows(path, **opened) as rows:
+    with spending(ledger, first, own, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         local = raw.local
         if local.people:

@@ -235,7 +235,7 @@ def release_vector_mean(
         return on_reports(charges, trial=simulate_local, digest=digest)
 
     first, own = asked()
-    batches = read_batches(mixed, study.mixed_invite, columns, assume=assume_mechanism)
+    batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"reads": {"columns": columns.values}, "undecided": study.estimator == "best"}

@@ -137,7 +137,7 @@ class RegressionRelease(Result):
         for y, (name, x, low, high) in enumerate(zip(self.names, self.estimate, self.low, self.high, strict=True)):
             wide = high - low
             if not math.isfinite(wide):
-                rows.append(style.Row(name, 0.0, -1.0, 1.0, "cannot be told from the noise", "unknown"))
+                rows.append(style.Row(name, math.nan, -1.05, 1.05, "cannot be told from the noise", "unknown"))
                 continue
             at, *ends = (style.shortly(v, wide) for v in (x, low, high))
             words = f"{at}  ({' to '.join(ends)})" + ("  groups differ" if name in self.disagreeing else "")

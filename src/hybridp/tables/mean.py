@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, UnusableRows, finite, must
+from hybridp.errors import OtherMechanism, UnusablePublicRows, UnusableRows, finite, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature
 from hybridp.tables.engine import answers, stream
@@ -187,7 +187,7 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, si
         return None
     (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, simulated))
     if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
-        raise UnusablePublicRows(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
+        raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(found["simulated"])
 
 
