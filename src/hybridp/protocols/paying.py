@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from hybridp.curator.sources import Counted, Rows, Source, TableLike, count_rows, open_rows
 from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
+from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import Asked, Receipt, plain
@@ -117,7 +118,9 @@ def looked(read: Callable[[], T], ledger: Ledger | None, charges: Sequence[Charg
     ledger.check(charges, trial=trial)
     try:
         return read()
-    except BaseException:
+    except BaseException as failure:
+        if tells_nothing(failure):
+            raise
         with spending(ledger, [replace(charges[0], collection=None)], trial=trial):
             raise
 
