@@ -89,7 +89,7 @@ def test_rap_learns_a_marginal_when_the_budget_is_large(small):
         watch=lambda t, data, loss: losses.append((t, loss)),
         rng=seeded(2),
     )
-    assert rap._error(small, workload, data) < 0.02
+    assert rap.largest_error(small, workload, data) < 0.02
     assert [t for t, _ in losses] == [1, 2, 3]
     assert losses[-1][1] < 1e-3
 
@@ -127,7 +127,7 @@ def test_the_printed_form_draws_less_noise_and_spends_more(small, monkeypatch):
 def test_the_non_adaptive_variant_learns_when_the_noise_is_small(small):
     workload = Workload(small.schema, (Threshold((0, 1), 2),))
     loud, quiet = (
-        rap._error(
+        rap.largest_error(
             small, workload, rap.non_adaptive(small, workload, ApproxDP(e, 1e-6), rows=60, steps=300, rng=seeded(3))
         )
         for e in (0.001, 1000.0)
@@ -266,3 +266,89 @@ def test_every_drawing_draws(small, tmp_path):
     drawn("rap-4.14", still)
     drawn("rap-4.15", [{**FUTURE, **quick, "law": law} for law in ("uniform", "geometric")])
     drawn("rap-4.16", [{**FUTURE, **quick, "gammas": [0.0, 0.5], "trial": i} for i in (0, 1)])
+
+
+# --- the packed projection, and what is computed instead of drawn -----------------------------------------------------
+
+
+def plain_projection(data, selection, answers, rate, epochs):
+    """The original's projection written out: autograd on all columns, Adam on all of them, a sort in Sparsemax."""
+    import torch
+
+    from hybridp.blend.relaxed import Relaxed, selected_answers
+
+    def simplex(block):
+        top = block.sort(dim=1, descending=True).values
+        over = (top.cumsum(1) - 1) / torch.arange(1, block.shape[1] + 1)
+        tau = over.gather(1, (top > over).sum(1, keepdim=True) - 1)
+        return (block - tau).clamp(min=0)
+
+    moving = data.values.clone().requires_grad_()
+    adam = torch.optim.Adam([moving], lr=rate)
+    for _ in range(epochs):
+        adam.zero_grad()
+        found = selected_answers(Relaxed(moving, data.sizes), selection)
+        ((found - torch.as_tensor(answers)) ** 2).mean().backward()
+        adam.step()
+        with torch.no_grad():
+            moving.copy_(torch.cat([simplex(b) for b in torch.split(moving, list(data.sizes), dim=1)], dim=1))
+    return moving.detach()
+
+
+@pytest.mark.parametrize(("k", "r"), [(3, 3), (3, 1), (4, 2)])
+def test_the_packed_projection_is_the_plain_one(k, r):
+    """Ten epochs in double precision: later ones enlarge rounding, in either form."""
+    import torch
+
+    from hybridp.blend.relaxed import Relaxed, start
+    from hybridp_lab.papers.rap2023 import original
+
+    sizes = (30, 4, 2, 50, 6)
+    begun = start(40, sizes, seed=5)
+    blocks = [b / b.sum(1, keepdim=True) for b in torch.split(begun.values.double(), list(sizes), dim=1)]
+    data = Relaxed(torch.cat(blocks, dim=1), sizes)
+    work = Workload(Schema.from_domain({f"f{i}": s for i, s in enumerate(sizes)}), (Threshold((0, 1, 2, 3)[:k], r),))
+    draw = np.random.default_rng(3)
+    asked = work.select(np.sort(draw.choice(work.queries, 9, replace=False)))
+    wanted = draw.random(9) * 0.4
+    found, _ = original.project_queries(data, asked, wanted, epochs=10)
+    plain = plain_projection(data, asked, wanted, 1e-4 * 3 * 500, 10)
+    assert torch.allclose(found.values, plain, atol=1e-6)
+    assert not torch.allclose(found.values, data.values, atol=1e-3)
+    assert torch.equal(found.block(4), data.block(4))  # a feature that no query names
+
+
+def test_a_feature_pushed_below_zero_everywhere_comes_back_to_the_simplex():
+    import torch
+
+    from hybridp.blend.relaxed import Relaxed
+    from hybridp_lab.papers.rap2023 import original
+
+    data = Relaxed(torch.full((3, 8), 0.125), (8,))
+    work = Workload(Schema.from_domain({"a": 8}), (Threshold((0,), 1),))
+    packed = original._Packed.of(data, work.select(np.arange(5)))
+    found = packed.unpacked(packed.simplex(packed.lines - 2.0), data)
+    assert torch.allclose(found, torch.full((3, 8), 0.125), atol=1e-6)
+
+
+def test_chances_of_shared_features_are_those_of_draws():
+    """Against pairs of thresholds drawn by the law; two features exchanged in it change nothing."""
+    from hybridp.public.workloads import feature_weights
+    from hybridp_lab.papers.rap2023.overlaps import chances
+
+    exact = chances(6, 3, "geometric")
+    assert exact.sum() == pytest.approx(1)
+    weights = feature_weights(6, "geometric", rap.GEOMETRIC)[[2, 0, 1, 5, 4, 3]]
+    drawn = rap._drawn({"k": 3, "r": 1}, weights, 40_000, np.random.default_rng(4), distinct=False)
+    shared = [len({*a.features} & {*b.features}) for a, b in zip(drawn[::2], drawn[1::2], strict=True)]
+    found = np.bincount(shared, minlength=4) / len(shared)
+    assert np.abs(found - exact).max() < 0.02
+    assert np.abs(found - chances(6, 3, "uniform")).max() > 0.05
+
+
+def test_a_history_of_more_thresholds_than_there_are_is_all_of_them(small):
+    """Table 4.5 asks for 1,024, and three of ADULT's features can be chosen in 364 ways."""
+    whole = rap._history(small, {**FUTURE, "workload": 1024})[0]
+    assert len({t.features for t in whole.thresholds}) == len(whole.thresholds) == 20
+    [row] = rap.future({**FUTURE, "workload": 1024, "gammas": (0.0,)})
+    assert 0 <= row["error"] <= 1

@@ -54,10 +54,13 @@ __all__ = [
     "by_pieces",
     "clipped_gaussian",
     "codes",
+    "fit",
     "future",
     "inputs",
+    "largest_error",
     "made_up",
     "non_adaptive",
+    "point_seed",
     "present",
     "progress",
     "rap",
@@ -115,7 +118,7 @@ def made_up(sizes: tuple[int, ...], people: int, *, rng: Randomness) -> NDArray[
     return np.stack(columns, axis=1).astype(np.int64)
 
 
-def _seed(point: Point) -> int:
+def point_seed(point: Point) -> int:
     """A seed for the noise of this very point."""
     return zlib.crc32(json.dumps(point, sort_keys=True).encode())
 
@@ -246,7 +249,7 @@ def clipped_gaussian(people: Codes, workload: Workload, guarantee: ApproxDP, *, 
     return most
 
 
-def _error(people: Codes, workload: Workload, data: Relaxed) -> float:
+def largest_error(people: Codes, workload: Workload, data: Relaxed) -> float:
     return present_error(people, workload, by_pieces(data, workload)).l_inf
 
 
@@ -277,7 +280,7 @@ def present(point: Point) -> list[Row]:
         workload = _workload(people, point)
     except InvalidInput:  # fewer sets of features fit than were asked for
         return []
-    guarantee, rng = _promise(people, point["epsilon"]), seeded(_seed(point))
+    guarantee, rng = _promise(people, point["epsilon"]), seeded(point_seed(point))
     mechanism = point["mechanism"]
     began = time.process_time()
     if mechanism == "RAP":
@@ -296,7 +299,7 @@ def present(point: Point) -> list[Row]:
             rng=rng,
         )
         seconds = time.process_time() - began
-        error = _error(people, workload, data)
+        error = largest_error(people, workload, data)
     else:
         if mechanism == "All-0":
             error = all_zero(people, workload).l_inf
@@ -313,7 +316,7 @@ def present(point: Point) -> list[Row]:
                 projection=point.get("projection", "original"),
                 rng=rng,
             )
-            error = _error(people, workload, data)
+            error = largest_error(people, workload, data)
         seconds = time.process_time() - began
     used = spent(point["epsilon"], people.people, point["form"] if mechanism == "RAP" else "corrected")
     return [{**point, "queries": workload.queries, "error": error, "seconds": seconds, "spent": used}]
@@ -329,7 +332,7 @@ def _history(people: Codes, point: Point) -> tuple[Workload, Floats, np.random.G
     """A trial's historical workload, its distribution over features, and a generator for what comes later.
 
     Which features analysts like best is drawn in every trial, alike for every distribution. As in the original, no
-    historical threshold comes twice.
+    historical threshold comes twice: of as many as there are or more (364 on ADULT), the history is all of them.
     """
     features = len(people.schema.features)
     order = np.random.default_rng([point["trial"], 1]).permutation(features)
@@ -348,8 +351,8 @@ def _drawn(
     """
     sets = np.array(list(combinations(range(len(weights)), point["k"])))
     mass = weights[sets].prod(axis=1)
-    must(not distinct or count <= len(sets), "workload", f"must be at most {len(sets)}", count)
-    chosen = draw.choice(len(sets), size=count, replace=not distinct, p=mass / mass.sum())
+    many = min(count, len(sets)) if distinct else count
+    chosen = draw.choice(len(sets), size=many, replace=not distinct, p=mass / mass.sum())
     return tuple(Threshold(tuple(int(f) for f in sets[i]), point["r"]) for i in chosen)
 
 
@@ -369,13 +372,13 @@ def future(point: Point) -> list[Row]:
     history, weights, draw = _history(people, point)
     if point["T"] * point["K"] > history.queries:
         return []
-    data = _fit(people, history, point, rng=seeded(_seed(point)))
+    data = fit(people, history, point, rng=seeded(point_seed(point)))
     shown = {**{k: v for k, v in point.items() if k != "gammas"}, "queries": history.queries}
-    shown["present"] = _error(people, history, data)
+    shown["present"] = largest_error(people, history, data)
     rows = []
     for gamma in point["gammas"]:
         later = list(_later(people, point, weights, gamma, draw))
-        error = float(np.mean([_error(people, asked, data) for asked in later]))
+        error = float(np.mean([largest_error(people, asked, data) for asked in later]))
         zero = float(np.mean([all_zero(people, asked).l_inf for asked in later]))
         rows.append({**shown, "gamma": gamma, "error": error, "All-0": zero})
     return rows
@@ -393,15 +396,15 @@ def augmented(point: Point) -> list[Row]:
     more = augment(history, size=point["size"], rng=draw)
     rows = []
     for name, workload in (("as it is", history), ("augmented", more), ("half held out", half)):
-        rng = seeded(_seed({**point, "history": name}))
+        rng = seeded(point_seed({**point, "history": name}))
         if point["T"] * point["K"] <= workload.queries:
-            data = _fit(people, workload, point, rng=rng)
-            error = float(np.mean([_error(people, asked, data) for asked in later]))
+            data = fit(people, workload, point, rng=rng)
+            error = float(np.mean([largest_error(people, asked, data) for asked in later]))
             rows.append({**point, "history": name, "thresholds": len(workload.thresholds), "error": error})
     return rows
 
 
-def _fit(
+def fit(
     people: Codes,
     history: Workload,
     point: Point,
@@ -431,8 +434,10 @@ def progress(point: Point) -> list[Row]:
     found: list[dict[str, Any]] = []
 
     def look(t: int, data: Relaxed, loss: float) -> None:
-        error = float(np.mean([_error(people, asked, data) for asked in later]))
-        found.append({**point, "round": t, "loss": loss, "present": _error(people, history, data), "error": error})
+        error = float(np.mean([largest_error(people, asked, data) for asked in later]))
+        found.append(
+            {**point, "round": t, "loss": loss, "present": largest_error(people, history, data), "error": error}
+        )
 
-    _fit(people, history, point, watch=look, rng=seeded(_seed(point)))
+    fit(people, history, point, watch=look, rng=seeded(point_seed(point)))
     return found

@@ -12,7 +12,7 @@ at once, up to 25,000; the published code takes batches above that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hybridp.blend.relaxed import Relaxed
     from hybridp.public.queries import Selection, Threshold
 
@@ -51,29 +53,111 @@ def _rate(queries: int, epochs: int) -> float:
     return float(_RATE * np.sqrt(min(queries, MOST)) * EPOCHS / epochs)
 
 
+@dataclass(frozen=True, eq=False)
+class _Packed:
+    """The part of D' that single queries can move, one column of D' a line, `rows` numbers long.
+
+    Columns that a query names come first. A feature's other columns have no gradient: Sparsemax moves them all by the
+    same tau, so that those which are 0 at first stay equal to each other for ever, and one line with their number as
+    its weight stands for them. Features that no query names do not move at all.
+    """
+
+    lines: Tensor
+    named: NDArray[np.int64]
+    member: Tensor  # features x lines: the weight of each line in its feature, 0 in others
+    feature: Tensor  # of every line
+    order: dict[int, tuple[slice, Tensor]]  # by feature: its other lines, and the columns behind them, row by row
+
+    @classmethod
+    def of(cls, data: Relaxed, selection: Selection) -> _Packed:
+        import torch
+
+        named = np.unique(selection.columns[selection.columns >= 0])
+        starts = np.array(data.offsets)
+        home = np.searchsorted(starts, named, side="right") - 1
+        lines, feature, weight = [data.values[:, named].T], home.tolist(), [1.0] * len(named)
+        order: dict[int, tuple[slice, Tensor]] = {}
+        for f in np.unique(home).tolist():
+            others = np.setdiff1d(np.arange(starts[f], starts[f] + data.sizes[f]), named)
+            if not len(others):
+                continue
+            sorted_values, at = data.values[:, others].sort(dim=1, descending=True)
+            kept = int((sorted_values > 0).sum(1).max())
+            alike = len(others) - kept
+            width = kept + (alike > 0)
+            order[f] = slice(len(feature), len(feature) + width), torch.from_numpy(others).to(at.device)[at]
+            lines.append(sorted_values[:, :width].T)
+            feature += [f] * width
+            weight += [1.0] * kept + [float(alike)] * (alike > 0)
+        numbers = torch.cat(lines).contiguous()
+        known, place = np.unique(feature, return_inverse=True)
+        member = torch.zeros((len(known), len(feature)), dtype=numbers.dtype)
+        member[torch.from_numpy(place), torch.arange(len(feature))] = torch.tensor(weight, dtype=numbers.dtype)
+        where = torch.from_numpy(place).to(numbers.device)
+        return cls(numbers, named, member.to(numbers.device), where, order)
+
+    def simplex(self, lines: Tensor) -> Tensor:
+        """Sparsemax of every feature of every row, by Newton's method from tau = 0 (see `relaxed.data.sparsemax`)."""
+        import torch
+
+        tau = lines.new_zeros((len(self.member), lines.shape[1]))
+        support: Tensor | None = None
+        while True:
+            kept = lines.sub(tau.index_select(0, self.feature)).clamp_(min=0)
+            count = self.member @ kept.sign()
+            if support is not None and torch.equal(count, support):
+                return kept
+            if support is None and not bool(count.all()):  # some feature is below 0 everywhere: begin below its top
+                top = torch.stack([lines[self.feature == f].amax(0) for f in range(len(tau))])
+                tau = torch.minimum(tau, top - 1e-3)
+                kept = lines.sub(tau.index_select(0, self.feature)).clamp_(min=0)
+                count = self.member @ kept.sign()
+            step = (self.member @ kept - 1) / count
+            tau = tau + (step if support is None else step.clamp_(min=0))
+            support = count
+
+    def unpacked(self, lines: Tensor, data: Relaxed) -> Tensor:
+        """D' with these lines in their columns."""
+        out = data.values.clone()
+        out[:, self.named] = lines[: len(self.named)].T
+        for place, columns in self.order.values():
+            own = lines[place].T
+            out.scatter_(1, columns[:, : own.shape[1]], own)
+            rest = columns[:, own.shape[1] :]
+            out.scatter_(1, rest, own[:, -1:].expand(rest.shape))
+        return out
+
+
 def project_queries(
     data: Relaxed, selection: Selection, answers: NDArray[Any], *, epochs: int = EPOCHS
 ) -> tuple[Relaxed, float]:
     """D' moved towards the clipped answers of single queries, and the loss where it ended."""
     import torch
 
-    from hybridp.blend.relaxed import QueryGoal, Relaxed, loss_and_gradient, sparsemax_blocks
+    from hybridp.blend.relaxed import Relaxed
+    from hybridp.blend.relaxed.single import selected_loss
+    from hybridp.public.queries import Selection
 
     must(epochs >= 1, "epochs", "must be at least 1", epochs)
-    many = len(selection)
-    goal = QueryGoal(selection, np.clip(answers, 0.0, 1.0), np.full(many, 1 / many))
-    moving = data.values.clone()
-    adam = _Adam(_rate(many, epochs), torch.zeros_like(moving), torch.zeros_like(moving))
+    packed = _Packed.of(data, selection)
+    lines, many, named = packed.lines, len(selection), len(packed.named)
+    renamed = np.where(selection.columns < 0, -1, np.searchsorted(packed.named, selection.columns))
+    asked, shape = Selection(renamed, selection.r), Relaxed(lines.T, (lines.shape[0],))
+    like = {"dtype": lines.dtype, "device": lines.device}
+    wanted = torch.as_tensor(np.clip(answers, 0.0, 1.0), **like)
+    weights = torch.full((many,), 1 / many, **like)
+    gradient = torch.zeros((named, data.rows), **like)
+    adam = _Adam(_rate(many, epochs), torch.zeros_like(gradient), torch.zeros_like(gradient))
     best, waited, loss = np.inf, 0, np.inf
     for _ in range(epochs):
-        loss, gradient = loss_and_gradient(Relaxed(moving, data.sizes), queries=goal)
+        loss = float(selected_loss(shape, asked, wanted, weights, gradient.zero_(), lines))
         waited = 0 if best - loss >= TOLERANCE else waited + 1
         best = min(best, loss)
         if waited * epochs >= EPOCHS:  # one epoch without a gain ends the published fits; a faster one waits longer
             break
-        adam.step(moving, gradient)
-        moving = sparsemax_blocks(moving, data.sizes, near=True)
-    return Relaxed(moving, data.sizes), float(loss)
+        adam.step(lines[:named], gradient)
+        lines = packed.simplex(lines)
+    return Relaxed(packed.unpacked(lines, data), data.sizes), loss
 
 
 def project_tables(
@@ -84,20 +168,30 @@ def project_tables(
     per_step: int,
     seed: int,
 ) -> Relaxed:
-    """The same for whole tables of clipped answers; a step looks at so many of them, drawn by the seed."""
+    """The same for whole tables of clipped answers; a step looks at so many of them, drawn by the seed.
+
+    Features of no table have no gradient, and stay as they are.
+    """
     import torch
 
     from hybridp.blend.relaxed import Relaxed, TableGoal, loss_and_gradient, sparsemax_blocks
 
     queries = sum(values.size for _, values in tables)
-    goals = [TableGoal(t, np.clip(values, 0.0, 1.0)) for t, values in tables]
-    moving = data.values.clone()
+    moved = sorted({f for t, _ in tables for f in t.features})
+    place = {f: i for i, f in enumerate(moved)}
+    named = [replace(t, features=tuple(place[f] for f in t.features)) for t, _ in tables]
+    goals = [TableGoal(t, np.clip(values, 0.0, 1.0)) for t, (_, values) in zip(named, tables, strict=True)]
+    sizes = tuple(data.sizes[f] for f in moved)
+    columns = np.concatenate([np.arange(data.offsets[f], data.offsets[f] + data.sizes[f]) for f in moved])
+    moving = data.values[:, columns]
     adam = _Adam(_rate(queries, epochs), torch.zeros_like(moving), torch.zeros_like(moving))
     rng = np.random.default_rng(seed)
     for _ in range(epochs):
         some = rng.choice(len(goals), min(per_step, len(goals)), replace=False)
         seen = [goals[i] for i in some]
-        _, gradient = loss_and_gradient(Relaxed(moving, data.sizes), tables=seen)
+        _, gradient = loss_and_gradient(Relaxed(moving, sizes), tables=seen)
         adam.step(moving, gradient.div_(sum(goal.values.size for goal in seen)))
-        moving = sparsemax_blocks(moving, data.sizes, near=True)
-    return Relaxed(moving, data.sizes)
+        moving = sparsemax_blocks(moving, sizes, near=True)
+    out = data.values.clone()
+    out[:, columns] = moving
+    return Relaxed(out, data.sizes)

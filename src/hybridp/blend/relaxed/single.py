@@ -85,10 +85,10 @@ def _alike(data: Relaxed, selection: Selection) -> Iterator[tuple[Tensor, Tensor
     """Queries of the same k and r, in lots that keep to the memory: their places, their columns, and r."""
     inside = selection.columns.size == 0 or int(selection.columns.max()) < sum(data.sizes)
     must(inside, "selection", f"must have columns below {sum(data.sizes)}", "one outside")
-    kinds = np.stack([selection.k, selection.r], axis=1)
-    for k, r in np.unique(kinds, axis=0).tolist():
+    many, least = selection.k, selection.r
+    for k, r in sorted(set(zip(many.tolist(), least.tolist(), strict=True))):
         must(1 <= r <= k, "r", f"must be between 1 and k = {k}", r)
-        rows = np.flatnonzero((kinds == (k, r)).all(axis=1))
+        rows = np.flatnonzero((many == k) & (least == r))
         for lot in np.array_split(rows, -(-len(rows) * k * data.rows // MOST_ENTRIES)):
             if len(lot):
                 # A row holds its k columns in any order, with -1 elsewhere: the k largest are they.
