@@ -211,7 +211,7 @@ def test_runs_are_independent_and_reproducible() -> None:
 
 def moved(plan: OutputPerturbation, one: tuple[Tensor, Tensor], two: tuple[Tensor, Tensor], order: Tensor) -> float:
     """The distance of the two results over the sensitivity."""
-    results = [fit_output(Dense.of(x), y, plan, order, passes=3) for x, y in (one, two)]
+    results = [fit_output(Dense.of(x), y, [plan], order, passes=3) for x, y in (one, two)]
     return float((results[0] - results[1]).norm()) / plan.sensitivity
 
 
@@ -245,12 +245,24 @@ def test_output_noise_has_the_stated_size() -> None:
     x, y = examples(20, 2_000)
     x /= x.norm(dim=1, keepdim=True)
     quiet, loud = (
-        train_output(Dense.of(x), y, OutputPerturbation(20, 0.1, sigma), passes=1, draws=5, seed=3)
+        train_output(Dense.of(x), y, [OutputPerturbation(20, 0.1, sigma)], passes=1, draws=5, seeds=[3])[0]
         for sigma in (1e-12, 2.0)
     )
     noise = (loud - quiet).flatten().numpy().astype(float)
     assert stats.kstest(noise, stats.norm(0, 2.0).cdf).pvalue > 1e-6
     assert stats.kstest(noise, stats.norm(0, 1.8).cdf).pvalue < 1e-6
+
+
+def test_models_trained_together_are_those_trained_alone() -> None:
+    x, y = examples(24, 6)
+    x /= x.norm(dim=1, keepdim=True)
+    plans = [OutputPerturbation(24, strength, 0.3) for strength in (0.05, 0.4)]
+    settings = {"passes": 3, "batch": 4, "runs": 2, "draws": 2}
+    together = train_output(Dense.of(x), y, plans, **settings, seeds=[5, 6])
+    for plan, seed, found in zip(plans, [5, 6], together, strict=True):
+        (alone,) = train_output(Dense.of(x), y, [plan], **settings, seeds=[seed])
+        torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(*together)
 
 
 @pytest.mark.parametrize("bad", [{"epochs": 0}, {"batch": 0}, {"rate": 0.0}, {"noise": -1.0}, {"clip": math.inf}])

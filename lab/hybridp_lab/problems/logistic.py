@@ -7,6 +7,7 @@ orders of the data are trained, and ten draws of noise are added to each of the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -21,7 +22,7 @@ from hybridp_lab.training.design import OneHot
 from hybridp_lab.training.linear import accuracy
 from hybridp_lab.training.output import train_output
 
-__all__ = ["DELTA", "logistic_problem"]
+__all__ = ["DELTA", "logistic_problem", "utilities"]
 
 DELTA = 1e-6
 PASSES, BATCH, ORDERS, DRAWS = 10, 50, 5, 10
@@ -43,13 +44,17 @@ def _privacy(setting: Setting) -> float:
 
 
 def _utility(setting: Setting, seed: int) -> list[float]:
+    return utilities([setting], [seed])[0]
+
+
+def utilities(settings: Sequence[Setting], seeds: Sequence[int]) -> list[list[float]]:
+    """What `utility` says of each setting with its seed; the models of all settings are trained at once."""
     design, labels = _prepared("train")
-    weights = train_output(
-        design, labels, _plan(setting), passes=PASSES, batch=BATCH, runs=ORDERS, draws=DRAWS, seed=seed
-    )
     test, truth = _prepared("test")
-    found: list[float] = accuracy(test, truth, weights).tolist()
-    return found
+    plans = [_plan(setting) for setting in settings]
+    shape = {"passes": PASSES, "batch": BATCH, "runs": ORDERS, "draws": DRAWS}
+    weights = train_output(design, labels, plans, **shape, seeds=seeds)
+    return [accuracy(test, truth, own).tolist() for own in weights]
 
 
 def logistic_problem() -> Problem:

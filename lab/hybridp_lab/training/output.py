@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,44 +15,59 @@ from hybridp_lab.training.linear import example_slopes
 __all__ = ["fit_output", "train_output"]
 
 
-def fit_output(design: Design, labels: Tensor, plan: OutputPerturbation, order: Tensor, *, passes: int) -> Tensor:
-    """The weights before the noise; `order` (runs, steps a pass, m) visits every example once a pass.
+def fit_output(
+    design: Design, labels: Tensor, plans: Sequence[OutputPerturbation], order: Tensor, *, passes: int
+) -> Tensor:
+    """The weights before the noise, a run for each plan; `order` (runs, steps a pass, m) visits everybody once a pass.
 
-    ``w -= eta_t (mean slope x + gamma w)``; `plan.sensitivity` bounds how far one replaced example moves the result,
-    for every order.
+    ``w -= eta_t (mean slope x + gamma w)``; a plan's `sensitivity` bounds how far one replaced example moves the
+    result, for every order.
     """
     runs, steps, batch = order.shape
-    must(steps * batch == design.people == plan.people, "order", "must visit every person once", tuple(order.shape))
+    must(len(plans) == runs, "plans", f"must be one for each of the {runs} runs", len(plans))
+    fits = all(steps * batch == design.people == plan.people for plan in plans)
+    must(fits, "order", "must visit every person once", tuple(order.shape))
     weights = torch.zeros(runs, design.width, device=labels.device)
+    strength = torch.tensor([plan.strength for plan in plans], dtype=torch.float64)
+    largest, first = 1 / (1 + strength), 1 / strength
     for t in range(1, passes * steps + 1):
         at = order[:, (t - 1) % steps]
         rows = design.rows(at)
         gradient = rows.combine(example_slopes(rows.scores(weights), labels[at], "logistic"))
-        rate = plan.step(t)
-        weights.mul_(1 - rate * plan.strength).sub_(gradient, alpha=rate / batch)
+        rate = torch.minimum(largest, first / t)
+        shrink, move = ((1 - rate * strength).to(weights), (rate / batch).to(weights))
+        weights.mul_(shrink[:, None]).sub_(gradient.mul_(move[:, None]))
     return weights
 
 
 def train_output(
     design: Design,
     labels: Tensor,
-    plan: OutputPerturbation,
+    plans: Sequence[OutputPerturbation],
     *,
     passes: int = 10,
     batch: int = 1,
     runs: int = 1,
     draws: int = 1,
-    seed: int,
-) -> Tensor:
-    """Noisy weights (runs x draws, width), every run with its own order of the data (simulation only).
+    seeds: Sequence[int],
+) -> list[Tensor]:
+    """For each plan and its seed, noisy weights (runs x draws, width), every run with its own order of the data
+    (simulation only); all plans are trained at once.
 
     Examples must have ``||x|| <= 1``. Each run's result gets `draws` separate draws of the noise.
 
     The dissertation takes batches of 1; the guarantee is the same for every batch size that divides the people.
     """
     must(design.people % batch == 0, "batch", f"must divide the number of people ({design.people})", batch)
-    generator = torch.Generator(labels.device).manual_seed(seed)
-    keys = torch.rand(runs, design.people, generator=generator, dtype=torch.float64, device=labels.device)
-    order = keys.argsort(dim=1).view(runs, -1, batch)
-    weights = fit_output(design, labels, plan, order, passes=passes).repeat_interleave(draws, dim=0)
-    return weights + plan.sigma * torch.randn(weights.shape, generator=generator, device=labels.device)
+    generators = [torch.Generator(labels.device).manual_seed(seed) for seed in seeds]
+    orders = []
+    for generator in generators:
+        keys = torch.rand(runs, design.people, generator=generator, dtype=torch.float64, device=labels.device)
+        orders.append(keys.argsort(dim=1).view(runs, -1, batch))
+    every = [plan for plan in plans for _ in range(runs)]
+    fitted = fit_output(design, labels, every, torch.cat(orders), passes=passes).split(runs)
+    noisy = []
+    for plan, generator, own in zip(plans, generators, fitted, strict=True):
+        weights = own.repeat_interleave(draws, dim=0)
+        noisy.append(weights + plan.sigma * torch.randn(weights.shape, generator=generator, device=labels.device))
+    return noisy
