@@ -20,7 +20,7 @@ from typing import Any
 
 from hybridp import __version__
 from hybridp.errors import HybridpError, InvalidInput, must
-from hybridp_lab.figure.declared import Check, Figure, Grid, Point, Row, Scope, Status, Verdict
+from hybridp_lab.figure.declared import Check, Figure, Grid, Nearer, Point, Row, Run, Scope, Status, Verdict
 from hybridp_lab.figure.running import Shelf, Task, work
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Figure",
     "Grid",
     "MADE_UP",
+    "Nearer",
     "RESULTS",
     "Outcome",
     "Point",
@@ -179,17 +180,19 @@ class _Job:
     scope: Scope
     times: int = 1
     tasks: list[Task] = field(default_factory=list)
+    nearer: list[Task] = field(default_factory=list)
     inputs: tuple[str, ...] = ()
     fresh: int = 0
     error: Exception | None = None
 
     def prepare(self, place: Path) -> None:
-        path = place / f"{self.figure.run.__name__}.jsonl"
         named = [(point, self.figure.inputs(point)) for point in self.figure.points(self.scope, self.times)]
         self.inputs = tuple(dict.fromkeys(name for _, name in named))
-        for point, name in named:
-            key = json.dumps({"inputs": name, "point": point}, sort_keys=True)
-            self.tasks.append(Task(self.figure.run, point, path, key))
+        self.tasks = [_task(self.figure.run, point, name, place) for point, name in named]
+        if self.scope == "quick" and self.figure.nearer is not None:
+            run = self.figure.nearer.run or self.figure.run
+            points = self.figure.nearer_points()
+            self.nearer = [_task(run, point, self.figure.inputs(point), place) for point in points]
 
     def outcome(self, shelf: Shelf) -> Outcome:
         """Judge what the shelf holds; raises what the judge raises."""
@@ -205,6 +208,10 @@ class _Job:
             verdict = self.figure.judge(rows)
             if self.scope == "quick" and self.figure.smaller:
                 verdict = verdict.on_smaller(self.figure.smaller)
+            beside = [found for task in self.nearer if (found := shelf.get(task)) is not None]
+            if self.figure.nearer is not None and verdict.open and beside and len(beside) == len(self.nearer):
+                more = tuple(row for found in beside for row in found.rows)
+                verdict = verdict.decided_by(self.figure.nearer.checks(rows, more))
             if why := stand_in(self.figure, self.inputs):
                 verdict = verdict.instead(why)
         seconds = sum(found.seconds for found in kept)
@@ -227,6 +234,11 @@ class _Job:
             self.times,
             versions,
         )
+
+
+def _task(run: Run, point: Point, inputs: str, place: Path) -> Task:
+    key = json.dumps({"inputs": inputs, "point": point}, sort_keys=True)
+    return Task(run, point, place / f"{run.__name__}.jsonl", key)
 
 
 def stand_in(figure: Figure, inputs: Sequence[str]) -> str:
@@ -320,7 +332,11 @@ def decide_figures(
     jobs: int = 1,
     tick: Callable[[int, int, str], None] = lambda done, total, name: None,
 ) -> list[Outcome]:
-    """Repeat the quick grids of whatever is undecided, twice as often each time, until it is decided or time is up."""
+    """Decide what the quick grids leave undecided, until time is up.
+
+    First by the points nearer to the published settings, where an entry has some; then by the quick grid again, twice
+    as often each time.
+    """
     must(seconds > 0, "decide", "must be a positive number of minutes", seconds)
     until, shelf = time.monotonic() + seconds, Shelf()
     outcomes: dict[str, Outcome] = {}
@@ -331,6 +347,10 @@ def decide_figures(
             found = _judged(job, shelf)
             if not found.missing or job.figure.name not in outcomes:
                 outcomes[job.figure.name] = found
+        if times == 1:
+            again = [job for job in going if job.nearer and outcomes[job.figure.name].verdict.open]
+            _compute(again, shelf, Path(folder), jobs, tick, patient=True, until=until, nearer=True)
+            outcomes |= {job.figure.name: _judged(job, shelf) for job in again}
         left = [f for f in figures if not outcomes[f.name].error and outcomes[f.name].verdict.open]
         going = [_Job(figure, "quick", 2 * times) for figure in left]
         if not going or time.monotonic() >= until or times == _TIMES[-1]:
@@ -354,8 +374,12 @@ def _compute(
     *,
     patient: bool,
     until: float = float("inf"),
+    nearer: bool = False,
 ) -> None:
-    """Compute what is not on the shelf, until a time of the clock. Without patience the first error ends everything."""
+    """Compute what is not on the shelf, until a time of the clock. Without patience the first error ends everything.
+
+    What is computed is the grid of each figure, or the points `nearer` to the published settings.
+    """
     must(jobs >= 1, "jobs", "must be at least 1", jobs)
     place.mkdir(parents=True, exist_ok=True)
     wanted: dict[tuple[str, str], list[_Job]] = {}
@@ -368,7 +392,7 @@ def _compute(
                 raise
             job.error = error
             continue
-        for task in job.tasks:
+        for task in job.nearer if nearer else job.tasks:
             wanted.setdefault(task.place, []).append(job)
             if shelf.get(task) is None:
                 left[task.place] = task

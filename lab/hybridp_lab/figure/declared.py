@@ -13,9 +13,9 @@ from itertools import product
 from typing import Any, Literal
 
 from hybridp.errors import must
-from hybridp_lab.figure.running import Point, Row
+from hybridp_lab.figure.running import Point, Row, Run
 
-__all__ = ["ORDER", "Check", "Figure", "Grid", "Point", "Row", "Scope", "Status", "Verdict"]
+__all__ = ["ORDER", "Check", "Figure", "Grid", "Nearer", "Point", "Row", "Run", "Scope", "Status", "Verdict"]
 
 Scope = Literal["quick", "full"]
 Status = Literal["reproduced", "reproduced after the erratum", "refuted", "undecided", "not judgeable"]
@@ -134,7 +134,7 @@ class Check:
         """The same with what deciding it takes, where `seconds` of CPU time went into the trials that there are.
 
         >>> Check("falls", "undecided", "", "sec. 1", trials=10, needs=30).priced(1_200.0, 500).cost
-        'about 30 more trials would decide: about 1.0 CPU hours'
+        'about 30 more trials would decide with a chance of 80 %: about 1.0 CPU hours'
         >>> Check("falls", "undecided", "", "sec. 1", trials=10).priced(1_200.0, 500).cost
         'the published form decides: 500 points'
         """
@@ -143,7 +143,7 @@ class Check:
         if self.needs is None or not self.trials:
             return replace(self, cost=f"the published form decides: {published:,} points")
         hours = seconds * self.needs / self.trials / 3600
-        told = f"about {self.needs:,} more trials would decide: about {hours:,.1f} CPU hours"
+        told = f"about {self.needs:,} more trials would decide with a chance of 80 %: about {hours:,.1f} CPU hours"
         return replace(self, cost=told if hours >= 0.1 else told.replace(f"{hours:,.1f} CPU hours", "minutes"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -219,6 +219,16 @@ class Verdict:
     def on_smaller(self, settings: str) -> Verdict:
         return Verdict(tuple(check.on_smaller(settings) for check in self.checks))
 
+    def decided_by(self, nearer: Sequence[Check]) -> Verdict:
+        """The same with undecided claims decided by points nearer to the published settings; the words must agree.
+
+        >>> open = Check("falls", "undecided", "", "sec. 1")
+        >>> Verdict((open,)).decided_by([Check("falls", "reproduced", "2 to 1", "sec. 1")]).status
+        'reproduced'
+        """
+        found = {check.claim: check for check in nearer if check.status != "undecided"}
+        return Verdict(tuple(found.get(c.claim, c) if c.status == "undecided" else c for c in self.checks))
+
     def priced(self, seconds: float, published: int) -> Verdict:
         return Verdict(tuple(check.priced(seconds, published) for check in self.checks))
 
@@ -230,29 +240,57 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Nearer:
+    """Points nearer to the published settings than the quick grid, for claims that the quick grid leaves undecided.
+
+    `judge` has the quick grid's rows and these, and gives checks in the quick verdict's own words. `settings` says
+    which they are. `smaller` says how they still are smaller than the published ones: then they may show a claim but
+    not refute it. `run` is the figure's own where none is given.
+    """
+
+    grid: tuple[Grid, ...]
+    judge: Callable[[Sequence[Row], Sequence[Row]], Sequence[Check]]
+    settings: str
+    smaller: str = ""
+    run: Run | None = None
+
+    def checks(self, quick: Sequence[Row], rows: Sequence[Row]) -> list[Check]:
+        found = [check.on_smaller(self.smaller) if self.smaller else check for check in self.judge(quick, rows)]
+        return [replace(check, found=f"{check.found} ({self.settings})") for check in found]
+
+
+@dataclass(frozen=True)
 class Figure:
     """A figure or table: `run` turns one point into rows, `judge` all rows into a verdict, `draw` them into a picture.
 
     `inputs(point)` names the data that the point would read here and now; a point is kept under that name, so that
     results on real rows and on made-up ones never mix. `not_public` names data of the paper that nobody can get, and
     says what stands in for it: then its claims cannot be judged, and the stand-in's verdict is told beside. `smaller`
-    says in words how the quick grid's settings, and not only its trials, are smaller than the published ones. `run` is
-    a function of a module (other processes import it), and its name is the name of its file of results.
+    says in words how the quick grid's settings, and not only its trials, are smaller than the published ones; `nearer`
+    has what decides some claims after all. `run` is a function of a module (other processes import it), and its name is
+    the name of its file of results.
     """
 
     name: str
     source: str
     claim: str
     grid: Mapping[Scope, tuple[Grid, ...]]
-    run: Callable[[Point], list[Row]]
+    run: Run
     judge: Callable[[Sequence[Row]], Verdict]
     draw: Callable[[Sequence[Row], Any], None]
     inputs: Callable[[Point], str] = field(default=lambda _: "none")
     not_public: str = ""
     smaller: str = ""
+    nearer: Nearer | None = None
 
     def points(self, scope: Scope, times: int = 1) -> list[Point]:
         """The points of a scope, each once; with so many times as many trials."""
-        grids = [grid.more(times) for grid in self.grid[scope]]
-        found = {json.dumps(point, sort_keys=True): point for grid in grids for point in grid.points()}
-        return list(found.values())
+        return _points([grid.more(times) for grid in self.grid[scope]])
+
+    def nearer_points(self) -> list[Point]:
+        return [] if self.nearer is None else _points(self.nearer.grid)
+
+
+def _points(grids: Sequence[Grid]) -> list[Point]:
+    found = {json.dumps(point, sort_keys=True): point for grid in grids for point in grid.points()}
+    return list(found.values())

@@ -2,8 +2,9 @@
 
 Exact computations are right or wrong. What was measured in trials is *reproduced* when its whole interval is on the
 claimed side of the limit, *refuted* when its whole interval is on the other side, and *undecided* when the interval
-contains the limit; then the check says about how many more trials would decide. A claim about several settings has
-intervals for all of them together (Bonferroni): every one must be on the claimed side, and one on the other refutes it.
+contains the limit; then the check says about how many more trials would decide with a chance of `POWER`. A claim about
+several settings has intervals for all of them together (Bonferroni): every one must be on the claimed side, and one on
+the other refutes it.
 
 Words of the papers need a number to be judged by. The numbers are set here, once, for all figures, and not by what was
 measured: `PAR` for "on a par", "comparable" and "little", `ALIKE` for "nearly identical" and "hardly", `ABOUT` for
@@ -16,19 +17,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
 from hybridp_lab.figure.declared import Check, Status
 
-__all__ = ["ABOUT", "ALIKE", "MANY", "MOST", "MUCH", "PAR", "Side", "bounded", "everywhere", "exact", "measured"]
+__all__ = [
+    "ABOUT",
+    "ALIKE",
+    "MANY",
+    "MOST",
+    "MUCH",
+    "PAR",
+    "POWER",
+    "Side",
+    "bounded",
+    "everywhere",
+    "exact",
+    "measured",
+]
 __all__ += ["ruled", "student", "unjudged"]
 
 Side = Literal["above", "below", "within"]
 Limit = float | tuple[float, float]
 
 PAR, ALIKE, ABOUT, MUCH, MOST, MANY = 1.25, 1.1, 0.2, 2.0, 0.5, 0.25
+POWER = 0.8  # the chance with which as many more trials as are told would decide
 
 
 def exact(
@@ -118,9 +134,11 @@ def _told(side: Side, limit: Limit) -> str:
 
 
 def _needed(value: float, low: float | None, high: float | None, trials: int, limit: Limit) -> int | None:
-    """About how many more trials make the interval so narrow that it leaves the nearest limit out.
+    """About how many more trials would decide with a chance of `POWER`, were the value and the spread the true ones.
 
-    Widths fall with the square root of the trials. None where the value is on the limit, or there is no interval.
+    The interval's reach falls with the square root of the trials. A value measured afresh leaves the nearest limit out
+    with that chance where the gap is (z + z_power)/z reaches, z being the interval's own quantile. None where the
+    value is on the limit, or there is no interval.
     """
     if low is None or high is None or not trials:
         return None
@@ -128,7 +146,9 @@ def _needed(value: float, low: float | None, high: float | None, trials: int, li
     gap, reach = min(abs(value - end) for end in ends), (high - low) / 2
     if gap <= 1e-12 * max(1.0, abs(value)):
         return None
-    return max(1, math.ceil(trials * (reach / gap) ** 2) - trials)
+    normal = NormalDist()
+    farther = 1 + normal.inv_cdf(POWER) / normal.inv_cdf(0.975)
+    return max(1, math.ceil(trials * (farther * reach / gap) ** 2) - trials)
 
 
 def bounded(

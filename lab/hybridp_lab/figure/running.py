@@ -19,7 +19,7 @@ from typing import Any
 
 from hybridp import __version__
 
-__all__ = ["Kept", "Point", "Row", "Shelf", "Task", "work"]
+__all__ = ["Kept", "Point", "Row", "Run", "Shelf", "Task", "work"]
 
 Point = dict[str, Any]
 Row = dict[str, Any]

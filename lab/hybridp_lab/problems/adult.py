@@ -17,10 +17,12 @@ from torch import Tensor
 
 from hybridp.errors import must
 from hybridp.pareto import (
+    Integer,
     LogInteger,
     LogReal,
     Normal,
     Problem,
+    Real,
     ShiftedExponential,
     Space,
     Uniform,
@@ -32,7 +34,8 @@ from hybridp_lab.training import LinearLoss, OneHot, OptimiserName, Recipe, trai
 from hybridp_lab.training.design import Dense, Design
 from hybridp_lab.training.linear import accuracy
 
-__all__ = ["DELTA", "LAWS", "ORIGINAL_DELTA", "SPACE", "Settings", "dpadam_problem", "dpsgd_problem", "svm_problem"]
+__all__ = ["DELTA", "EVEN", "LAWS", "ORIGINAL_DELTA", "SPACE", "Settings", "dpadam_problem"]
+__all__ += ["dpsgd_problem", "svm_problem"]
 
 Settings = Literal["ours", "original"]
 DELTA, ORIGINAL_DELTA = 1e-6, 1e-5
@@ -53,6 +56,16 @@ LAWS: dict[str, Law] = {
     "variance": ShiftedExponential(0.1, 0.1, accept=(0.1, 16)),
     "clip": ShiftedExponential(0.1, 0.1, accept=(0.1, 4)),
 }
+# The same intervals as printed: the authors' code draws uniform settings from them, and lays its grids, evenly.
+EVEN = Space(
+    {
+        "epochs": Integer(1, 64),
+        "lot": Integer(8, 512),
+        "rate": Real(5e-4, 5e-2),
+        "variance": Real(0.1, 16.0),
+        "clip": Real(0.1, 4.0),
+    }
+)
 
 
 @lru_cache(maxsize=4)

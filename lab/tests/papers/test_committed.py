@@ -88,10 +88,12 @@ def test_a_point_computed_again_is_the_committed_one(file: Path) -> None:
     """
     known = _cheapest(file)
     key = json.loads(known["key"])
-    figure = next(f for f in catalogue().values() if f.run.__name__ == file.name.partition(".")[0])
+    name = file.name.partition(".")[0]
+    runs = [(f, run) for f in catalogue().values() for run in (f.run, f.nearer.run if f.nearer else None) if run]
+    figure, run = next(pair for pair in runs if pair[1].__name__ == name)
     if figure.inputs(key["point"]) != key["inputs"] or known["seconds"] > 5:
         pytest.skip("its data are not here, or it takes long")
-    again = _plain(figure.run(key["point"]))
+    again = _plain(run(key["point"]))
     assert known["version"]
     assert len(again) == len(known["rows"])
     first = 4 if file.name.startswith("progress") else len(again)

@@ -24,6 +24,7 @@ from hybridp_lab.figure.catalogue import (
     Check,
     Figure,
     Grid,
+    Nearer,
     Verdict,
     catalogue,
     chosen,
@@ -261,6 +262,38 @@ def test_undecided_is_repeated_until_it_is_decided_or_time_is_up(made: Any, tmp_
         decide_figures([figure], folder=tmp_path, seconds=0.0)
 
 
+def test_nearer_points_decide_what_the_quick_grid_leaves_undecided(made: Any, tmp_path: Path) -> None:
+    """They are computed to decide, read where they are, and refute only where nothing about them is smaller."""
+    grids = {"quick": (Grid({"x": (1,)}, trials=2),), "full": (Grid({"x": (7,)}),)}
+    base = replace(made.figure("noise", made.noise, (1,)), grid=grids, judge=made.judge_noise)
+
+    larger = (Grid({"x": (99, 199, 299)}),)
+    silent = replace(base, nearer=Nearer(larger, lambda quick, rows: [], "larger x"))
+    run_figure(base, folder=tmp_path / "one")
+    decide_figures([silent], folder=tmp_path / "one", seconds=1e-9)
+    assert len(lines(tmp_path / "one" / "noise.jsonl")) == 3  # time was up after the first of them, which is kept
+    [more] = decide_figures([silent], folder=tmp_path / "one", seconds=60.0)
+    assert (more.status, more.times > 1) == ("reproduced", True)  # they said nothing, and more trials decided
+    run_figure(base, folder=tmp_path / "two")
+    run_figure(replace(base, grid={**grids, "quick": larger}), folder=tmp_path / "two")
+
+    def decided(sign: float, smaller: str = "", claim: str = "above 0") -> Check:
+        def judge(quick: Any, rows: Any) -> list[Check]:
+            assert (len(quick), len(rows)) == (2, 3)
+            sample = [sign * row["y"] for row in rows]
+            return [measured(claim, sample, "above", 0.0, place="sec. 2", printed="above 0")]
+
+        nearer = Nearer(larger, judge, "larger x", smaller)
+        [found] = read_figures([replace(base, nearer=nearer)], folder=tmp_path / "two")
+        return found.verdict.checks[0]
+
+    assert decided(1.0).status == "reproduced"
+    assert decided(1.0).found.endswith("(larger x)")
+    assert decided(-1.0).status == "refuted"
+    assert decided(-1.0, "fewer rounds").status == "undecided"
+    assert decided(1.0, claim="something else").status == "undecided"
+
+
 def test_points_of_another_version_are_read_and_not_gone_on_from(made: Any, tmp_path: Path) -> None:
     run_figure(made.FIGURES[2], folder=tmp_path)
     kept = tmp_path / "cubes.jsonl"
@@ -327,8 +360,10 @@ def test_the_catalogue_is_sound() -> None:
             json.dumps(points, allow_nan=False)
             assert all(str(grid) for grid in figure.grid[scope])  # type: ignore[index]
         # Results are kept in a file of the function's name, so that no two functions may share one.
-        assert runs.setdefault(figure.run.__name__, figure.run) is figure.run
-        assert getattr(sys.modules[figure.run.__module__], figure.run.__name__) is figure.run
+        json.dumps(figure.nearer_points(), allow_nan=False)
+        for run in (figure.run, (figure.nearer and figure.nearer.run) or figure.run):
+            assert runs.setdefault(run.__name__, run) is run
+            assert getattr(sys.modules[run.__module__], run.__name__) is run
     assert {f"mean-{i}" for i in range(1, 9)} | {"workshop-1", "workshop-2"} <= set(known)
 
 

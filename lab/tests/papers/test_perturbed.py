@@ -17,9 +17,10 @@ import pytest
 
 pytest.importorskip("botorch")
 
-from hybridp_lab.figure.catalogue import catalogue, read_figures
+from hybridp_lab.figure.catalogue import RESULTS, catalogue, read_figures
 from hybridp_lab.figure.declared import Row
 from hybridp_lab.figure.ruling import measured
+from hybridp_lab.figure.running import Shelf, Task
 
 Rows = list[Row]
 _WORSE = {"reproduced": 0, "reproduced after the erratum": 0, "not judgeable": 0, "undecided": 1, "refuted": 2}
@@ -117,8 +118,36 @@ PERTURBED: dict[str, Callable[[Row], Row]] = {
 }
 
 
+# The same for the points that are nearer to the published settings than the quick grid.
+NEARER: dict[str, Callable[[Row], Row]] = {
+    "rap-4.2": times(0.5, "error", mechanism="non-adaptive"),
+    "rap-4.3": times(0.01, "error", T=4, K=4),  # the best pair of small workloads is the best of the large one too
+    "rap-4.14": lambda row: {**row, "errors": row["errors"][::-1]},  # a fit that is worst at what it was asked
+}
+
+
 def test_every_entry_has_a_perturbation() -> None:
     assert list(PERTURBED) == list(catalogue())
+    assert list(NEARER) == [figure.name for figure in catalogue().values() if figure.nearer is not None]
+
+
+@pytest.mark.parametrize("name", NEARER)
+def test_a_wrong_mechanism_changes_what_nearer_points_say(name: str) -> None:
+    figure = catalogue()[name]
+    assert figure.nearer is not None
+    (outcome,) = read_figures([figure])
+    run = figure.nearer.run or figure.run
+    shelf = Shelf(as_computed=True)
+    path = RESULTS / f"{run.__name__}.jsonl"
+    kept = [shelf.get(Task(run, point, path, "")) for point in figure.nearer_points()]
+    assert kept, "no nearer points are declared"
+    assert all(kept), "nearer points are not committed"
+    rows = [row for found in kept if found is not None for row in found.rows]
+    before = figure.nearer.judge(outcome.rows, rows)
+    after = figure.nearer.judge(outcome.rows, [NEARER[name](row) for row in rows])
+    words = {check.claim for check in outcome.verdict.checks}
+    assert {check.claim for check in before} <= words
+    assert any(_WORSE[b.status] > _WORSE[a.status] for a, b in zip(before, after, strict=True)), (before, after)
 
 
 @pytest.mark.parametrize("name", PERTURBED)

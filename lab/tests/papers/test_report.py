@@ -173,7 +173,7 @@ def test_states_are_words_and_not_only_colours(made: Any) -> None:
     text = "".join(page.text)
     for word in ("reproduced after the erratum", "refuted", "undecided", "not judgeable", "error", "not computed"):
         assert word in text
-    assert "more trials would decide: about minutes" in text
+    assert "more trials would decide with a chance of 80 %: about minutes" in text
     assert "ValueError: broken" in text
     assert "2 of 2 points are missing" in text
 

@@ -31,8 +31,9 @@ from hybridp.pareto import (
 )
 from hybridp.pareto.acquisition import next_setting
 from hybridp.pareto.run import observed_hypervolume
+from hybridp.pareto.space import Setting
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row
+from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row, Scope
 from hybridp_lab.papers.dpareto import judges
 from hybridp_lab.papers.dpareto.judges import points, present
 from hybridp_lab.problems.data import a1a, adult, mnist
@@ -71,6 +72,19 @@ def _problem(point: Point) -> Problem:
     return make[name](people=point["people"], runs=point["runs"], settings=point["settings"])
 
 
+def _evaluated(problem: Problem, settings: Sequence[Setting], first: int) -> list[Evaluation]:
+    """`evaluate` of each setting, with seeds from `first` on; the models of "logreg" are trained together."""
+    seeds = range(first, first + len(settings))
+    if problem.name == "logreg":
+        from hybridp_lab.problems import logistic
+
+        checked = [problem.space.check(setting) for setting in settings]
+        children = [int(np.random.SeedSequence(seed).generate_state(1)[0]) for seed in seeds]
+        known = dict(zip(children, logistic.utilities(checked, children), strict=True))
+        problem = replace(problem, utility=lambda _, child: known[child])
+    return [problem.evaluate(setting, seed) for setting, seed in zip(settings, seeds, strict=True)]
+
+
 # --- the experiments --------------------------------------------------------------------------------------------------
 
 
@@ -79,11 +93,9 @@ def oracle_values(point: Point) -> list[Row]:
     problem = _problem(point)
     first, second = problem.space.names
     level = problem.space.knobs[first].levels(point["levels"])[point["line"]]
-    rows = []
-    for i, other in enumerate(problem.space.knobs[second].levels(point["levels"])):
-        found = problem.evaluate({first: level, second: other}, 1_000 * point["line"] + i)
-        rows.append({**point, first: level, second: other, "epsilon": found.epsilon, "error": found.values[0]})
-    return rows
+    settings = [{first: level, second: other} for other in problem.space.knobs[second].levels(point["levels"])]
+    found = _evaluated(problem, settings, 1_000 * point["line"])
+    return [{**point, **e.setting, "epsilon": e.epsilon, "error": e.values[0]} for e in found]
 
 
 def surrogates(point: Point) -> list[Row]:
@@ -92,7 +104,7 @@ def surrogates(point: Point) -> list[Row]:
     done = random_search(problem, n=point["k0"], seed=point["trial"]).evaluations
     models = fit_models(problem, done, exact=False)
     grid = problem.space.grid(point["levels"])
-    truth = [problem.evaluate(setting, 50_000 + i) for i, setting in enumerate(grid)]
+    truth = _evaluated(problem, grid, 50_000)
     cube = np.array([problem.space.encode(setting) for setting in grid])
     assert models.privacy is not None
     epsilon = np.exp(models.privacy.predict(cube)[0])
@@ -108,9 +120,16 @@ def surrogates(point: Point) -> list[Row]:
         for t, a, b in zip(truth, epsilon, error, strict=True)
     ]  # fmt: skip
     # Sampled settings are measured again, so that both fronts are free of the luck of the sample.
-    again = [problem.evaluate(e.setting, 90_000 + i) for i, e in enumerate(done)]
+    again = _evaluated(problem, [e.setting for e in done], 90_000)
     rows += [{**common, "kind": "sample", "epsilon": e.epsilon, "error": e.values[0]} for e in again]
     return [*rows, {**common, "kind": "next", "setting": following, "epsilon": problem.epsilon(following)}]
+
+
+def _scaled(problem: Problem, point: Point) -> Problem:
+    """The problem on Table 3.1's intervals as they are, as in the original, or on a logarithmic scale."""
+    from hybridp_lab.problems.adult import EVEN
+
+    return replace(problem, space=EVEN) if point.get("scale") == "even" else problem
 
 
 def searches(point: Point) -> list[Row]:
@@ -123,9 +142,9 @@ def searches(point: Point) -> list[Row]:
     elif method == "random":
         run = random_search(problem, n=n, handmade=True, seed=100 + trial)
     elif method == "uniform":
-        run = random_search(problem, n=n, handmade=False, seed=100 + trial)
+        run = random_search(_scaled(problem, point), n=n, handmade=False, seed=100 + trial)
     else:
-        run = grid_search(problem, per_axis=point["levels"], seed=7 + trial)
+        run = grid_search(_scaled(problem, point), per_axis=point["levels"], seed=7 + trial)
     afresh: dict[int, Evaluation] = {}
     for i, chosen in enumerate(run.front):
         afresh[run.evaluations.index(chosen)] = problem.evaluate(chosen.setting, 10_000 + 1_000 * trial + i)
@@ -193,6 +212,8 @@ def _draw_searches(rows: Sequence[Row], canvas: Any) -> None:
     for i, (name, label) in enumerate(present(rows).items()):
         for method, style in styles.items():
             kept = [r for r in rows if (r["problem"], r["method"], r["trial"]) == (name, method, 0)]
+            if method == "uniform":
+                kept = [r for r in kept if r.get("scale") == "even"]
             if not kept or (method == "grid" and len({r["levels"] for r in kept}) > 1):
                 continue
             left.plot([r["so_far"] for r in kept], style, color=f"C{i}", label=f"{label}, {method}")
@@ -258,6 +279,9 @@ def _search(size: dict[str, tuple[Any, ...]], models: Sequence[str], method: str
     return Grid({"problem": tuple(models), "method": (method,), **size}, trials=trials)
 
 
+_EVEN: dict[str, tuple[Any, ...]] = {"scale": ("even",)}
+
+
 def _grids(levels: tuple[int, ...], size: dict[str, tuple[Any, ...]]) -> Grid:
     axes = {"problem": ("dpsgd-adult",), "method": ("grid",), **size, "evaluations": (0,), "levels": levels}
     return Grid(axes)
@@ -267,9 +291,9 @@ _BOTH = {
     "quick": (_search(_QUICK, list(ADULT_MODELS), "DPareto", 2), _search(_QUICK, list(ADULT_MODELS), "random", 5)),
     "full": (_search(_FULL, list(ADULT_MODELS), "DPareto", 3), _search(_FULL, list(ADULT_MODELS), "random", 19)),
 }
-_UNIFORM = {
-    "quick": _search(_QUICK, ["dpsgd-adult"], "uniform", 5),
-    "full": _search(_FULL, ["dpsgd-adult"], "uniform", 19),
+_UNIFORM: dict[Scope, tuple[Grid, ...]] = {
+    "quick": tuple(_search({**_QUICK, **scale}, ["dpsgd-adult"], "uniform", 5) for scale in (_EVEN, {})),
+    "full": tuple(_search({**_FULL, **scale}, ["dpsgd-adult"], "uniform", 19) for scale in (_EVEN, {})),
 }
 _DIGITS = (_search(_NO_PEOPLE, list(MNIST_MODELS), "DPareto"), _search(_NO_PEOPLE, list(MNIST_MODELS), "random"))
 _TABLE = Figure(
@@ -296,8 +320,8 @@ FIGURES: tuple[Figure, ...] = (
         source="Avent 2023, Figure 3.7",
         claim="With as many evaluations DPareto's hypervolume is larger than random search's, for every model.",
         grid={
-            "quick": (*_BOTH["quick"], _UNIFORM["quick"]),
-            "full": (*_BOTH["full"], _UNIFORM["full"], *_DIGITS),
+            "quick": (*_BOTH["quick"], *_UNIFORM["quick"]),
+            "full": (*_BOTH["full"], *_UNIFORM["full"], *_DIGITS),
         },
         judge=judges.larger,
     ),

@@ -3,7 +3,9 @@
 The quick grids have fewer and smaller workloads, T up to 16, n' = 200, 40 epochs a round and ADULT alone; thresholds
 over four features are those with at most n queries. The full grids are the published ones on ADULT with 20 trials, and
 take days on a few cores; LOANS' rows are not to be had. All have the authors' projection, clipping and laws of
-workloads. K = m is the non-adaptive variant. Figure 4.10 is a drawing of an idea, with nothing to compute.
+workloads. K = m is the non-adaptive variant. `Nearer` points have what the quick grids lack to decide a claim: the
+published workload of 256 marginals, or histories of every threshold. Figure 4.10 is a drawing of an idea, with nothing
+to compute.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hybridp_lab.figure.catalogue import Figure, Grid
+from hybridp_lab.figure.catalogue import Figure, Grid, Nearer
 from hybridp_lab.papers.rap2023 import appendix as rap_appendix
 from hybridp_lab.papers.rap2023 import costs as rap_costs
 from hybridp_lab.papers.rap2023 import drawing as rap_drawing
@@ -20,6 +22,7 @@ from hybridp_lab.papers.rap2023 import experiments as rap
 from hybridp_lab.papers.rap2023 import facts as rap_facts
 from hybridp_lab.papers.rap2023 import future_judges as rap_future_judges
 from hybridp_lab.papers.rap2023 import judges as rap_judges
+from hybridp_lab.papers.rap2023 import overlaps as rap_overlaps
 
 __all__ = ["FIGURES"]
 
@@ -61,6 +64,7 @@ def _present(
     full: tuple[Grid, ...],
     judge: Any,
     draw: Any,
+    nearer: Nearer | None = None,
 ) -> Figure:
     return Figure(
         f"rap-{number}",
@@ -72,8 +76,18 @@ def _present(
         draw,
         rap.inputs,
         smaller=_SMALLER,
+        nearer=nearer,
     )
 
+
+# The published workload of 256 marginals, beside the quick grid's sizes.
+_SLOWER = "n' = 200 and 200 epochs a round"
+_LARGE: dict[str, Values] = {**_OPEN, "workload": (256,)}
+_LARGE_ZERO: dict[str, Values] = {**_LARGE, "mechanism": ("All-0", "non-adaptive"), "T": (0,), "K": (0,)}
+_LARGE_RAP = tuple(
+    Grid(_axes(**_LARGE, mechanism=("RAP",), T=(rounds,), K=(each,), steps=(200,)), trials=6)
+    for rounds, each in ((1, 64), (4, 4), (4, 16))
+)
 
 _COSTS: dict[str, Values] = {
     "k": (3,),
@@ -129,6 +143,12 @@ _FIG_2 = _present(
     ),
     rap_judges.baselines,
     partial(rap_drawing.mechanisms, panel="epsilon", x="workload"),
+    Nearer(
+        (Grid(_axes(**_LARGE_ZERO, epsilon=(0.1, 1.0), steps=(300,)), trials=4),),
+        rap_judges.nearly_zero,
+        "256 marginals",
+        "n' = 200 and 300 epochs",
+    ),
 )
 _FIG_3 = _present(
     "4.3",
@@ -138,6 +158,7 @@ _FIG_3 = _present(
     (Grid(_published(**_OPEN, **_FULL_RAP, workload=_SIZES), trials=20),),
     rap_judges.adaptivity_by_size,
     partial(rap_drawing.heatmaps, panel="workload"),
+    Nearer(_LARGE_RAP, rap_judges.larger_workloads, "256 marginals too", _SLOWER),
 )
 _FIG_4 = _present(
     "4.4",
@@ -300,7 +321,7 @@ _FULL_FUTURE = (
 )
 
 
-def _future(number: str, claim: str, judge: Any, draw: Any) -> Figure:
+def _future(number: str, claim: str, judge: Any, draw: Any, nearer: Nearer | None = None) -> Figure:
     return Figure(
         f"rap-{number}",
         f"Avent 2023, Figure {number}",
@@ -311,6 +332,7 @@ def _future(number: str, claim: str, judge: Any, draw: Any) -> Figure:
         draw,
         rap.inputs,
         smaller=_SMALLER,
+        nearer=nearer,
     )
 
 
@@ -327,6 +349,13 @@ _FIG_14 = _future(
     "differ little.",
     rap_future_judges.future_by_law,
     partial(rap_drawing.by_law, together=True),
+    Nearer(
+        (Grid(_axes(**_ONE_OF_THREE, T=(16,), K=(4,), steps=(200,)), trials=10),),
+        rap_overlaps.judge_overlaps,
+        "histories of one threshold and of all 364",
+        _SLOWER,
+        rap_overlaps.overlaps,
+    ),
 )
 _FIG_15 = Figure(
     "rap-4.15",

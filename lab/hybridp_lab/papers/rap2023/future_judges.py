@@ -116,7 +116,7 @@ def future_by_law(rows: Sequence[Row]) -> Verdict:
                 "above",
                 0.0,
                 place=place,
-                printed="diminishing returns for all",
+                printed="Uniform the highest and Geometric the lowest for small workloads",
                 found="Uniform less Geometric, at the smallest workload less at the largest",
             ),
             unjudged(
