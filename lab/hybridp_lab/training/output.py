@@ -65,7 +65,7 @@ def train_output(
         keys = torch.rand(runs, design.people, generator=generator, dtype=torch.float64, device=labels.device)
         orders.append(keys.argsort(dim=1).view(runs, -1, batch))
     every = [plan for plan in plans for _ in range(runs)]
-    fitted = fit_output(design, labels, every, torch.cat(orders), passes=passes).split(runs)
+    fitted = torch.split(fit_output(design, labels, every, torch.cat(orders), passes=passes), runs)
     noisy = []
     for plan, generator, own in zip(plans, generators, fitted, strict=True):
         weights = own.repeat_interleave(draws, dim=0)

@@ -143,10 +143,9 @@ def project_queries(
     lines, many, named = packed.lines, len(selection), len(packed.named)
     renamed = np.where(selection.columns < 0, -1, np.searchsorted(packed.named, selection.columns))
     asked, shape = Selection(renamed, selection.r), Relaxed(lines.T, (lines.shape[0],))
-    like = {"dtype": lines.dtype, "device": lines.device}
-    wanted = torch.as_tensor(np.clip(answers, 0.0, 1.0), **like)
-    weights = torch.full((many,), 1 / many, **like)
-    gradient = torch.zeros((named, data.rows), **like)
+    wanted = torch.as_tensor(np.clip(answers, 0.0, 1.0)).to(lines)
+    weights = torch.full_like(wanted, 1 / many)
+    gradient = torch.zeros_like(lines[:named])
     adam = _Adam(_rate(many, epochs), torch.zeros_like(gradient), torch.zeros_like(gradient))
     best, waited, loss = np.inf, 0, np.inf
     for _ in range(epochs):
