@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hybridp.bench.planning import Mechanisms
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heavy import counting_noise, discovery
 from hybridp.public.randomisers import best_randomiser, k_randomised_response
 from hybridp.public.shares import CountNoise, ShareOracle, mixed_oracle
 from hybridp.public.shuffling import MOST_LOCAL, Mixing, largest_local_epsilon
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from hybridp.bench.heavy_plan import HeavyPlan
     from hybridp.protocols.vector import VectorStudy
 
 __all__ = ["ShufflePlan", "ThreeGroups", "parse_randomiser", "plan_groups", "plan_share_groups", "plan_shuffle"]
-__all__ += ["plan_vector_groups"]
+__all__ += ["plan_record_groups", "plan_vector_groups"]
 
 Floats = NDArray[np.float64]
 N = TypeVar("N", float, Floats)
@@ -261,6 +263,27 @@ def plan_vector_groups(
         return np.asarray(k * k / (k * variance + study.sum_noise.variance * (half / HALF) ** 2))
 
     each = {"shuffled": one(mixed.reports), "local": one(study.invite.reports)}
+    return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
+
+
+def plan_record_groups(
+    trusted: int, shuffled: int, local: int, plan: HeavyPlan, mixing: Mixing, most: int = 20
+) -> ThreeGroups[Floats]:
+    """Of the most frequent records, rank by rank, as in `plan_heavy`: noisy counts of two parts, and two responses."""
+    study, p = plan.study, plan.shares[:most]
+    slots = max(2, round(min(plan.expected_records, study.head)) + 1)
+    noises = {study.discovery_share: 2 * discovery(study.guarantee).scale ** 2,
+              1 - study.discovery_share: counting_noise(study.guarantee).variance}  # fmt: skip
+
+    def one(epsilon: float) -> Floats:
+        oracle = k_randomised_response(PureDP(epsilon), slots)
+        return 1 / np.array([oracle.variance(x) for x in p.tolist()])
+
+    def of_trusted(k: int) -> Floats:
+        parts = [1 / (p * (1 - p) / max(k * a, 1) + v / max(k * a, 1) ** 2) for a, v in noises.items()]
+        return np.asarray(np.sum(parts, axis=0))
+
+    each = {"shuffled": one(mixing.epsilon), "local": one(study.guarantee.epsilon)}
     return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
 
 

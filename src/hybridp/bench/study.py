@@ -267,7 +267,7 @@ def plan_study(
 def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Any) -> dict[str, Any]:
     """The same question where so many people trust the mixer, as plain data."""
     from hybridp.bench.planning import mechanisms_of
-    from hybridp.bench.shuffling import plan_groups, plan_vector_groups
+    from hybridp.bench.shuffling import plan_groups, plan_record_groups, plan_vector_groups
 
     question, mixing = study.questions[0], study.mixing
     assert mixing is not None
@@ -275,6 +275,8 @@ def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Any)
     if isinstance(question, Choice):
         told: dict[str, Any] = plan.three_groups(many, mixing, cast(Any, question.noise))
         return told
+    if isinstance(question, Records):
+        return plan_record_groups(*many, plan, mixing).to_dict()
     if isinstance(question, Vector):
         return plan_vector_groups(*many, asked.vector_study(study, 0), plan.sd).to_dict()
     own = asked.mean_study(study, 0)

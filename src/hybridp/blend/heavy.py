@@ -12,8 +12,9 @@ a slot come from the trusted counts and from public numbers, so that nothing tha
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,31 +25,10 @@ from hybridp.public.heavy import HeadList, TwoStage
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.oracles import Oracle
 
-__all__ = [
-    "BlendName",
-    "Estimate",
-    "HeavyAnchor",
-    "HeavyBlend",
-    "HeavyEstimator",
-    "anchor_heavy",
-    "better_queries",
-    "blend_heavy",
-    "combine",
-    "fold",
-    "from_noisy_counts",
-    "from_oracle",
-    "from_two_stage",
-    "half_width",
-    "heavy_anchoring",
-    "held",
-    "keep_best",
-    "local_estimate",
-    "project",
-    "rank_ranges",
-    "restrict",
-    "simplex",
-    "trim",
-]
+__all__ = ["BlendName", "Estimate", "HeavyAnchor", "HeavyBlend", "HeavyEstimator", "anchor_heavy"]
+__all__ += ["better_queries", "blend_heavy", "combine", "fold", "from_noisy_counts", "from_oracle"]
+__all__ += ["from_two_stage", "half_width", "heavy_anchoring", "held", "keep_best", "local_estimate"]
+__all__ += ["project", "rank_ranges", "restrict", "simplex", "trim"]
 
 BlendName = Literal["weighted", "query-first", "slots"]
 HeavyEstimator = Literal["best", "hybrid", "anchored"]
@@ -71,6 +51,9 @@ class Estimate:
     people: int = 0
     noise: Floats | None = None
     query_noise: Floats | None = None
+
+
+Heard = tuple[Estimate, Oracle, int]  # what a group of so many people reported, and how
 
 
 def _by_query(head: HeadList, values: Floats) -> Floats:
@@ -386,21 +369,25 @@ class HeavyAnchor:
     reach: float
 
 
-def heavy_anchoring(head: HeadList, trusted: list[Estimate], oracle: Oracle, local: int) -> Anchoring:
+def heavy_anchoring(head: HeadList, trusted: list[Estimate], heard: list[Heard]) -> Anchoring:
     """The default for a list of this length, at equal shares: noise and numbers of people alone."""
     share = 1 / len(head)
     known = [(e.people, float(e.noise.min())) for e in trusted if e.noise is not None and e.people]
     variances = [max(share * (1 - share), 1 / n) / n + noise for n, noise in known]
-    if not (known and local):
+    if not (known and heard):
         return Anchoring(None, math.inf)
     v_t = 1 / sum(1 / v for v in variances)
     laplace = sum((v_t / v) ** 2 * noise for v, (_, noise) in zip(variances, known, strict=True))
-    return anchoring(v_t, oracle.variance(share) / local, laplace=laplace)
+    laws = [oracle.variance(share) / people for _, oracle, people in heard]
+    return anchoring(v_t, float(_together(laws)), laplace=laplace)
 
 
-def anchor_heavy(
-    trusted: list[Estimate], told: Estimate, oracle: Oracle, local: int, reach: float
-) -> tuple[Estimate, HeavyAnchor]:
+def _together(laws: list[Any]) -> Any:
+    """The variance of independent estimates that are weighed by theirs."""
+    return laws[0] if len(laws) == 1 else 1 / np.sum([1 / law for law in laws], axis=0)
+
+
+def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float) -> tuple[Estimate, HeavyAnchor]:
     """``p_T + clip((1-w) (p_L - p_T))`` in every slot that trusted people counted; where they did not, the report's.
 
     What the clipping takes off, where nobody lies, is part of the variance. A query has the sum of its slots.
@@ -408,12 +395,19 @@ def anchor_heavy(
     own = combine(trusted)
     known = np.isfinite(own.variances)
     pilot = np.clip(np.where(known, own.slots, 0.0), 0.0, 1.0)
-    seen = pilot * oracle.truth + (1 - pilot) * oracle.other
-    v_l = seen * (1 - seen) / (oracle.truth - oracle.other) ** 2 / local
+    laws = []
+    for _, oracle, local in heard:
+        seen = pilot * oracle.truth + (1 - pilot) * oracle.other
+        laws.append(seen * (1 - seen) / (oracle.truth - oracle.other) ** 2 / local)
+    v_l, told, shares = _together(laws), heard[0][0], heard[0][0].slots
+    if len(heard) > 1:
+        told = combine([estimate for estimate, _, _ in heard])
+        shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
     v_t = np.where(known, own.variances, 1.0)
     ours = np.where(known, v_t / (v_t + v_l), 1.0)  # the weight of reports
     start, step = np.where(known, own.slots, 0.0), ours * np.sqrt(v_t + v_l)
-    moved, most = ours * (told.slots - start), np.where(known, reach * step, np.inf)
+    moved = ours * (np.where(known, shares, told.slots) - start)
+    most = np.where(known, reach * step, np.inf)
     slots = start + np.clip(moved, -most, most)
     parts = [(e.variances, np.nan_to_num(e.noise, posinf=0.0)) for e in trusted if e.noise is not None]
     laplace = np.minimum(sum((v_t / variance) ** 2 * noise for variance, noise in parts), v_t)
@@ -430,19 +424,24 @@ def held(
     mechanism: TwoStage | Oracle,
     reports: SlotReports,
     estimator: HeavyEstimator,
+    mixed: Sequence[tuple[TwoStage | Oracle, SlotReports]] = (),
 ) -> tuple[list[Estimate], HeavyAnchor | None, Anchoring | None]:
     """What is to be blended: reports held to the trusted counts, or beside them; and what decided, where left open.
 
-    Two-stage reports of queries and urls are not held, nor are reports where nobody trusts.
+    Two-stage reports of queries and urls are not held, nor are reports where nobody trusts. `mixed` reports, by another
+    mechanism, are held as one group with the others.
     """
-    told = local_estimate(head, mechanism, reports)
-    if estimator == "hybrid" or not trusted or isinstance(mechanism, TwoStage):
-        return [*trusted, told], None, None
-    default = None if estimator == "anchored" else heavy_anchoring(head, trusted, mechanism, reports.people)
+    groups = [(mechanism, reports), *mixed]
+    told = [local_estimate(head, law, some) for law, some in groups]
+    heard = [(e, m, some.people) for e, (m, some) in zip(told, groups, strict=True)
+             if not isinstance(m, TwoStage) and some.people]  # fmt: skip
+    if estimator == "hybrid" or not trusted or len(heard) < len(groups):
+        return [*trusted, *told], None, None
+    default = None if estimator == "anchored" else heavy_anchoring(head, trusted, heard)
     reach = TIGHTEST if default is None else default.reach
     if reach is None:
-        return [*trusted, told], None, default
-    one, anchor = anchor_heavy(trusted, told, mechanism, reports.people, reach)
+        return [*trusted, *told], None, default
+    one, anchor = anchor_heavy(trusted, heard, reach)
     return [one], anchor, default
 
 

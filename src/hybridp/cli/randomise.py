@@ -243,18 +243,25 @@ def vector_mean(
     asked=some(Writing, "out", "table", "seed", "as_json"),
 )
 @click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
+@click.option("--mixed", is_flag=True, help="FILE is of people who trust the mixer: write what it would hand on.")
 def heavy_hitters(
-    file: Path, question: Records, trust: Trusts | None, people: People, asked: Writing, invite: Path
+    file: Path, question: Records, trust: Trusts | None, people: People, asked: Writing, invite: Path, mixed: bool
 ) -> None:
-    """What a device does with an invitation: one private report for each local person, and nothing else."""
+    """What a device does with an invitation: one private report for each local person, and nothing else.
+
+    With --mixed, as a batch of the mixer that the invitation states, with the larger epsilon that a batch allows.
+    """
     from hybridp.protocols import heavy_files as protocol
 
     assert people.column is not None
     rule = TrustRule(everyone="local") if trust is None else trust
     columns = protocol.RecordColumns(people.column, question.columns, rule, people.record_key, people.record_id)
-    written = protocol.write_record_reports(file, invite, columns, asked.out, table=asked.table, rng=asked.rng)
-    promise = PureDP(protocol.invited_study(invite).guarantee.epsilon)
-    asked.finish({"reports": written}, written, promise)
+    where: dict[str, Any] = {"table": asked.table, "mixed": mixed, "rng": asked.rng}
+    written = protocol.write_record_reports(file, invite, columns, asked.out, **where)
+    study = protocol.invited_study(invite)
+    mixing = study.mixing if mixed else None
+    promise = PureDP(study.guarantee.epsilon if mixing is None else mixing.epsilon)
+    asked.finish({"reports": written, **of_batch(mixing, written)}, written, promise)
 
 
 @command("kmeans")

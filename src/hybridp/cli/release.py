@@ -165,12 +165,14 @@ def vector_mean(
     question=some(Records, later=True),
     people=some(People, later=True),
     promise=some(Promise, "epsilon", "delta", later=True),
+    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
     level=value_of(Declaration, "level"),
     asked=some(Releasing, "ledger", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out", "plot",
                "as_json"),
 )  # fmt: skip
 @click.option("--invite-out", type=_PATH, help="Phase one: discover, and write the invitation for the devices.")
 @click.option("--invite", type=_PATH, help="Phase two: the invitation that the reports in FILE answer.")
+@click.option("--mixed", type=_PATH, multiple=True, help="Phase two: a batch that a mixer handed on; one option each.")
 @insist_option
 def heavy_hitters(
     file: Path | None,
@@ -178,20 +180,23 @@ def heavy_hitters(
     question: Later,
     people: Later,
     promise: Later,
+    mixer: Later,
     level: float,
     asked: Releasing,
     invite_out: Path | None,
     invite: Path | None,
+    mixed: tuple[Path, ...],
 ) -> None:
     """Heavy hitters: discovered by those who trust, counted by everyone.
 
     One record a person counts. In one go (--simulate-local, or nobody local); or in two phases: --invite-out discovers
     with the trusted people and writes the invitation, `hybridp randomise heavy-hitters` makes the reports on the
     devices, and --invite combines them: those in FILE, or without FILE those of a --tally. The invitation then says
-    the rest.
+    the rest. With --batch it states a mixer, and --mixed are the batches of people who trust it.
     """
     from hybridp.protocols import heavy_files as protocol
     from hybridp.protocols.asked import heavy_study, record_columns
+    from hybridp.protocols.study import ledger_totals
 
     record, epsilon = question.values["columns"], promise.values["epsilon"]
     delta = promise.values["delta"] if given("delta") else None
@@ -199,23 +204,28 @@ def heavy_hitters(
         raise InvalidInput(f"`record` must name one or two columns. Got {len(record)}.")
     if invite is not None and invite_out is not None:
         raise InvalidInput("`invite` must not join `invite-out`: they are two phases. Got both.")
-    if (asked.tally is None) == (file is None) or (asked.tally is not None and invite is None):
+    alone = file is None and asked.tally is None and not mixed
+    if alone or (asked.tally is not None and file is not None) or (file is None and invite is None):
         raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
     if invite is not None:
-        must_not_join("invite", *_SETTLED)
-        _combine(file, invite, {"epsilon": epsilon, "delta": delta, "record": len(record) or None}, level, asked)
+        must_not_join("invite", *_SETTLED, "batch", "shuffled-epsilon", "shuffled-cap", "shuffled-delta")
+        stated = {"epsilon": epsilon, "delta": delta, "record": len(record) or None}
+        _combine(file, invite, stated, level, asked, mixed)
         return
+    must_not_join("a first phase or a trial", "mixed")
+    if invite_out is None:
+        must_not_join("a release in one go", "batch", "shuffled-epsilon", "shuffled-cap", "shuffled-delta")
     assert file is not None
     for name, value in (("person", people.values["column"]), ("record", record or None), ("epsilon", epsilon),
                         ("delta", delta)):  # fmt: skip
         needed(name, value, "--invite, whose invitation states it")
     rule = who_trusts(trust, ", or --invite, whose invitation states it")
-    study = one_question(question(), promise(), trust=rule, people=people(), level=level)
+    study = one_question(question(), promise(), trust=rule, people=people(), level=level, mixer=mixer)
     own, columns = heavy_study(study, 0), record_columns(study, 0, rule)
     must_not_join("a first phase or a trial", "assume-mechanism")
     if invite_out is not None:
         must_not_join("invite-out", "simulate-local", "trial-opt-in", "plot", "out")
-    with asked.paying({"trusted": own.guarantee, "local": own.guarantee}, trial=drawn_trust(rule)) as ledger:
+    with asked.paying(ledger_totals(study), trial=drawn_trust(rule)) as ledger:
         shared: dict[str, Any] = {"table": asked.table, "ledger": ledger, "rng": asked.rng}
         if invite_out is not None:
             _say_invited(protocol.write_invitation(file, own, columns, invite_out, **shared), invite_out, asked.as_json)
@@ -228,19 +238,25 @@ def heavy_hitters(
 next(parameter for parameter in heavy_hitters.params if parameter.name == "file").required = False
 
 
-def _combine(file: Path | None, invite: Path, stated: dict[str, Any], level: float, asked: Releasing) -> None:
+def _combine(
+    file: Path | None, invite: Path, stated: dict[str, Any], level: float, asked: Releasing, mixed: tuple[Path, ...]
+) -> None:
     """Phase two: reports that answer an invitation."""
     from hybridp.protocols import heavy_files as protocol
+    from hybridp.public.budgets import PureDP
 
-    promise = protocol.invited_study(invite).guarantee
+    study = protocol.invited_study(invite)
     tally = asked.tallied("slots")
-    totals = {"trusted": promise, "local": promise}
+    totals: dict[str, Any] = {"trusted": study.guarantee, "local": study.guarantee}
+    if study.mixing is not None:
+        totals["shuffled"] = PureDP(study.mixing.epsilon)
     with asked.paying(totals, trial=protocol.is_simulated(invite)) as ledger:
         found = protocol.combine_reports(
             file,
             invite,
             table=asked.table,
             tally=tally,
+            mixed=mixed,
             ledger=ledger,
             level=level if given("level") else None,
             asked={name: value for name, value in stated.items() if value is not None},

@@ -36,7 +36,7 @@ from hybridp.cli.options import command, options_of, some
 from hybridp.cli.randomise import Writing, of_batch
 from hybridp.cli.releasing import Releasing, check_out, present
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Choice, Vector
+from hybridp.public.study import Choice, Records, Vector
 
 if TYPE_CHECKING:
     from hybridp.study import Study
@@ -163,6 +163,8 @@ def run_plan(
             print_three_shares(plan.options, found.mixed)
         elif isinstance(question, Vector):
             print_three_columns(question.columns, found.mixed)
+        elif isinstance(question, Records):
+            print_three_columns([f"rank {i + 1}" for i in range(len(found.mixed["rmse_population"]))], found.mixed)
         else:
             print_three_means(found.mixed)
     if invite_file is not None:

@@ -19,6 +19,7 @@ from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.source import Rows, TableLike
 
 __all__ = ["ReportColumns", "SlotsTold", "read_mechanism", "read_slots", "report_parts", "slot_counts"]
+__all__ += ["slots_told"]
 
 _MOST_BATCHES = 100_000
 _SIMULATED = " SIMULATED"
@@ -42,11 +43,16 @@ def read_slots(
     that devices write beside them.
     """
     with tables.open_rows(path, table=table) as rows:
-        named = MECHANISM in rows.columns
-        simulated = f"{mechanism}{_SIMULATED}"
-        marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if named else set()
-        counts = slot_counts(rows, "report", slots)
-        batches = some_texts(rows, BATCH, _MOST_BATCHES + 1) if BATCH in rows.columns else []
+        return slots_told(rows, mechanism, slots, assume=assume)
+
+
+def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) -> SlotsTold:
+    """The same of rows."""
+    named = MECHANISM in rows.columns
+    simulated = f"{mechanism}{_SIMULATED}"
+    marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if named else set()
+    counts = slot_counts(rows, "report", slots)
+    batches = some_texts(rows, BATCH, _MOST_BATCHES + 1) if BATCH in rows.columns else []
     if len(batches) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{BATCH}` must hold at most {_MOST_BATCHES:,} different names.")
     assumed = tables.named_mechanism(MECHANISM, named or None, int(counts.sum()), assume=assume)

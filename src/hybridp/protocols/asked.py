@@ -274,6 +274,7 @@ def heavy_study(study: Declaration, place: int) -> HeavyStudy:
         level=study.level,
         blend=cast(Any, asked.blend),
         estimator=cast(Any, asked.estimator),
+        mixing=study.mixing,
     )
 
 

@@ -28,7 +28,7 @@ from hybridp.public.study import (
     Regression,
     Vector,
 )
-from hybridp.public.trust import label_column
+from hybridp.public.trust import TrustRule, label_column
 from hybridp.randomness import Randomness, secure
 
 __all__ = ["Randomised", "randomise_study"]
@@ -82,7 +82,7 @@ def randomise_study(
     """
     rng = secure() if rng is None else rng
     if mixed:
-        return _write_batch(study, data, out, kept, {"table": table, "overwrite": overwrite}, rng)
+        return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
     rule = asked.trust_rule(study)
     if invite is not None:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
@@ -177,8 +177,8 @@ def _write_number(
 
 
 def _write_batch(
-    study: Declaration, data: Any, out: str | PathLike[str], kept: tuple[str, ...], where: Mapping[str, Any],
-    rng: Randomness,
+    study: Declaration, data: Any, out: str | PathLike[str], invite_file: Path | None, kept: tuple[str, ...],
+    where: Mapping[str, Any], rng: Randomness,
 ) -> Randomised:  # fmt: skip
     """What the mixer hands on of people who trust it: the reports of a table of theirs."""
     question, mixing = study.questions[0], study.mixing
@@ -191,7 +191,16 @@ def _write_batch(
             must(label not in rows.columns, "data", rule, "that column")
     whole: dict[str, Any] = {"mixed": True, **where, "rng": rng}
     invite: Any
-    if isinstance(question, Vector):
+    if isinstance(question, Records):
+        must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
+        assert invite_file is not None
+        people = replace(asked.record_columns(study, 0, None), trust=TrustRule(everyone="local"))
+        heavy_files.invitation_to(asked.heavy_study(study, 0), people, invite_file)
+        written = heavy_files.write_record_reports(
+            data, invite_file, people, Path(out), table=where["table"], mixed=True, rng=rng
+        )
+        text = heavy_files.read_invitation(invite_file, mixed=True)[1]
+    elif isinstance(question, Vector):
         invite, at = asked.vector_study(study, 0).mixed_invite, asked.vector_columns(study, 0, None)
         written, _ = vector.write_reports(data, invite, at, out, **whole)
         text = replace(invite, question=at.values).text
@@ -218,8 +227,9 @@ def _answer_invitation(
     must(len(named) == 1, "questions", rule, f"{len(named)} of them")
     ((i, question),) = named
     if isinstance(question, Records):
-        text = heavy_files.read_invitation(invite)[1]
         columns = asked.record_columns(study, i, trust)
+        heavy_files.invitation_to(asked.heavy_study(study, i), columns, invite)
+        text = heavy_files.read_invitation(invite)[1]
         people = heavy_files.write_record_reports(data, invite, columns, out, table=table, rng=rng)
     elif isinstance(question, Regression):
         own, at = asked.regression_study(study, i), asked.regression_columns(study, i, trust)
@@ -228,6 +238,6 @@ def _answer_invitation(
             data, invite, out, trust=trust, person=at.person, table=table, rng=rng
         )
     else:
-        text = kmeans_files.read_invitation(invite)[3]
+        _, text = kmeans_files.invitation_to(asked.kmeans_study(study, i), asked.point_columns(study, i, trust), invite)
         people = kmeans_files.write_point_reports(data, invite, out, trust=trust, table=table, rng=rng)
     return Randomised(str(out), {question.name: people}, {question.name: text}, (), rng.simulated, rng.label)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -27,7 +27,9 @@ from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery, 
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.oracles import Oracle, best_oracle, local_hashing, optimised_unary, subset_selection
 from hybridp.public.randomisers import k_randomised_response
+from hybridp.public.shuffling import Mixing
 from hybridp.randomness import Randomness
+from hybridp.release.heavy import HeavyRecord
 
 __all__ = [
     "LOCAL_HEAVY",
@@ -39,8 +41,12 @@ __all__ = [
     "discover_head",
     "invitation",
     "keep_best",
+    "list_mixing",
     "local_estimate",
+    "mixed_invitation",
     "opt_in_counts",
+    "ranked_queries",
+    "ranked_records",
     "report",
     "restrict",
     "trim",
@@ -63,6 +69,7 @@ class HeavyStudy:
     choice, what suits the report: two-stage reports know queries best, flat ones all slots alike. Up to `spare` times M
     queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
     `estimator` "anchored" holds flat reports to the trusted counts, slot by slot; "best" does so where it costs little.
+    With `mixing`, some people's reports come through a mixer and have a larger epsilon of their own.
     """
 
     guarantee: ApproxDP
@@ -76,6 +83,7 @@ class HeavyStudy:
     blend: BlendName | None = None
     spare: float = 1.5
     estimator: HeavyEstimator = "best"
+    mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
         must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
@@ -93,6 +101,8 @@ class HeavyStudy:
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         named = self.blend is None or self.blend in get_args(BlendName)
         must(named, "blend", "must be weighted, query-first or slots", self.blend)
+        flat = self.mixing is None or self.local == "k-rr"
+        must(flat, "local", "must be k-rr where reports are mixed: purely private, and one number", self.local)
 
     @property
     def order(self) -> BlendName:
@@ -177,6 +187,19 @@ def invitation(head: HeadList, study: HeavyStudy) -> Invitation:
     return Invitation(head, best_oracle(pure, k))
 
 
+def mixed_invitation(head: HeadList, study: HeavyStudy) -> Invitation | None:
+    """The same for people who trust a mixer: one slot, with the epsilon that a batch allows."""
+    if study.mixing is None:
+        return None
+    return invitation(head, replace(study, guarantee=replace(study.guarantee, epsilon=study.mixing.epsilon)))
+
+
+def list_mixing(invite: Invitation, mixing: Mixing) -> Mixing:
+    """What a batch of such reports keeps: responses to a list of k slots have a tighter bound than any report."""
+    k = len(invite.head)
+    return replace(mixing, k=k) if k >= 2 else mixing
+
+
 def report(slots: Ints, invite: Invitation, *, rng: Randomness) -> SlotReports:
     """Many devices' reports, added up as they come."""
     if isinstance(invite.mechanism, TwoStage):
@@ -188,3 +211,45 @@ def report(slots: Ints, invite: Invitation, *, rng: Randomness) -> SlotReports:
 def local_estimate(invite: Invitation, reports: SlotReports) -> blending.Estimate:
     """What the devices say by themselves."""
     return blending.local_estimate(invite.head, invite.mechanism, reports)
+
+
+# --- what is told of everyone's counts -------------------------------------------------------------------------------
+
+
+def ranked_records(blended: HeavyBlend, level: float) -> tuple[tuple[HeavyRecord, ...], tuple[HeavyRecord, ...]]:
+    """The records, most frequent first, with the ranks that they may have; and the wildcards."""
+    every = _measured(list(blended.head.slots), blended.slots, blended.centres, blended.errors, level)
+    keep, rest = np.flatnonzero(blended.head.is_record), np.flatnonzero(~blended.head.is_record)
+    if (anchor := blended.anchor) is not None:
+        bounds = [float(most) if np.isfinite(most) else None for most in anchor.most]
+        every = [replace(r, plain=p, most=m) for r, p, m in zip(every, anchor.plain.tolist(), bounds, strict=True)]
+    found = [every[i] for i in keep.tolist()]
+    ranks = blending.rank_ranges(blended.centres[keep], blended.errors[keep], level)
+    return _ranked(found, *ranks), tuple(every[i] for i in rest.tolist())
+
+
+def ranked_queries(blended: HeavyBlend, level: float) -> tuple[HeavyRecord, ...]:
+    """The same of queries, whatever their urls."""
+    names: list[tuple[str | None, ...]] = [(query,) for query in blended.head.queries]
+    found = _measured(names, blended.queries, blended.query_centres, blended.query_errors, level)[:-1]
+    return _ranked(found, *blending.rank_ranges(blended.query_centres[:-1], blended.query_errors[:-1], level))
+
+
+def _measured(
+    names: list[tuple[str | None, ...]], values: Floats, centres: Floats, errors: Floats, level: float
+) -> list[HeavyRecord]:
+    """Intervals around the unbiased values, within [0, 1], and wide enough for the published ones."""
+    half = blending.half_width(errors, level)
+    low = np.maximum(np.minimum(centres - half, values), 0.0)
+    high = np.minimum(np.maximum(centres + half, values), 1.0)
+    rows = zip(names, values.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [HeavyRecord(*row) for row in rows]
+
+
+def _ranked(found: list[HeavyRecord], best: Ints, worst: Ints) -> tuple[HeavyRecord, ...]:
+    """Most frequent first; each with the ranks that it may have, its own place among them."""
+    order = sorted(range(len(found)), key=lambda i: (-found[i].estimate, str(found[i].record)))
+    return tuple(
+        replace(found[i], best_rank=min(int(best[i]), place), worst_rank=max(int(worst[i]), place))
+        for place, i in enumerate(order, 1)
+    )

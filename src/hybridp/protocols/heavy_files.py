@@ -6,9 +6,9 @@ import functools
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,26 +23,33 @@ from hybridp.device import files as device
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import heavy as blender
-from hybridp.protocols.heavy import Floats, HeavyBlend, HeavyStudy, Ints, Invitation
+from hybridp.protocols import mean_receipt as protections
+from hybridp.protocols.heavy import HeavyStudy, Invitation
 from hybridp.protocols.mean import kept, spending
+from hybridp.protocols.mean_receipt import MixedReports
+from hybridp.protocols.mixed import Batches, SlotsAsked, read_batches
 from hybridp.public import envelope
 from hybridp.public.anchoring import Anchoring
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotReports, report_text
 from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.heavy import HeavyRecord, HeavyRelease
+from hybridp.release.heavy import HeavyRelease
 from hybridp.release.receipt import Protection, assuming, build_receipt, choice_unprotected, noted, public_choice
+from hybridp.release.result import Shuffled
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import SlotTally
 
 __all__ = [
+    "NO_BATCHES",
     "RecordColumns",
     "combine_reports",
     "heavy_charges",
+    "invitation_to",
     "invited_study",
     "is_simulated",
     "publish_heavy",
@@ -55,18 +62,24 @@ __all__ = [
 _INVITATION = "invitation to report on a head list"
 _SIMULATED = " SIMULATED"
 _PURPOSE = "heavy hitters"
+NO_BATCHES: Batches[SlotReports] = Batches()
+"""Batches that are yet to be read."""
 
 
 def heavy_charges(
-    study: HeavyStudy, *, trusted: bool, local: bool, mechanism: str | None = None, digest: str | None = None
-) -> list[Charge]:
-    """What the ledger is asked for: the trusted people's record in phase one, local people's reports in phase two."""
+    study: HeavyStudy, *, trusted: bool, local: bool, mechanism: str | None = None, digest: str | None = None,
+    mixed: Batches[SlotReports] | None = None,
+) -> list[Charge]:  # fmt: skip
+    """What the ledger is asked for: the trusted people's record in phase one, other people's reports in phase two."""
     found = []
     if trusted:
         found.append(Charge("trusted", study.guarantee, "thresholded counts of one record", _PURPOSE))
     if local:
         made = mechanism or f"{study.local} report on the head list"
         found.append(Charge("local", study.local_guarantee, made, _PURPOSE, digest=digest))
+    if mixed is not None and study.mixing is not None:  # whatever mixer and curator do, no more than this
+        own = PureDP(study.mixing.epsilon)
+        found.append(Charge("shuffled", own, f"{study.local} report, mixed", _PURPOSE, digest=mixed.digest))
     return found
 
 
@@ -137,9 +150,8 @@ def release_heavy_hitters(
         shown = publish_heavy(
             study, found, invite, estimates, told, local_people, tuple(entries), rng.simulated, simulate_local
         )
-        everybody = shown.trusted_people + shown.local_people
         shown = noted(shown, notes)
-        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=columns, people=everybody)
+        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=columns, people=shown.people)
 
 
 def write_invitation(
@@ -205,6 +217,7 @@ class _Record:
     entries: tuple[int, ...]
     simulated: bool
     text: str
+    mixed_text: str
     notes: tuple[str, ...]
 
 
@@ -214,6 +227,7 @@ def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _
         document = envelope.load(file, _INVITATION)
         stated = dict(document["study"])
         stated["guarantee"] = ApproxDP(**stated["guarantee"])
+        stated["mixing"] = None if stated["mixing"] is None else Mixing(**stated["mixing"])
         study = HeavyStudy(**stated)
         head = HeadList(study.depth, tuple(tuple(s) for s in document["slots"]))
         found = _opt_in(document["opt_in"], study)
@@ -227,10 +241,29 @@ def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
     digest = document["digest"].removeprefix("sha256:")[:16]
-    g = study.local_guarantee
-    made = f"{study.local}(slots={len(head)},epsilon={g.epsilon!r},delta={g.delta!r},invite={digest})"
-    text = report_text(made, tuple(columns))
-    return study, invite, found, _Record(tuple(columns), tuple(entries), simulated, text, notes)
+
+    def text(g: ApproxDP | PureDP, mark: str = "") -> str:
+        made = f"{study.local}(slots={len(head)},epsilon={g.epsilon!r},delta={g.delta!r},{mark}invite={digest})"
+        return report_text(made, tuple(columns))
+
+    mixed = "" if study.mixing is None else text(PureDP(study.mixing.epsilon), "mixed,")
+    about = _Record(tuple(columns), tuple(entries), simulated, text(study.local_guarantee), mixed, notes)
+    return study, invite, found, about
+
+
+def invitation_to(study: HeavyStudy, columns: RecordColumns, file: Path) -> None:
+    """Refuse an invitation to another study: it could promise less, or ask about other columns."""
+    invited, _, _, about = _read_invitation(file)
+    wanted = {**asdict(study), "columns": columns.record}
+    stated = {**asdict(invited), "columns": about.columns}
+    for name, value in wanted.items():
+        rule = f"must be an invitation to this question, with the {name.replace('_', ' ')} {_said(value)}"
+        must(name == "level" or stated[name] == value, "invite", rule, _said(stated[name]))
+
+
+def _said(value: Any) -> str:
+    return ", ".join(map(str, value.values() if isinstance(value, dict) else value)) if isinstance(
+        value, (dict, list, tuple)) else str(value)  # fmt: skip
 
 
 def invited_study(file: Path) -> HeavyStudy:
@@ -238,10 +271,10 @@ def invited_study(file: Path) -> HeavyStudy:
     return _read_invitation(file)[0]
 
 
-def read_invitation(file: Path) -> tuple[int, str]:
-    """How many slots an invitation has, and the text that stands beside every answer to it."""
+def read_invitation(file: Path, *, mixed: bool = False) -> tuple[int, str]:
+    """How many slots an invitation has, and the text that stands beside every answer to it (or `mixed` ones)."""
     _, invite, _, about = _read_invitation(file)
-    return len(invite.head), about.text
+    return len(invite.head), about.mixed_text if mixed else about.text
 
 
 def is_simulated(file: Path) -> bool:
@@ -268,6 +301,7 @@ def write_record_reports(
     out: Path,
     *,
     table: str | None = None,
+    mixed: bool = False,
     rng: Randomness | None = None,
 ) -> int:
     """What the devices do: one report for each local person of a file, in a CSV that holds nothing else.
@@ -275,9 +309,14 @@ def write_record_reports(
     Reports are written slot by slot, so that their order tells neither who sent which nor who has several records.
     Beside each report stands the invitation that it answers, so that it cannot be taken for an answer to another one,
     and a random name of this batch: other reports of the same people are another set, also where their counts agree.
+    With `mixed` they are of people who trust the mixer that the invitation states: what it would hand on.
     """
     rng = secure() if rng is None else rng
-    _, invite, _, about = _read_invitation(invite_file)
+    study, invite, _, about = _read_invitation(invite_file)
+    if mixed:
+        second = blender.mixed_invitation(invite.head, study)
+        must(second is not None, "mixed", "must go with an invitation that states a mixer (--batch)", "one without")
+        invite = second or invite
     _same_depth(len(columns.record), invite.head.depth)
     drawn = drawn_trust(columns.trust)
     must(not drawn, "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
@@ -294,7 +333,7 @@ def write_record_reports(
         trust=columns.trust,
         record_key=columns.record_key,
         record_id=columns.record_id,
-        text=f"{about.text}{_SIMULATED if rng.simulated else ''}",
+        text=f"{about.mixed_text if mixed else about.text}{_SIMULATED if rng.simulated else ''}",
         table=table,
         rng=rng,
     )
@@ -310,6 +349,7 @@ def combine_reports(
     *,
     table: str | None = None,
     tally: SlotTally | None = None,
+    mixed: Sequence[TableLike] = (),
     ledger: Ledger | None = None,
     level: float | None = None,
     asked: Mapping[str, float] | None = None,
@@ -321,9 +361,15 @@ def combine_reports(
     name the invitation that they answer, which must be this one; `assume_mechanism` takes those that name none, and
     says so on the receipt. `asked` (epsilon, delta, record) is refused when the invitation states something else.
     `level` is the invitation's unless given. A `tally` of the reports stands in for a file of them, `path` being None.
+    `mixed` are the batches that the invitation's mixer handed on; where there are some, nobody need be local.
     """
     study, invite, found, about = _read_invitation(invite_file)
-    must((path is None) == (tally is not None), "file", "must be left out with a tally, and only then", path)
+    if mixed:  # the tally's digest is that of local reports: batches charged under it would be free from then on
+        must(tally is None, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
+    else:
+        must((path is None) == (tally is not None), "file", "must be left out with a tally, and only then", path)
+    stated = study.mixing is not None or not mixed
+    must(stated, "mixed", "must answer an invitation that states a mixer (--batch)", f"{len(mixed)} batches")
     states = {"epsilon": study.guarantee.epsilon, "delta": study.guarantee.delta, "record": study.depth}
     for name, wanted in (asked or {}).items():
         must(states[name] == wanted, name, f"must be {states[name]:g}, as in the invitation", wanted)
@@ -334,20 +380,26 @@ def combine_reports(
     # Reports are private already: they are read before the charge, which names them.
     if tally is not None:
         told = SlotsTold(np.array(tally.counts), tally.origin.simulated, False, tally.origin.digest(tally.to_dict()))
-    else:
-        assert path is not None
+    elif path is not None:
         told = read_slots(path, about.text, len(invite.head), table=table, assume=assume_mechanism)
-    charges = heavy_charges(study, trusted=False, local=True, mechanism=about.text, digest=told.digest)
+    else:
+        told = SlotsTold(np.zeros(len(invite.head), dtype=np.int64), False, False, "")
+    slots_asked = SlotsAsked(about.mixed_text, len(invite.head))
+    batches: Batches[SlotReports] = read_batches(mixed, slots_asked, None, study.mixing, assume=assume_mechanism)
+    sent = batches if mixed else None
+    local = bool(told.digest)
+    charges = heavy_charges(study, trusted=False, local=local, mechanism=about.text, digest=told.digest, mixed=sent)
     with spending(ledger, charges, trial=about.simulated) as entries:
         _, estimates = blender.trim(found, study)
         both = (*about.entries, *entries)
         sums = SlotReports(int(told.counts.sum()), told.counts)
         released = publish_heavy(
-            study, found, invite, estimates, sums, sums.people, both, about.simulated, told.simulated, level
-        )
+            study, found, invite, estimates, sums, sums.people, both, about.simulated,
+            told.simulated or batches.simulated, level, batches.reports,
+        )  # fmt: skip
         shown = noted(assuming(released, about.text if told.assumed else None), about.notes)
-        everybody, read = shown.trusted_people + shown.local_people, {"record": about.columns}
-        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read, people=everybody)
+        read = {"record": about.columns}
+        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read, people=shown.people)
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
@@ -364,27 +416,37 @@ def publish_heavy(
     seeded: bool,
     simulated_local: bool,
     level: float | None = None,
+    mixed: MixedReports[SlotReports] | None = None,
 ) -> HeavyRelease:
     """Blend what the trusted said with the local reports (None: nobody was asked): post-processing, nothing is drawn.
 
-    `entries` are the ledger's; `seeded` and `simulated_local` say what was not real.
+    `entries` are the ledger's; `seeded` and `simulated_local` say what was not real. `mixed` reports are a third group.
     """
     everything, anchor, default = estimates, None, None
-    if told is not None and told.people:
-        everything, anchor, default = blending.held(invite.head, estimates, invite.mechanism, told, study.estimator)
+    second, shuffled = blender.mixed_invitation(invite.head, study), None
+    heard = [(invite.mechanism, told)] if told is not None and told.people else []
+    if mixed is not None and mixed.summary.people and second is not None and study.mixing is not None:
+        heard.append((second.mechanism, mixed.summary))
+        batches = protections.mixed_batches(blender.list_mixing(second, study.mixing), mixed.batches)
+        shuffled = Shuffled(mixed.summary.people, None, second.mechanism.name, study.mixing.epsilon,
+                            study.mixing.batch, batches)  # fmt: skip
+    if heard:
+        (first, *more) = heard
+        everything, anchor, default = blending.held(invite.head, estimates, *first, study.estimator, more)
     counted = blender.blend_heavy(invite.head, everything, study.order, anchor)
     blended = blender.restrict(counted, blender.keep_best(counted, study.head))
     level = study.level if level is None else level
-    records, wildcards = _records(blended, level)
+    records, wildcards = blender.ranked_records(blended, level)
     discovered = int(np.isfinite(found.discovered).sum())
     return HeavyRelease(
         records=records,
-        queries=_queries(blended, level),
+        queries=blender.ranked_queries(blended, level),
         wildcards=wildcards,
         discovered=discovered,
         trusted_people=found.discovery_people + found.estimation_people,
         discovery_people=found.discovery_people,
         local_people=local_people,
+        shuffled=shuffled,
         mechanisms={
             "discovery": f"noise of scale {found.discovery.scale:.4g}, threshold {found.discovery.threshold}",
             "estimation": f"laplace noise of scale {found.noise.scale:.4g}",
@@ -401,7 +463,8 @@ def publish_heavy(
             Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
             if told is not None and told.people
             else None,
-            assumes=(*_ASSUMES, *_said(default)),
+            mixed=protections.mixed_promises(shuffled),
+            assumes=(*_ASSUMES, *protections.mixed_assumptions(shuffled), *_default(default)),
             randomness="seeded generator, simulation only" if seeded else "system randomness",
             seeded=seeded,
             simulated_local=simulated_local,
@@ -411,44 +474,7 @@ def publish_heavy(
     )
 
 
-def _records(blended: HeavyBlend, level: float) -> tuple[tuple[HeavyRecord, ...], tuple[HeavyRecord, ...]]:
-    every = _measured(list(blended.head.slots), blended.slots, blended.centres, blended.errors, level)
-    keep, rest = np.flatnonzero(blended.head.is_record), np.flatnonzero(~blended.head.is_record)
-    if (anchor := blended.anchor) is not None:
-        bounds = [float(most) if np.isfinite(most) else None for most in anchor.most]
-        every = [replace(r, plain=p, most=m) for r, p, m in zip(every, anchor.plain.tolist(), bounds, strict=True)]
-    found = [every[i] for i in keep.tolist()]
-    ranks = blending.rank_ranges(blended.centres[keep], blended.errors[keep], level)
-    return _ranked(found, *ranks), tuple(every[i] for i in rest.tolist())
-
-
-def _queries(blended: HeavyBlend, level: float) -> tuple[HeavyRecord, ...]:
-    names: list[tuple[str | None, ...]] = [(query,) for query in blended.head.queries]
-    found = _measured(names, blended.queries, blended.query_centres, blended.query_errors, level)[:-1]
-    return _ranked(found, *blending.rank_ranges(blended.query_centres[:-1], blended.query_errors[:-1], level))
-
-
-def _measured(
-    names: list[tuple[str | None, ...]], values: Floats, centres: Floats, errors: Floats, level: float
-) -> list[HeavyRecord]:
-    """Intervals around the unbiased values, within [0, 1], and wide enough for the published ones."""
-    half = blending.half_width(errors, level)
-    low = np.maximum(np.minimum(centres - half, values), 0.0)
-    high = np.minimum(np.maximum(centres + half, values), 1.0)
-    rows = zip(names, values.tolist(), low.tolist(), high.tolist(), strict=True)
-    return [HeavyRecord(*row) for row in rows]
-
-
-def _ranked(found: list[HeavyRecord], best: Ints, worst: Ints) -> tuple[HeavyRecord, ...]:
-    """Most frequent first; each with the ranks that it may have, its own place among them."""
-    order = sorted(range(len(found)), key=lambda i: (-found[i].estimate, str(found[i].record)))
-    return tuple(
-        replace(found[i], best_rank=min(int(best[i]), place), worst_rank=max(int(worst[i]), place))
-        for place, i in enumerate(order, 1)
-    )
-
-
-def _said(default: Anchoring | None) -> list[str]:
+def _default(default: Anchoring | None) -> list[str]:
     return [] if default is None else [default.words("hybrid", "a trusted share", "at equal shares", default.reach)]
 
 

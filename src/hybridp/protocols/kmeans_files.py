@@ -105,7 +105,7 @@ def release_kmeans(
     asked = None
     if invite is not None:
         must(study.method == "improved", "method", "must be improved with reports that answer a map", study.method)
-        asked = _same_study(invite, study, columns)
+        asked = invitation_to(study, columns, invite)
         if tally is not None:
             collection = tally.origin.stands_in(asked[1], collection)
             cells = asked[0].grid.cells
@@ -242,8 +242,9 @@ def write_point_reports(
     return device.write_point_reports(path, invite, columns, out, trust=trust, text=mark, table=table, rng=rng)
 
 
-def _same_study(invite_file: Path, study: KMeansStudy, columns: PointColumns) -> tuple[MapInvite, str]:
-    asked, invite, names, text = read_invitation(invite_file)
-    same = replace(study, iterations=None) == asked and names == columns.coordinates
-    must(same, "invite", "must state this release's columns, bounds, clusters and promise", invite_file)
+def invitation_to(study: KMeansStudy, columns: PointColumns, file: Path) -> tuple[MapInvite, str]:
+    """The map of an invitation, and its text. One to another study could promise less, or ask about other columns."""
+    invited, invite, names, text = read_invitation(file)
+    same = replace(study, iterations=None) == invited and names == columns.coordinates
+    must(same, "invite", "must be to this question, with its columns, bounds, clusters and promise", file)
     return invite, text

@@ -10,7 +10,7 @@ from hybridp.blend.sealed import SealedBlend
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.messages import LocalSummary, SlotReports, TrustedSummary
 from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorReportSums
@@ -24,7 +24,7 @@ __all__ = ["AMPLIFIED", "MixedReports", "check_mixing", "local_protection", "mix
 __all__ += ["mixed_promises", "noise_level", "trusted_protection"]
 
 Guarantee = PureDP | ApproxDP
-S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums)
+S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
 
 
 def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:

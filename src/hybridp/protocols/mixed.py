@@ -9,19 +9,28 @@ from typing import Any, Generic, TypeVar
 from hybridp.curator import mean as curating
 from hybridp.curator import shares as counting
 from hybridp.curator import vector as vectors
+from hybridp.curator.reports import slots_told
 from hybridp.curator.sources import Rows, TableLike, open_rows
 from hybridp.errors import OtherMechanism, UnusablePublicRows, must
 from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.public.messages import Invite, LocalSummary, reports_digest
+from hybridp.public.messages import Invite, LocalSummary, SlotReports, reports_digest
 from hybridp.public.shares import ShareInvite, ShareReports
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorInvite, VectorReportSums
 
-__all__ = ["Batches", "read_batches"]
+__all__ = ["Batches", "SlotsAsked", "read_batches"]
 
-S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums)
+S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
 _EVERYBODY = TrustRule(everyone="local")
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsAsked:
+    """Reports of one slot among so many, by the mechanism with this text."""
+
+    text: str
+    slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +48,8 @@ class Batches(Generic[S]):
 
 def read_batches(
     paths: Sequence[TableLike],
-    invite: Invite | ShareInvite | VectorInvite | None,
-    columns: curating.Columns | vectors.VectorColumns,
+    invite: Invite | ShareInvite | VectorInvite | SlotsAsked | None,
+    columns: curating.Columns | vectors.VectorColumns | None,
     mixing: Mixing | None,
     *,
     assume: bool = False,
@@ -85,6 +94,8 @@ def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[str, ...], st
 
     The others say how a report was made, and in which batch it came.
     """
+    if isinstance(invite, SlotsAsked):
+        return _slots, invite, None, ("report",), "report"
     if isinstance(invite, VectorInvite):
         own: Any = replace(columns, trust=_EVERYBODY, person=None)
         asked: Any = replace(invite, question=columns.values)
@@ -94,6 +105,18 @@ def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[str, ...], st
     if isinstance(invite, Invite):
         return curating.read, replace(invite, question=(columns.value,)), own, held, columns.report
     return counting.read, invite, own, held, columns.report
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    local: SlotReports
+    digest: str
+    simulated_reports: bool
+
+
+def _slots(rows: Rows, own: None, asked: SlotsAsked, *, assume: bool) -> _Slots:
+    told = slots_told(rows, asked.text, asked.slots, assume=assume)
+    return _Slots(SlotReports(int(told.counts.sum()), told.counts), told.digest, told.simulated)
 
 
 def _alone(rows: Rows, held: tuple[str, ...], start: str) -> str:

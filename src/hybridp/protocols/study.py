@@ -260,7 +260,8 @@ def _guessed(study: Declaration) -> tuple[str, ...]:
 def _people(answer: Any) -> tuple[int, int]:
     """Trusted people of an answer, and those who sent reports."""
     if hasattr(answer, "trusted_people"):
-        return answer.trusted_people, answer.local_people
+        mixed = getattr(answer, "shuffled", None)
+        return answer.trusted_people, answer.local_people + (0 if mixed is None else mixed.group)
     if hasattr(answer, "trusted"):
         mixed = getattr(answer, "shuffled", None)
         return answer.trusted.people, answer.local.people + (0 if mixed is None else mixed.group.people)
@@ -375,26 +376,29 @@ def _vector(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str,
 
 def _records(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
     question = study.questions[i]
-    own, invite, reports = asked.heavy_study(study, i), *_answered(question, files)
+    mixed = run.get("mixed", ())
+    own, (invite, reports) = asked.heavy_study(study, i), _answered(question, files, mixed=bool(mixed))
+    rule = "must go with the invitation that the reports in it answer (invite)"
+    must(invite is not None or not mixed, "mixed", rule, "no invitation")
+    columns = asked.record_columns(study, i, trust)
     if invite is not None:
         must(not run["simulate_local"], "simulate_local", "must not join reports that answer an invitation", True)
-        states = {"epsilon": own.guarantee.epsilon, "delta": own.guarantee.delta, "record": own.depth}
-        text = heavy_files.read_invitation(invite)[1]
-        local = heavy_files.heavy_charges(own, trusted=False, local=True, mechanism=text)
+        heavy_files.invitation_to(own, columns, invite)
+        text, sent = heavy_files.read_invitation(invite)[1], heavy_files.NO_BATCHES if mixed else None
+        local = heavy_files.heavy_charges(own, trusted=False, local=reports is not None, mechanism=text, mixed=sent)
         return _Way(
             [],
             local,
             lambda shared: heavy_files.combine_reports(
                 reports,
                 invite,
+                mixed=mixed,
                 ledger=shared,
                 level=study.level,
-                asked=states,
                 assume_mechanism=run["assume_mechanism"],
             ),
             trial=heavy_files.is_simulated(invite),
         )
-    columns = asked.record_columns(study, i, trust)
     simulate = run["simulate_local"]
     charges = heavy_files.heavy_charges(own, trusted=True, local=simulate)
     return _Way(
@@ -449,11 +453,11 @@ def _regression(study: Declaration, i: int, data: Any, trust: Any, files: Files,
     )  # fmt: skip
 
 
-def _answered(question: Question, files: Files) -> tuple[Path | None, Path | None]:
-    """The invitation and the reports that answer it: both, or neither."""
+def _answered(question: Question, files: Files, *, mixed: bool = False) -> tuple[Path | None, Path | None]:
+    """The invitation and the reports that answer it: both, or neither. Where some are mixed nobody need be local."""
     invite, reports = files.invites.get(question.name), files.reports.get(question.name)
     rule = f"must be given together with the invitation, for {question.name}"
-    must((invite is None) == (reports is None), "reports", rule, reports)
+    must((invite is None) == (reports is None) or (mixed and reports is None), "reports", rule, reports)
     return invite, reports
 
 

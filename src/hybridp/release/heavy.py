@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Result, Words, interval_words, people_words, promise_words
+from hybridp.release.result import Result, Shuffled, Words, interval_words, people_words, promise_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,14 +63,31 @@ class HeavyRelease(Result):
     question: str = "records"
     reach: float | None = None
     """The leash of reports, in standard errors of the groups' difference; None where they are blended plainly."""
+    shuffled: Shuffled[int] | None = None
+    """How many people's reports came through a mixer, and in which batches."""
 
     @property
     def simulated(self) -> bool:
         return self.receipt.simulated
 
+    @property
+    def people(self) -> int:
+        """Everybody who took part."""
+        return self.trusted_people + self.local_people + self._mixed
+
+    @property
+    def _mixed(self) -> int:
+        return 0 if self.shuffled is None else self.shuffled.group
+
+    @property
+    def _of_people(self) -> str:
+        return people_words(self.trusted_people, self.local_people, self._mixed)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry a record, in the order of `records`."""
-        listed = _listed(self.records)
+        listed, mixed, own = _listed(self.records), {}, {}
+        if self.shuffled is not None:
+            mixed, own = {"shuffled": {"people": self._mixed}}, {"mixing": self.shuffled.to_dict()}
         told = statistic(
             "heavy-hitters",
             listed["estimate"],
@@ -95,8 +112,10 @@ class HeavyRelease(Result):
                     "estimation": self.trusted_people - self.discovery_people,
                 },
                 "local": {"people": self.local_people},
+                **mixed,
             },
             mechanisms=self.mechanisms,
+            **own,
         )
         return release_document({self.question: {"shares": told}}, level=self.level, receipt=self.receipt)
 
@@ -127,7 +146,7 @@ class HeavyRelease(Result):
         more = f" The {most} most frequent of {len(self.queries):,} are shown." if len(self.queries) > most else ""
         style.dress(
             ax,
-            f"Frequent records: {people_words(self.trusted_people, self.local_people)}, {promise_words(self.receipt)}",
+            f"Frequent records: {self._of_people}, {promise_words(self.receipt)}",
             interval_words(self.level, "the true share of its record") + more,
             simulated=self.simulated,
         )
@@ -142,7 +161,7 @@ class HeavyRelease(Result):
             rows.append((_spoken(r.record), *shares, "" if r.best_rank is None else rank))
         rest = [f"{_spoken(w.record)}: {100 * w.estimate:.3g}%" for w in self.wildcards]
         return Words(
-            f"{len(self.records):,} frequent records of {people_words(self.trusted_people, self.local_people)}: shares "
+            f"{len(self.records):,} frequent records of {self._of_people}: shares "
             f"of people, with {100 * self.level:.6g}% intervals",
             ("record", "share", "from", "to", "rank"),
             rows,

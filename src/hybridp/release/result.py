@@ -72,7 +72,7 @@ class Shuffled(Generic[G]):
     """
 
     group: G
-    weight: float | tuple[float, ...]
+    weight: float | tuple[float, ...] | None
     randomiser: str
     epsilon: float
     least: int
@@ -84,8 +84,8 @@ class Shuffled(Generic[G]):
             for b in self.batches
         ]
         weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
-        stated = {"weight": weight, "local_epsilon": self.epsilon, "least": self.least, "batches": batches}
-        return {"randomiser": self.randomiser, **stated}
+        stated = {"local_epsilon": self.epsilon, "least": self.least, "batches": batches}
+        return {"randomiser": self.randomiser, **({} if weight is None else {"weight": weight}), **stated}
 
 
 class Result(ABC):

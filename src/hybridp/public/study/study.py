@@ -314,10 +314,9 @@ class Declaration(Fields):
         question = self.questions[0]
         mean = isinstance(question, Number) and question.statistics == ("mean",) and question.by is None
         shares = isinstance(question, Choice) and question.several is None and question.by is None
-        alone = len(self.questions) == 1 and (mean or shares or isinstance(question, Vector))
-        rule = (
-            "must be left out, unless the study asks for one mean, of a number or a vector, or the shares of one choice"
-        )
+        records = isinstance(question, Records) and question.local == "k-rr"
+        alone = len(self.questions) == 1 and (mean or shares or records or isinstance(question, Vector))
+        rule = "must be left out, unless the study asks for one mean, the shares of one choice, or records by k-rr"
         self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
         rule = "must be left out where everyone has their own epsilon"
         self.must(not self.promise.personal, "mixer", rule, "a mixer")
