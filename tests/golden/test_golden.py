@@ -151,6 +151,12 @@ SCENES: dict[str, tuple[str, ...]] = {
         "--seed 2 --out model",
         "synth answer model sex=Male",
         "synth report model",
+        "synth fit table.csv --schema schema.json --marginals age,sex sex,works --method adaptive --epsilon 1 "
+        "--delta 1e-4 --seed 2 --out pilot",
+        "synth invite pilot --out asked.json",
+        "randomise synth table.csv --invite asked.json --seed 3 --out told.csv",
+        "synth fit told.csv --invite asked.json --out both",
+        "plan synth --n 2000 --opt-in 0.1 --schema schema.json --marginals age,sex --epsilon 1 --delta 1e-6",
     ),
 }
 BY_FORM = {"synth"}
