@@ -96,9 +96,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _turn(path: Path) -> int:
-    """Spark and the papers first, examples in docstrings (hundreds of short files) last."""
-    places = (ROOT / "tests/engines", ROOT / "lab/tests", ROOT / "tests")
-    return next((turn for turn, place in enumerate(places) if path.is_relative_to(place)), len(places))
+    """What takes longest first, examples in docstrings (hundreds of short files) last."""
+    places = ("tests/engines", "tests/test_site.py", "tests/test_docs.py", "lab/tests", "tests")
+    return next((turn for turn, place in enumerate(places) if path.is_relative_to(ROOT / place)), len(places))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -265,15 +265,15 @@ def two_phases(path: Path, folder: Path, study: HeavyStudy, seed: int, ending: s
 
 @pytest.mark.parametrize("local", ["two-stage", "k-rr"])
 def test_two_phases_have_the_law_of_one_go(log: Path, tmp_path: Path, local: LocalHeavy) -> None:
-    """Estimates of three records over 25 seeds each way, Kolmogorov-Smirnov; shifted ones are told apart."""
+    """Estimates of three records over 15 seeds each way, Kolmogorov-Smirnov; shifted ones are told apart."""
     study = replace(STUDY, local=local, head=6)
     records = [("q0", "u0"), ("q0", "u1"), ("q1", "u0")]
 
     def estimates(found: list[HeavyRelease]) -> np.ndarray:
         return np.array([[r.estimate for name in records for r in f.records if r.record == name] for f in found])
 
-    once = estimates([release(log, study, seed) for seed in range(25)])
-    twice = estimates([two_phases(log, tmp_path, study, seed) for seed in range(25)])
+    once = estimates([release(log, study, seed) for seed in range(15)])
+    twice = estimates([two_phases(log, tmp_path, study, seed) for seed in range(15)])
     for i in range(3):
         assert stats.ks_2samp(once[:, i], twice[:, i]).pvalue > 1e-4
         assert stats.ks_2samp(once[:, i], twice[:, i] + 4 * once[:, i].std()).pvalue < 1e-4

@@ -111,7 +111,7 @@ class Running:
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait()
 
 
 Start = Callable[..., Running]
@@ -148,4 +148,4 @@ def start_server(database: str, tmp_path: Path) -> Iterator[Start]:
     for one in started:
         if one.process.poll() is None:
             one.process.terminate()
-            one.process.wait(30)
+            one.process.wait()
