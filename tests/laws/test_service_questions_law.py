@@ -136,9 +136,31 @@ def test_several_questions_split_the_trusted_promise(server: Taped, epsilon: flo
     assert sum(facts["groups"]["local"]["people"] for facts in heard) == (60 if epsilon < 2 else 180)
 
 
+def test_every_public_group_has_a_draw_for_the_whole_promise(server: Taped) -> None:
+    """Nobody is in two groups: each sum has noise for all of epsilon, and one charge pays for all of them."""
+    question = PAY | {"by": "smokes", "categories": ["never", "at times", "daily"], "least": 2}
+    stated = {"title": "t", "promise": 0.5, "collection": {"min_batch": 2}, "questions": [question]}
+    study = str(server.live.ask("", stated)["id"])
+    task = fetch_task(server.live.url, study)
+    sent = [trusted_report(task, {"pay": person["pay"], "smokes": person["smokes"]}) for person in PEOPLE]
+    assert send_reports(server.live.url, study, sent) == []
+    told = server.release(study)["questions"]["pay"]["mean_by_group"]
+    for name, mean in zip(["never", "at times", "daily"], told["trusted"], strict=True):
+        own = [min(max(p["pay"], 0.0), 8.0) / 8 * LEVELS for p in PEOPLE if p["smokes"] == name]
+        (drawn,) = server.next(laplaces(LEVELS / 0.5))
+        assert whole(mean / 8 * len(own) * LEVELS) == pytest.approx(sum(own) + int(drawn), abs=1)
+    assert server.spent(study) == {"trusted": (0.5, 0.0), "local": (0.5, 0.0)}
+
+
 def test_a_choice_of_local_people_alone_draws_nothing(server: Taped) -> None:
     found, study, _ = released(server, SMOKES | {"estimator": "lm-only"}, local=6)
     assert found["questions"]["smokes"]["shares"]["trusted"] is None
     assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
+    # Beside a question that hears the trusted it draws nothing either, and its part of their promise is not spent.
+    found, study, _ = released(server, SMOKES | {"estimator": "lm-only"}, KIDS, local=40)
+    assert found["questions"]["smokes"]["shares"]["trusted"] is None
+    told = found["questions"]["kids"]["count"]
+    assert told["trusted"] / (N + 40) * N == pytest.approx(6 + int(server.next(laplaces(1 / 0.5))[0]), abs=1e-9)
+    assert server.spent(study) == {"trusted": (0.5, 0.0), "local": (1.0, 0.0)}
     found, _, _ = released(server, KIDS)  # the tape is where it was
     assert whole(found["questions"]["kids"]["count"]["trusted"]) == 6 + int(server.next(laplaces(1.0))[0])

@@ -258,6 +258,22 @@ def question_vectors() -> Iterator[dict[str, Any]]:
                 "words": [str(w) for w in words[: tape.used]],
                 "report": told,
             }
+    stated = {"title": "t", "promise": 1.0, "questions": [QUESTIONS[2] | GROUPED]}
+    task = task_of("id", parse_plan(stated), 1, None)
+    for words in tapes([], 4, 11):
+        tape = Tape(words)
+        told = local_report(task, {"pay": 2.5, "town": "Kiel"}, now=0.0, rng=tape.rng)["payload"]
+        yield {
+            "kind": "questions",
+            "mechanism": {name: task[name] for name in ("questions", "draws", "by")},
+            "input": [2.5],
+            "category": 1,
+            "words": [str(w) for w in words[: tape.used]],
+            "report": told,
+        }
+
+
+GROUPED = {"by": "town", "categories": ["Bonn", "Kiel"], "least": 5}
 
 
 def slot_vectors() -> Iterator[dict[str, Any]]:

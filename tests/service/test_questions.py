@@ -158,6 +158,48 @@ def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None
     assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
 
 
+BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "compare": "all"}
+
+
+@pytest.mark.parametrize("question", [PAY | BY, SMOKES | BY | {"joint": True}], ids=["a mean", "shares"])
+def test_an_answer_by_public_group(service: Service, question: dict[str, Any]) -> None:
+    """Two groups, each of one kind, two small ones that are merged, one charge; the group is sent as it is."""
+    study, task = opened(service, stated(question, epsilon=20.0))
+    name, (low, high) = question["name"], ((1.0, 6.0) if question["kind"] == "number" else ("never", "daily"))
+    people = [("Bonn", low)] * 40 + [("Kiel", high)] * 40 + [("Ulm", low)] * 3 + [("Jena", low)] * 3
+    answers = [{name: value, "town": town} for town, value in people]
+    made = [trusted_report(task, answer) for answer in answers]
+    made += [local_report(task, answer, rng=seeded(i)) for i, answer in enumerate(answers) if i < 80]
+    for group, kind in (("trusted", "answers"), ("local", "reports")):
+        told = [report["payload"][kind] for report in made if report["group"] == group]
+        assert [one["town"] for one in told[:80]] == [0] * 40 + [1] * 40  # in the clear, as the page says
+        sizes = {len(json.dumps(r, separators=(",", ":"))) for r in made if r["group"] == group}
+        assert sizes == {task["bytes"][group]}
+    assert send(service, study, made) == []
+    wrong = made[0] | {"id": "A" * 22, "payload": {"answers": made[0]["payload"]["answers"] | {"town": 4}}}
+    assert send(service, study, [wrong])[0]["code"] == "bad-payload"
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    ((statistic, told),) = found["questions"][name].items()
+    assert told["by"]["categories"] == ["Bonn", "Kiel", "other"]
+    assert told["by"]["people"] == [[40, 40], [40, 40], [6, 0]]
+    first = [x[0] if isinstance(x, list) else x for x in told["estimate"]]
+    truth = [low, high, low] if question["kind"] == "number" else [1, 0, 1]
+    np.testing.assert_allclose(first, truth, atol=1.0 if question["kind"] == "number" else 0.3)
+    assert len(told["differences"]) == (3 if question["kind"] == "number" else 9)
+    assert [(a["people"], a["epsilon_spent"]) for a in studies.study_summary(service, study)["ledger"]] == [
+        ("trusted", 20.0),
+        ("local", 20.0),
+    ]
+    assert any("who is in which group of `town` is public" in line for line in found["receipt"]["assumes"])
+    rows = estimate_rows(statistic, told)
+    assert rows[0][0].startswith("Bonn")
+    (shown,) = shown_release(found, studies.study_summary(service, study)["plan"])["parts"]
+    assert shown["table"] == rows
+    lines = [json.loads(line)["report"] for line in studies.export(service, study)]
+    assert {line["town"] for line in lines} == {"Bonn", "Kiel"}
+
+
 WRONG: list[tuple[Any, str, Any]] = [
     ([SMOKES], "trusted", {"answers": {"smokes": 3}}),
     ([SMOKES], "trusted", {"answers": {"smokes": -1}}),
@@ -260,7 +302,11 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
     ("questions", "says"),
     [
         ([{"name": "age", "kind": "choice", "edges": [0, 10, 20]}], "`age.edges` must be left out on a page: list"),
-        ([SMOKES | {"by": "town"}], "`smokes.by` must be left out: the service answers for everybody"),
+        ([SMOKES | {"by": "town"}], "`smokes.categories` must list 2 to 500: people choose from them"),
+        ([SMOKES | BY, PAY], "`smokes.by` must be that of a study's only question on a page"),
+        ([PAY | BY | {"by_private": True}], "`pay.by_private` must be left out on a page: people say in the open"),
+        ([PAY | BY | {"least": 1}], "`pay.least` must be at least 2 on a page: a category that nobody chooses"),
+        ([PAY | BY | {"compare": "Bonn"}], "`pay.compare` must be all, or left out, on a page"),
         ([WAY | {"publish": "estimate-only", "estimator": "kvh", "sd": 3.0}], "`way.publish` must be full where more"),
         ([WAY | {"clipped_share": 0.1}], "`way.clipped_share` must be left out: a study that people answer on a page"),
         ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),

@@ -160,6 +160,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "ticks": MEAN | {"kind": "choice", "bounds": None, "options": ["car", "train", "walk"], "several": 2},
     "a count of the trusted": MEAN | {"kind": "count", "bounds": None, "value": "yes", "estimator": "tcm-only"},
     "statistics": MEAN | {"kind": "number", "statistics": ["mean", "quantiles"], "at": [0.5]},
+    "by group": MEAN | {"kind": "number", "by": "town", "categories": ["Bonn", "Kiel"], "least": 5},
     "questions, one drawn": ASKED,
     "questions, split": ASKED | {"epsilon": 16.0},
     "heavy, first": HEAVY,
@@ -280,6 +281,14 @@ def rule_one_drawn(plan: Any, task: Any, text: str) -> None:
         assert f"One of the {len(task['questions'])} questions" in text
         assert "draws by chance, whatever your answers are" in text
         assert [question["guarantee"]["epsilon"] for question in task["questions"]] == [plan.epsilon] * 3
+
+
+def rule_by_group(plan: Any, task: Any, text: str) -> None:
+    """A public group is in every payload as it is, trusted or local (`test_questions.py`), and in no promise."""
+    assert (text == "") == (not hasattr(plan, "by"))
+    if hasattr(plan, "by"):
+        assert "as it is, whichever way you choose" in text
+        assert "No promise covers" in text
 
 
 def rule_trusted_promise(plan: Any, task: Any, text: str) -> None:
@@ -442,6 +451,7 @@ RULES = {
     "deleted": rule_deleted,
     "local_stays": rule_local_stays,
     "one_drawn": rule_one_drawn,
+    "by_group": rule_by_group,
     "local_seen": rule_local_seen,
     "local_published": rule_local_published,
     "local_promise": rule_local_promise,
@@ -555,7 +565,8 @@ LABELS = {
     "This choice needs JavaScript: your answer is randomised on your own device. The first choice works without it.",
     "Suppose that the team, or anyone else, sees all the mixed reports and wonders which of two answers yours was:",
     "Suppose that the team and the mixer conspire, or too few took part:",
-    "What is asked", "hold “A”", "say yes of “A”, if asked about it", "if it is not A", "As many as you like, or none.",
+    "What is asked", "Your group: town",
+    "hold “A”", "say yes of “A”, if asked about it", "if it is not A", "As many as you like, or none.",
     "Up to 2, or none.",
     "Url", "Collected with hybridp: people choose whom they trust.",
 }  # fmt: skip

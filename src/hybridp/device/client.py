@@ -100,7 +100,8 @@ def trusted_report(
     payload: dict[str, Any]
     if task["kind"] == "questions":
         given = _by_name(task, answer)
-        payload = {"answers": {q["name"]: _answer_to(q, given[q["name"]]) for q in task["questions"]}}
+        told = {question["name"]: _answer_to(question, given[question["name"]]) for question in task["questions"]}
+        payload = {"answers": told | _category(task, given)}
     elif task["kind"] == "heavy-hitters":
         records = _records(task, answer)
         payload = {"records": [records[secrets.randbelow(len(records))]]}
@@ -131,7 +132,8 @@ def local_report(
     must("local" in task["groups"], "group", "must be one that the task takes now", "local")
     payload: dict[str, Any]
     if task["kind"] == "questions":
-        payload = {"reports": _question_reports(task, _by_name(task, answer), rng)}
+        given = _by_name(task, answer)
+        payload = {"reports": _question_reports(task, given, rng) | _category(task, given)}
     elif task["kind"] == "heavy-hitters":
         (record,) = _records(task, answer)
         payload = {"category": _slot_report(task, record, rng)}
@@ -181,9 +183,20 @@ def _records(task: Task, answer: Any) -> list[list[str]]:
 def _by_name(task: Task, answer: Any) -> Mapping[str, Any]:
     """The answers by the names of the questions; of one question the answer alone will do."""
     names = [question["name"] for question in task["questions"]]
+    names += [task["by"]["name"]] if task.get("by") else []
     given: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {names[0]: answer}
     must(set(given) == set(names), "answer", f"must hold one for each of {', '.join(names)}", "others")
     return given
+
+
+def _category(task: Task, given: Mapping[str, Any]) -> dict[str, int]:
+    """The person's public group, which is sent as it is, where the answer is told by group."""
+    by = task.get("by")
+    if not by:
+        return {}
+    known = given[by["name"]] in by["categories"]
+    must(known, by["name"], "must be one of the task's categories", "another value")
+    return {by["name"]: by["categories"].index(given[by["name"]])}
 
 
 def _answer_to(question: Mapping[str, Any], answer: Any) -> Any:

@@ -40,7 +40,8 @@ from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import Promise, Receipt, assuming, noted, values_rule
 from hybridp.release.shares import SharesRelease
 
-__all__ = ["adjusted", "kind_of", "listed_differences", "release_groups", "small_rule"]
+__all__ = ["adjusted", "group_study", "heard_of", "kind_of", "listed_differences", "publish_groups", "release_groups"]
+__all__ += ["small_rule"]
 
 Study = MeanStudy | ShareStudy
 
@@ -84,16 +85,16 @@ def release_groups(
     ):
         whole = _read(every, study, columns, **told)
         sizes = grouping.sized(curating.sizes(every, grouping.column, columns))
-        groups, withheld = grouping.must_remain({name: _heard(study, size) for name, size in sizes.items()})
+        groups, withheld = grouping.must_remain({name: heard_of(study, size) for name, size in sizes.items()})
         if whole.local is not None and whole.local.people:
             entries.charge(own, digest=whole.digest)
-        each = _each(study, len(groups), joint=grouping.joint)
+        each = group_study(study, len(groups), joint=grouping.joint)
         parts: dict[str, tuple[Any, Any]] = {}
         for group, members in groups.items():
             some = curating.rows_of(every, members)
             totals = _read(some, each, columns, **told)
             parts[group] = _answer(some, totals, each, columns, simulate_local, tuple(entries), rng)
-        found = _published(study, columns, grouping, groups, withheld, parts)
+        found = publish_groups(study, columns.value, grouping, groups, withheld, parts)
         mechanism = _invite(study, columns).text if whole.assumed else None
         found = noted(assuming(found, mechanism), rows.notes)
         people = found.trusted_people + found.local_people
@@ -110,13 +111,13 @@ def _invite(study: Study, columns: Columns) -> Any:
     return replace(study.invite, question=(columns.value,)) if isinstance(study, MeanStudy) else study.invite
 
 
-def _heard(study: Study, people: tuple[int, int]) -> int:
+def heard_of(study: Study, people: tuple[int, int]) -> int:
     """How many of a group's trusted and local people the estimator hears."""
     name = study.rule.name if isinstance(study, MeanStudy) else study.estimator
     return people[0] if name == "tcm-only" else people[1] if name == "lm-only" else sum(people)
 
 
-def _each(study: Study, groups: int, *, joint: bool) -> Study:
+def group_study(study: Study, groups: int, *, joint: bool) -> Study:
     """The study of one group: joint intervals share what may go wrong."""
     if not joint:
         return study
@@ -153,14 +154,15 @@ def _answer(
 # --- what is published ------------------------------------------------------------------------------------------------
 
 
-def _published(
+def publish_groups(
     study: Study,
-    columns: Columns,
+    value: str,
     grouping: Grouping,
     groups: Mapping[str, tuple[str, ...]],
     withheld: tuple[str, ...],
     parts: Mapping[str, tuple[Any, Any]],
 ) -> GroupsRelease:
+    """Every group's own release and the blend behind it, and their differences. Post-processing: no rows, no noise."""
     names, found = list(groups), [part for part, _ in parts.values()]
     answers = [_group(name, groups[name], part) for name, part in zip(names, found, strict=True)]
     own = [_own_p_values(part, blended) for part, blended in parts.values()]
@@ -175,7 +177,7 @@ def _published(
         gaps = share_gaps(blends, pairs, study.level, joint=grouping.joint)
     kinds = [part.noise for part in found if part.noise != "none"]
     return GroupsRelease(
-        question=columns.value,
+        question=value,
         kind=kind_of(study),
         by=grouping.column,
         private=False,

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend.mean import blend
+from hybridp.blend.shares import blend_shares
 from hybridp.curator import distribution as counting
 from hybridp.curator import mean as summing
 from hybridp.curator import shares as share_curator
 from hybridp.curator import ticks as tick_curator
 from hybridp.curator.sources import Answers
+from hybridp.protocols.groups import group_study, heard_of, publish_groups
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.number import NumberStudy, publish_number
 from hybridp.protocols.shares import ShareStudy, publish_shares
@@ -26,6 +29,7 @@ from hybridp.protocols.study import published
 from hybridp.protocols.ticks import TickStudy, publish_ticks
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BinnedReports, report_bins
+from hybridp.public.groups import Grouping
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import Randomiser, best_randomiser
@@ -34,10 +38,11 @@ from hybridp.public.study import Count
 from hybridp.public.sums import NOTHING, Sums, exact_sums
 from hybridp.public.ticks import TickInvite, TickReports
 from hybridp.randomness import Randomness
+from hybridp.release.groups import GroupsRelease
 from hybridp.release.study import StudyRelease
 from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
 from hybridp.service.problems import Refused
-from hybridp.service.questions import SLOT, Asked, unit_reports, unpacked_reports
+from hybridp.service.questions import SLOT, Asked, Category, unit_reports, unpacked_reports
 from hybridp.service.vectors import own_units, unpacked
 
 __all__ = ["Heard", "answered", "heard", "randomiser_of", "readable"]
@@ -55,12 +60,29 @@ class Heard:
 
 
 def heard(plan: QuestionsPlan, chunks: Iterable[Sequence[bytes]]) -> list[Heard]:
-    """The local reports, question by question; those that a question's estimator does not listen to are left out."""
+    """The local reports, question by question; those that a question's estimator does not listen to are left out.
+
+    Where the only question is answered by group: category by category.
+    """
+    if plan.grouping is not None:
+        return _heard_by_group(plan, plan.grouping, chunks)
     found = [Heard(counts=np.zeros(_cells(one), dtype=np.int64)) for one in plan.parts]
     for bodies in chunks:
         for one, told, body in zip(plan.parts, found, unpacked_reports(plan.parts, plan.drawn, bodies), strict=True):
             if one.estimator != "tcm-only":
                 _add(one, told, body)
+    return found
+
+
+def _heard_by_group(plan: QuestionsPlan, grouping: Grouping, chunks: Iterable[Sequence[bytes]]) -> list[Heard]:
+    (one,) = plan.parts
+    found = [Heard(counts=np.zeros(_cells(one), dtype=np.int64)) for _ in grouping.names]
+    for bodies in chunks:
+        own, groups = unpacked_reports(plan.packed, False, bodies)
+        rows, places = np.frombuffer(own, dtype=np.uint8).reshape(-1, one.size), np.frombuffer(groups, dtype="<u4")
+        for place, told in enumerate(found):
+            if one.estimator != "tcm-only":
+                _add(one, told, rows[places == place].tobytes())
     return found
 
 
@@ -121,6 +143,20 @@ class _Column:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class _Members(_Column):
+    """RAW: the same of the people in some of the public groups, whose places are in the last column."""
+
+    members: tuple[int, ...]
+
+    def codes(self, width: int = 1) -> Iterator[Ints]:
+        for rows in self.answers.codes(self.width):
+            yield rows[np.isin(rows[:, -1], self.members), self.place : self.place + width]
+
+    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
+        return (np.ascontiguousarray(rows).view(np.float64) for rows in self.codes(width))
+
+
 def answered(
     plan: QuestionsPlan, told: Sequence[Heard], trusted: tuple[int, Answers] | None, *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], StudyRelease]:
@@ -128,6 +164,9 @@ def answered(
 
     `trusted` are how many people entrusted their answers, and these.
     """
+    if plan.grouping is not None:
+        by_group = {plan.parts[0].name: _by_group(plan, plan.grouping, told, trusted, rng)}
+        return lambda entries: published(plan.declared, by_group, entries)
     found: dict[str, Any] = {}
     for place, (one, local) in enumerate(zip(plan.parts, told, strict=True)):
         own = None
@@ -144,20 +183,62 @@ def answered(
 def _answer(one: Asked, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
     study = one.study
     match study:
-        case ShareStudy():
-            noisy = None
-            if answers is not None:
-                raw = share_curator.read_answers(answers, study.question.size)
-                noisy = share_curator.release_counts(raw, study.count_noise, rng=rng)
-            reports = ShareReports(local.people, local.counts, study.invite.oracle) if local.people else None
-            found = publish_shares(study, noisy, reports, trusted_people=people, rng=rng)
-            return replace(found, counted=isinstance(one.question, Count))
+        case ShareStudy() | MeanStudy():
+            found = _blended(study, local, answers, people, rng)[0]
+            return replace(found, counted=True) if isinstance(one.question, Count) else found
         case TickStudy():
             return _ticks(study, local, answers, people, rng)
-        case MeanStudy():
-            return _mean(study, local, answers, people, rng)
         case NumberStudy():
             return _number(one, study, local, answers, people, rng)
+
+
+def _blended(
+    study: ShareStudy | MeanStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness
+) -> tuple[Any, Any]:
+    """Shares or a mean of these people, and the blend behind them."""
+    if isinstance(study, ShareStudy):
+        noisy = None
+        if answers is not None:
+            raw = share_curator.read_answers(answers, study.question.size)
+            noisy = share_curator.release_counts(raw, study.count_noise, rng=rng)
+        reports = ShareReports(local.people, local.counts, study.invite.oracle) if local.people else None
+        shares = publish_shares(study, noisy, reports, trusted_people=people, rng=rng)
+        return shares, blend_shares(noisy, reports, study.estimator)
+    study = study.decided(0 if answers is None else people, local.people)
+    summary = LocalSummary.of(local.sums, study.invite.randomiser)
+    added = None
+    if answers is not None:
+        totals = summing.read_answers(answers, study.bounds, summary)
+        added = summing.release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
+    used = summary if local.people else None
+    return publish_mean(study, added, used, trusted_people=people, rng=rng), blend(added, used, study.rule)
+
+
+def _by_group(
+    plan: QuestionsPlan, grouping: Grouping, told: Sequence[Heard], trusted: tuple[int, Answers] | None, rng: Randomness
+) -> GroupsRelease:
+    """Every group is a study of its own with the whole promise: nobody is in two (`hybridp.protocols.groups`)."""
+    (one,) = plan.parts
+    assert isinstance(one.study, MeanStudy | ShareStudy)
+    own = np.zeros(len(grouping.names), dtype=np.int64)
+    if trusted is not None:
+        for rows in trusted[1].codes(2):
+            own += np.bincount(rows[:, 1], minlength=len(own))
+    sizes = {name: (int(own[i]), told[i].people) for i, name in enumerate(grouping.names)}
+    groups, withheld = grouping.must_remain({name: heard_of(one.study, size) for name, size in sizes.items()})
+    each, parts = group_study(one.study, len(groups), joint=grouping.joint), {}
+    for name, of in groups.items():
+        members = tuple(grouping.names.index(member) for member in of)
+        local = Heard(
+            sum(told[i].people for i in members),
+            sum((told[i].sums for i in members), NOTHING),
+            np.sum([told[i].counts for i in members], axis=0),
+        )
+        people = int(own[list(members)].sum())
+        read = trusted is not None and people and one.estimator != "lm-only"
+        answers = _Members(trusted[1], 0, 2, members) if trusted is not None and read else None
+        parts[name] = _blended(each, local, answers, people, rng)
+    return publish_groups(one.study, one.name, grouping, groups, withheld, parts)
 
 
 def _ticks(study: TickStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
@@ -167,16 +248,6 @@ def _ticks(study: TickStudy, local: Heard, answers: Answers | None, people: int,
     if answers is not None:
         noisy = tick_curator.release_ticks(tick_curator.read_answers(answers, study.invite), study.noise, rng=rng)
     return publish_ticks(study, noisy, raw.local if local.people else None, raw, entries=(), rng=rng)
-
-
-def _mean(study: MeanStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
-    study = study.decided(0 if answers is None else people, local.people)
-    reports = LocalSummary.of(local.sums, study.invite.randomiser)
-    noisy = None
-    if answers is not None:
-        totals = summing.read_answers(answers, study.bounds, reports)
-        noisy = summing.release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
-    return publish_mean(study, noisy, reports if local.people else None, trusted_people=people, rng=rng)
 
 
 def _number(
@@ -227,14 +298,16 @@ def readable(plan: SomePlan, epsilon: float | None, body: bytes) -> dict[str, An
             numbers = own_units(plan.invite, unpacked(plan.invite, [body]))[0].tolist()
             return {"report": [None if math.isnan(x) else x for x in numbers]}
         case QuestionsPlan():
-            sent = zip(plan.parts, unpacked_reports(plan.parts, plan.drawn, [body]), strict=True)
+            sent = zip(plan.packed, unpacked_reports(plan.packed, plan.drawn, [body]), strict=True)
             return {"report": {one.name: _written(one, own) for one, own in sent if own}}
         case _:
             return {"report": _own_unit(randomiser_of(plan, epsilon), plan.bounds, body)}
 
 
-def _written(one: Asked, body: bytes) -> Any:
+def _written(one: Asked | Category, body: bytes) -> Any:
     """As a device would write it into a table."""
+    if isinstance(one, Category):
+        return one.names[SLOT.unpack(body)[0]]
     match one.invite:
         case ShareInvite(oracle=SubsetSelection()):
             return body.hex()

@@ -171,7 +171,10 @@ def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[d
         values = [_number(form.get(f"value.{i}", "")) for i in range(len(task["coordinates"]))]
         return {"values": values}, None
     if task["kind"] == "questions":
-        return {"answers": {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(task["questions"])}}, None
+        told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(task["questions"])}
+        if task["by"]:
+            told[task["by"]["name"]] = _place(form.get("by", ""))
+        return {"answers": told}, None
     epsilon = _number(form.get("epsilon", "")) if task["kind"] == "personal-mean" else None
     return {"value": _number(form.get("value", ""))}, epsilon
 
@@ -185,9 +188,14 @@ def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> 
         if len(ticked) > int(question["several"]):
             raise InvalidInput(f"Please tick at most {question['several']}.")
         return ticked
-    if not form.get(field, "").isdecimal():
+    return _place(form.get(field, ""))
+
+
+def _place(text: str) -> int:
+    """The place in a list that was chosen."""
+    if not (text.isascii() and text.isdecimal()):
         raise InvalidInput("Please choose an answer to every question.")
-    return int(form[field][:9])
+    return int(text[:9])
 
 
 def _number(text: str) -> float:

@@ -98,7 +98,7 @@ def _share_variances(plan: HeavyPlan, trusted: int, local: int) -> list[float]:
 def _option(plan: QuestionsPlan, trusted: int, local: int) -> list[float]:
     """Of one option's share, all being as frequent (of ticks: every second person has it); [] for other questions."""
     study = plan.parts[0].study
-    if len(plan.parts) > 1 or not isinstance(study, ShareStudy | TickStudy):
+    if plan.grouping is not None or len(plan.parts) > 1 or not isinstance(study, ShareStudy | TickStudy):
         return []
     ticks = isinstance(study, TickStudy)
     share = 0.5 if ticks else 1 / study.question.size

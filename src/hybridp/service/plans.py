@@ -32,6 +32,7 @@ from hybridp.protocols.study import answered_once
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
 from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.mixing import from_text
 from hybridp.public.study import (
@@ -48,7 +49,7 @@ from hybridp.public.study import (
 )
 from hybridp.public.vector import VectorInvite
 from hybridp.service.plan import Groups, Plan, moment, over
-from hybridp.service.questions import Asked, asked_of, check_bounds, check_number
+from hybridp.service.questions import Asked, Category, asked_of, check_bounds, check_category, check_number
 
 __all__ = ["KINDS", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "QuestionsPlan", "SomePlan", "VectorPlan",
            "moment", "parse_plan"]  # fmt: skip
@@ -236,6 +237,17 @@ class QuestionsPlan(Plan[Question]):
     def parts(self) -> tuple[Asked, ...]:
         return asked_of(self.declared)
 
+    @cached_property
+    def grouping(self) -> Grouping | None:
+        """By which public group the only question is answered; None where it is for everybody at once."""
+        return asked.grouping(self.declared, 0) if len(self.declared.questions) == 1 else None
+
+    @cached_property
+    def packed(self) -> tuple[Asked | Category, ...]:
+        """What an answer and a report hold: the questions, and the person's public group."""
+        groups = self.grouping
+        return self.parts if groups is None else (*self.parts, Category(groups.column, groups.names))
+
     @property
     def drawn(self) -> bool:
         return self.declared.drawn
@@ -283,8 +295,8 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
     """
     declared = stated if isinstance(stated, Declaration) else _declaration(stated)
     for one in declared.questions:
-        if isinstance(one, Grouped):
-            one.must(one.by is None, "by", "must be left out: the service answers for everybody", one.by)
+        if isinstance(one, Grouped) and one.by is not None:
+            check_category(one, len(declared.questions) == 1)
     question = declared.questions[0]
     declared = replace(declared, title=declared.purpose, collection=declared.collection or Collection())
     plan: SomePlan
@@ -293,7 +305,7 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
             plan = QuestionsPlan(declared)
         case Choice() | Count():
             plan = QuestionsPlan(declared)
-        case Number() if question.statistics != ("mean",):
+        case Number() if question.statistics != ("mean",) or question.by is not None:
             plan = QuestionsPlan(declared)
         case Number() if declared.promise.personal:
             plan = PersonalPlan(declared)

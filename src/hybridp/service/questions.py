@@ -38,12 +38,12 @@ from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser
 from hybridp.public.shares import ShareInvite
-from hybridp.public.study import Choice, Count, Declaration, Number, Question
+from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, Question
 from hybridp.public.ticks import TickInvite
 from hybridp.service.vectors import OutOfReach
 
-__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "asked_of", "check_bounds", "check_number", "pack_answers", "pack_reports",
-           "unit_reports", "unpacked_reports"]  # fmt: skip
+__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "asked_of", "check_bounds", "check_category", "check_number",
+           "pack_answers", "pack_reports", "unit_reports", "unpacked_reports"]  # fmt: skip
 
 BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
 """How local reports lie in the store: a dithered bit (threshold, above), a number, a place in a list."""
@@ -99,6 +99,8 @@ def _asked(declared: Declaration, place: int, question: Question) -> Asked:
             check_number(question)
             alone = question.statistics == ("mean",)
             study = asking.mean_study(declared, place) if alone else asking.number_study(declared, place)
+            if question.by is not None and isinstance(study, MeanStudy):
+                study = study.decided(0, 0)  # no one size speaks for all groups
         case Choice() if question.edges:
             rule = "must be left out on a page: list options, or ask a number for its histogram"
             raise InvalidInput(f"`{question.name}.edges` {rule}. Got {len(question.edges)}.")
@@ -209,17 +211,52 @@ class Asked:
         return all(0 <= place < size for place in places) and all(a < b for a, b in pairwise(places))
 
 
+@dataclass(frozen=True)
+class Category:
+    """Everybody's public group, by which the answer is told: its place among the names, as it is, whichever way."""
+
+    name: str
+    names: tuple[str, ...]
+    size: int = SLOT.size
+
+    def _place(self, given: Any) -> int:
+        if not (isinstance(given, int) and 0 <= given < len(self.names)):
+            raise InvalidInput(f"`{self.name}` must be the place of a category, from 0 to {len(self.names) - 1}.")
+        return given
+
+    def pack_answer(self, given: Any) -> bytes:
+        return _CODE.pack(self._place(given))
+
+    def pack_report(self, told: Told) -> bytes:
+        return SLOT.pack(self._place(told))
+
+
+def check_category(question: Grouped, alone: bool) -> None:
+    """The rules of an answer by group on a page, where nobody knows beforehand who will be in which."""
+    unable = "must be left out on a page: people say in the open which group they are in"
+    question.must(not question.by_private, "by_private", unable, question.by_private)
+    question.must(alone, "by", "must be that of a study's only question on a page", question.by)
+    question.must(question.by != question.name, "by", "must not be the question's own name", question.by)
+    many = len(question.categories)
+    ok = 2 <= many <= MOST_OPTIONS
+    question.must(ok, "categories", f"must list 2 to {MOST_OPTIONS}: people choose from them", many)
+    rule = "must be at least 2 on a page: a category that nobody chooses is merged or withheld"
+    question.must(question.least >= 2, "least", rule, question.least)
+    rule = "must be all, or left out, on a page: a category may turn out too small to compare with"
+    question.must(question.compare in (None, "all"), "compare", rule, question.compare)
+
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
-def pack_answers(asked: Sequence[Asked], given: Mapping[str, Any]) -> bytes:
+def pack_answers(asked: Sequence[Asked | Category], given: Mapping[str, Any]) -> bytes:
     """A trusted person's answers to all questions."""
     if set(given) != {one.name for one in asked}:
         raise InvalidInput("`answers` must hold one for every question, and no others. Got others.")
     return b"".join(one.pack_answer(given[one.name]) for one in asked)
 
 
-def pack_reports(asked: Sequence[Asked], drawn: bool, given: Mapping[str, Told]) -> bytes:
+def pack_reports(asked: Sequence[Asked | Category], drawn: bool, given: Mapping[str, Told]) -> bytes:
     """A local person's report: on all questions or, where they are drawn, on one, in as many bytes whichever it is."""
     places = [place for place, one in enumerate(asked) if one.name in given]
     if len(given) != len(places) or len(places) != (1 if drawn else len(asked)):
@@ -231,7 +268,7 @@ def pack_reports(asked: Sequence[Asked], drawn: bool, given: Mapping[str, Told])
     return _PLACE.pack(places[0]) + body.ljust(max(one.size for one in asked), b"\0")
 
 
-def unpacked_reports(asked: Sequence[Asked], drawn: bool, bodies: Sequence[bytes]) -> list[bytes]:
+def unpacked_reports(asked: Sequence[Asked | Category], drawn: bool, bodies: Sequence[bytes]) -> list[bytes]:
     """The stored reports question by question: those of one behind each other."""
     rows = np.frombuffer(b"".join(bodies), dtype=np.uint8).reshape(len(bodies), -1)
     if drawn:

@@ -359,7 +359,7 @@ class Checker:
     def _answers_of(self, plan: QuestionsPlan) -> Pack:
         def answers(row: bytes, payload: msgspec.Raw) -> bytes:
             try:
-                return self._seal(pack_answers(plan.parts, _decoded(Answers, payload).answers), row)
+                return self._seal(pack_answers(plan.packed, _decoded(Answers, payload).answers), row)
             except InvalidInput as error:
                 raise _Bad("bad-payload", str(error)) from None
 
@@ -370,7 +370,7 @@ class Checker:
             given = _decoded(Reports, payload).reports.items()
             told = {name: (x.threshold, x.above) if isinstance(x, Bit) else x for name, x in given}
             try:
-                return pack_reports(plan.parts, plan.drawn, told)
+                return pack_reports(plan.packed, plan.drawn, told)
             except vectors.OutOfReach:
                 raise _Bad("out-of-range", _FAR) from None
             except InvalidInput as error:

@@ -22,7 +22,7 @@ def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> floa
     """Of several columns the root mean square, in half-ranges of each one's bounds."""
     every = [told for facts in release["questions"].values() for told in facts.values()]
     told = every[0]
-    if len(every) > 1 or told["task"] == "heavy-hitters":
+    if len(every) > 1 or told["task"] == "heavy-hitters" or "by" in told:
         return None
     low, high = told["interval"]
     if told["task"] in ("shares", "count"):
@@ -86,6 +86,13 @@ def _part(statistic: str, told: Mapping[str, Any], level: str, unit: str) -> dic
 def estimate_rows(statistic: str, told: Mapping[str, Any]) -> list[tuple[str, float, float, float]]:
     """A statistic's estimates by name, each with its interval: of options, places, bins, or one for everybody."""
     found, (low, high) = told.get("projected", told["estimate"]), told["interval"]
+    if "by" in told:
+        groups, options = told["by"]["categories"], told.get("options")
+        rows = zip(groups, found, low, high, strict=True)
+        if not options:
+            return list(rows)
+        return [(f"{name}: {option}", *numbers) for name, *each in rows
+                for option, *numbers in zip(options, *each, strict=True)]  # fmt: skip
     if not isinstance(found, list):
         name = told["options"][0] if told.get("options") else "everyone"
         return [(name, found, low, high)]
@@ -104,13 +111,16 @@ def _estimates(statistic: str, told: Mapping[str, Any], level: str, unit: str) -
     level += " (all together)" if told.get("joint") and len(rows) > 1 else ""
     shares = statistic in ("shares", "histogram", "shares-below", "shares-above")
     what = "share of people" if shares else "people" if statistic == "count" else unit or statistic
-    own = [[x] if not isinstance(x, list) else x for x in (told["trusted"], told["local"]) if x is not None]
+    if "by" in told:
+        what = "share of people" if told.get("options") else unit or "mean"
+    groups = () if "by" in told else (told["trusted"], told["local"])
+    own = [x if isinstance(x, list) else [x] for x in groups if x is not None]
     shown = {"headline": "", "beside": f"{what}, {level} intervals", "table": rows, "own": list(zip(*own, strict=True))}
     if len(rows) == 1:
         ((_, alone, low, high),) = rows
         shown |= {"headline": f"{_number(alone)} {'' if shares else what}".strip()}
         shown |= {"beside": f"{level} interval: {_number(low)} to {_number(high)}"}
-    differ = ", ".join(gap.get("options") or ())
+    differ = ", ".join(gap.get("options") or gap.get("groups") or ())
     if differ:
         shown["disagreement"] = f"The two groups differ in {differ}. Read it with care."
     elif not isinstance(gap.get("p_value"), list):

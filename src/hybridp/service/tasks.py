@@ -44,7 +44,7 @@ from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.service.keys import RowCipher
 from hybridp.service.plan import promise
 from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
-from hybridp.service.questions import Asked
+from hybridp.service.questions import Asked, Category
 from hybridp.service.words import notices
 
 __all__ = ["described", "described_vector", "mixer_keys", "opt_in_document", "opt_in_of", "phase_two", "task_of"]
@@ -204,6 +204,9 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
             own = {
                 "questions": [described_question(one) for one in plan.parts],
                 "draws": _draws(plan),
+                "by": None
+                if plan.grouping is None
+                else {"name": plan.grouping.column, "categories": list(plan.grouping.names)},
                 **_promised(plan, plan.local_promise),
             }
     task: dict[str, Any] = common | own | {"bytes": sizes(plan, head)}
@@ -294,7 +297,7 @@ def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], i
             room = len(parts) * (_FORM_CHARACTER * plan.asked.max_length + len("&record.0="))
             return {"records": [parts]}, [{"category": max(slots - 1, 0)}], room
         case QuestionsPlan():
-            longest = [(one.name, *_longest_of(one)) for one in plan.parts]
+            longest = [(one.name, *_longest_of(one)) for one in plan.packed]
             answers = {name: answer for name, answer, _, _ in longest}
             sent = {name: report for name, _, report, _ in longest}
             drawn = [{"reports": {name: report}} for name, report in sent.items()]
@@ -302,8 +305,10 @@ def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], i
             return {"answers": answers}, drawn if plan.drawn else [{"reports": sent}], characters
 
 
-def _longest_of(one: Asked) -> tuple[Any, Any, int]:
+def _longest_of(one: Asked | Category) -> tuple[Any, Any, int]:
     """The longest answer to a question, the longest report on it, and the characters of its fields in a form."""
+    if isinstance(one, Category):
+        return len(one.names), len(one.names), len(str(len(one.names)))
     last = len(one.options) - 1
     match one.study:
         case ShareStudy():

@@ -346,6 +346,16 @@ def _local_promise(task: Task) -> str:
     return f"The report keeps {_level(task['guarantee']['local'])}, whoever sees it and however often it is used."
 
 
+def _by_group(task: Task) -> str:
+    """What is said of a public group, by which the answer is told."""
+    if not task.get("by"):
+        return ""
+    return (
+        "Your group is sent and kept as it is, whichever way you choose. The result is told by group. No promise "
+        "covers which one you are in."
+    )
+
+
 def _one_drawn(task: Task) -> str:
     """What is asked of a local person where questions are drawn."""
     if not task.get("draws"):
@@ -416,6 +426,7 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "deleted": _deleted,
     "local_stays": _local_stays,
     "one_drawn": _one_drawn,
+    "by_group": _by_group,
     "local_seen": _local_seen,
     "local_published": _local_published,
     "local_promise": _local_promise,

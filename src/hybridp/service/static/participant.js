@@ -115,7 +115,10 @@ function questionAnswers(task) {
     if (given === null) return null;
     answers.push(given);
   }
-  return answers;
+  if (!task.by) return { answers, category: null };
+  const list = document.getElementById("local-by");
+  if (list.value === "") return refuse(list, "Please choose an answer to every question.");
+  return { answers, category: Number(list.value) };
 }
 
 function questionAnswer({ options, several, bounds }, field) {
@@ -140,7 +143,7 @@ function numberIn(input, { lower, upper }, place = status) {
 function payloadOf(task, randomiser, value, next) {
   if (task.kind === "heavy-hitters") return recordPayload(randomiser, task.slots, value, next);
   if (task.kind === "vector-mean") return vectorPayload(randomiser, task.coordinates, value, next);
-  if (task.questions) return questionsPayload(task, places, value, next);
+  if (task.questions) return questionsPayload(task, places, value.answers, next, value.category);
   return numberPayload(randomiser, task.bounds, value, next);
 }
 

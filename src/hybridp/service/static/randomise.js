@@ -429,8 +429,12 @@ function questionReport({ randomiser, bounds }, answer, next) {
   return numberPayload(randomiser, bounds, answer, next).report;
 }
 
-/** The payload of a report on the questions at these places, `answers` in their order. */
-export function questionsPayload(task, places, answers, next) {
+/**
+ * The payload of a report on the questions at these places, `answers` in their order. Where the answer is told by group,
+ * `category` is the place of the person's public group: it is sent as it is.
+ */
+export function questionsPayload(task, places, answers, next, category = null) {
   const told = places.map((i, at) => [task.questions[i].name, questionReport(task.questions[i], answers[at], next)]);
+  if (task.by) told.push([task.by.name, category]);
   return { reports: Object.fromEntries(told) };
 }
