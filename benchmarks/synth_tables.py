@@ -38,7 +38,9 @@ import sys, time, json, resource, contextlib, os
 import numpy as np
 folder, mechanisms, how, epsilon, seed = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5])
 sys.path.insert(0, mechanisms)
-from mbi import Dataset, Domain
+from mbi import Dataset, Domain, MarkovRandomField
+drawn, rows = MarkovRandomField.synthetic_data, int(sys.argv[6])
+MarkovRandomField.synthetic_data = lambda self, *_, **__: drawn(self, rows)
 kept = np.load(folder + "/in.npz")
 records, sizes = kept["records"], kept["sizes"].tolist()
 names = ["c%d" % i for i in range(len(sizes))]
@@ -71,6 +73,11 @@ print(json.dumps({"seconds": seconds, "memory": memory}))
 """
 
 
+def _rows(people: int) -> int:
+    """How many rows every method makes: enough that their scatter around its model says little."""
+    return max(2 * people, 1 << 15)
+
+
 def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     from hybridp.curator.marginals import codes_of
     from hybridp.protocols.synth import SynthStudy, fit_synth
@@ -88,7 +95,7 @@ def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     seconds = time.process_time() - before
     from hybridp.blend.relaxed import round_records
 
-    np.save(f"{folder}/out.npy", round_records(model.data, 2 * codes.people, seed=seed).astype(np.int64))
+    np.save(f"{folder}/out.npy", round_records(model.data, _rows(codes.people), seed=seed).astype(np.int64))
     return {"seconds": seconds, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
@@ -135,7 +142,7 @@ def compare(name: str, how: str, epsilon: float, seed: int, *, python: str, mech
         if how in ("adaptive", "tables"):
             command = [sys.executable, "-m", "benchmarks.synth_tables", "--one", folder, *setting]
         else:
-            command = [python, "-c", _PEER, folder, mechanisms, *setting]
+            command = [python, "-c", _PEER, folder, mechanisms, *setting, str(_rows(len(codes.records)))]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ})
         made = np.load(f"{folder}/out.npy")
     distance, largest = _distances(codes.records, made, list(codes.sizes), asked)

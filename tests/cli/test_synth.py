@@ -138,7 +138,7 @@ def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) 
     said = run("synth fit codes.csv --schema domain.json --epsilon 1 --json")
     told = sole(said.document)
     assert said.code == 0
-    assert (told["method"], told["queries"], told["rows"]) == ("adaptive", 6 + 12 + 8 + 24, 4000)
+    assert (told["method"], told["queries"], told["rows"]) == ("adaptive", 6 + 12 + 8 + 24, 32_768)
     promises = {p["against"]: (p["epsilon"], p["delta"]) for p in said.document["receipt"]["promises"]}
     assert promises["whoever sees the release"] == (1.0, 2000.0**-2)
     assert said.document["model"] == "codes-model"

@@ -62,7 +62,7 @@ __all__ += ["measured_once", "round_words"]
 Method = Literal["tables", "adaptive", "queries", "mixed"]
 PILOT = "pilot"  # In a saved study: the invitation by which local people joined a fit to the trusted rows.
 _TREE = 1 << 18  # Cells of the largest graphical model: a marginal that would need more is not chosen.
-_MOST_RECORDS = 1 << 20
+_LEAST_RECORDS, _MOST_RECORDS = 1 << 15, 1 << 20  # Few records scatter around the model that they are drawn from.
 _ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
 Measured = list[MeasuredTable] | list[MeasuredQueries]
 
@@ -77,7 +77,7 @@ class SynthStudy:
 
     `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
     rounds (`adaptive_count` unless given), fits a graphical model, and has records (twice as many as people, at least
-    `rows`) drawn from it; "queries" is the dissertation's RAP, with `rounds` = T (16 unless given), `per_round` = K,
+    2^15 and `rows`) drawn; "queries" is the dissertation's RAP, with `rounds` = T (16 unless given), `per_round` = K,
     and `select_share` of every round's budget for the selection (the dissertation's is one half); "mixed" is that of
     `hybridp.protocols.synth_mixed`, where local people take part. `rows` is n', and `seed` the public start of D', or
     of the records.
@@ -439,7 +439,7 @@ def _project(
         model = state.fit(measured, people, sweeps=60 if last else 12)
         if not last:
             return model
-        rows = min(max(study.rows, 2 * people), _MOST_RECORDS)
+        rows = min(max(study.rows, 2 * people, _LEAST_RECORDS), _MOST_RECORDS)
         return Records(model.records(rows, seed=study.seed), study.workload.schema.sizes)
     data = state
     assert isinstance(data, Relaxed)
