@@ -103,6 +103,30 @@ def test_the_claim_about_the_logistic_front_leaves_out_extreme_privacy() -> None
     assert BY_NAME["pareto-3.6"].judge(rows).checks[-1].status == "refuted"
 
 
+def test_models_trained_together_are_evaluated_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings, seeds and answers of a random search are those that it has one by one."""
+    from hybridp.pareto import Problem, Real, Space, random_search
+    from hybridp_lab.problems import logistic
+
+    def one(setting: Any, seed: int) -> list[float]:
+        return [setting["b"], (seed % 97) / 97]
+
+    calls = []
+
+    def many(settings: Any, seeds: Any) -> list[list[float]]:
+        calls.append(len(settings))
+        return [one(setting, seed) for setting, seed in zip(settings, seeds, strict=True)]
+
+    monkeypatch.setattr(logistic, "utilities", many)
+    problem = Problem("logreg", Space({"b": Real(0.1, 1.0)}), lambda setting: 1 / setting["b"], one)
+
+    def ask(own: Problem) -> list[Any]:
+        return [(e.setting, e.seed, e.epsilon, e.values) for e in random_search(own, n=5, seed=3).evaluations]
+
+    assert figures._together(problem, ask) == ask(problem)
+    assert calls == [5]
+
+
 def test_a_grid_that_was_lucky_once_is_not_the_grid() -> None:
     """A grid's hypervolume is random too: all its trials count, and a setting is counted once."""
     volumes = {"DPareto": [4.3, 4.4, 4.35, 4.36], "grid": [4.6, 4.0, 4.05, 4.019]}

@@ -10,10 +10,10 @@ for public or made-up data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,17 +72,33 @@ def _problem(point: Point) -> Problem:
     return make[name](people=point["people"], runs=point["runs"], settings=point["settings"])
 
 
-def _evaluated(problem: Problem, settings: Sequence[Setting], first: int) -> list[Evaluation]:
-    """`evaluate` of each setting, with seeds from `first` on; the models of "logreg" are trained together."""
-    seeds = range(first, first + len(settings))
-    if problem.name == "logreg":
-        from hybridp_lab.problems import logistic
+Answer = TypeVar("Answer")
 
-        checked = [problem.space.check(setting) for setting in settings]
-        children = [int(np.random.SeedSequence(seed).generate_state(1)[0]) for seed in seeds]
-        known = dict(zip(children, logistic.utilities(checked, children), strict=True))
-        problem = replace(problem, utility=lambda _, child: known[child])
-    return [problem.evaluate(setting, seed) for setting, seed in zip(settings, seeds, strict=True)]
+
+def _together(problem: Problem, ask: Callable[[Problem], Answer]) -> Answer:
+    """What `ask` does with the problem, whose models it must name without looking at answers.
+
+    The models of "logreg" are trained all at once: `ask` is first heard with empty answers, and then with theirs.
+    """
+    if problem.name != "logreg":
+        return ask(problem)
+    from hybridp_lab.problems import logistic
+
+    asked: list[tuple[Setting, int]] = []
+
+    def hear(setting: Setting, seed: int) -> float:
+        asked.append((setting, seed))
+        return 0.0
+
+    ask(replace(problem, utility=hear))
+    found = logistic.utilities([setting for setting, _ in asked], [seed for _, seed in asked])
+    known = {seed: accuracies for (_, seed), accuracies in zip(asked, found, strict=True)}
+    return ask(replace(problem, utility=lambda _, seed: known[seed]))
+
+
+def _evaluated(problem: Problem, settings: Sequence[Setting], first: int) -> list[Evaluation]:
+    """`evaluate` of each setting, with seeds from `first` on."""
+    return _together(problem, lambda own: [own.evaluate(s, first + i) for i, s in enumerate(settings)])
 
 
 # --- the experiments --------------------------------------------------------------------------------------------------
@@ -101,7 +117,8 @@ def oracle_values(point: Point) -> list[Row]:
 def surrogates(point: Point) -> list[Row]:
     """The models after k_0 random settings, against the oracles on a grid of `levels` a knob, and HVPoI's next one."""
     problem = _problem(point)
-    done = random_search(problem, n=point["k0"], seed=point["trial"]).evaluations
+    search = partial(random_search, n=point["k0"], seed=point["trial"])
+    done = _together(problem, lambda own: search(own).evaluations)
     models = fit_models(problem, done, exact=False)
     grid = problem.space.grid(point["levels"])
     truth = _evaluated(problem, grid, 50_000)
