@@ -1,6 +1,7 @@
 // Runs the browser's module under Node. Arguments: the module, and what to do.
 //   vectors FILE          prints the vectors whose report or number of words differs, as JSON
 //   texts                 reads a list of texts on stdin, prints each by the rule for texts
+//   bodies                reads a list of reports on stdin, prints what the page would seal of each
 //   promises              (a randomiser that is null: the questions of the task)
 //   promises              reads a list of [randomiser, promise, task] on stdin, prints the refusal of each, or null
 //   counts                reads {"kind", "mechanism", "input", "draws", "seed", "cells"} on stdin, prints counts
@@ -85,6 +86,11 @@ function counts() {
   return found;
 }
 
+function bodies() {
+  const { reports, size } = JSON.parse(readFileSync(0, "utf8"));
+  return reports.map((report) => JSON.stringify(module.padded({ id: "n", payload: { report } }, size)));
+}
+
 function texts() {
   return JSON.parse(readFileSync(0, "utf8")).map(module.normalised);
 }
@@ -101,4 +107,4 @@ function promises() {
   });
 }
 
-process.stdout.write(JSON.stringify(task === "promises" ? promises() : { vectors, texts, counts }[task]()));
+process.stdout.write(JSON.stringify(task === "promises" ? promises() : { vectors, texts, counts, bodies }[task]()));

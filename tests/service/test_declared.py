@@ -23,6 +23,7 @@ from hybridp.public.study import (
     Collection,
     Count,
     Declaration,
+    Mixer,
     Number,
     People,
     Promise,
@@ -196,8 +197,31 @@ def test_a_form_filled_in_where_it_insists_makes_a_study(web: TestClient, kind: 
     assert not made["open_to_all"]
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_form_states_a_mixer_or_none(web: TestClient) -> None:
+    page = Inputs()
+    page.feed(web.get("/studies/new?kind=mean").text)
+    stated = {"mixer.batch": "50", "mixer.delta": "0.01", "mixer.url": "https://mixer.example", "mixer.key": "A" * 43}
+    typed = {"title": "T", **TYPED["mean"], "people.trusted": "9", "people.local": "9", "people.shuffled": "60"}
+    answer = web.post("/studies/new", data=page.fields | typed | stated)
+    assert answer.status_code == 303, answer.text
+    task = web.get(f"/tasks/{answer.headers['location'].rsplit('/', 1)[1]}").json()
+    assert task["groups"] == ["trusted", "shuffled", "local"]
+    assert (task["mixer"]["batch"], task["mixer"]["url"]) == (50, "https://mixer.example")
+    assert task["guarantee"]["shuffled"]["epsilon"] > 1
+    for change, said in (({"mixer.batch": ""}, "batch"), ({"mixer.url": ""}, "mixer.url"), ({"mixer.key": "x"}, "key")):
+        refused = web.post("/studies/new", data=page.fields | typed | stated | change)
+        assert refused.status_code == 422
+        assert said in refused.text
+    other = Inputs()
+    other.feed(web.get("/studies/new?kind=heavy-hitters").text)
+    assert not [name for name in other.fields if name.startswith("mixer")]  # nothing that the service would refuse
+    with pytest.raises(InvalidInput, match="must be left out"):
+        declared_by({"kind": "heavy-hitters", "title": "t", "mixer.batch": "50"})
+
+
 def test_every_hint_of_the_form_is_the_help_of_its_field() -> None:
-    classes = {"": Declaration, "promise": Promise, "collection": Collection, "people": People}
+    classes = {"": Declaration, "promise": Promise, "collection": Collection, "people": People, "mixer": Mixer}
     for kind, question in KINDS.items():
         for _, fields in fieldsets(kind):
             for one in fields:

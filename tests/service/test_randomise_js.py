@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from hybridp.device import client
 from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import invitation
@@ -242,6 +243,20 @@ def test_a_probability_a_little_wrong_is_rejected(node: Callable[..., Any], case
     kind, _, wrong, at, law = case
     ask = {"kind": kind, "mechanism": wrong, "input": at, "draws": DRAWS, "seed": 1, "cells": len(law)}
     assert p_value(node("counts", stdin=json.dumps(ask)), law) < REJECT
+
+
+@needs_node
+def test_a_browser_and_the_library_seal_the_same_letters(node: Callable[..., Any]) -> None:
+    """Nobody who opens a batch may see by which program a report was written. The control is Python's own JSON."""
+    rng = np.random.default_rng(5)
+    numbers = [*rng.normal(size=500), *(rng.normal(size=500) * 10.0 ** rng.integers(-12, 25, 500)), 0.0, -0.0, 5.0,
+               *rng.integers(-(10**6), 10**6, 100).astype(float), 1e-6, 1e-7, 1.5e-7, 1e20, 1e21, 1.25e21, 5e-324,
+               1.7976931348623157e308, 2**53, 0.1 + 0.2, 123456789012345680000.0]  # fmt: skip
+    sent: list[Any] = [float(x) for x in numbers] + [{"threshold": 7, "above": True}, {"threshold": 0, "above": False}]
+    told = node("bodies", stdin=json.dumps({"reports": sent, "size": 400}))
+    assert [client._sealed_body(one, 400, "n").decode() for one in sent] == told
+    usual = [json.dumps({"id": "n", "payload": {"report": one}}, separators=(",", ":"))[:-1] for one in sent]
+    assert sum(not body.startswith(plain) for plain, body in zip(usual, told, strict=True)) > 100
 
 
 @needs_node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 
 from hybridp.cli.common import emit, json_option, note, table
 from hybridp.cli.serve import needs_service
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 
 if TYPE_CHECKING:
     from hybridp.mixer.store import Route, Store
@@ -143,16 +144,24 @@ def status(database: str, key_file: Path, as_json: bool) -> None:
 @_where
 @click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8001, show_default=True, help="0: any free port.")
-def serve(database: str, key_file: Path, host: str, port: int) -> None:
-    """Run the mixer until it is stopped."""
+@click.option("--rate", type=float, default=100.0, show_default=True, help="Reports a second and address; 0: no limit.")
+def serve(database: str, key_file: Path, host: str, port: int, rate: float) -> None:
+    """Run the mixer until it is stopped.
+
+    An address that sends more than --rate reports a second is told to wait, as the collector tells it: whoever floods
+    the mixer cannot keep others out. Addresses are neither stored nor logged.
+    """
+    must(math.isfinite(rate) and rate >= 0, "rate", "must be zero or positive", rate)
     store = _store(database)
     import uvicorn
 
     from hybridp.mixer.app import build_app
     from hybridp.mixer.keys import load_or_make
     from hybridp.service.app import listen
+    from hybridp.service.limits import Gate
+    from hybridp.service.settings import Limits
 
-    app = build_app(store, load_or_make(key_file))
+    app = build_app(store, load_or_make(key_file), Gate(rate, Limits().burst).wait)
     with listen(host, port) as (listening, address), contextlib.suppress(KeyboardInterrupt):
         note(f"Mixing on {address}; stop with Ctrl-C.")
         config = uvicorn.Config(

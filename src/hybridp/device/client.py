@@ -29,6 +29,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -62,7 +63,7 @@ from hybridp.public.vector_randomisers import scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
 __all__ = ["UploadRefused", "fetch_task", "local_report", "send_reports", "send_shuffled", "shuffled_report"]
-__all__ += ["trusted_report"]
+__all__ += ["spelled", "trusted_report"]
 
 _MOST, _BODY = 1000, 1_000_000  # reports, and bytes, of one request
 
@@ -160,10 +161,39 @@ def shuffled_report(task: Task, answer: float, *, token: str | None = None, rng:
     must(kept, "mixed", "must be what a batch of the stated size keeps", str(mixed))
     bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
     told = _drawn(bounds, _randomiser(mixer["randomiser"], own), answer, rng)
-    body: dict[str, Any] = {"id": secrets.token_urlsafe(16), "payload": {"report": told}, "padding": ""}
-    body["padding"] = "x" * (int(mixer["bytes"]) - len(_encoded(body)))
-    sealed = mixing.seal(_encoded(body), mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
+    body = _sealed_body(told, int(mixer["bytes"]))
+    sealed = mixing.seal(body, mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
     return {"id": secrets.token_urlsafe(16), "token": token, "sealed": mixing.text(sealed)}
+
+
+def _sealed_body(told: Any, size: int, name: str | None = None) -> bytes:
+    """What is sealed, letter by letter as a browser writes it: among others nobody's program may show."""
+    report = spelled(told) if isinstance(told, float) else _encoded(told).decode()
+    start = f'{{"id":"{name or secrets.token_urlsafe(16)}","payload":{{"report":{report}}},"padding":"'
+    return (start + "x" * (size - len(start) - 2) + '"}').encode()
+
+
+def spelled(number: float) -> str:
+    """A number as JSON of a browser has it (ECMAScript, Number::toString): the shortest digits that give it back.
+
+    >>> spelled(5.0), spelled(-0.0), spelled(1e-07), spelled(1.5e-05), spelled(1e+20)
+    ('5', '0', '1e-7', '0.000015', '100000000000000000000')
+    """
+    if not number:
+        return "0"
+    sign, digits, exponent = Decimal(repr(number)).as_tuple()
+    point = len(digits) + int(exponent)  # how many digits stand before the point
+    text = "".join(map(str, digits)).rstrip("0")
+    if len(text) <= point <= 21:
+        text += "0" * (point - len(text))
+    elif 0 < point <= 21:
+        text = f"{text[:point]}.{text[point:]}"
+    elif -6 < point <= 0:
+        text = f"0.{'0' * -point}{text}"
+    else:
+        rest = f".{text[1:]}" if len(text) > 1 else ""
+        text = f"{text[0]}{rest}e{point - 1:+d}"
+    return f"-{text}" if sign else text
 
 
 def _records(task: Task, answer: Any) -> list[list[str]]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import queue
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 
 import msgspec
@@ -103,8 +104,11 @@ class Mixer:
         self._routes = {}
 
 
-def build_app(store: Store, signer: Signer) -> Starlette:
-    """The application; its sender runs as long as it does."""
+def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambda address: 0.0) -> Starlette:
+    """The application; its sender runs as long as it does.
+
+    `wait` says for how many seconds an address must still wait before it may send: it keeps none, and logs none.
+    """
     mixer = Mixer(store, signer)
 
     @contextlib.asynccontextmanager
@@ -131,6 +135,8 @@ def build_app(store: Store, signer: Signer) -> Starlette:
             return _problem(404, "This mixer does not know the study.")
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=_allowed(route))
+        if seconds := math.ceil(wait(request.client.host if request.client else "")):
+            return _problem(429, f"Too many at once: come back in {seconds} s.", route, seconds)
         try:
             body = await _body(request)
             given = _decoder.decode(body)
@@ -180,8 +186,8 @@ def _allowed(route: Route) -> dict[str, str]:
     }
 
 
-def _problem(status: int, detail: str, route: Route | None = None) -> Response:
+def _problem(status: int, detail: str, route: Route | None = None, seconds: int = 2) -> Response:
     headers = _SAFE if route is None else _allowed(route)
-    wait = {"retry-after": "2"} if status == 503 else {}
+    wait = {"retry-after": str(seconds)} if status in (429, 503) else {}
     body = {"type": "about:blank", "status": status, "detail": detail}
     return JSONResponse(body, status, {**headers, **wait}, media_type="application/problem+json")

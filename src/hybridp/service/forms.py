@@ -10,12 +10,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, People, Promise, declared
+from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, Mixer, People, Promise, declared
 from hybridp.public.study.question import GROUPED
 from hybridp.service.plans import KINDS
 
@@ -50,6 +50,9 @@ _PROMISED = {
 }
 _KEPT = ("min_batch", "releases", "delete_raw_after_release", "delete_by")
 _WHEN = ("by_invitation", "opens", "closes", "time_precision")
+_MIXER = ("batch", "url", "key", "delta", "epsilon", "cap")
+_MIXABLE = ("mean",)
+"""The kinds whose reports may come through a mixer."""
 _OF_TABLES = {"column", "report", "missing", "weight", "statistics", "publish", "clipped_share", "guessed"}
 """Fields of questions that a page has no use for."""
 
@@ -103,6 +106,9 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
                               *_fields(kind, Collection, "collection.", single)]),
         ("Who, and when", [*_fields(kind, Collection, "collection.", _WHEN),
                            *_fields(kind, People, "people.", ("trusted", "local"))]),
+        *([] if kind not in _MIXABLE else [("A mixer between, if there is one", [
+            *(replace(one, required=False, value="") for one in _fields(kind, Mixer, "mixer.", _MIXER)),
+            *_fields(kind, People, "people.", ("shuffled",))])]),
         ("How the estimate is made", [
             *_fields(kind, question, "question.", rest), *_fields(kind, Declaration, "", ("level",))]),
     ]  # fmt: skip
@@ -148,6 +154,7 @@ def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
         raise InvalidInput(f"`kind` must be one of {', '.join(KINDS)}. Got another.")
     places: dict[str, type[Fields]] = {
         "": Declaration, "promise": Promise, "collection": Collection, "people": People, "question": KINDS[kind],
+        **({"mixer": Mixer} if kind in _MIXABLE else {}),
     }  # fmt: skip
     found: dict[str, dict[str, Any]] = {place: {} for place in places}
     found["question"]["kind"] = KINDS[kind].kind

@@ -1,0 +1,52 @@
+"""The mixer's door: whoever comes too fast waits, whatever they bring, and others do not."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from click.testing import CliRunner
+from starlette.testclient import TestClient
+
+from hybridp.cli.app import cli
+from hybridp.mixer.app import build_app
+from hybridp.mixer.store import Route, Store
+from hybridp.public.mixing import OVERHEAD, Signer, new_key, public, text, ticket
+from hybridp.service.limits import Gate
+from hybridp.service.schema import connect
+
+
+def test_an_address_that_floods_the_mixer_waits_and_others_do_not(tmp_path: Path) -> None:
+    engine = connect(f"sqlite:///{tmp_path / 'mixer.db'}")
+    store, own, collector = Store(engine), Signer(new_key()), Signer(new_key())
+    store.join(Route("s", "http://c", "http://c", 10, 8, collector.public, public(new_key()), None))
+    now = [0.0]
+    app = build_app(store, own, Gate(rate=0.5, burst=2, clock=lambda: now[0]).wait)
+
+    def sent() -> dict[str, str]:
+        return {"ticket": ticket(collector, "s", secrets.token_bytes(16)), "sealed": text(bytes(8 + OVERHEAD))}
+
+    with TestClient(app, client=("192.0.2.1", 1)) as flooding:
+        asked = [flooding.post("/mix/s", json=body) for body in (sent(), {"junk": 1}, sent())]
+        assert [answer.status_code for answer in asked] == [200, 422, 429]
+        assert asked[2].headers["retry-after"] == "2"
+        assert "come back in 2 s" in asked[2].json()["detail"]
+        assert asked[2].headers["access-control-allow-origin"] == "http://c"  # the page can read it, and tries again
+        assert flooding.get("/mix/s").status_code == 200  # what is public is not held back
+        assert TestClient(app, client=("192.0.2.2", 1)).post("/mix/s", json=sent()).status_code == 200
+        now[0] = 2.0
+        assert flooding.post("/mix/s", json=sent()).status_code == 200
+        assert store.waiting("s") == 3
+    engine.dispose()
+
+
+def test_a_rate_must_be_one(tmp_path: Path) -> None:
+    where = ["--database", f"sqlite:///{tmp_path / 'm.db'}", "--key-file", str(tmp_path / "k"), "--port", "0"]
+    for rate in ("-1", "nan", "inf"):
+        done = CliRunner().invoke(cli, ["mix", "serve", *where, "--rate", rate])
+        assert done.exit_code != 0
+        assert "`rate` must" in str(done.exception)
