@@ -252,7 +252,7 @@ def verdicts(folder: Path | None, as_json: bool) -> None:
 )
 @json_option
 def attacks(trials: int, seed: int, out: Path | None, as_json: bool) -> None:
-    """Every estimator of a mean and of shares against every attack by lying devices, at 0 to 30 % of them.
+    """Every estimator of a mean, of shares and of records against every attack by lying devices, at 0 to 30 % of them.
 
     Errors are in percent of the range, or in percentage points of all shares together. Beside the product's estimators
     of shares stand two recoveries by others: normalising, and LDPRecover. NOT PRIVATE: true errors of made-up people.
@@ -281,7 +281,8 @@ def attacks(trials: int, seed: int, out: Path | None, as_json: bool) -> None:
         return
     for kind in suite.ATTACKS:
         heads, rows = suite.listed(found, kind)
-        unit = "the mean in percent of the range" if kind == "mean" else "all shares in percentage points"
+        units = {"mean": "the mean in percent of the range", "shares": "all shares in percentage points"}
+        unit = units.get(kind, "all listed records' shares in percentage points")
         table(f"Root mean squared errors of {unit}, by the share of local people who lie", heads, rows, text=heads[1:2])
 
 

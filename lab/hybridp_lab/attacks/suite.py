@@ -1,10 +1,11 @@
 """Every estimator against every attack, at 0 to 30 % of liars: root mean squared errors over simulated collections.
 
-20,000 people, one in twenty of whom trusts the curator, epsilon 1 for all. Attacks on a mean of values between 0 and 1
-and on the shares of 20 options:
+20,000 people, one in twenty of whom trusts the curator, epsilon 1 for all. Attacks on a mean of values between 0 and 1,
+on the shares of 20 options, and on heavy hitters (`hybridp_lab.attacks.records`):
 
 * **extreme reports**, **maximal gain**: output poisoning. Liars send the largest report, or the one that supports their
-  option, or as many as possible of five, and nothing that they do not want (Cao, Jia and Gong 2021).
+  option, or as many as possible of five, and nothing that they do not want (Cao, Jia and Gong 2021); of records, the
+  one or the five that stand last on the list.
 * **false values**: input poisoning. Devices are honest, and people lie about the value, or their option.
 * **random reports**: liars send anything, evenly.
 * **quiet collusion**: liars know how far they may go, and move their group by 1.9 standard errors of the groups'
@@ -42,6 +43,7 @@ from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release import style
+from hybridp_lab.attacks.records import RECORD_ATTACKS, RECORD_ESTIMATORS, record_errors
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 
 if TYPE_CHECKING:
@@ -59,10 +61,12 @@ QUIET = 1.9
 ATTACKS: dict[str, tuple[str, ...]] = {
     "mean": ("extreme reports", "false values", "quiet collusion", "Sybils"),
     "shares": ("maximal gain", "maximal gain, five", "false values", "random reports", "quiet collusion", "Sybils"),
+    "records": RECORD_ATTACKS,
 }
 ESTIMATORS: dict[str, tuple[str, ...]] = {
     "mean": ("default", "adaptive", "kvh", "skew-aware", "tcm-only", "lm-only"),
     "shares": ("default", "hybrid", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*"),
+    "records": RECORD_ESTIMATORS,
 }
 _MEAN = MeanStudy(Bounds(0, 1), PureDP(EPSILON))
 _SHARES = ShareStudy(choice("way", [f"option {i + 1}" for i in range(OPTIONS)]), PureDP(EPSILON))
@@ -89,7 +93,7 @@ def run_attacks(trials: int = 60, *, seed: int = 1, tick: Callable[[], None] = l
     must(trials >= 2, "trials", "must be at least 2", trials)
     found: list[Outcome] = []
     for kind, attacks in ATTACKS.items():
-        collected = _mean_errors if kind == "mean" else _share_errors
+        collected = {"mean": _mean_errors, "shares": _share_errors, "records": _record_errors}[kind]
         squares: dict[tuple[str, float, str], list[float]] = {}
         bounds: dict[tuple[str, float], list[float]] = {}
         for trial in range(trials):
@@ -242,6 +246,10 @@ def _evenly(people: Any, options: int, size: int, reports: int) -> NDArray[np.in
     return np.bincount(drawn.ravel(), minlength=options).astype(np.int64)
 
 
+def _record_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, float, dict[str, float], float | None]]:
+    return record_errors(rng, attacks, LIARS, TRUSTED, LOCAL, EPSILON)
+
+
 # --- a table, and a picture -------------------------------------------------------------------------------------------
 
 
@@ -260,7 +268,13 @@ _LOOKS = {
     "default": (style.INK, "-", 2.4), "adaptive": (style.LOCAL, "-", 1.4), "hybrid": (style.LOCAL, "-", 1.4),
     "kvh": ("#8a6d3b", "-.", 1.2), "skew-aware": ("#7a4fa3", ":", 1.6), "tcm-only": (style.TRUSTED, "--", 1.6),
     "lm-only": (style.LOCAL, "--", 1.2), "normalised": ("#2f7d4f", "-.", 1.4), "LDPRecover": ("#2f7d4f", "-", 1.6),
-    "LDPRecover*": ("#2f7d4f", ":", 1.6),
+    "LDPRecover*": ("#2f7d4f", ":", 1.6), "BLENDER": ("#7a4fa3", "-", 1.6),
+}  # fmt: skip
+
+
+_UNITS = {
+    "mean": "mean, % of the range", "shares": "shares, percentage points",
+    "records": "records' shares, percentage points",
 }  # fmt: skip
 
 
@@ -269,7 +283,8 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     import matplotlib.pyplot as plt
 
     wide = max(len(attacks) for attacks in ATTACKS.values())
-    figure, axes = plt.subplots(2, wide, figsize=(2.35 * wide, 6.2), layout="constrained", sharex=True, sharey="row")
+    size = (2.35 * wide, 3.1 * len(ATTACKS))
+    figure, axes = plt.subplots(len(ATTACKS), wide, figsize=size, layout="constrained", sharex=True, sharey="row")
     for row, (kind, attacks) in zip(axes, ATTACKS.items(), strict=True):
         for ax, attack in zip(row, attacks, strict=False):
             for name in ESTIMATORS[kind]:
@@ -282,11 +297,11 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
             ax.tick_params(axis="y", labelsize=8)
             style.plain_numbers(ax.yaxis)
             ax.grid(alpha=0.25)
-        what = "mean, % of the range" if kind == "mean" else "shares, percentage points"
-        row[0].set_ylabel(f"error of the {what}", fontsize=9)
-    for ax in axes[0][len(ATTACKS["mean"]) :]:
-        ax.axis("off")
-    for ax, row, kind in zip(axes[0][-len(ATTACKS) :], axes, ATTACKS, strict=True):  # the free places of the upper row
+        row[0].set_ylabel(f"error of the {_UNITS[kind]}", fontsize=9)
+        for ax in row[len(attacks) :]:
+            ax.axis("off")
+    free = (axes[0][-2], axes[0][-1], axes[2][-2])  # places without an attack
+    for ax, row, kind in zip(free, axes, ATTACKS, strict=True):
         ax.legend(*row[0].get_legend_handles_labels(), title=f"{kind}, estimated by", fontsize=8, loc="center")
     figure.suptitle(
         f"{PEOPLE:,} people, {TRUSTED:,} trusting, epsilon {EPSILON:g}: errors by the share of local people who lie",

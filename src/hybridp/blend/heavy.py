@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss
+from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss, leash
 from hybridp.public.heavy import HeadList, TwoStage
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.oracles import Oracle
@@ -360,8 +360,8 @@ class HeavyBlend:
 class HeavyAnchor:
     """The blend before reports were held to the trusted counts, and how far from these they can move each slot.
 
-    Both are of the centres; `most` is infinite in a slot that trusted people say nothing of. `reach` is the leash in
-    standard errors of the groups' difference.
+    Both are of the centres; `most` is infinite in a slot that trusted people say nothing of. `reach` is the longest
+    leash in standard errors of the groups' difference.
     """
 
     plain: Floats
@@ -387,10 +387,11 @@ def _together(laws: list[Any]) -> Any:
     return laws[0] if len(laws) == 1 else 1 / np.sum([1 / law for law in laws], axis=0)
 
 
-def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float) -> tuple[Estimate, HeavyAnchor]:
+def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | None) -> tuple[Estimate, HeavyAnchor]:
     """``p_T + clip((1-w) (p_L - p_T))`` in every slot that trusted people counted; where they did not, the report's.
 
-    What the clipping takes off, where nobody lies, is part of the variance. A query has the sum of its slots.
+    Without a `reach` each slot has the tightest leash that is cheap for what the trusted know of it. What the clipping
+    takes off, where nobody lies, is part of the variance. A query has the sum of its slots.
     """
     own = combine(trusted)
     known = np.isfinite(own.variances)
@@ -405,17 +406,16 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float) -> t
         shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
     v_t = np.where(known, own.variances, 1.0)
     ours = np.where(known, v_t / (v_t + v_l), 1.0)  # the weight of reports
-    start, step = np.where(known, own.slots, 0.0), ours * np.sqrt(v_t + v_l)
-    moved = ours * (np.where(known, shares, told.slots) - start)
-    most = np.where(known, reach * step, np.inf)
-    slots = start + np.clip(moved, -most, most)
     parts = [(e.variances, np.nan_to_num(e.noise, posinf=0.0)) for e in trusted if e.noise is not None]
     laplace = np.minimum(sum((v_t / variance) ** 2 * noise for variance, noise in parts), v_t)
-    lost = clipping_loss(reach, v_t, v_l, laplace) * step**2
+    leashes = leash(v_t, v_l, laplace) if reach is None else np.full_like(v_t, reach)
+    start, step = np.where(known, own.slots, 0.0), ours * np.sqrt(v_t + v_l)
+    moved, most = ours * (np.where(known, shares, told.slots) - start), np.where(known, leashes * step, np.inf)
+    lost = clipping_loss(leashes, v_t, v_l, laplace) * step**2
     variances = np.where(known, v_t * v_l / (v_t + v_l) + lost, told.variances)
-    queries = len(own.queries)
-    found = Estimate(slots, variances, np.zeros(queries), np.full(queries, np.inf))
-    return found, HeavyAnchor(start + moved, most, reach)
+    unknown = np.zeros(len(own.queries)), np.full(len(own.queries), np.inf)
+    found = Estimate(start + np.clip(moved, -most, most), variances, *unknown)
+    return found, HeavyAnchor(start + moved, most, float(leashes[known].max(initial=TIGHTEST)))
 
 
 def held(
@@ -438,10 +438,9 @@ def held(
     if estimator == "hybrid" or not trusted or len(heard) < len(groups):
         return [*trusted, *told], None, None
     default = None if estimator == "anchored" else heavy_anchoring(head, trusted, heard)
-    reach = TIGHTEST if default is None else default.reach
-    if reach is None:
+    if default is not None and default.reach is None:
         return [*trusted, *told], None, default
-    one, anchor = anchor_heavy(trusted, heard, reach)
+    one, anchor = anchor_heavy(trusted, heard, TIGHTEST if default is None else None)
     return [one], anchor, default
 
 

@@ -1,0 +1,124 @@
+"""Liars against heavy hitters: the product's, and BLENDER's as it was published.
+
+20,000 people hold one of 60 records, whose popularity falls as 1/rank. The trusted ones discover a list; everybody
+else's device reports on it, by k-ary randomised response here and by BLENDER's two stages there. Liars cannot add a
+record to the list: they promote the ones that stand last on it. Errors are the distance of the shares of all records
+on the list, and of the rest together, in percentage points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate
+from hybridp.blend.shares import to_simplex
+from hybridp.curator.heavy import noisy_counts
+from hybridp.device.heavy import report_slots
+from hybridp.noise import categories
+from hybridp.protocols import heavy as protocol
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.heavy import HeadList, TwoStage, counting_noise
+from hybridp.public.messages import SlotReports
+from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.randomness import Randomness, synthetic_data_generator
+from hybridp_lab.attacks.recovering import ldp_recover, normalised
+
+__all__ = ["RECORD_ATTACKS", "RECORD_ESTIMATORS", "record_errors"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+RECORDS, DELTA, LISTED, TARGETS = 60, 1e-6, 20, 5
+RECORD_ATTACKS = ("maximal gain", "maximal gain, five", "false values", "Sybils")
+RECORD_ESTIMATORS = (
+    "default", "hybrid", "BLENDER", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*",
+)  # fmt: skip
+
+
+class _Collection:
+    """What one design has of one crowd: the list, the trusted people's counts, and every local person's report."""
+
+    def __init__(self, study: protocol.HeavyStudy, records: Ints, truth: Floats, trusted: int, rng: Randomness) -> None:
+        n_s = round(trusted * study.discovery_share)
+        distinct, counts = np.unique(records[:n_s], return_counts=True)
+        passing, noisy = protocol.discover_head(counts.astype(np.int64), study, rng=rng)
+        names = [(str(code),) for code in distinct[passing].tolist()]
+        full = HeadList.of(names, 1)
+        placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)
+        among = np.bincount(placed[records[n_s:trusted]], minlength=len(full)).astype(np.int64)
+        counted = noisy_counts(among, counting_noise(study.guarantee), rng=rng)
+        found = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
+        self.study, self.rng = study, rng
+        self.head, self.trusted = protocol.trim(found, study)
+        self.invite = protocol.invitation(self.head, study)
+        here = full.fold(self.head)[placed]
+        self.truth = np.bincount(here, weights=truth, minlength=len(self.head))
+        self.honest = self.reports(here[records[trusted:]])
+
+    def reports(self, slots: Ints) -> Ints:
+        """One report a device, by the design's own mechanism."""
+        mechanism = self.invite.mechanism
+        if isinstance(mechanism, TwoStage):
+            return report_slots(slots, mechanism, rng=self.rng)
+        assert isinstance(mechanism, KRandomisedResponse)
+        return categories(mechanism, slots, rng=self.rng)
+
+    def targets(self, attack: str) -> Ints:
+        """The slots that are promoted: of the least popular records on the list (the last slot is of the rest)."""
+        return np.argsort(self.truth[:-1])[: TARGETS if attack == "maximal gain, five" else 1]
+
+    def heard(self, attack: str, liars: int) -> SlotReports:
+        """Everybody's reports where so many devices lie: they name a target outright, or report honestly on it."""
+        named = np.resize(self.targets(attack), liars)
+        lies = self.reports(named) if attack == "false values" else named
+        sent = self.honest if attack == "Sybils" else self.honest[liars:]
+        together = np.concatenate([sent, lies])
+        return SlotReports(len(together), np.bincount(together, minlength=len(self.head)).astype(np.int64))
+
+    def blended(self, estimates: list[Estimate]) -> Floats:
+        return blend_heavy(self.head, estimates, self.study.order).slots
+
+
+def record_errors(
+    rng: Randomness, attacks: Sequence[str], shares: Sequence[float], trusted: int, local: int, epsilon: float
+) -> list[tuple[str, float, dict[str, float], float | None]]:
+    """One crowd under every attack, at every share of liars: distances, and the default's bound."""
+    truth = 1 / np.arange(1, RECORDS + 1)
+    truth = truth / truth.sum()
+    records = synthetic_data_generator(rng).choice(RECORDS, size=trusted + local, p=truth).astype(np.int64)
+    promise = ApproxDP(epsilon, DELTA)
+    ours = _Collection(protocol.HeavyStudy(promise, depth=1, head=LISTED), records, truth, trusted, rng)
+    paper = _Collection(
+        protocol.HeavyStudy.as_in_the_paper(promise, head=LISTED, depth=1), records, truth, trusted, rng
+    )
+    found = []
+    for attack in attacks:
+        for share in shares:
+            sent = ours.heard(attack, round(share * local))
+            shown, most = _ours(ours, attack, sent)
+            errors = {name: 100 * float(np.linalg.norm(each - ours.truth)) for name, each in shown.items()}
+            told = local_estimate(paper.head, paper.invite.mechanism, paper.heard(attack, round(share * local)))
+            published = paper.blended([*paper.trusted, told])
+            errors["BLENDER"] = 100 * float(np.linalg.norm(published - paper.truth))
+            found.append((attack, share, {name: errors[name] for name in RECORD_ESTIMATORS}, most))
+    return found
+
+
+def _ours(design: _Collection, attack: str, sent: SlotReports) -> tuple[dict[str, Floats], float | None]:
+    mechanism: Any = design.invite.mechanism
+    told = local_estimate(design.head, mechanism, sent)
+    estimates, anchor, _ = held(design.head, design.trusted, mechanism, sent, "best")
+    shown = {
+        "default": design.blended(estimates),
+        "hybrid": design.blended([*design.trusted, told]),
+        "tcm-only": design.blended(design.trusted),
+        "lm-only": to_simplex(told.slots),
+        "normalised": normalised(told.slots),
+        "LDPRecover": ldp_recover(told.slots, mechanism),
+        "LDPRecover*": ldp_recover(told.slots, mechanism, design.targets(attack).tolist()),
+    }
+    return shown, None if anchor is None else 100 * float(np.linalg.norm(anchor.most[np.isfinite(anchor.most)]))
