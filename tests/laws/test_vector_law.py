@@ -204,10 +204,15 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
             found = read_totals(table, VectorColumns(NAMES, "trust"), study.invite, sum_squares=True)
         kept = SimpleNamespace(numbers=lambda _, held=everybody: [np.array(held)])
         assert found.trusted_squares == read_answers(kept, box, nobody).trusted_squares  # type: ignore[arg-type]
-        noisy = [release_sum(found, study.sum_noise, box, study.squares_noise, rng=Recording(7).rng) for _ in range(2)]
-        assert noisy[0].squares == noisy[1].squares
-        assert noisy[0].squares is not None
-        seen.append(np.array([one.noisy_total for one in noisy[0].squares]))
+        tape = Recording(7)
+        noisy = release_sum(found, study.sum_noise, box, study.squares_noise, rng=tape.rng)
+        assert noisy.squares is not None
+        _, end = tape.read_from(0, laplaces(sensitivity(norm, 1) / (0.5 * 0.95)), len(NAMES))
+        drawn, end = tape.read_from(end, laplaces(float(most_squares(norm) / (Fraction(1, 2) * SPREAD))), len(NAMES))
+        assert end == len(tape.words)
+        added = [one.noisy_total - total for one, total in zip(noisy.squares, found.trusted_squares, strict=True)]
+        assert np.abs(np.array(added) - drawn).max() <= 2  # and a last digit of the scale
+        seen.append(np.array([one.noisy_total for one in noisy.squares]))
     far = max(int(np.abs(a - b).sum()) for a in seen for b in seen)
     limit = most_squares(norm)
     assert 0.9 * limit < far <= limit
