@@ -46,7 +46,7 @@ class _Collection:
         n_s = round(trusted * study.discovery_share)
         distinct, counts = np.unique(records[:n_s], return_counts=True)
         passing, noisy = protocol.discover_head(counts.astype(np.int64), study, rng=rng)
-        names = [(str(code),) for code in distinct[passing].tolist()]
+        names: list[tuple[str, ...]] = [(str(code),) for code in distinct[passing].tolist()]
         full = HeadList.of(names, 1)
         placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)
         among = np.bincount(placed[records[n_s:trusted]], minlength=len(full)).astype(np.int64)
