@@ -132,7 +132,6 @@ def _interpreter() -> socket.socket:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,
         )
 
     @atexit.register
