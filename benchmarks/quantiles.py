@@ -308,10 +308,7 @@ def chosen(cell: Cell, *, phased: bool = True) -> str:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-Told = tuple[Cell, dict[str, tuple[float, float]], float]
-
-
-def _trials(arguments: tuple[Cell, int]) -> Told:
+def _trials(arguments: tuple[Cell, int]) -> tuple[Cell, dict[str, tuple[float, float]], float]:
     """RMSE and coverage of each way, and the limit, in %."""
     cell, trials = arguments
     people = population(cell.law)
@@ -327,28 +324,18 @@ def _trials(arguments: tuple[Cell, int]) -> Told:
     return cell, told, limit
 
 
-COVERED = tuple(product((20_000, 200_000), (0.01, 0.1), (0.5, 2.0)))
-
-
-def _covered(cell: Cell, trials: int) -> list[float]:
-    """How often, in %, the 95 % intervals of trusted people alone, of both and of steered hold the quantile."""
-    people = population(cell.law)
-    true = float(people[int(cell.quantile * len(people))])
-    held = np.zeros(3)
-    for seed in range(1, trials + 1):
-        crowd = Crowd(cell, seed)
-        alone = crowd.alone()
-        for i, heard in enumerate((alone, crowd.plain(), crowd.steered(alone))):
-            low, high = shape_of(heard).quantile_interval(cell.quantile, 1.96)
-            held[i] += low <= true <= high
-    return list((100 * held / trials).tolist())
-
-
 def _coverage(cells: Sequence[Cell], trials: int) -> int:
     print("law n opt-in epsilon quantile: coverage in % of the 95 % intervals of trusted, both, steered")
     for cell in cells:
-        held = _covered(cell, trials)
-        print(" ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in cell), *held, flush=True)
+        people, held = population(cell.law), np.zeros(3)
+        for seed in range(1, trials + 1):
+            crowd = Crowd(cell, seed)
+            alone = crowd.alone()
+            for i, heard in enumerate((alone, crowd.plain(), crowd.steered(alone))):
+                low, high = shape_of(heard).quantile_interval(cell.quantile, 1.96)
+                held[i] += low <= float(people[int(cell.quantile * len(people))]) <= high
+        shares = (100 * held / trials).tolist()
+        print(" ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in cell), *shares, flush=True)
     return 0
 
 
@@ -438,8 +425,7 @@ def _grid(cells: Sequence[Cell], trials: int, most: int) -> int:
 
     for place in dict.fromkeys(cell[1:4] for cell in cells):
         told = [_seen(cell, trials, most) for cell in cells if cell[1:4] == place]
-        first = told[0].cell
-        ways = chosen(first), chosen(first, phased=False)
+        ways = [[chosen(one.cell, phased=phased) for one in told] for phased in (True, False)]
         for one in told:
             ratios[one.cell.quantile].append(one.ratio)
             if one.ratio > 1.05:
@@ -447,16 +433,18 @@ def _grid(cells: Sequence[Cell], trials: int, most: int) -> int:
                 named = f"{one.cell.law}, n = {one.cell.n:,}, {one.cell.opt_in:.1%}, ε = {one.cell.epsilon:g}, "
                 missed.append(f"{named}quantile {one.cell.quantile:g}: {'**' * one.missed}{error}{'**' * one.missed}")
         own = [float(np.mean(one.widths["trusted"])) for one in told]
-        wide = [mean([float(np.mean(one.widths[way])) for one in told]) / mean(own) for way in ways]
+        by_way = [list(zip(told, ways[i], strict=True)) for i in (0, 1)]
+        wide = [mean([float(np.mean(one.widths[way])) for one, way in of]) / mean(own) for of in by_way]
         largest = max(one.ratio for one in told)
         bold = "**" if any(one.missed for one in told) else ""
-        row = f"{place[0]:,}, {place[1]:.1%}, {place[2]:g} | {ways[0]}; {ways[1]}"
+        said = "; ".join(" or ".join(sorted(set(way))) for way in ways)
+        row = f"{place[0]:,}, {place[1]:.1%}, {place[2]:g} | {said}"
         row += f" | {mean([one.ratio for one in told]):.2f}, {bold}{largest:.2f}{bold}"
-        waves = [math.sqrt(float(np.mean(np.square(one.errors[ways[0]])))) / one.wave for one in told]
+        waves = [math.sqrt(float(np.mean(np.square(one.errors[way])))) / one.wave for one, way in by_way[0]]
         beside = "" if math.isnan(waves[0]) else f"{mean(waves):.2f}"
-        covers = [100 * float(np.mean([held for one in told for held in one.held[way]])) for way in ways]
-        for one in told:
-            for way, name in zip(ways, ("choice", "in one go"), strict=True):
+        covers = [100 * float(np.mean([held for one, way in of for held in one.held[way]])) for of in by_way]
+        for of, name in zip(by_way, ("choice", "in one go"), strict=True):
+            for one, way in of:
                 held_by.setdefault((one.cell.law, name), []).extend(one.held[way])
         row += f" | {beside} | {wide[0]:.2f}, {wide[1]:.2f} | {covers[0]:.0f}, {covers[1]:.0f}"
         print(f"| {row} |", flush=True)
@@ -480,7 +468,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     known = [law for law in laws() if asked.only in (None, law)]
-    places = GRID if asked.grid else COVERED if asked.coverage else NAMED
+    places = GRID if asked.grid else NAMED
     cells = [Cell(law, *place, q) for law in known for place in places for q in QUANTILES][:: asked.every]
     if asked.coverage:
         return _coverage(cells, asked.trials)
