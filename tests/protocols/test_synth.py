@@ -183,6 +183,9 @@ def test_a_file_is_read_by_the_schema(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="must be a column"):
         fit_file(tmp_path / "bad.csv", study(), ledger=book, rng=seeded(2))
     assert book.history() == []
+    poor = Ledger.create(tmp_path / "poor", {"trusted": ApproxDP(1e-3, 1e-9)}, trial=True)
+    with pytest.raises(BudgetExceeded):  # before a file is opened: this one is not there
+        fit_file(tmp_path / "nowhere.csv", study(), ledger=poor, rng=seeded(2))
 
 
 def test_impossible_studies_are_refused() -> None:
