@@ -13,6 +13,7 @@ import pytest
 
 from hybridp import result_schema
 
+BY_FORM = {"synth"}  # the golden files that hold the types of an answer in place of its values
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 WORDS = {"$schema", "$id", "$defs", "title", "description"}
 TYPES: dict[str, Callable[[Any], bool]] = {
@@ -81,7 +82,7 @@ def frozen(*kinds: str) -> dict[str, Any]:
     found = {}
     for file in sorted(GOLDEN.glob("*.json")):
         told = json.loads(file.read_text(encoding="utf-8"))
-        for one in told if isinstance(told, list) else []:
+        for one in told if isinstance(told, list) and file.stem not in BY_FORM else []:
             command = one.get("command", "") if isinstance(one, dict) else ""
             if command.split(" ")[0] in kinds and "invite-out" not in command:
                 found[command] = one["answer"]

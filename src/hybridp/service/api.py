@@ -43,7 +43,7 @@ Here = Annotated[Service, Depends(service_of)]
 Who = Annotated[studies.Analyst, Depends(analyst_of)]
 
 
-class Count(BaseModel):
+class HowMany(BaseModel):
     """How many invitations."""
 
     model_config = ConfigDict(extra="forbid")
@@ -72,7 +72,7 @@ def one(id: str, service: Here, who: Who) -> dict[str, Any]:
 
 
 @router.post("/api/studies/{id}/invitations", status_code=201, tags=["analysts"])
-def invite(id: str, wanted: Count, service: Here, who: Who) -> dict[str, Any]:
+def invite(id: str, wanted: HowMany, service: Here, who: Who) -> dict[str, Any]:
     """Single-use tokens, shown once."""
     return {"tokens": studies.invite(service, id, wanted.count)}
 
