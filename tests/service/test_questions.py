@@ -30,7 +30,7 @@ from hybridp.service.core import Service
 from hybridp.service.plans import QuestionsPlan, parse_plan
 from hybridp.service.questions import asked_of, pack_reports, unpacked_reports
 from hybridp.service.schema import reports
-from hybridp.service.shown import estimate_rows, shown_release
+from hybridp.service.shown import error_rows, estimate_rows, shown_release
 from hybridp.service.store import reading
 from hybridp.service.tasks import task_of
 
@@ -42,6 +42,7 @@ PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
 WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "unit": "minutes", "at": [0.5], "above": [45.0],
        "edges": [0, 30, 60, 120], "statistics": ["mean", "quantiles", "histogram", "shares-above"]}  # fmt: skip
 EVERY = [SMOKES, TOWN, WAYS, KIDS, PAY, WAY]
+BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "compare": "all"}
 PERSON = {"smokes": "at times", "town": "t7", "ways": ["foot", "bus"], "kids": "yes", "pay": 3.5, "way": 20.0}
 
 
@@ -158,8 +159,6 @@ def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None
     assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
 
 
-BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "compare": "all"}
-
 
 @pytest.mark.parametrize("question", [PAY | BY, SMOKES | BY | {"joint": True}], ids=["a mean", "shares"])
 def test_an_answer_by_public_group(service: Service, question: dict[str, Any]) -> None:
@@ -223,6 +222,10 @@ WRONG: list[tuple[Any, str, Any]] = [
     ([WAY], "local", {"reports": {"way": 3.5}}),
     ([WAY], "local", {"reports": {"way": {"threshold": 2**32, "above": True}}}),
     ([WAY | {"local": "piecewise"}], "local", {"reports": {"way": 1e6}}),
+    ([WAY | {"local": "piecewise"}], "local", {"reports": {"way": 10**400}}),  # JSON has it, and no double is so large
+    ([WAY], "trusted", {"answers": {"way": 10**400}}),
+    ([SMOKES], "trusted", {"answers": {"smokes": 10**400}}),
+    ([SMOKES | BY], "local", {"reports": {"smokes": 1, "town": 10**400}}),
     ([SMOKES, PAY], "local", {"reports": {"smokes": 1, "pay": {"threshold": 1, "above": True}}}),
     ([SMOKES, PAY], "local", {"reports": {}}),
     ([SMOKES, PAY], "local", {"reports": {"nobody": 1}}),
@@ -233,7 +236,9 @@ WRONG: list[tuple[Any, str, Any]] = [
 def test_what_no_device_sends_is_refused_and_not_repeated(service: Service) -> None:
     for questions, group, payload in WRONG:
         study, task = opened(service, stated(*questions))
-        good = local_report(task, person(*questions), rng=secure())
+        whole = {**PERSON, "town": "Bonn"} if task["by"] else PERSON
+        names = [question["name"] for question in questions] + ([task["by"]["name"]] if task["by"] else [])
+        good = local_report(task, {name: whole[name] for name in names}, rng=secure())
         (failure,) = send(service, study, [good | {"group": group, "payload": payload}])
         assert failure["code"] in ("bad-payload", "out-of-range"), payload
         assert "1000000" not in failure["detail"]
@@ -312,6 +317,8 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
         ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),
         ([SMOKES | {"options": [f"o{i}" for i in range(501)]}], "`smokes.options` must be at most 500 on a page"),
         ([PAY | {"name": f"n{i}"} for i in range(51)], "`questions` must be at most 50 on a page. Got 51"),
+        ([SMOKES | {"estimator": "tcm-only"}, PAY], "`estimator` must listen to the same people in all questions"),
+        ([SMOKES, PAY | {"estimator": "lm-only"}], "`estimator` must listen to the same people in all questions"),
     ],
 )  # fmt: skip
 def test_what_a_page_cannot_ask_is_refused_in_one_sentence(questions: Any, says: str) -> None:
@@ -353,6 +360,17 @@ def test_estimates_are_named_by_what_they_are_of() -> None:
     assert estimate_rows("quantiles", two | {"at": [0.1, 0.5]})[1][0] == "50% of people are below"
     assert estimate_rows("shares-above", two | {"at": [1.5, 2]})[0][0] == "above 1.5"
     assert estimate_rows("sd", {"estimate": 2.0, "interval": [1.0, 3.0]}) == [("everyone", 2.0, 1.0, 3.0)]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_one_statistic_that_no_plan_foresees_has_a_page_too(service: Service) -> None:
+    """A sum, a curve: the study's page has no planned error to show beside them, and shows the rest."""
+    for statistics in (["sum"], ["distribution"]):
+        study, task = opened(service, stated({**PAY, "statistics": statistics}))
+        assert send(service, study, [trusted_report(task, 3.5) for _ in range(5)]) == []
+        studies.close_study(service, study)
+        studies.release_study(service, study)
+        assert error_rows(studies.study_summary(service, study)) == []
 
 
 def test_a_release_of_questions_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

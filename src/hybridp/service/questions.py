@@ -85,7 +85,11 @@ def asked_of(declared: Declaration) -> tuple[Asked, ...]:
     """The questions with their studies, held to what a page can ask; one sentence says what is wrong."""
     many = len(declared.questions)
     must(many <= MOST_QUESTIONS, "questions", f"must be at most {MOST_QUESTIONS} on a page", many)
-    return tuple(_asked(declared, place, question) for place, question in enumerate(declared.questions))
+    found = tuple(_asked(declared, place, question) for place, question in enumerate(declared.questions))
+    alone = [one.estimator if one.estimator in ("tcm-only", "lm-only") else "both groups" for one in found]
+    rule = "must listen to the same people in all questions on a page: everybody answers, and is charged for, all of them"
+    must(len(set(alone)) == 1, "estimator", rule, ", ".join(dict.fromkeys(alone)))
+    return found
 
 
 def _asked(declared: Declaration, place: int, question: Question) -> Asked:
@@ -160,9 +164,9 @@ class Asked:
             if not (isinstance(given, int) and 0 <= given < len(self.options)):
                 raise self._refused(f"the place of an option, from 0 to {len(self.options) - 1}")
             return _CODE.pack(given)
-        if not (isinstance(given, int | float) and math.isfinite(given)):
+        if isinstance(given, list) or not math.isfinite(number := _double(given)):
             raise self._refused("a finite number")
-        return NUMBER.pack(given)
+        return NUMBER.pack(number)
 
     # --- a report -----------------------------------------------------------------------------------------------------
 
@@ -201,14 +205,22 @@ class Asked:
             return BIT.pack(*told)
         if isinstance(told, list | tuple):
             raise self._refused("a number")
-        bounds = invite.bounds
-        if not abs(told - bounds.centre) <= bounds.half * invite.randomiser.bound * (1 + 1e-9):
+        bounds, number = invite.bounds, _double(told)
+        if not abs(number - bounds.centre) <= bounds.half * invite.randomiser.bound * (1 + 1e-9):
             raise OutOfReach(f"`{self.name}` must be a report that a device which follows the plan can send.")
-        return NUMBER.pack(told)
+        return NUMBER.pack(number)
 
     @staticmethod
     def _rising(places: list[int], size: int) -> bool:
         return all(0 <= place < size for place in places) and all(a < b for a, b in pairwise(places))
+
+
+def _double(given: float) -> float:
+    """The number as a double; JSON has whole numbers that are larger than any."""
+    try:
+        return float(given)
+    except OverflowError:
+        return math.inf
 
 
 @dataclass(frozen=True)

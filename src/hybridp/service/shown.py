@@ -29,6 +29,8 @@ def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> floa
         return max(b - a for _, _, a, b in estimate_rows(told["task"], told)) / 2 / float(told.get("people", 1))
     if told["task"] == "mean":
         return float(high - low) / 2
+    if told["task"] != "vector-mean":  # a sum or a curve: nothing was planned that it could be compared with
+        return None
     sides = zip(low, high, question["lower"], question["upper"], strict=True)
     wide = [(b - a) / (upper - lower) for a, b, lower, upper in sides]
     return math.sqrt(math.fsum(w * w for w in wide) / len(wide))
