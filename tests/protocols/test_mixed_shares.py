@@ -183,6 +183,30 @@ def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None
     )
 
 
+def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
+    folder: Path, tmp_path: Path
+) -> None:
+    with (folder / "one-batch.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    names = [name for name in rows[0] if name != "report_mechanism"]
+    lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
+    (tmp_path / "mute.csv").write_text("\n".join(lines))
+    asked = [
+        "release",
+        "shares",
+        folder / "reports.csv",
+        *WHAT,
+        *MIX,
+        "--trust",
+        "trust",
+        "--mixed",
+        tmp_path / "mute.csv",
+    ]
+    assert "must name the mechanism" in refused(*asked)
+    found = json.loads(run(*asked, "--assume-mechanism", "--json"))
+    assert found["receipt"]["assumed_mechanism"] == rows[0]["report_mechanism"]  # local people's reports name theirs
+
+
 def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
     asked = ["release", "shares", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"]
     batches = ["--mixed", folder / "one-batch.csv", "--mixed", folder / "two-batch.csv"]

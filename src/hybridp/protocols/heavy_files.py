@@ -397,7 +397,7 @@ def combine_reports(
             study, found, invite, estimates, sums, sums.people, both, about.simulated,
             told.simulated or batches.simulated, level, batches.reports,
         )  # fmt: skip
-        shown = noted(assuming(released, about.text if told.assumed else None), about.notes)
+        shown = noted(assuming(released, about.text if told.assumed else None, batches.assumed), about.notes)
         read = {"record": about.columns}
         return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read, people=shown.people)
 

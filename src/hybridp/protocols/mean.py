@@ -320,7 +320,8 @@ def _release_number(
             rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
             rng=rng,
         )
-        found = assuming(replace(found, question=columns.value), invite.text if totals.assumed else None)
+        found = assuming(replace(found, question=columns.value), invite.text if totals.assumed else None,
+                         batches.assumed)  # fmt: skip
         found = noted(found, rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
 

@@ -35,11 +35,15 @@ class SlotsAsked:
 
 @dataclass(frozen=True, slots=True)
 class Batches(Generic[S]):
-    """The reports of all batches, a name for the set of them, and whether some say that they protect nobody."""
+    """The reports of all batches, a name for the set of them, and whether some say that they protect nobody.
+
+    `assumed` is the mechanism that some do not name, and that they are taken to be made by.
+    """
 
     reports: MixedReports[S] | None = None
     digest: str | None = None
     simulated: bool = False
+    assumed: str | None = None
 
     @property
     def found(self) -> tuple[int, str | None]:
@@ -66,7 +70,7 @@ def read_batches(
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
     assert mixing is not None
     read, asked, own, held, start = _kind(invite, columns)
-    parts, names, digests, simulated = [], set(), [], False
+    parts, names, digests, simulated, assumed = [], set(), [], False, False
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
             name = _alone(rows, held, start)
@@ -82,11 +86,13 @@ def read_batches(
         parts.append(found.local)
         digests.append(str(found.digest))
         simulated = simulated or found.simulated_reports
+        assumed = assumed or found.assumed
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     sizes = tuple(part.people for part in parts)
-    return Batches(MixedReports(total, sizes), reports_digest(asked.text, *sorted(digests)), simulated)
+    digest = reports_digest(asked.text, *sorted(digests))
+    return Batches(MixedReports(total, sizes), digest, simulated, asked.text if assumed else None)
 
 
 def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[str, ...], str]:
@@ -112,11 +118,12 @@ class _Slots:
     local: SlotReports
     digest: str
     simulated_reports: bool
+    assumed: bool
 
 
 def _slots(rows: Rows, own: None, asked: SlotsAsked, *, assume: bool) -> _Slots:
     told = slots_told(rows, asked.text, asked.slots, assume=assume)
-    return _Slots(SlotReports(int(told.counts.sum()), told.counts), told.digest, told.simulated)
+    return _Slots(SlotReports(int(told.counts.sum()), told.counts), told.digest, told.simulated, told.assumed)
 
 
 def _alone(rows: Rows, held: tuple[str, ...], start: str) -> str:

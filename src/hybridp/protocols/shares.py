@@ -192,7 +192,8 @@ def release_shares(
             simulated_local=raw.simulated_reports or batches.simulated,
             rng=rng,
         )
-        found = noted(assuming(replace(found, counted=as_count), invite.text if raw.assumed else None), rows.notes)
+        found = assuming(replace(found, counted=as_count), invite.text if raw.assumed else None, batches.assumed)
+        found = noted(found, rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
 
 

@@ -277,7 +277,7 @@ def release_vector_mean(
             rows=values_rule(", ".join(f"{m:g}" for m in columns.missing or [b.centre for b in study.bounds.bounds])),
             rng=rng,
         )
-        found = assuming(found, invite.text if totals.assumed else None)
+        found = assuming(found, invite.text if totals.assumed else None, batches.assumed)
         found = noted(found, rows.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
 

@@ -253,9 +253,10 @@ def noted(release: R, notes: tuple[str, ...]) -> R:
     return stated
 
 
-def assuming(release: R, mechanism: str | None) -> R:
-    """The release with the assumption, on its receipt, that local reports were made by this mechanism."""
-    if mechanism is None:
+def assuming(release: R, *mechanisms: str | None) -> R:
+    """The release with the assumption, on its receipt, that local and mixed reports were made by these mechanisms."""
+    taken = "; ".join(text for text in mechanisms if text is not None)
+    if not taken:
         return release
-    stated: R = replace(release, receipt=replace(release.receipt, assumed_mechanism=mechanism))
+    stated: R = replace(release, receipt=replace(release.receipt, assumed_mechanism=taken))
     return stated
