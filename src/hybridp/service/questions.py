@@ -87,7 +87,7 @@ def asked_of(declared: Declaration) -> tuple[Asked, ...]:
     must(many <= MOST_QUESTIONS, "questions", f"must be at most {MOST_QUESTIONS} on a page", many)
     found = tuple(_asked(declared, place, question) for place, question in enumerate(declared.questions))
     alone = [one.estimator if one.estimator in ("tcm-only", "lm-only") else "both groups" for one in found]
-    rule = "must listen to the same people in all questions on a page: everybody answers, and is charged for, all of them"
+    rule = "must listen to the same people in all questions on a page: everybody answers, and pays for, all of them"
     must(len(set(alone)) == 1, "estimator", rule, ", ".join(dict.fromkeys(alone)))
     return found
 
