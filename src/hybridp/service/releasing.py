@@ -60,7 +60,6 @@ Build = Callable[[tuple[int, ...]], dict[str, Any]]
 Floats = NDArray[np.float64]
 
 
-
 # --- what an analyst asks for -----------------------------------------------------------------------------------------
 
 
