@@ -48,6 +48,17 @@ upper = [80, 2, 100000]
 weight = 3
 """
 
+TABLE_FILE = """
+schema = 1
+promise = {epsilon = 2, delta = 1e-6}
+trust = {column = "trust"}
+[[question]]
+name = "home"
+kind = "table"
+marginals = ["age,eps"]
+features = [{name = "age", edges = [20, 40, 60, 80]}, {name = "eps", values = ["0.5", "1.0", "2.0"]}]
+"""
+
 # name -> commands that are run one after another in one folder; every one prints one JSON object
 SCENES: dict[str, tuple[str, ...]] = {
     "plan": (
@@ -157,6 +168,9 @@ SCENES: dict[str, tuple[str, ...]] = {
         "randomise synth table.csv --invite asked.json --seed 3 --out told.csv",
         "synth fit told.csv --invite asked.json --out both",
         "plan synth --n 2000 --opt-in 0.1 --schema schema.json --marginals age,sex --epsilon 1 --delta 1e-6",
+        "plan table.toml --n 2000 --opt-in 0.1",
+        "randomise table.toml people.csv --out home.csv --seed 4",
+        "release table.toml home.csv --model home --seed 4",
     ),
 }
 BY_FORM = {"synth"}
@@ -172,6 +186,7 @@ def people(folder: Path) -> None:
     (folder / "trusted.csv").write_text("\n".join([lines[0], *lines[1::5]]) + "\n")
     wards = [f"{line},{('north', 'south', 'east')[i % 11 % 3]}" for i, line in enumerate(lines[1:])]
     (folder / "line.toml").write_text(LINE_FILE)
+    (folder / "table.toml").write_text(TABLE_FILE)
     (folder / "wards.csv").write_text("\n".join([f"{lines[0]},ward", *wards]) + "\n")
     words = ("weather", "news", "maps")
     said = [words[i % 7] if i % 7 < 3 else f"rare{i % 40}" for i in range(9_000)]

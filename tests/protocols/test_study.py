@@ -159,6 +159,23 @@ def test_a_synthetic_table_is_fitted_under_the_same_promise(people: Path, tmp_pa
     assert study.plan(people)["home"] is not None
 
 
+def test_who_takes_part_in_a_synthetic_table_is_said_or_drawn_for_a_trial(people: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    alike = declare(TABLE, trust={"everyone": "trusted"}, people={})
+    drawn = alike.release(people, trial_opt_in=0.25, rng=seeded(1))
+    assert {promise.people for promise in drawn.receipt.promises} == {"trusted", "local"}
+    assert drawn.simulated
+    with pytest.raises(InvalidInput, match="`trial_opt_in` must be left out with home"):
+        declare(TABLE, NUMBER, trust={"everyone": "trusted"}, people={}).release(people, trial_opt_in=0.25)
+    with pytest.raises(InvalidInput, match=r"`trust.everyone` must be local, or a column, for reports on home"):
+        alike.randomise(people, tmp_path / "r.csv")
+    mixed = declare(TABLE, people={})
+    planned = mixed.plan(people)["home"]
+    assert set(planned.errors) == {"trusted", "local", "stated", "chosen"}
+    assert (planned.people, planned.opt_in) == (4000, 0.25)
+    assert mixed.plan(people).to_dict()["questions"]["home"]
+
+
 def test_what_a_fit_had_measured_goes_with_a_voided_charge(
     people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

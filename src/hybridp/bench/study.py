@@ -395,7 +395,7 @@ def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] 
                 trusted_guarantee=line.trusted_guarantee, noise=line.noise, target=question.target, stated=line.form,
             )  # fmt: skip
         case Table():
-            return _table(study, i, many)
+            return _table(study, i, people)
     raise InvalidInput(f"`{question.name}.kind` must be one that can be planned. Got {question.kind}.")
 
 
@@ -451,9 +451,15 @@ def _personal(study: Declaration, i: int, people: Counted) -> Any:
     )  # fmt: skip
 
 
-def _table(study: Declaration, i: int, people: int) -> Any:
+def _table(study: Declaration, i: int, people: Counted) -> Any:
+    question, many = study.questions[i], people.trusted + people.local
+    if study.trust.everyone != "trusted":
+        from hybridp.bench.synth_rows import plan_rows
+
+        both = asked.synth_study(study, i, mixed=True)
+        return plan_rows(many, people.trusted / many, both.workload, both.guarantee)
     from hybridp.bench.synth import plan_synth
 
-    question, own = study.questions[i], asked.synth_study(study, i)
+    own = asked.synth_study(study, i)
     question.must(own.method == "tables", "method", "must be tables for a plan", own.method)
-    return plan_synth(people, own.workload, own.guarantee, most_cells=own.most_cells)
+    return plan_synth(many, own.workload, own.guarantee, most_cells=own.most_cells)

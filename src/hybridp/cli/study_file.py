@@ -210,6 +210,10 @@ def _expected(predicted: dict[str, Any], form: str | None) -> str:
     if "tables" in predicted:
         worst = max(one["expected_largest_error"] for one in predicted["tables"])
         return f"± {number(worst)} (the largest error of a share, on average)"
+    if "total_variation" in predicted:
+        ways = predicted["total_variation"]
+        way = next(name for name in ("stated", "local", "trusted") if name in ways)
+        return f"{number(ways[way])} (total variation distance of the rows' marginals, on average)"
     said = {name: value for name, value in predicted.items() if isinstance(value, (int, float, str))}
     return ", ".join(f"{name.replace('_', ' ')} {number(v) if isinstance(v, float) else v}" for name, v in said.items())
 
@@ -306,6 +310,10 @@ def release(study_file: Path, file: Any, asked: Releasing, invite_out: Path | No
             trial = "It is for trials only: a release refuses it. " if found.simulated else ""
             note(f"Created {asked.ledger}: each group may spend what this study promises, once. {trial}".rstrip())
         asked.finish(found, _print)
+        if given["model"] is not None:
+            note(
+                f"The synthetic data set is in {given['model']}: `hybridp synth answer` and `sample` use it, for free."
+            )
 
 
 def _invite(study: Study, data: Any, out: Path, asked: Releasing) -> None:
@@ -323,7 +331,7 @@ def _print(found: Any) -> None:
         for statistic, facts in statistics.items()
     ]
     groups = ("trusted", "local", *(["shuffled"] if any("shuffled" in facts for _, _, facts in answers) else []))
-    rows = [row for name, statistic, facts in answers if statistic != "distribution"
+    rows = [row for name, statistic, facts in answers if statistic not in ("distribution", "synthetic")
             for row in _rows(name, statistic, facts, groups)]  # fmt: skip
     more = [f"{len(rows) - _SHOWN} more in --json."] if len(rows) > _SHOWN else []
     if any(statistic == "distribution" for _, statistic, _ in answers):

@@ -321,8 +321,8 @@ def regression_columns(study: Declaration, place: int, trust: Any) -> VectorColu
     return VectorColumns(asked.columns, trust, study.people.column, asked.missing or None)
 
 
-def synth_study(study: Declaration, place: int) -> SynthStudy:
-    """The synthetic table that is asked for at this place among the questions."""
+def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> SynthStudy:
+    """The synthetic table that is asked for at this place among the questions; `mixed` where local people take part."""
     asked, part = cast(Table, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
     features = tuple(
@@ -339,10 +339,13 @@ def synth_study(study: Declaration, place: int) -> SynthStudy:
         most_queries=asked.most_queries,
         seed=asked.workload_seed,
     )
+    if mixed:
+        asked.check_mixed()
     given = {"rounds": asked.rounds, "per_round": asked.per_round, "select_share": asked.select_share}
     stated: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     method = asked.method or ("rap" if stated else "tables")
     for name, value in stated.items():
         asked.must(method == "rap", name, "must go with the method rap", value)
     names: dict[str, Method] = {"rap": "queries", "adaptive": "adaptive", "tables": "tables"}
-    return SynthStudy(workload, part.everybody, method=names[method], rows=asked.rows, **stated)
+    chosen: Method = "mixed" if mixed else names[method]
+    return SynthStudy(workload, part.everybody, method=chosen, rows=asked.rows, **stated)

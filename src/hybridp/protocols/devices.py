@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from hybridp.curator.sources import open_rows
-from hybridp.device.files import draw_questions, write_number_reports, write_share_reports, write_without
+from hybridp.device.files import (
+    draw_questions,
+    write_marginal_reports,
+    write_number_reports,
+    write_share_reports,
+    write_without,
+)
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, vector
 from hybridp.public.bounds import Bounds
@@ -26,6 +32,7 @@ from hybridp.public.study import (
     Grouped,
     Records,
     Regression,
+    Table,
     Vector,
 )
 from hybridp.public.trust import TrustRule, label_column
@@ -76,7 +83,8 @@ def randomise_study(
     """Replace every local person's answers by reports, each at its question's part of the promise.
 
     Questions of kind number, choice, count and vector become a copy of the table, whose local rows hold reports and no
-    value. Where every local person answers one drawn question, its name stands in the column `answered`.
+    value; so does one of kind table, with reports on one drawn marginal. Where every local person answers one drawn
+    question, its name stands in the column `answered`.
     With an `invite`, the one question of kind records, points or regression that it is to is answered, in its own file.
     With `mixed`, everybody in the table trusts the study's mixer, and their reports alone are written, as a batch.
     """
@@ -87,10 +95,22 @@ def randomise_study(
     if invite is not None:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
     places = [i for i, q in enumerate(study.questions) if isinstance(q, REPORTED)]
+    alone = study.questions[0]
+    if isinstance(alone, Table) and len(study.questions) == 1 and study.trust.everyone != "trusted":
+        marginal = asked.synth_study(study, 0, mixed=True).invite
+        sent, gone = write_marginal_reports(
+            data, marginal, out, trust=rule, table=table, overwrite=overwrite, keep=kept, rng=rng
+        )
+        return Randomised(
+            str(out), {alone.name: sent}, {alone.name: marginal.text}, tuple(gone), rng.simulated, rng.label
+        )
     if not places:
-        name = study.questions[0].name
+        if isinstance(alone, Table):
+            raise InvalidInput(
+                f"`trust.everyone` must be local, or a column, for reports on {alone.name}. Got trusted."
+            )
         raise InvalidInput(
-            f"`invite` must be given for `{name}`, a question of kind {study.questions[0].kind}: its reports answer an "
+            f"`invite` must be given for `{alone.name}`, a question of kind {alone.kind}: its reports answer an "
             "invitation. Got none."
         )
     count: dict[str, int] = {}

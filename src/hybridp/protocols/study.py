@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridp.curator.sources import check_answers, must_read_again
+from hybridp.curator.synth_groups import read_groups
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files
@@ -30,6 +31,7 @@ from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
 from hybridp.protocols.regression import release_regression
 from hybridp.protocols.shares import release_shares
 from hybridp.protocols.synth import fit_file
+from hybridp.protocols.synth_mixed import charge_for_reports, fit_groups
 from hybridp.protocols.ticks import release_ticks
 from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -290,7 +292,7 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
         case Regression():
             return _regression(study, i, data, trust, files, run)
         case Table():
-            return _table(study, i, data, files, run)
+            return _table(study, i, data, trust, files, run)
     raise InvalidInput(f"`{question.name}.kind` must be one that a table can answer. Got {question.kind}.")
 
 
@@ -461,11 +463,27 @@ def _answered(question: Question, files: Files, *, mixed: bool = False) -> tuple
     return invite, reports
 
 
-def _table(study: Declaration, i: int, data: Any, files: Files, run: Mapping[str, Any]) -> _Way:
-    question, own = study.questions[i], asked.synth_study(study, i)
-    folder = files.models.get(question.name)
-    return _Way(
-        own.charges(question.name, question.name),
-        [],
-        lambda shared: fit_file(data, own, folder=folder, table=run["table"], purpose=question.name, rng=run["rng"]),
-    )
+def _table(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
+    question, rule, rng = study.questions[i], rule_of(trust), run["rng"]
+    folder, purpose = files.models.get(question.name), question.name
+    if rule is not None and rule.everyone == "trusted":
+        own = asked.synth_study(study, i)
+        return _Way(
+            own.charges(purpose, purpose),
+            [],
+            lambda shared: fit_file(data, own, folder=folder, table=run["table"], purpose=purpose, rng=rng),
+        )
+    said = f"must be left out with {purpose}: a synthetic table of several questions is of people who all trust"
+    must(len(study.questions) == 1, "trial_opt_in", said, "one")
+    both = asked.synth_study(study, i, mixed=True)
+    some = rule is None or rule.everyone != "local"
+    trusted = [replace(charge, collection=None) for charge in both.charges(purpose, purpose) if some]
+    first, later = _parted([*trusted, charge_for_reports(both.invite, purpose, None)], run)
+
+    def answer(shared: Shared) -> Any:
+        raw, assume = run["simulate_local"], run["assume_mechanism"]
+        groups = read_groups(data, both.invite, trust, table=run["table"], local_raw=raw, assume=assume, rng=rng)
+        shared.charge([] if raw else [charge_for_reports(both.invite, purpose, groups.digest)])
+        return fit_groups(groups, both, folder=folder, purpose=purpose, rng=rng)
+
+    return _Way(first, later, answer)

@@ -46,7 +46,7 @@ from hybridp.release.synth import SyntheticModel
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["fit_groups", "fit_invited", "fit_mixed", "loaded"]
+__all__ = ["charge_for_reports", "fit_groups", "fit_invited", "fit_mixed", "loaded"]
 
 _TREE = 1 << 22  # Cells of the largest graphical model; marginals that need more are fitted by relaxed rows.
 _MOST_RECORDS = 1 << 20
@@ -164,7 +164,10 @@ def fit_invited(
 
 def _must_have_local(groups: GroupCodes) -> None:
     if not groups.local_people:
-        raise InvalidInput("`trust` must be left out where everybody trusts the curator. Got no local row.")
+        raise InvalidInput(
+            "`trust` must be left out where everybody trusts the curator, or say in a study file: everyone = "
+            '"trusted". Got no local row.'
+        )
 
 
 def _kept_local(place: Folder, invite: MarginalInvite, about: _About) -> MarginalReports | None:

@@ -300,9 +300,11 @@ class Declaration(Fields):
         if isinstance(question, (Points, Table)):
             rule = f"must be left out with {question.name}, a question of kind {question.kind}: there a row is a person"
             self.people.must(self.people.column is None, "column", rule, self.people.column)
-        if isinstance(question, Table):
-            rule = f"must be trusted for {question.name}: a synthetic table is made by a curator whom everyone trusts"
-            trust.must(trust.everyone == "trusted", "everyone", rule, trust.everyone or f"the column {trust.column}")
+        if isinstance(question, Table) and trust.everyone != "trusted":
+            rule = f"must be trusted for {question.name}, or it must be the only question: a report is on its columns"
+            who = trust.everyone or f"the column {trust.column}"
+            trust.must(len(self.questions) == 1, "everyone", rule, f"{who}, and {len(self.questions)} questions")
+            question.check_mixed()
         if isinstance(question, (Choice, Count, Regression)):
             rule = f"must be positive for the Gaussian noise of {question.name}"
             promise.must(question.noise != "gaussian" or promise.delta > 0, "delta", rule, promise.delta)

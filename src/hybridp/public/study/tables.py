@@ -1,4 +1,4 @@
-"""The question of kind table: a synthetic copy of a whole table, made by a curator whom everybody trusts."""
+"""The question of kind table: a synthetic copy of a whole table, of people who trust the curator or send a report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class Feature(Fields):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Question):
-    """A synthetic table with the original columns and values; everybody trusts the curator."""
+    """A synthetic table with the original columns and values.
+
+    Where local people take part their device draws one of the stated marginals and reports on it (`check_mixed`).
+    """
 
     kind: ClassVar[str] = "table"
     _what: ClassVar[str] = "a question of kind table"
@@ -54,7 +57,7 @@ class Table(Question):
     method: str | None = field(
         None,
         help="tables: all marginals asked for; adaptive: those that a model misses most; rap: the dissertation's. "
-        "Default: tables; adaptive where no questions are stated.",
+        "Default: tables; adaptive where no questions are stated. Left out where local people take part.",
         choices=("tables", "adaptive", "rap"),
     )
     rounds: int | None = field(
@@ -74,6 +77,12 @@ class Table(Question):
         self.must(len(set(names)) == len(names), "features", "must name each column once", ", ".join(names))
         some = bool(self.marginals) or self.thresholds is not None
         self.must(some, "marginals", "must be given, or thresholds", "neither")
+
+    def check_mixed(self) -> None:
+        """What cannot go together where local people take part: one model is fitted to the stated marginals of both."""
+        for name in ("method", "rounds", "per_round", "select_share"):
+            given = getattr(self, name)
+            self.must(given is None, name, "must be left out where local people take part", given)
 
     @property
     def columns_read(self) -> tuple[str, ...]:
