@@ -125,6 +125,9 @@ def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run:
     assert run(f"release quantiles people.csv {PAY} --invite-out j.json").code == 0
     assert run("release quantiles sent.csv --trust trust --invite j.json").code == 2
     assert run(f"release mean sent.csv {PAY}").code == 2
+    # A ledger that begins with phase two holds no new promise to the trusted people, who have spent theirs.
+    assert run("release quantiles sent.csv --trust trust --invite i.json --ledger two").code == 0
+    assert [one.people for one in Ledger.open("two").accounts()] == ["local"]
 
 
 def test_a_look_before_an_invitation_that_fails_by_a_value_stays_charged(run: Runner, people: Path) -> None:

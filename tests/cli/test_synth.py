@@ -295,6 +295,32 @@ def test_an_overdraft_is_refused_before_a_value_is_read_and_a_look_that_fails_is
     assert not Path("model").exists()
 
 
+def test_a_query_is_refused_where_its_failure_would_be_free(run: Runner, people: list[dict[str, str]]) -> None:
+    """For the usual delta and a domain rows are read before a charge, and a fit that was paid for charges no more."""
+    asked = [
+        f"SELECT * FROM rows WHERE CASE WHEN {rule} THEN error('') ELSE true END" for rule in ("false", "sex = 'Male'")
+    ]
+    Ledger.create("l.db", {"trusted": ApproxDP(2.0, 1e-6)})
+    for line in (FIT.replace(" --delta 1e-6", ""), f"{FIT} --domain-from-file"):
+        said = [run(f"{line} --ledger l.db --json", "--query", query) for query in asked]
+        assert [one.code for one in said] == [2, 2]
+        assert said[0].document == said[1].document, "nobody's row was looked at"
+        assert "`query` must be left out" in said[0].document["error"]["message"]
+    assert not Ledger.open("l.db").history()
+    assert run(f"{FIT} --ledger l.db").code == 0
+    spent = Ledger.open("l.db").history()
+    said = [run(f"{FIT} --ledger l.db --json", "--query", query) for query in asked]
+    assert [one.code for one in said] == [2, 2]
+    assert said[0].document == said[1].document
+    assert "`query` must be left out" in said[0].document["error"]["message"]
+    assert Ledger.open("l.db").history() == spent
+    assert run(f"{FIT} --ledger l.db").code == 0, "of a table it goes on"
+    Ledger.create("rich.db", {"trusted": ApproxDP(9.0, 1e-5)})
+    paid = [run(f"{FIT}-2 --ledger rich.db", "--query", query) for query in reversed(asked)]
+    assert [one.code for one in paid] == [2, 0], "where there is something left, its failure is charged"
+    assert [entry.state for entry in Ledger.open("rich.db").history()] == ["refused", "spent", "spent"]
+
+
 def test_another_fit_is_refused(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
     assert run(FIT).code == 0
     for other in (FIT.replace("--epsilon 2", "--epsilon 1"), FIT.replace("age,sex", "age,works"), f"{FIT} --seed 1"):

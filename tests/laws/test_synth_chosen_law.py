@@ -19,12 +19,17 @@ from tests.laws.recording import Recording
 from tests.laws.test_synth_mixed_law import DELTA, SIZES, cells_of, oracle, rows
 
 from hybridp.cli.app import main
+from hybridp.curator.synth_groups import read_groups
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.oracles import oracle_reports
 from hybridp.protocols.synth import load_model
+from hybridp.protocols.synth_chosen import read_invitation
+from hybridp.protocols.synth_mixed import fit_invited
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.trust import TrustRule
+from hybridp.randomness import secure
 
 TRUSTED, LOCAL, EPSILON = 300, 600, 1.0
 Chosen = list[dict[str, Any]]
@@ -204,6 +209,35 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
     (tmp_path / "m" / "round-003.npz").unlink()
     assert _refused("synth", "report", tmp_path / "m")
     assert _refused("synth", "invite", tmp_path / "m", "--out", tmp_path / "again.json")
+
+
+def test_phase_two_opens_no_new_account_for_trusted_people_and_asks_nothing_of_their_rows(
+    asked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have spent their promise, in whichever ledger: another one would hold it a second time."""
+    how = ("--invite", asked / "invitation.json", "--out", tmp_path / "m")
+    found = command("synth", "fit", asked / "one.csv", *how, "--ledger", tmp_path / "new")
+    assert [one.people for one in Ledger.open(tmp_path / "new").accounts()] == ["local"]
+    assert any("none of them answers the invitation" in line for line in found["receipt"]["assumes"])
+    fails = "SELECT * FROM rows WHERE CASE WHEN trust = 'x' THEN error('') ELSE true END"
+    assert _refused("synth", "fit", asked / "one.csv", "--query", fails, *how[:2], "--out", tmp_path / "q")
+    assert "`query` must be left out where trusted people are charged nothing" in capsys.readouterr().err
+    # A model of both groups is no choice of the trusted people alone: their number would be everybody's.
+    assert _refused("synth", "invite", tmp_path / "m", "--out", tmp_path / "again.json")
+    assert "fitted by --method adaptive to the trusted rows" in capsys.readouterr().err
+
+
+def test_a_domain_that_was_read_from_rows_is_told_without_a_folder_too(asked: Path, tmp_path: Path) -> None:
+    sent = json.loads((asked / "invitation.json").read_text())
+    kind = sent.pop("hybridp")
+    (tmp_path / "i.json").write_text(
+        json.dumps(envelope.sealed(kind, {**sent, "read_from_rows": ["a"]}, simulated=False))
+    )
+    invitation = read_invitation(tmp_path / "i.json")
+    command("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "i.json", "--out", tmp_path / "r.csv")
+    groups = read_groups(tmp_path / "r.csv", invitation.invite, TrustRule(everyone="local"), pilot=True, rng=secure())
+    assumes = fit_invited(groups, invitation, rng=secure()).receipt.assumes
+    assert any(line.startswith("NOT PROTECTED: which values occur in a was read") for line in assumes)
 
 
 def _refused(*words: object) -> bool:

@@ -153,7 +153,7 @@ def _release_answers(
     from hybridp.protocols.steered import read_invitation, release_answers
 
     invitation = read_invitation(invite)
-    totals = {"trusted": invitation.study.promised, "local": invitation.invite.promise}
+    totals = {"local": invitation.invite.promise}  # the trusted people have spent theirs
     with asked.paying(totals, trial=invitation.simulated) as ledger:
         found = release_answers(
             file,

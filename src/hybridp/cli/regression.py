@@ -110,8 +110,7 @@ def _combine(file: Any, invite: Path, level: float, joint: bool, asked: Releasin
     from hybridp.protocols import regression_files as files
 
     sent = files.read_invitation(invite)
-    own = sent.study
-    totals = {"trusted": own.trusted_guarantee or own.guarantee, "local": own.guarantee}
+    totals = {"local": sent.study.guarantee}  # the trusted people have spent theirs
     with asked.paying(totals, trial=sent.simulated) as ledger:
         found = files.combine_reports(
             file,

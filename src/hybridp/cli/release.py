@@ -247,7 +247,7 @@ def _combine(
 
     study = protocol.invited_study(invite)
     tally = asked.tallied("slots")
-    totals: dict[str, Any] = {"trusted": study.guarantee, "local": study.guarantee}
+    totals: dict[str, Any] = {"local": study.guarantee}  # the trusted people have spent theirs
     if study.mixing is not None:
         totals["shuffled"] = PureDP(study.mixing.epsilon)
     with asked.paying(totals, trial=protocol.is_simulated(invite)) as ledger:

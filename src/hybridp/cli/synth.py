@@ -108,6 +108,7 @@ def fit(
     from hybridp.blend.relaxed.data import usable
     from hybridp.cli.synth_mixed import check_mixed, mixed_groups
     from hybridp.curator.marginals import count_people, read_codes
+    from hybridp.curator.sources import must_not_ask
     from hybridp.protocols.paying import looked
     from hybridp.protocols.synth import fit_synth
     from hybridp.protocols.synth_files import Folder
@@ -119,6 +120,9 @@ def fit(
     needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     promise = stated_promise()
     usable(device)
+    if asked.ledger is not None and (domain_from_file or not given("delta")):
+        instead = "State --delta and --schema, or make a table of its answer first"
+        must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
     schema, read = public_schema(
         file, columns, schema_file=schema_file, bins=bins, domain_from_file=domain_from_file, other=other,
         table=asked.table,
@@ -150,7 +154,7 @@ def fit(
                 found = fit_groups(groups, study, **how)
             else:
                 rows = partial(read_codes, file, schema, table=asked.table)
-                codes = looked(rows, ledger, study.charges(Folder.name_of(out), purpose), trial=trial)
+                codes = looked(rows, ledger, study.charges(Folder.name_of(out), purpose), trial=trial, path=file)
                 moved = lambda done, _: bar.update(task, completed=done)  # noqa: E731
                 found = fit_synth(codes, study, device=device, progress=moved, **how)
     _say_fitted(_load(out) if read else found, out, told, asked)  # a receipt says where the domain came from
@@ -165,7 +169,7 @@ def _fit_invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing
     invitation = read_invitation(invite)
     groups = invited_groups(file, invitation, trust, asked)
     study, trial = invitation.study, asked.rng.simulated or groups.simulated or invitation.simulated
-    totals = {"trusted": study.guarantee, "local": invitation.invite.guarantee}
+    totals = {"local": invitation.invite.guarantee}  # the trusted people have spent theirs
     with progress() as bar, _warned() as told, _resumable(out, len(study.plan), invitation.read_from_rows):
         bar.add_task("blending and fitting", total=None)
         purpose = f"synthetic data of {', '.join(study.workload.schema.names)}"

@@ -110,7 +110,7 @@ def mixed_groups(file: Any, study: Any, trust: Trusts, asked: Releasing, out: Pa
     raw = asked.simulate_local or drawn_trust(trust)
     how: dict[str, Any] = {"table": asked.table, "local_raw": raw, "assume": asked.assume_mechanism, "rng": asked.rng}
     charges, trial = study.charges(Folder.name_of(out), "synthetic data"), ledger is not None and ledger.trial
-    return looked(lambda: read_groups(file, study.invite, trust, **how), ledger, charges, trial=trial)
+    return looked(lambda: read_groups(file, study.invite, trust, **how), ledger, charges, trial=trial, path=file)
 
 
 # --- trusted people chose ---------------------------------------------------------------------------------------------

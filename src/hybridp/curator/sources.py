@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
 from hybridp.public.trust import Trusts, label_column
 from hybridp.tables.columns import number_column
 from hybridp.tables.frames import read_once
@@ -32,6 +32,7 @@ __all__ = [
     "count_people",
     "count_rows",
     "epsilon_counts",
+    "must_not_ask",
     "must_read_again",
     "number_column",
     "open_rows",
@@ -65,6 +66,19 @@ class Answers(Protocol):
 def must_read_again(data: TableLike | None, times: int) -> None:
     """Refuse a stream, which can be read but once, where a table is read for several questions."""
     must(times == 1 or not read_once(data), "data", "must be a table for several questions", "a stream: read it whole")
+
+
+def must_not_ask(
+    data: TableLike | None,
+    where: str = "trusted people are charged nothing",
+    instead: str = "Make a table of its answer first, of reports alone",
+) -> None:
+    """Refuse rows that are the answer to a query, which anybody's value can make fail, where nobody pays for that."""
+    if isinstance(data, Source) and data.query is not None:
+        raise InvalidInput(
+            f"`query` must be left out where {where}: whether it fails would tell of people's rows for free. "
+            f"{instead}. Got one."
+        )
 
 
 def check_answers(

@@ -10,6 +10,7 @@ from hybridp import tables
 from hybridp.curator.marginals import Codes
 from hybridp.curator.mean import Columns
 from hybridp.curator.shares import batch_digest
+from hybridp.curator.sources import must_not_ask
 from hybridp.errors import UnusablePublicRows
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
 from hybridp.public.trust import Trusts, label_column, rule_of
@@ -63,6 +64,8 @@ def read_groups(
 
     With a `pilot` the trusted people have been asked before: their rows are not read.
     """
+    if pilot:
+        must_not_ask(path)
     labels, schema = label_column(trust), invite.schema
     with tables.open_rows(path, table=table, trust=trust, rng=rng) as rows:
         counted, notes = count_people(rows, labels, None), rows.notes

@@ -18,7 +18,7 @@ from hybridp.blend import heavy as blending
 from hybridp.curator import heavy as curating
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.reports import SlotsTold, read_slots
-from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.sources import TableLike, must_not_ask, open_rows
 from hybridp.device import files as device
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
@@ -378,6 +378,7 @@ def combine_reports(
         slots = len(invite.head)
         must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
     # Reports are private already: they are read before the charge, which names them.
+    must_not_ask(path if ledger is not None else None)
     if tally is not None:
         told = SlotsTold(np.array(tally.counts), tally.origin.simulated, False, tally.origin.digest(tally.to_dict()))
     elif path is not None:

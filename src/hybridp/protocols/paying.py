@@ -11,8 +11,8 @@ from importlib.metadata import version
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from hybridp.curator.sources import Counted, Rows, Source, TableLike, count_rows, open_rows
-from hybridp.errors import InvalidInput, PromiseWarning, must
+from hybridp.curator.sources import Counted, Rows, TableLike, count_rows, must_not_ask, open_rows
+from hybridp.errors import BudgetExceeded, PromiseWarning, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
@@ -38,11 +38,8 @@ def spending(
         yield Spending()
         return
     first = any(charge.digest is None for charge in charges)  # a set of reports may be paid for already
-    if not first and isinstance(path, Source) and path.query is not None:
-        raise InvalidInput(
-            "`query` must be left out where trusted people are charged nothing: whether it fails would tell of their "
-            "rows for free. Make a table of its answer first, of reports alone. Got one."
-        )
+    if not first:
+        must_not_ask(path)
     with ledger.spending(charges, later, trial=trial) as entries:
         yield entries
 
@@ -108,20 +105,28 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
     return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
 
 
-def looked(read: Callable[[], T], ledger: Ledger | None, charges: Sequence[Charge], *, trial: bool) -> T:
+def looked(
+    read: Callable[[], T], ledger: Ledger | None, charges: Sequence[Charge], *, trial: bool, path: TableLike
+) -> T:
     """What `read` finds in the rows, after the ledger was asked whether it can pay for what is to be made of them.
 
-    A failure that may depend on the rows is charged like any other look at them, by the first of the charges.
+    A failure that may depend on the rows is charged like any other look at them, by the first of the charges. Where
+    what is to be made was paid before, that would be more: rows by a query are not read where it is not there.
     """
     if ledger is None or not charges:
         return read()
     ledger.check(charges, trial=trial)
+    failed = [replace(charges[0], collection=None)]
+    try:
+        ledger.check(failed, trial=trial)
+    except BudgetExceeded:
+        must_not_ask(path, "nothing is left to pay for its failure", "Make a table of its answer first")
     try:
         return read()
     except BaseException as failure:
         if tells_nothing(failure):
             raise
-        with spending(ledger, [replace(charges[0], collection=None)], trial=trial):
+        with spending(ledger, failed, trial=trial):
             raise
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.curator import regression as curating
-from hybridp.curator.sources import TableLike
+from hybridp.curator.sources import TableLike, must_not_ask
 from hybridp.curator.vector import VectorColumns
 from hybridp.device import files as device
 from hybridp.errors import InvalidInput, NotShown, must
@@ -270,6 +270,7 @@ def combine_reports(
     invite = read_invitation(invite_file)
     study = replace(invite.study, level=invite.study.level if level is None else level, joint=joint)
     # Reports are private already: they are read before the charge, which names them.
+    must_not_ask(path if ledger is not None else None)
     told = curating.read_reports(path, invite.question, invite.text, table=table, assume=assume_mechanism)
     promise = invite.question.guarantee
     charges = [Charge("local", promise, invite.text, purpose, digest=told.digest, collection=collection)]

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -185,7 +185,8 @@ def fit_file(
 ) -> SyntheticModel:
     """`fit_synth` on a file. No row is refused: what the schema does not list counts as its column's last value."""
     trial, charges = rng is not None and rng.simulated, study.charges(Folder.name_of(folder), purpose)
-    codes = looked(lambda: curating.read_codes(path, study.workload.schema, table=table), ledger, charges, trial=trial)
+    read = partial(curating.read_codes, path, study.workload.schema, table=table)
+    codes = looked(read, ledger, charges, trial=trial, path=path)
     return fit_synth(codes, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
 
 

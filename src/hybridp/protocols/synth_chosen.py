@@ -19,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols.synth import SynthStudy, load_model
+from hybridp.protocols.synth import PILOT, SynthStudy, load_model
 from hybridp.protocols.synth_files import Folder, unpacked
 from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
@@ -76,7 +76,8 @@ def write_invitation(model: str | PathLike[str], out: Path) -> Invitation:
     load_model(model)  # a fit that has not ended is refused
     place = Folder.load(model)
     study = SynthStudy.from_dict(place.study)
-    must(study.method == "adaptive", "model", "must be fitted by --method adaptive to the trusted rows", study.method)
+    kind = "both groups'" if PILOT in place.study else study.method
+    must(kind == "adaptive", "model", "must be fitted by --method adaptive to the trusted rows", kind)
     contents = [place.saved(i) for i in range(len(study.plan))]
     content = {
         "study": study.to_dict(),

@@ -49,6 +49,7 @@ class Folder:
     simulated: bool
     entries: tuple[int, ...] = field(default=())
     lock: IO[bytes] | None = field(default=None, repr=False)
+    read: tuple[str, ...] = ()
 
     def __enter__(self) -> Folder:
         """Hold the folder: two fits at once would measure a round twice under one charge.
@@ -161,6 +162,7 @@ class Folder:
 
     def say_read_from_rows(self, columns: Sequence[str]) -> None:
         """Keep the names of columns whose values were read from the people's rows: they are not protected."""
+        self.read = tuple(columns)
         if self.path is not None:
             document = envelope.sealed(_READ, {"columns": list(columns)}, simulated=self.simulated)
             envelope.save(self.path / _READ_FILE, document)
@@ -169,7 +171,7 @@ class Folder:
         """The columns whose values were read from the people's rows and are not protected."""
         place = None if self.path is None else self.path / _READ_FILE
         if place is None or not place.is_file():
-            return ()
+            return self.read
         try:
             return tuple(str(name) for name in envelope.load(place, _READ)["columns"])
         except (ValueError, KeyError, TypeError) as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,8 @@ def fit_mixed(
     how: dict[str, Any] = {"table": table, "local_raw": raw, "assume": assume_mechanism}
     trial = rng.simulated or raw if ledger is None else ledger.trial  # reports may say that they are a trial's
     charges = study.charges(Folder.name_of(folder), purpose)
-    groups = looked(lambda: read_groups(path, study.invite, trust, rng=rng, **how), ledger, charges, trial=trial)
+    read = partial(read_groups, path, study.invite, trust, rng=rng, **how)
+    groups = looked(read, ledger, charges, trial=trial, path=path)
     return fit_groups(groups, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
 
 
@@ -144,6 +146,7 @@ def fit_invited(
     study, invite = invitation.study, invitation.invite
     simulated = rng.simulated or groups.simulated or invitation.simulated
     people = invitation.trusted + groups.local_people
+    warned([study.guarantee], invitation.trusted)
     named = {**study.to_dict(), PILOT: invitation.digest}
     with Folder.open(folder, named, people=people, simulated=simulated) as place:
         seeded_noise = rng.simulated or invitation.simulated
@@ -297,6 +300,7 @@ def _receipt(study: SynthStudy, invite: MarginalInvite, place: Folder, about: _A
             "value",
             "one blend speaks for both groups: trusted and local people are taken to be alike",
             honest_devices("a local table"),
+            "trusted people were asked before, and none of them answers the invitation" if PILOT in place.study else "",
             *about.notes,
         ),
         randomness=seeded(0).label if about.seeded else secure().label,
