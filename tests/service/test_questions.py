@@ -150,6 +150,19 @@ def test_whom_a_choice_does_not_listen_to_is_neither_read_nor_charged(
     assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == spent
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_every_question_of_an_approximate_promise_is_answered(service: Service) -> None:
+    """Ticks spend the delta, options and sets of them do not: a device knows it of each by what the task says."""
+    study, task = opened(service, stated(SMOKES, TOWN, WAYS, promise={"delta": 1e-3, "several": "split"}, epsilon=3.0))
+    assert [question["guarantee"]["delta"] > 0 for question in task["questions"]] == [False, False, True]
+    made = local_report(task, person(SMOKES, TOWN, WAYS), rng=secure())
+    assert send(service, study, [made]) == []
+    ticks = task["questions"][2]
+    less = ticks | {"guarantee": ticks["guarantee"] | {"delta": 0.0}}  # the control: the same integer keeps no less
+    with pytest.raises(InvalidInput, match="`keep` must be small enough"):
+        local_report(task | {"questions": [*task["questions"][:2], less]}, person(SMOKES, TOWN, WAYS), rng=secure())
+
+
 def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None:
     study, task = opened(service, stated(SMOKES | {"estimator": "lm-only"}))
     assert send(service, study, [trusted_report(task, "never") for _ in range(5)]) == []

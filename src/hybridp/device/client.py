@@ -266,16 +266,16 @@ def _question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> 
 
 def _question_mechanism(question: Mapping[str, Any]) -> Randomiser | KRandomisedResponse | SubsetSelection:
     """What the question's report is drawn by: its construction checks that the integers keep its part."""
-    stated, promise = question["randomiser"], PureDP(float(question["guarantee"]["epsilon"]))
+    stated, promise = question["randomiser"], _promise(question["guarantee"])
     if "options" not in question:
-        return _randomiser(stated, _promise(question["guarantee"]))
+        return _randomiser(stated, promise)
     size = len(question["options"])
     of = int(stated["options"] if stated["name"] == "one-option" else stated["categories"])
     must(of == size, "categories", f"must be the {size} options", of)
     ticks = question["several"] is not None  # a response among two would tell any other option as it is
     must(ticks == (stated["name"] == "one-option"), "randomiser", "must be that of its kind of question", "another one")
     if stated["name"] == "subset":
-        return SubsetSelection(promise, size, int(stated["size"]), int(stated["keep"]))
+        return SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
     must(stated["name"] in ("k-rr", "one-option"), "randomiser", "must be one that this client knows", stated["name"])
     return KRandomisedResponse(promise, size if stated["name"] == "k-rr" else 2, int(stated["keep"]))
 
