@@ -306,6 +306,12 @@ def test_a_table_that_holds_more_than_reports_was_not_mixed(folder: Path, tmp_pa
     with pytest.raises(InvalidInput, match=r"nothing but reports.*1 more column") as refused:
         release_mean(folder / "reports.csv", study, columns, mixed=[named])
     assert "who" not in str(refused.value).split()  # without a header it could be somebody's data
+    # Nor is a report beside the value that it stands for, in a column that a batch leaves empty.
+    named.write_text((folder / "one-batch.csv").read_text().replace("\n,", "\n0.71717,", 1))
+    assert "\n0.71717," in named.read_text()
+    with pytest.raises(InvalidInput, match=r"nothing in `pay`.*a value") as refused:
+        release_mean(folder / "reports.csv", study, columns, mixed=[named])
+    assert "71717" not in str(refused.value)
 
 
 def test_a_plan_of_three_groups(folder: Path) -> None:

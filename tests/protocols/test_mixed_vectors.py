@@ -166,11 +166,13 @@ def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path, t
     batch, lines = folder / "one-batch.csv", (folder / "one-batch.csv").read_text().splitlines()
     (tmp_path / "part.csv").write_text("\n".join(lines[:100]))  # some of the same reports
     (tmp_path / "named.csv").write_text("\n".join([f"who,{lines[0]}", *(f"{i},{x}" for i, x in enumerate(lines[1:]))]))
+    (tmp_path / "known.csv").write_text("\n".join([*lines[:-1], lines[-1].replace(",", ",3.5", 1)]))
     weaker = replace(study, mixing=replace(study.mixing, epsilon=OWN + 0.5))
     for asked, batches, said in (
         (study, [batch, batch], "every batch once"),
         (study, [batch, tmp_path / "part.csv"], "every batch once"),
         (study, [tmp_path / "named.csv"], "nothing but reports"),
+        (study, [tmp_path / "known.csv"], "nothing in `a`, `b`"),
         (replace(study, mixing=None), [batch], "least size of a batch"),
         (weaker, [batch], "must name the mechanism"),
     ):

@@ -27,13 +27,13 @@ from hybridp.public.queries import Feature
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, read_reports
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import some_texts
+from hybridp.tables.columns import all_empty, some_texts
 from hybridp.tables.mean import CHUNK, MeanQuery
 from hybridp.tables.queries import stride
 from hybridp.tables.shares import report_texts, share_totals
 
-__all__ = ["RawCounts", "batch_digest", "batch_names", "read", "read_answers", "release_counts", "rounded_cells"]
-__all__ += ["share_query"]
+__all__ = ["RawCounts", "all_empty", "batch_digest", "batch_names", "read", "read_answers", "release_counts"]
+__all__ += ["rounded_cells", "share_query"]
 
 _MOST_BATCHES = 100_000
 

@@ -62,18 +62,18 @@ def read_batches(
 
     `invite` is what went to the devices of people who trust the mixer, or None. Nothing in a report tells it from
     another, so that a batch has a name, in all of its rows: a batch that is given twice is refused, whole or in part,
-    and so is one that holds reports of another. So is a table with any other column: a report beside something that
-    may tell who sent it is not mixed.
+    and so is one that holds reports of another. So is a table with any other column, or with a value in that of the
+    answers, which a batch leaves empty: a report beside something that may tell who sent it is not mixed.
     """
     if not paths:
         return Batches()
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
     assert mixing is not None
-    read, asked, own, held, start = _kind(invite, columns)
+    read, asked, own, (values, told), start = _kind(invite, columns)
     parts, names, digests, simulated, assumed = [], set(), [], False, False
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
-            name = _alone(rows, held, start)
+            name = _alone(rows, values, told, start)
             try:
                 found = read(rows, own, asked, assume=assume)
             except OtherMechanism as problem:
@@ -95,19 +95,20 @@ def read_batches(
     return Batches(MixedReports(total, sizes), digest, simulated, asked.text if assumed else None)
 
 
-def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[str, ...], str]:
+def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[tuple[str, ...], tuple[str, ...]], str]:
     """How a batch of such reports is read, asked about what, in which columns, and how the names of the others begin.
 
-    The others say how a report was made, and in which batch it came.
+    The columns are those of the answers, and of the reports. The others say how a report was made, and in which batch
+    it came.
     """
     if isinstance(invite, SlotsAsked):
-        return _slots, invite, None, ("report",), "report"
+        return _slots, invite, None, ((), ("report",)), "report"
     if isinstance(invite, VectorInvite):
         own: Any = replace(columns, trust=_EVERYBODY, person=None)
         asked: Any = replace(invite, question=columns.values)
         start = columns.mechanism.removesuffix("_mechanism")
-        return vectors.read, asked, own, (*columns.values, *columns.reports), start
-    own, held = curating.Columns(columns.value, _EVERYBODY, columns.report), (columns.value, columns.report)
+        return vectors.read, asked, own, (columns.values, columns.reports), start
+    own, held = curating.Columns(columns.value, _EVERYBODY, columns.report), ((columns.value,), (columns.report,))
     if isinstance(invite, Invite):
         return curating.read, replace(invite, question=(columns.value,)), own, held, columns.report
     return counting.read, invite, own, held, columns.report
@@ -126,12 +127,14 @@ def _slots(rows: Rows, own: None, asked: SlotsAsked, *, assume: bool) -> _Slots:
     return _Slots(SlotReports(int(told.counts.sum()), told.counts), told.digest, told.simulated, told.assumed)
 
 
-def _alone(rows: Rows, held: tuple[str, ...], start: str) -> str:
+def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start: str) -> str:
     """The batch's name. There must be one, and nothing beside the reports."""
-    told = f"{start}_mechanism", f"{start}_batch"
+    told, held = (f"{start}_mechanism", f"{start}_batch"), (*values, *reports)
     more = len({*rows.written} - {*held, *told})
     rule = f"must hold nothing but reports ({', '.join(f'`{name}`' for name in (*held, *told))}): others may tell whose"
     must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")
+    rule = f"must hold nothing in {', '.join(f'`{name}`' for name in values)}: reports stand for the answers"
+    must(counting.all_empty(rows, values), "mixed", rule, "a value")
     names = counting.batch_names(rows, told[1])
     rule = f"must hold one name of the batch in `{told[1]}`, the same in every row"
     must(len(names) == 1 and names != [""], "mixed", rule, f"{len(names)} names" if any(names) else "none")

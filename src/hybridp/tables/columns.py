@@ -9,7 +9,7 @@ from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.tables.engine import arrays
 from hybridp.tables.source import VIEW, Rows
 
-__all__ = ["number_column", "only_texts", "slot_counts", "some_texts"]
+__all__ = ["all_empty", "number_column", "only_texts", "slot_counts", "some_texts"]
 
 
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
@@ -55,6 +55,21 @@ def some_texts(rows: Rows, name: str, most: int) -> list[str]:
     query = exp.select(named(text, "text")).distinct().from_(VIEW).limit(most)
     found = np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist()
     return sorted("" if text is None else str(text) for text in found)
+
+
+def all_empty(rows: Rows, names: tuple[str, ...]) -> bool:
+    """Whether these columns, as far as the table has them, hold nothing in any row."""
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, named
+
+    here = [name for name in names if name in rows.columns]
+    if not here:
+        return True
+    texts = [exp.Nullif(this=exp.cast(column(name), "TEXT"), expression=exp.Literal.string("")) for name in here]
+    filled = exp.Coalesce(this=texts[0], expressions=texts[1:]).is_(exp.null()).not_()
+    some = exp.select(named(exp.Literal.number(1), "filled")).from_(VIEW).where(filled).limit(1)
+    return len(arrays(rows, some)["filled"]) == 0
 
 
 def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
