@@ -28,7 +28,7 @@ from hybridp.service.answering import answered, heard
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.plans import QuestionsPlan, parse_plan
-from hybridp.service.questions import asked_of, pack_reports, unpacked_reports
+from hybridp.service.questions import asked_of, pack_answers, pack_reports, unpacked_reports
 from hybridp.service.schema import reports
 from hybridp.service.shown import error_rows, estimate_rows, shown_release
 from hybridp.service.store import reading
@@ -163,6 +163,24 @@ def test_every_question_of_an_approximate_promise_is_answered(service: Service) 
         local_report(task | {"questions": [*task["questions"][:2], less]}, person(SMOKES, TOWN, WAYS), rng=secure())
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_question_that_does_not_hear_the_trusted_leaves_no_release_more(service: Service) -> None:
+    """What is promised to them is what is spent, and the plan's releases are all that it pays for."""
+    alone = stated(SMOKES | {"estimator": "lm-only"}, PAY, promise={"several": "split"})
+    study, task = opened(service, alone | {"collection": alone["collection"] | {"delete_raw_after_release": False}})
+    assert task["guarantee"]["trusted"] == task["each_release"]["trusted"] == {"epsilon": 0.5, "delta": 0.0}
+    made = [trusted_report(task, person(SMOKES, PAY)) for _ in range(5)]
+    assert send(service, study, made + [local_report(task, person(SMOKES, PAY), rng=secure()) for _ in range(5)]) == []
+    studies.close_study(service, study)
+    studies.release_study(service, study, "one")
+    assert [(a["epsilon_spent"], a["epsilon_total"]) for a in studies.study_summary(service, study)["ledger"]] == [
+        (0.5, 0.5),
+        (1.0, 1.0),
+    ]
+    with pytest.raises(HybridpError, match="does not pay for another release"):
+        studies.release_study(service, study, "two")
+
+
 def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None:
     study, task = opened(service, stated(SMOKES | {"estimator": "lm-only"}))
     assert send(service, study, [trusted_report(task, "never") for _ in range(5)]) == []
@@ -170,7 +188,6 @@ def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None
     with pytest.raises(HybridpError, match="Nobody answered the question smokes whom the estimator lm-only listens"):
         studies.release_study(service, study)
     assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
-
 
 
 @pytest.mark.parametrize("question", [PAY | BY, SMOKES | BY | {"joint": True}], ids=["a mean", "shares"])
@@ -330,8 +347,7 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
         ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),
         ([SMOKES | {"options": [f"o{i}" for i in range(501)]}], "`smokes.options` must be at most 500 on a page"),
         ([PAY | {"name": f"n{i}"} for i in range(51)], "`questions` must be at most 50 on a page. Got 51"),
-        ([SMOKES | {"estimator": "tcm-only"}, PAY], "`estimator` must listen to the same people in all questions"),
-        ([SMOKES, PAY | {"estimator": "lm-only"}], "`estimator` must listen to the same people in all questions"),
+        ([SMOKES | {"estimator": "tcm-only"}, PAY], "`estimator` must be tcm-only for all questions on a page, or for"),
     ],
 )  # fmt: skip
 def test_what_a_page_cannot_ask_is_refused_in_one_sentence(questions: Any, says: str) -> None:
@@ -373,6 +389,29 @@ def test_estimates_are_named_by_what_they_are_of() -> None:
     assert estimate_rows("quantiles", two | {"at": [0.1, 0.5]})[1][0] == "50% of people are below"
     assert estimate_rows("shares-above", two | {"at": [1.5, 2]})[0][0] == "above 1.5"
     assert estimate_rows("sd", {"estimate": 2.0, "interval": [1.0, 3.0]}) == [("everyone", 2.0, 1.0, 3.0)]
+
+
+@pytest.mark.parametrize("question", [PAY | BY, SMOKES | BY], ids=["a mean", "shares"])
+def test_trusted_answers_are_unsealed_once_whatever_the_number_of_groups(question: dict[str, Any]) -> None:
+    plan = parse_plan(stated(question, epsilon=20.0))
+    assert isinstance(plan, QuestionsPlan)
+    task = task_of("id", plan, 1, None)
+    value = 3.5 if question["kind"] == "number" else "daily"
+    sent = [trusted_report(task, {question["name"]: value, "town": BY["categories"][i % 3]}) for i in range(60)]
+    bodies = [pack_answers(plan.packed, report["payload"]["answers"]) for report in sent]
+    read: list[int] = []
+
+    class Sealed:
+        def codes(self, width: int = 1) -> Any:
+            read.append(width)
+            for some in (bodies[:41], bodies[41:]):
+                yield np.frombuffer(b"".join(some), dtype="<i8").reshape(-1, width)
+
+    told: Any = answered(plan, heard(plan, []), (60, Sealed()), rng=seeded(1))(()).to_dict()  # type: ignore[arg-type]
+    ((_, facts),) = told["questions"][question["name"]].items()
+    assert facts["by"]["people"] == [[20, 0], [20, 0], [20, 0]]
+    assert np.array(facts["estimate"]).reshape(3, -1)[:, -1] == pytest.approx(3.5 if value == 3.5 else 1.0, abs=0.6)
+    assert read == [2]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

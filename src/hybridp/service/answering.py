@@ -144,17 +144,47 @@ class _Column:
 
 
 @dataclass(frozen=True)
-class _Members(_Column):
-    """RAW: the same of the people in some of the public groups, whose places are in the last column."""
+class _Some:
+    """RAW: some people's answers, as they were unsealed: a number is the same 8 bytes as a place."""
 
-    members: tuple[int, ...]
+    rows: Ints
 
     def codes(self, width: int = 1) -> Iterator[Ints]:
-        for rows in self.answers.codes(self.width):
-            yield rows[np.isin(rows[:, -1], self.members), self.place : self.place + width]
+        yield self.rows[:, :width]
 
     def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
-        return (np.ascontiguousarray(rows).view(np.float64) for rows in self.codes(width))
+        yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
+
+    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
+        raise NotImplementedError
+
+    def records(self) -> Iterator[list[tuple[str, ...]]]:
+        raise NotImplementedError
+
+
+Raw = summing.Totals | share_curator.RawCounts
+
+
+def _raw(study: ShareStudy | MeanStudy, answers: Answers) -> Raw:
+    """RAW: what shares or a mean need of these answers; it adds up over people."""
+    if isinstance(study, ShareStudy):
+        return share_curator.read_answers(answers, study.question.size)
+    return summing.read_answers(answers, study.bounds, LocalSummary.of(NOTHING, study.invite.randomiser))
+
+
+def _together(parts: Sequence[Raw]) -> Raw:
+    """RAW: what is needed of the people in all of these."""
+    first, *rest = parts
+    for part in rest:
+        if isinstance(first, summing.Totals):
+            assert isinstance(part, summing.Totals)
+            first = replace(first, trusted_people=first.trusted_people + part.trusted_people,
+                            trusted_sum=first.trusted_sum + part.trusted_sum,
+                            trusted_squares=first.trusted_squares + part.trusted_squares)  # fmt: skip
+        else:
+            assert isinstance(part, share_curator.RawCounts)
+            first = share_curator.RawCounts(first.trusted_people + part.trusted_people, first.trusted + part.trusted)
+    return first
 
 
 def answered(
@@ -184,7 +214,7 @@ def _answer(one: Asked, local: Heard, answers: Answers | None, people: int, rng:
     study = one.study
     match study:
         case ShareStudy() | MeanStudy():
-            found = _blended(study, local, answers, people, rng)[0]
+            found = _blended(study, local, None if answers is None else _raw(study, answers), people, rng)[0]
             return replace(found, counted=True) if isinstance(one.question, Count) else found
         case TickStudy():
             return _ticks(study, local, answers, people, rng)
@@ -193,22 +223,21 @@ def _answer(one: Asked, local: Heard, answers: Answers | None, people: int, rng:
 
 
 def _blended(
-    study: ShareStudy | MeanStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness
+    study: ShareStudy | MeanStudy, local: Heard, raw: Raw | None, people: int, rng: Randomness
 ) -> tuple[Any, Any]:
     """Shares or a mean of these people, and the blend behind them."""
     if isinstance(study, ShareStudy):
         noisy = None
-        if answers is not None:
-            raw = share_curator.read_answers(answers, study.question.size)
+        if isinstance(raw, share_curator.RawCounts):
             noisy = share_curator.release_counts(raw, study.count_noise, rng=rng)
         reports = ShareReports(local.people, local.counts, study.invite.oracle) if local.people else None
         shares = publish_shares(study, noisy, reports, trusted_people=people, rng=rng)
         return shares, blend_shares(noisy, reports, study.estimator)
-    study = study.decided(0 if answers is None else people, local.people)
+    study = study.decided(0 if raw is None else people, local.people)
     summary = LocalSummary.of(local.sums, study.invite.randomiser)
     added = None
-    if answers is not None:
-        totals = summing.read_answers(answers, study.bounds, summary)
+    if isinstance(raw, summing.Totals):
+        totals = replace(raw, local=summary)
         added = summing.release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
     used = summary if local.people else None
     return publish_mean(study, added, used, trusted_people=people, rng=rng), blend(added, used, study.rule)
@@ -217,14 +246,19 @@ def _blended(
 def _by_group(
     plan: QuestionsPlan, grouping: Grouping, told: Sequence[Heard], trusted: tuple[int, Answers] | None, rng: Randomness
 ) -> GroupsRelease:
-    """Every group is a study of its own with the whole promise: nobody is in two (`hybridp.protocols.groups`)."""
+    """Every group is a study of its own with the whole promise: nobody is in two (`hybridp.protocols.groups`).
+
+    The trusted answers are unsealed once, whatever the number of groups: what is needed of each adds up.
+    """
     (one,) = plan.parts
     assert isinstance(one.study, MeanStudy | ShareStudy)
-    own = np.zeros(len(grouping.names), dtype=np.int64)
-    if trusted is not None:
-        for rows in trusted[1].codes(2):
-            own += np.bincount(rows[:, 1], minlength=len(own))
-    sizes = {name: (int(own[i]), told[i].people) for i, name in enumerate(grouping.names)}
+    nobody = _raw(one.study, _Some(np.zeros((0, 1), dtype=np.int64)))
+    own = [nobody for _ in grouping.names]
+    for rows in () if trusted is None else trusted[1].codes(2):
+        for place in np.unique(rows[:, 1]).tolist():
+            some = _raw(one.study, _Some(rows[rows[:, 1] == place]))
+            own[place] = _together([own[place], some])
+    sizes = {name: (own[i].trusted_people, told[i].people) for i, name in enumerate(grouping.names)}
     groups, withheld = grouping.must_remain({name: heard_of(one.study, size) for name, size in sizes.items()})
     each, parts = group_study(one.study, len(groups), joint=grouping.joint), {}
     for name, of in groups.items():
@@ -234,10 +268,9 @@ def _by_group(
             sum((told[i].sums for i in members), NOTHING),
             np.sum([told[i].counts for i in members], axis=0),
         )
-        people = int(own[list(members)].sum())
-        read = trusted is not None and people and one.estimator != "lm-only"
-        answers = _Members(trusted[1], 0, 2, members) if trusted is not None and read else None
-        parts[name] = _blended(each, local, answers, people, rng)
+        raw = _together([own[i] for i in members])
+        read = raw.trusted_people and one.estimator != "lm-only"
+        parts[name] = _blended(each, local, raw if read else None, raw.trusted_people, rng)
     return publish_groups(one.study, one.name, grouping, groups, withheld, parts)
 
 
@@ -250,9 +283,7 @@ def _ticks(study: TickStudy, local: Heard, answers: Answers | None, people: int,
     return publish_ticks(study, noisy, raw.local if local.people else None, raw, entries=(), rng=rng)
 
 
-def _number(
-    one: Asked, study: NumberStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness
-) -> Any:
+def _number(one: Asked, study: NumberStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
     invite = study.invite
     reports = LocalSummary.of(local.sums, invite.randomiser)
     totals = summing.Totals(people, 0, reports)

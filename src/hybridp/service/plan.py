@@ -208,6 +208,11 @@ class Plan(Generic[Asked]):
         """The totals of the study's ledger."""
         raise NotImplementedError
 
+    @property
+    def each_release(self) -> PureDP | ApproxDP:
+        """What one release spends of the trusted people's promise."""
+        return self.declared.trusted_guarantee
+
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """What the final release of so many people in each group charges."""
         raise NotImplementedError

@@ -268,9 +268,15 @@ class QuestionsPlan(Plan[Question]):
         own = [Charge("local", one.invite.promise, "", one.name) for one in self.parts]
         return together(own, "", once=answered_once(self.declared))[0].budget
 
+    @property
+    def each_release(self) -> PureDP | ApproxDP:
+        """What is charged: a question that listens to local people alone spends nothing of its part."""
+        spent = [charge.budget for charge in self.charges("") if charge.people == "trusted"]
+        return spent[0] if spent else self.declared.trusted_guarantee
+
     def accounts(self) -> Groups:
-        trusted = over(self.declared.trusted_guarantee, self.planned_releases)
-        return {"trusted": trusted, "local": self.local_promise}
+        """As many releases as planned, and not one more."""
+        return {"trusted": over(self.each_release, self.planned_releases), "local": self.local_promise}
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """The trusted for every release, the reports once, under the collection's name."""

@@ -86,9 +86,9 @@ def asked_of(declared: Declaration) -> tuple[Asked, ...]:
     many = len(declared.questions)
     must(many <= MOST_QUESTIONS, "questions", f"must be at most {MOST_QUESTIONS} on a page", many)
     found = tuple(_asked(declared, place, question) for place, question in enumerate(declared.questions))
-    alone = [one.estimator if one.estimator in ("tcm-only", "lm-only") else "both groups" for one in found]
-    rule = "must listen to the same people in all questions on a page: everybody answers, and pays for, all of them"
-    must(len(set(alone)) == 1, "estimator", rule, ", ".join(dict.fromkeys(alone)))
+    unheard = [one.name for one in found if one.estimator == "tcm-only"]
+    rule = "must be tcm-only for all questions on a page, or for none: local people would report what nobody listens to"
+    must(len(unheard) in (0, many), "estimator", rule, f"it for {', '.join(unheard)} alone")
     return found
 
 

@@ -323,10 +323,9 @@ def _longest_of(one: Asked | Category) -> tuple[Any, Any, int]:
 
 def _promised(plan: MeanPlan | VectorPlan | HeavyPlan | QuestionsPlan, local: PureDP | ApproxDP) -> dict[str, Any]:
     """Each group's whole promise, over all the releases that are planned, and what one release spends of it."""
-    one = plan.declared.trusted_guarantee
     return {
         "guarantee": {"trusted": _level(plan.accounts()["trusted"]), "local": _level(local)},
-        "each_release": {"trusted": _level(one)},
+        "each_release": {"trusted": _level(plan.each_release)},
     }
 
 
