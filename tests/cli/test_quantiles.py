@@ -50,6 +50,7 @@ def test_a_release_is_kept_drawn_and_charged(run: Runner, people: Path) -> None:
         (f"{PAY} --at .5,.5", "different"),
         (f"{PAY} --below 200", "`below`"),
         (f"{PAY} --noise gaussian", "`delta`"),
+        (f"{PAY} --epsilon .0015", "`epsilon` must be at least 0.002 where trusted people are heard. Got 0.0015."),
         ("--value pay --trust trust --lower 9 --upper 1 --epsilon 1", "`upper`"),
         ("--value pai --trust trust --lower 0 --upper 9 --epsilon 1", "Did you mean `pay`"),
         (PAY, "randomise"),

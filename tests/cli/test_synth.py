@@ -315,6 +315,9 @@ def test_a_query_is_refused_where_its_failure_would_be_free(run: Runner, people:
     assert "`query` must be left out" in said[0].document["error"]["message"]
     assert Ledger.open("l.db").history() == spent
     assert run(f"{FIT} --ledger l.db").code == 0, "of a table it goes on"
+    both = run(f"{FIT}-3 --trust who --ledger new.db --json", "--query", asked[1].replace("*", "*, 'trusted' AS who"))
+    assert (both.code, Path("new.db").exists()) == (2, False)
+    assert "where no ledger is there to pay for its failure" in both.document["error"]["message"]
     Ledger.create("rich.db", {"trusted": ApproxDP(9.0, 1e-5)})
     paid = [run(f"{FIT}-2 --ledger rich.db", "--query", query) for query in reversed(asked)]
     assert [one.code for one in paid] == [2, 0], "where there is something left, its failure is charged"

@@ -307,3 +307,5 @@ def test_an_adaptive_fit_has_as_many_rounds_as_its_budget_carries() -> None:
         assert abs(chosen.rounds - expected) <= 0.51
         assert len(chosen.plan) == 1 + chosen.rounds
         assert chosen.plan[0].rho == pytest.approx(3 * math.fsum(use.rho for use in chosen.plan[1:]) / chosen.rounds)
+    least = [study("adaptive", guarantee=ApproxDP(1.0, delta), rounds=0).rounds for delta in (1e-18, 1e-200)]
+    assert least[1] <= least[0], "a delta that no ledger tells from 0 is no sign of more people"

@@ -42,7 +42,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import BinnedReports, adds_little, rank_variances
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
-from hybridp.public.shares import CountNoise, NoiseName, NoisyCounts, count_noise
+from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, NoisyCounts, count_noise
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.distribution import Curve, DistributionRelease, Told
@@ -110,6 +110,9 @@ class DistributionStudy:
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         if self.estimator != "lm-only":
             self.count_noise(2)
+            least = 2 * LEAST_COUNTED  # counted in two looks, where local people do not say where to look
+            rule = f"must be at least {least:g} where trusted people are heard"
+            must(self.promised.epsilon >= least, "epsilon", rule, self.promised.epsilon)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property

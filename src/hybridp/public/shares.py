@@ -38,7 +38,7 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.vector_noise import vector_gaussian
 
 __all__ = ["CountNoise", "NoisyCounts", "ShareInvite", "ShareOracle", "ShareReports", "count_noise", "share_oracle"]
-__all__ += ["mixed_oracle", "read_reports", "share_mixing", "written_reports"]
+__all__ += ["LEAST_COUNTED", "mixed_oracle", "read_reports", "share_mixing", "written_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,6 +46,8 @@ Guarantee = PureDP | ApproxDP
 ShareOracle = KRandomisedResponse | SubsetSelection
 NoiseName = Literal["laplace", "gaussian", "best"]
 
+LEAST_COUNTED = 0.001
+"""The least epsilon of counts."""
 _FINE = 2**20  # steps of a count under Gaussian noise: an L2 sensitivity of sqrt 2 is no whole number of people
 
 
@@ -104,8 +106,8 @@ def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best", steps
     >>> count_noise(PureDP(0.5), 5).mechanism.scale, count_noise(PureDP(0.5), 2).mechanism.scale
     (4.0, 2.0)
     """
-    ok = math.isfinite(guarantee.epsilon) and 0.001 <= guarantee.epsilon <= 500
-    must(ok, "epsilon", "must be at least 0.001 and at most 500", guarantee.epsilon)
+    ok = math.isfinite(guarantee.epsilon) and LEAST_COUNTED <= guarantee.epsilon <= 500
+    must(ok, "epsilon", f"must be at least {LEAST_COUNTED:g} and at most 500", guarantee.epsilon)
     must(name in ("laplace", "gaussian", "best"), "noise", "must be one of laplace, gaussian, best", name)
     found: list[CountNoise] = []
     if name != "gaussian":

@@ -282,12 +282,13 @@ def adaptive_count(guarantee: ApproxDP, columns: int) -> int:
     """How many rounds an adaptive fit has: what the budget carries. Public: it knows the promise and the columns.
 
     A person's share of a marginal is told from noise by n sqrt(rho), n being taken to be 1/sqrt(delta). Every doubling
-    of that beyond 64 is worth four rounds, or one for every three columns where that is more; six at least.
+    of that beyond 64 is worth four rounds, or one for every three columns where that is more; six at least. No ledger
+    tells a delta from 10^-18, and nobody has more people than that stands for: a smaller one has no more rounds.
 
     >>> [adaptive_count(ApproxDP(epsilon, 40_000**-2), 10) for epsilon in (0.01, 0.1, 1.0, 10.0)]
     [6, 12, 25, 37]
     """
-    signal = math.sqrt(total_rho(guarantee, 2) / guarantee.delta)
+    signal = math.sqrt(total_rho(guarantee, 2) / max(guarantee.delta, 1e-18))
     return max(6, round(max(4, columns / 3) * math.log2(max(1.0, signal / 64))))
 
 
