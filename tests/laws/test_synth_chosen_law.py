@@ -7,8 +7,11 @@ trusted row, and is charged to the local people alone.
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +191,19 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
         assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--out",
                         tmp_path / "r.csv")  # fmt: skip
         assert _refused("synth", "fit", asked / "one.csv", "--invite", tmp_path / "bad.json", "--out", tmp_path / "m")
+    for change in (
+        {"rounds": [_repacked(one, "sigma", lambda size: 0.5 * size) for one in sent["rounds"]]},
+        {"rounds": [_repacked(one, "sigma", lambda size: size * math.inf) for one in sent["rounds"]]},
+        {"rounds": [_repacked(one, "counts", lambda counts: counts * math.nan) for one in sent["rounds"]]},
+        {"rounds": [_repacked(one, "counts", lambda counts: counts.astype(str)) for one in sent["rounds"]]},
+        {"trusted_people": 10**30},
+        {"study": {**sent["study"], "seed": "x"}},
+        {"study": {**sent["study"], "rounds": 10**9}},
+    ):
+        forged = envelope.sealed("invitation to report on chosen marginals", {**sent, **change}, simulated=False)
+        (tmp_path / "bad.json").write_text(json.dumps(forged))
+        assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--out",
+                        tmp_path / "r.csv")  # fmt: skip
     other = command("synth", "fit", asked / "trusted.csv", "--schema", asked / "schema.json", "--epsilon", 2, "--delta",
                     DELTA, "--seed", 1, "--out", tmp_path / "other")  # fmt: skip
     assert other["simulated"]
@@ -238,6 +254,15 @@ def test_a_domain_that_was_read_from_rows_is_told_without_a_folder_too(asked: Pa
     groups = read_groups(tmp_path / "r.csv", invitation.invite, TrustRule(everyone="local"), pilot=True, rng=secure())
     assumes = fit_invited(groups, invitation, rng=secure()).receipt.assumes
     assert any(line.startswith("NOT PROTECTED: which values occur in a was read") for line in assumes)
+
+
+def _repacked(text: str, name: str, change: Callable[[Any], Any]) -> str:
+    """A round of an invitation whose arrays of this name are others."""
+    with np.load(io.BytesIO(base64.b64decode(text))) as kept:
+        arrays = {key: change(kept[key]) if key.startswith(name) else kept[key] for key in kept.files}
+    out = io.BytesIO()
+    np.savez_compressed(out, allow_pickle=False, **arrays)
+    return base64.b64encode(out.getvalue()).decode()
 
 
 def _refused(*words: object) -> bool:

@@ -18,6 +18,8 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
+
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.synth import PILOT, SynthStudy, load_model
 from hybridp.protocols.synth_files import Folder, unpacked
@@ -30,6 +32,7 @@ from hybridp.public.synth_reports import MOST_REPORTED, MarginalInvite
 __all__ = ["Invitation", "chosen_invite", "read_invitation", "write_invitation"]
 
 _INVITATION = "invitation to report on chosen marginals"
+_MOST = 2**53  # people: more are no whole numbers to a double
 
 
 def chosen_invite(study: SynthStudy, tables: Sequence[MeasuredTable], answers: str) -> MarginalInvite:
@@ -94,6 +97,10 @@ def read_invitation(file: Path) -> Invitation:
     """An invitation, checked: what devices are asked must follow from what the trusted people's fit measured."""
     try:
         document = envelope.load(file, _INVITATION)
+        stated = document["study"]
+        ok = all(type(stated[name]) is int for name in ("rounds", "rows", "seed", "most_cells"))
+        if not (ok and len(document["rounds"]) == stated["rounds"] + 1):
+            raise ValueError
         found = Invitation(
             SynthStudy.from_dict(document["study"]),
             int(document["trusted_people"]),
@@ -104,9 +111,12 @@ def read_invitation(file: Path) -> Invitation:
             document["digest"].removeprefix("sha256:")[:16],
         )
         sizes, study = found.study.workload.schema.sizes, found.study
-        ok = study.method == "adaptive" and len(found.rounds) == len(study.plan) and found.trusted >= 2
-        for table in found.tables:
-            ok = ok and table.counts.shape == tuple(sizes[f] for f in table.features) and table.sigma > 0
+        ok = study.method == "adaptive" and 2 <= found.trusted < _MOST
+        for use, content in zip(study.plan, found.rounds, strict=True):
+            for table in unpacked(content, study.workload):
+                ok = ok and table.counts.shape == tuple(sizes[f] for f in table.features)
+                ok = ok and table.counts.dtype == np.int64 and int(np.abs(table.counts).max()) < _MOST
+                ok = ok and math.isclose(table.sigma, use.sigma, rel_tol=1e-6)  # as the promise has it
         if not (ok and found.invite.marginals):
             raise ValueError
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
