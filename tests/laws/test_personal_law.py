@@ -135,3 +135,22 @@ def test_reports_are_those_of_the_best_randomiser_for_each_own_epsilon(tmp_path:
         drawn, start = tape.read_from(start, lambda n, rng, m=mechanism, at=levels: noise.reports(m, at, rng=rng), 0)
         np.testing.assert_allclose(told, drawn, rtol=0, atol=1e-12)
     assert start == len(tape.words)
+
+
+def test_mixed_reports_are_those_of_each_own_epsilon_and_their_order_is_gone(tmp_path: Path) -> None:
+    """As of local people: one word for the name of the batch, then people of one epsilon after the other."""
+    asked, values = (2.0, 0.5, 0.5, 0.0, 4.0, 2.0), (1, 64, 127, 99, 32, 64)
+    raw = [{"pay": str(v), "own": repr(e)} for v, e in zip(values, asked, strict=True)]
+    options = [o for o in BASE if o not in ("--trust", "trust")] + ["--batch", 2, "--shuffled-delta", 1e-6]
+    with Recording(4).as_the_systems() as tape:
+        command("randomise", "mean", write(tmp_path / "raw.csv", raw), *options, "--out", tmp_path / "sent.csv")
+    sent = [(float(row["own"]), (float(row["report"]) - 64) / 64) for row in read(tmp_path / "sent.csv")]
+    assert sent == sorted(sent)
+    assert [own for own, _ in sent] == sorted(asked)
+    start = 1
+    for epsilon in sorted({*asked} - {0.0}):
+        levels = np.array([level(float(v)) for v, e in zip(values, asked, strict=True) if e == epsilon])
+        mechanism = best_randomiser(PureDP(epsilon))
+        drawn, start = tape.read_from(start, lambda n, rng, m=mechanism, at=levels: noise.reports(m, at, rng=rng), 0)
+        np.testing.assert_allclose([told for own, told in sent if own == epsilon], np.sort(drawn), rtol=0, atol=1e-12)
+    assert start == len(tape.words)

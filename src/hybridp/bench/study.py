@@ -249,6 +249,8 @@ def plan_study(
     mixed = study.people.shuffled or 0 if shuffled is None else shuffled
     rule = "must go with a study that has a mixer ([mixer])"
     must(not mixed or study.mixer is not None, "shuffled", rule, mixed)
+    rule = "must be left out where everyone has their own epsilon"
+    must(not mixed or not study.promise.personal, "shuffled", rule, mixed)
     counted = _people(study, data, table, trust, trusted, local)
     plans = {
         q.name: _plan(study, i, _asked(study, q.name, counted), _sizes(study, i, data, table, trust))

@@ -20,7 +20,7 @@ from hybridp.public.heterogeneous import local_terms
 from hybridp.public.messages import ReportsByEpsilon, WeightedSum
 from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE, learned_variance
 
-__all__ = ["Spread", "combine", "learn_variance", "local_mean"]
+__all__ = ["Spread", "anybody_heard", "combine", "learn_variance", "local_mean", "share_of"]
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +42,8 @@ class Spread:
         return cls(WORST_VARIANCE, WORST_VARIANCE)
 
 
-def _heard(reports: ReportsByEpsilon) -> bool:
+def anybody_heard(reports: ReportsByEpsilon) -> bool:
+    """Whether anybody's device said something."""
     return bool(np.isfinite(local_terms(reports.epsilons).constant).any())
 
 
@@ -65,7 +66,7 @@ def learn_variance(reports: ReportsByEpsilon) -> Spread:
     Every level of epsilon gives an unbiased estimate (its mean square around a pilot mean, less its noise); they are
     combined by inverse variance, and the posterior mean is used, as in `public.variance`.
     """
-    if not _heard(reports):
+    if not anybody_heard(reports):
         return Spread.worst()
     pilot = min(max(local_mean(reports, PILOT_VARIANCE), -1.0), 1.0)
     terms = local_terms(reports.epsilons)
@@ -86,7 +87,7 @@ def combine(trusted: WeightedSum | None, trusted_people: Floats, reports: Report
 
     `trusted_people` counts the people behind each of the trusted weights.
     """
-    heard = _heard(reports)
+    heard = anybody_heard(reports)
     if trusted is None and not heard:
         raise InvalidInput("`epsilons` must be positive for at least one person. Got 0 for everybody.")
     squares = 0.0 if trusted is None else float(np.dot(trusted_people, trusted.weights**2))
@@ -113,6 +114,13 @@ def combine(trusted: WeightedSum | None, trusted_people: Floats, reports: Report
         slack=0.0,
         disagreement=disagreement,
     )
+
+
+def share_of(part: ReportsByEpsilon, everyone: ReportsByEpsilon, spread: Spread) -> float:
+    """What a part of the reports weighs among all of them, by inverse variance."""
+    middle = _middle(everyone, spread)
+    told, whole = (float(np.dot(_precision(r, spread.used, middle), r.people)) for r in (part, everyone))
+    return told / whole
 
 
 def _middle(reports: ReportsByEpsilon, spread: Spread) -> float:

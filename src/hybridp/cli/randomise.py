@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hybridp.public.shuffling import Mixing
     from hybridp.randomness import Randomness
 
-__all__ = ["Writing", "heavy_hitters", "kmeans", "mean", "of_batch", "vector_mean", "write_mean_reports"]
+__all__ = ["Writing", "heavy_hitters", "kmeans", "mean", "of_batch", "say_levels", "vector_mean", "write_mean_reports"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
 
@@ -53,8 +53,8 @@ class Writing(Fields):
         """The same with the public column of groups, which the release needs."""
         return self.kept if by is None or by in self.kept else (*self.kept, by)
 
-    def check_batch(self, mixing: Mixing | None) -> None:
-        if mixing is not None and self.kept:
+    def check_batch(self, mixer: Mixer | None) -> None:
+        if mixer is not None and self.kept:
             raise InvalidInput("`keep` must be left out with --batch: beside a mixed report it may tell whose it is.")
 
     def finish(
@@ -92,6 +92,15 @@ def of_batch(mixing: Mixing | None, written: int) -> dict[str, Any]:
     return mixing.to_dict(written)
 
 
+def say_levels(batch: Mapping[str, Any] | None) -> None:
+    """Said of people whose epsilon too few others chose."""
+    few = 0 if batch is None else sum(level["unhidden"] for level in batch["levels"])
+    if batch is not None and few:
+        note(
+            f"{few:,} people have an epsilon that fewer than {batch['least']:,} chose: nothing more than it holds."
+        )
+
+
 @command("mean")
 @rows_argument
 @trust_options(devices=True)
@@ -121,7 +130,8 @@ def mean(
     stand there raw. A report is a number in the value's unit whose mean is the (clipped) value.
 
     With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
-    nothing else, sorted, so that their order tells nothing.
+    nothing else, sorted, so that their order tells nothing. With --epsilon-column too, every report keeps its person's
+    own epsilon, which stands beside it, and hides among those with the same: --batch is the fewest of them.
     """
     write_mean_reports(file, question, trust, people, promise, asked, mixer)
 
@@ -138,6 +148,7 @@ def write_mean_reports(
     """The reports of a mean, in place of a file's values."""
     from hybridp.device.files import write_number_reports
     from hybridp.protocols.asked import mean_study, personal_study
+    from hybridp.protocols.mixed import written_levels
 
     mixed = mixer is not None and mixer.values["batch"] is not None
     if question.by_private and not mixed:
@@ -146,9 +157,9 @@ def write_mean_reports(
         randomise_choice(question, file, trust, people, promise, asked)
         return
     study = one_question(question, promise, trust=trust, people=people, mixer=mixer)
-    asked.check_batch(study.mixing)
+    asked.check_batch(study.mixer)
     invite: Any = personal_study(study, 0).bounds if promise.personal else mean_study(study, 0).invite
-    if mixed:
+    if study.mixing is not None:
         invite = mean_study(study, 0).mixed_invite
     with progress() as bar:
         bar.add_task("randomising", total=None)
@@ -176,6 +187,9 @@ def write_mean_reports(
         "randomness": asked.rng.label,
     }
     document |= of_batch(study.mixing, written)
+    if study.level_mixing is not None and promise.epsilon_column is not None:
+        document |= written_levels(study.level_mixing, asked.out, promise.epsilon_column)
+        say_levels(document)
     told = None if promise.personal else invite.promise
     asked.finish(document, written, told, left_out=left_out, by=f" by {text}", drawn=drawn_trust(trust))
 
@@ -204,7 +218,7 @@ def vector_mean(
     from hybridp.protocols.vector import write_reports
 
     study = one_question(question, promise, trust=trust, people=people, mixer=mixer)
-    asked.check_batch(study.mixing)
+    asked.check_batch(study.mixer)
     own = vector_study(study, 0)
     invite = replace(own.mixed_invite or own.invite, question=question.columns)
     with progress() as bar:

@@ -65,15 +65,15 @@ def mean(
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
     FILE are trusted. With --by, the mean of every group. With --mixed, people whose reports went through a mixer take
-    part too: --batch is the least size of a batch, from which a report's own epsilon follows.
+    part too: --batch is the least size of a batch, from which a report's own epsilon follows; where everyone has their
+    own (--epsilon-column) it is the fewest people of one epsilon in a batch.
     """
     from hybridp.protocols.asked import grouping, joint_study, mean_study, number_columns, personal_study
     from hybridp.protocols.groups import release_groups
     from hybridp.protocols.joint import release_joint
     from hybridp.protocols.mean import release_mean
-    from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
+    from hybridp.protocols.personal import release_personal_mean
     from hybridp.protocols.study import ledger_totals
-    from hybridp.public.budgets import PureDP
 
     rule = who_trusts(trust)
     if question.joint and question.by is None:
@@ -84,8 +84,9 @@ def mean(
     run = {**asked.run, "purpose": f"mean of {question.column}"}
     if promise.epsilon_column is not None:
         own, tally = personal_study(study, 0), asked.tallied("personal-mean")
-        with asked.paying({name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=drawn) as ledger:
-            found = release_personal_mean(file, own, columns, promise.epsilon_column, tally=tally, ledger=ledger, **run)
+        run |= {"tally": tally, "mixed": mixed}
+        with asked.paying(ledger_totals(study), trial=drawn) as ledger:
+            found = release_personal_mean(file, own, columns, promise.epsilon_column, ledger=ledger, **run)
     else:
         usual, tally, groups = mean_study(study, 0), asked.tallied("mean"), grouping(study, 0)
         if groups is not None:

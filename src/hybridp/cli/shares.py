@@ -333,7 +333,7 @@ def randomise_choice(
     from hybridp.protocols.asked import choice_study, joint_study, share_study
 
     study = one_question(question, promise, trust=trust, people=people, mixer=mixer)
-    asked.check_batch(study.mixing)
+    asked.check_batch(study.mixer)
     by, private = getattr(question, "by", None), getattr(question, "by_private", False)
     both = joint_study(study, 0) if private else None
     invite: Any = (both or choice_study(study, 0)).invite

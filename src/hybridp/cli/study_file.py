@@ -33,7 +33,7 @@ from hybridp.cli.common import (
     table_option,
 )
 from hybridp.cli.options import command, options_of, some
-from hybridp.cli.randomise import Writing, of_batch
+from hybridp.cli.randomise import Writing, of_batch, say_levels
 from hybridp.cli.releasing import Releasing, check_out, present
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Choice, Records, Vector
@@ -252,6 +252,7 @@ def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None, 
                 rng=asked.rng,
             )
         of_batch(found.mixing, max(found.reports.values()))
+        say_levels(found.levels)
         if not study.promise.personal:
             warned([study.guarantee], max(1, *found.reports.values()))
         say_left_out(found.left_out)

@@ -134,6 +134,11 @@ def batch_names(rows: tables.Rows, batch: str) -> list[str]:
     return found
 
 
+def texts_of(rows: tables.Rows, column: str, most: int) -> int:
+    """How many different texts a public column holds, at most so many."""
+    return len(some_texts(rows, column, most))
+
+
 def rounded_cells(
     rows: tables.Rows, columns: Columns, invite: ShareInvite, joint: Joint, *, rng: Randomness
 ) -> NDArray[np.int64]:

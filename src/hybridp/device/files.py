@@ -101,7 +101,7 @@ def write_number_reports(
     labels = label_column(trust)
     simulated = rng.simulated or drawn_trust(trust)
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        copied = {value} if mixed else {value, labels, person, epsilon, *kept}
+        copied = {value, epsilon} if mixed else {value, labels, person, epsilon, *kept}
         left_out = [name for name in rows.written if name not in copied]
         people = tables.write_reports(
             rows,

@@ -166,7 +166,8 @@ def personal_study(study: Declaration, place: int) -> PersonalStudy:
     asked = cast(Number, study.questions[place])
     bounds = Bounds(asked.lower, asked.upper)
     estimator = cast(Any, asked.estimator or "unified")
-    return PersonalStudy(bounds, estimator, sd=asked.sd, share=study.promise.share, level=study.level)
+    mixing = study.level_mixing
+    return PersonalStudy(bounds, estimator, sd=asked.sd, share=study.promise.share, level=study.level, mixing=mixing)
 
 
 def number_columns(study: Declaration, place: int, trust: Any) -> Columns:

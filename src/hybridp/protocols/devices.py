@@ -19,6 +19,7 @@ from hybridp.device.files import (
 )
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, vector
+from hybridp.protocols.mixed import written_levels
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.shuffling import Mixing
@@ -52,6 +53,7 @@ class Randomised:
     simulated: bool
     randomness: str
     mixing: Mixing | None = None
+    levels: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
@@ -65,6 +67,7 @@ class Randomised:
             "simulated": self.simulated,
             "randomness": self.randomness,
             **({} if self.mixing is None else {"batch": self.mixing.to_dict(max(self.reports.values()))}),
+            **({} if self.levels is None else {"batch": dict(self.levels)}),
         }
 
 
@@ -201,8 +204,8 @@ def _write_batch(
     where: Mapping[str, Any], rng: Randomness,
 ) -> Randomised:  # fmt: skip
     """What the mixer hands on of people who trust it: the reports of a table of theirs."""
-    question, mixing = study.questions[0], study.mixing
-    must(mixing is not None, "mixed", "must go with a study that has a mixer ([mixer])", "none")
+    question, mixing, levels = study.questions[0], study.mixing, None
+    must(study.mixer is not None, "mixed", "must go with a study that has a mixer ([mixer])", "none")
     must(not kept, "keep", "must be left out of a batch: beside a mixed report it may tell whose it is", "some")
     label = study.trust.column
     if label is not None:
@@ -230,13 +233,16 @@ def _write_batch(
         written, _ = write_share_reports(data, invite, out, **whole)
         text = invite.text
     else:
-        invite, columns = asked.mean_study(study, 0).mixed_invite, asked.number_columns(study, 0, None)
-        whole |= {"trust": None, "person": columns.person, "report": columns.report}
+        by_level, columns, own = study.level_mixing, asked.number_columns(study, 0, None), study.promise.epsilon_column
+        invite = asked.mean_study(study, 0).mixed_invite if by_level is None else asked.personal_study(study, 0).bounds
+        whole |= {"trust": None, "person": columns.person, "report": columns.report, "epsilon": own}
         written, text, _ = write_number_reports(
             data, invite, out, value=columns.value, missing=columns.missing, **whole
         )
+        if by_level is not None and own is not None:
+            levels = written_levels(by_level, out, own)
     found = {question.name: written}
-    return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing)
+    return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing, levels)
 
 
 def _answer_invitation(

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hybridp.blend.sealed import SealedBlend
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heterogeneous import PersonalDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, SlotReports, TrustedSummary
 from hybridp.public.shares import ShareReports
-from hybridp.public.shuffling import Mixing
+from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.vector import VectorReportSums
 from hybridp.release.receipt import COLLUDING, MIXED, Promise, Protection
-from hybridp.release.result import MixedBatch, Shuffled
+from hybridp.release.result import MixedBatch, MixedLevel, Shuffled, ShuffledLevels
 
 if TYPE_CHECKING:
     from hybridp.protocols.mean import MeanStudy
 
 __all__ = ["AMPLIFIED", "MixedReports", "check_mixing", "local_protection", "mixed_assumptions", "mixed_batches"]
-__all__ += ["mixed_promises", "noise_level", "trusted_protection"]
+__all__ += ["level_promises", "mixed_levels", "mixed_promises", "noise_level", "trusted_protection"]
 
 Guarantee = PureDP | ApproxDP
 S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
@@ -128,12 +130,58 @@ def mixed_promises(shuffled: Shuffled[Any] | None) -> list[Promise]:
     return [*found, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
 
 
-def mixed_assumptions(shuffled: Shuffled[Any] | None) -> tuple[str, ...]:
+def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) -> tuple[MixedLevel, ...]:
+    """What people of each epsilon keep, where every batch holds so many of them (`sizes`): they alone hide one another.
+
+    A larger crowd keeps at least what a smaller one does.
+    """
+    found = []
+    for epsilon, many in sizes.items():
+        level = mixing.level(epsilon)
+        batches = () if level is None else mixed_batches(level, many)
+        hidden = tuple(batch for batch in batches if isinstance(batch.budget, ApproxDP))
+        least = min((batch.people for batch in hidden), default=None)
+        unhidden = sum(n for n in many if least is None or n < least)
+        found.append(MixedLevel(epsilon, sum(many), hidden, unhidden))
+    return tuple(found)
+
+
+def level_promises(shuffled: ShuffledLevels[Any] | None) -> list[Promise]:
+    """A line for every epsilon and size of its crowd; one for those who have none; and one for all, on collusion."""
+    if shuffled is None:
+        return []
+    device = "the best report for their own epsilon, on their own device"
+    found = []
+    for level in shuffled.levels:
+        for batch in level.batches:
+            crowd = "in a batch" if batch.many == 1 else f"in each of {batch.many:,} batches"
+            text = f"{device} (epsilon {level.epsilon:g}), among {batch.people:,} of the same epsilon {crowd}"
+            note = "as long as nothing else about these reports is published"
+            found.append(Promise("shuffled", MIXED, batch.budget, text, note))
+    alone = {level.epsilon: level.unhidden for level in shuffled.levels if level.unhidden}
+    if alone:
+        few = f"fewer of the same epsilon in their batch than the {shuffled.least:,} that were promised"
+        note = f"{few}, or too few to hide among: only a report's own epsilon holds"
+        found.append(Promise("shuffled", MIXED, PersonalDP.of([*alone], [*alone.values()]), device, note))
+    everybody = PersonalDP.of([v.epsilon for v in shuffled.levels], [v.people for v in shuffled.levels])
+    return [*found, Promise("shuffled", COLLUDING, everybody, device)]
+
+
+def mixed_assumptions(shuffled: Shuffled[Any] | ShuffledLevels[Any] | None) -> tuple[str, ...]:
     if shuffled is None:
         return ()
+    left, given = "a report's own epsilon", ""
+    if isinstance(shuffled, Shuffled):
+        left += f" {shuffled.epsilon:.6g}"
+    else:
+        given = (
+            "everybody's choice of an epsilon stands beside their report and tells nothing of their data: given the "
+            "choices, shuffled people hide among those of the same epsilon in the same batch, and nobody else"
+        )
     return (
         "shuffled people's reports reached the curator in random order, with nothing beside them that tells who sent "
-        f"which, from a mixer that does not collude; if it does, a report's own epsilon {shuffled.epsilon:.6g} is left",
+        f"which, from a mixer that does not collude; if it does, {left} is left",
+        given,
         "everybody shuffled sent one report, in one batch: who sent several keeps less, and was charged for one",
         "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
     )

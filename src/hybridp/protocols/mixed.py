@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from hybridp.curator import mean as curating
+from hybridp.curator import personal as by_epsilon
 from hybridp.curator import shares as counting
 from hybridp.curator import vector as vectors
 from hybridp.curator.reports import slots_told
-from hybridp.curator.sources import Rows, TableLike, open_rows
+from hybridp.curator.sources import Rows, TableLike, epsilon_counts, open_rows
 from hybridp.errors import OtherMechanism, UnusablePublicRows, must
-from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.public.messages import Invite, LocalSummary, SlotReports, reports_digest
+from hybridp.protocols.mean_receipt import MixedReports, mixed_levels
+from hybridp.public.bounds import Bounds
+from hybridp.public.messages import (
+    Invite,
+    LocalSummary,
+    ReportsByEpsilon,
+    SlotReports,
+    own_epsilon_text,
+    reports_digest,
+)
 from hybridp.public.shares import ShareInvite, ShareReports
-from hybridp.public.shuffling import Mixing
+from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorInvite, VectorReportSums
 
-__all__ = ["Batches", "SlotsAsked", "read_batches"]
+__all__ = ["Batches", "LevelBatches", "SlotsAsked", "read_batches", "read_level_batches", "written_levels"]
 
 S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
 _EVERYBODY = TrustRule(everyone="local")
@@ -70,7 +80,8 @@ def read_batches(
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
     assert mixing is not None
     read, asked, own, (values, told), start = _kind(invite, columns)
-    parts, names, digests, simulated, assumed = [], set(), [], False, False
+    parts, digests, simulated, assumed = [], [], False, False
+    names: set[str] = set()
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
             name = _alone(rows, values, told, start)
@@ -81,8 +92,7 @@ def read_batches(
                     f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the "
                     f"devices were given, and the same promise of the mixer. Got --batch {mixing.batch}."
                 ) from None
-        must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
-        names.add(name)
+        _once(name, names, start)
         parts.append(found.local)
         digests.append(str(found.digest))
         simulated = simulated or found.simulated_reports
@@ -93,6 +103,82 @@ def read_batches(
     sizes = tuple(part.people for part in parts)
     digest = reports_digest(asked.text, *sorted(digests))
     return Batches(MixedReports(total, sizes), digest, simulated, asked.text if assumed else None)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelBatches:
+    """Batches where everyone has their own epsilon: each one's reports by epsilon, and a name for the set of them.
+
+    Some may say that they protect nobody; `assumed` is the mechanism that some do not name.
+    """
+
+    parts: tuple[ReportsByEpsilon, ...] = ()
+    digest: str | None = None
+    simulated: bool = False
+    assumed: str | None = None
+
+    @property
+    def reports(self) -> ReportsByEpsilon:
+        return ReportsByEpsilon.pooled(self.parts)
+
+    @property
+    def sizes(self) -> dict[float, tuple[int, ...]]:
+        """How many people of an epsilon each batch holds, where it holds any: among those alone they hide."""
+        found: dict[float, tuple[int, ...]] = {}
+        for part in self.parts:
+            for epsilon, people in zip(part.epsilons.tolist(), part.people.tolist(), strict=True):
+                found[epsilon] = (*found.get(epsilon, ()), people)
+        return dict(sorted(found.items()))
+
+
+def read_level_batches(
+    paths: Sequence[TableLike], columns: curating.Columns, epsilon: str, bounds: Bounds, *, assume: bool = False
+) -> LevelBatches:
+    """Add up every batch by itself and by its people's epsilons, which the column `epsilon` holds.
+
+    What is refused is refused as in `read_batches`; and an epsilon that is written in two ways, as if its people were
+    of two kinds.
+    """
+    own = curating.Columns(columns.value, _EVERYBODY, columns.report)
+    start = columns.report or "report"
+    parts, digests, simulated, assumed = [], [], False, False
+    names: set[str] = set()
+    for path in paths:
+        with open_rows(path, trust=_EVERYBODY) as rows:
+            rows.need("epsilon-column", epsilon)
+            name = _alone(rows, (columns.value,), (start, epsilon), start)
+            totals, sent = by_epsilon.read(rows, own, epsilon, bounds, assume=assume)
+            levels = len(totals.local_epsilons)
+            must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
+            alike = not rows.is_text(epsilon) or counting.texts_of(rows, epsilon, levels + 1) == levels
+            must(
+                alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two"
+            )
+        _once(name, names, start)
+        parts.append(
+            ReportsByEpsilon(totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums)
+        )
+        digests.append(sent.digest)
+        simulated, assumed = simulated or sent.simulated, assumed or sent.assumed
+    text = own_epsilon_text(bounds, (columns.value,))
+    found = LevelBatches(tuple(parts), reports_digest(text, *sorted(digests)), simulated, text if assumed else None)
+    many = len(found.sizes)
+    must(many <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{many:,}")
+    return found
+
+
+def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[str, Any]:
+    """What the people of each epsilon keep in a batch that was written, as plain data."""
+    with open_rows(batch) as rows:
+        told = zip(*(numbers.tolist() for numbers in epsilon_counts(rows, epsilon)), strict=True)
+    levels = []
+    for level in mixed_levels(mixing, {own: (people,) for own, people in told}):
+        own = level.epsilon if math.isfinite(level.epsilon) else "inf"
+        kept: dict[str, Any] = {"epsilon": own, "delta": 0.0}
+        if level.batches:
+            kept = {"epsilon": level.batches[0].budget.epsilon, "delta": mixing.delta}
+        levels.append({"local_epsilon": own, "people": level.people, "unhidden": level.unhidden, **kept})
+    return {"least": mixing.batch, "levels": levels}
 
 
 def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[tuple[str, ...], tuple[str, ...]], str]:
@@ -125,6 +211,11 @@ class _Slots:
 def _slots(rows: Rows, own: None, asked: SlotsAsked, *, assume: bool) -> _Slots:
     told = slots_told(rows, asked.text, asked.slots, assume=assume)
     return _Slots(SlotReports(int(told.counts.sum()), told.counts), told.digest, told.simulated, told.assumed)
+
+
+def _once(name: str, names: set[str], start: str) -> None:
+    must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
+    names.add(name)
 
 
 def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start: str) -> str:

@@ -2,6 +2,7 @@
 
 1. Everyone may know: the bounds, and each person's choices (trust, epsilon). The choices are public.
 2. Each local person's device sends a report with the best randomiser for their own epsilon.
+   Where there is a mixer, reports may come through it, in batches; each states its person's epsilon, and nothing else.
 3. The ledger is charged: everybody the same share of their own epsilon.
 4. The spread of the data is learned from the local reports, which costs nothing.
 5. The curator weighs the trusted people by min(epsilon_i, theta) and adds noise that respects every one of them.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -30,12 +32,15 @@ from hybridp.device.mean import randomise_own
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import SHARES, Charge, Ledger
 from hybridp.protocols.mean import kept, on_reports, spending
+from hybridp.protocols.mean_receipt import level_promises, mixed_assumptions, mixed_levels
+from hybridp.protocols.mixed import LevelBatches, read_level_batches
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heterogeneous import PersonalDP
 from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
+from hybridp.public.shuffling import LevelMixing
 from hybridp.public.trust import drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
@@ -50,12 +55,14 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
+from hybridp.release.result import ShuffledLevels
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import PersonalTally
 
 __all__ = [
     "ACCOUNTS",
+    "MIXED_ACCOUNT",
     "PERSONAL_ESTIMATORS",
     "PersonalStudy",
     "learned_spread",
@@ -69,19 +76,25 @@ PersonalEstimator = Literal["unified", "adpm", "propdpm", "uni"]
 PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = ("unified", "adpm", "propdpm", "uni")
 ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
 """Ledger accounts in which 1 stands for each person's own epsilon: nobody is ever charged more than that."""
+MIXED_ACCOUNT = f"shuffled {SHARES}"
+"""The same for people whose reports go through a mixer, where a study has one."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class PersonalStudy:
-    """What is decided before anybody sends anything. `share` of everybody's own epsilon is spent by this release."""
+    """What is decided before anybody sends anything. `share` of everybody's own epsilon is spent by this release.
+
+    With `mixing`, some people's reports come through a mixer: each with its person's own epsilon, as a local one.
+    """
 
     bounds: Bounds
     estimator: PersonalEstimator = "unified"
     sd: float | None = None
     share: float = 1.0
     level: float = 0.95
+    mixing: LevelMixing | None = None
 
     def __post_init__(self) -> None:
         named = f"must be one of {', '.join(PERSONAL_ESTIMATORS)} with personal epsilons"
@@ -91,16 +104,28 @@ class PersonalStudy:
         if self.sd is not None:
             must(0 < self.sd <= self.bounds.half, "sd", f"must be positive and at most {self.bounds.half:g}", self.sd)
 
+        rule = "must be unified where reports are mixed: the others use trusted people alone"
+        must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
+
     @property
     def uses_reports(self) -> bool:
         return self.estimator == "unified"
+
+    @property
+    def accounts(self) -> dict[str, PureDP]:
+        """The totals of a ledger that pays for it once."""
+        names = [*ACCOUNTS.values(), *([] if self.mixing is None else [MIXED_ACCOUNT])]
+        return {name: PureDP(1.0) for name in names}
 
     def charges(self, purpose: str, collection: str | None = None) -> list[Charge]:
         """What the ledger will be asked for: a share of everybody's own epsilon, and reports once."""
         trusted = Charge(ACCOUNTS["trusted"], PureDP(self.share), "Laplace noise on a weighted sum", purpose)
         if not self.uses_reports:
             return [trusted]
-        return [trusted, Charge(ACCOUNTS["local"], PureDP(1.0), "own report", purpose, collection=collection)]
+        reports = [Charge(ACCOUNTS["local"], PureDP(1.0), "own report", purpose, collection=collection)]
+        if self.mixing is not None:  # whatever mixer and curator do, no more than this
+            reports.append(Charge(MIXED_ACCOUNT, PureDP(1.0), "own report, mixed", purpose, collection=collection))
+        return [trusted, *reports]
 
 
 def release_personal_mean(
@@ -115,6 +140,7 @@ def release_personal_mean(
     purpose: str = "mean",
     collection: str | None = None,
     tally: PersonalTally | None = None,
+    mixed: Sequence[TableLike] = (),
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> MeanRelease:
@@ -124,16 +150,23 @@ def release_personal_mean(
     local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only. With
     `simulate_local` local rows are raw and are randomised here: a trial, and marked as such. A
     `tally` stands in for the local rows: the table then holds trusted people only. Reports and their charge: as in
-    `release_mean`.
+    `release_mean`. `mixed` lists the batches that a mixer handed on, of a study with `mixing`: tables of reports, each
+    beside its person's epsilon, in a column of the same name.
     """
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
     text = own_epsilon_text(study.bounds, (columns.value,))
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
+        # The tally's digest is that of local reports: batches charged under it would be free from then on.
+        must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
         collection = tally.origin.stands_in(text, collection)
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
+    rule = "must go with the least number of people of one epsilon in a batch (--batch)"
+    must(not mixed or study.mixing is not None, "mixed", rule, "none")
+    charges = [c for c in study.charges(purpose, collection) if mixed or c.people != MIXED_ACCOUNT]
+    first, own = on_reports(charges, trial=simulate_local, digest=digest)
+    batches = read_level_batches(mixed, columns, epsilon_column, study.bounds, assume=assume_mechanism)
     trust = columns.trust
     notes: tuple[str, ...] = ()
     with ExitStack() as stack:
@@ -150,16 +183,19 @@ def release_personal_mean(
         totals, sent = curating.read(
             rows, replace(columns, trust=trust), epsilon_column, study.bounds, assume=assume_mechanism
         )
-        if totals.local_people.any():
-            entries.charge(own, digest=sent.digest)
-        simulated = sent.simulated
+        told = ((ACCOUNTS["local"], totals.local_people, sent.digest),
+                (MIXED_ACCOUNT, batches.reports.people, batches.digest))  # fmt: skip
+        for account, reporting, named in told:
+            if reporting.any():
+                entries.charge([charge for charge in own if charge.people == account], digest=named)
+        simulated = sent.simulated or batches.simulated
         reports = ReportsByEpsilon(
             totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
         )
         if tally is not None:
             tally.origin.stands_in(tally.origin.mechanism, collection, local_rows=reports.count)
             reports, simulated = tally.summary(), tally.origin.simulated
-        spread = learned_spread(study, reports)
+        spread = learned_spread(study, ReportsByEpsilon.pooled([reports, batches.reports]))
         epsilons = totals.trusted_epsilons * study.share
         trusted: WeightedSum | None = None
         if bool((epsilons > 0).any()):
@@ -170,13 +206,12 @@ def release_personal_mean(
         missing = study.bounds.centre if columns.missing is None else columns.missing
         found = publish_personal_mean(
             study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng,
-            rows=f"{values_rule(f'{missing:g}')}; an epsilon that is missing or no number counts as 0",
+            mixed=batches, rows=f"{values_rule(f'{missing:g}')}; an epsilon that is missing or no number counts as 0",
         )  # fmt: skip
-        found = assuming(replace(found, question=columns.value), text if sent.assumed else None)
+        found = assuming(replace(found, question=columns.value), text if sent.assumed else None, batches.assumed)
         read = {**plain(columns), "epsilon": epsilon_column}
-        everybody = found.trusted.people + found.local.people
         found = noted(found, notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=read, people=everybody)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=read, people=found.people)
 
 
 def simulate_reports(
@@ -238,23 +273,37 @@ def publish_personal_mean(
     simulated: bool,
     rng: Randomness,
     *,
+    mixed: LevelBatches | None = None,
     rows: str = "",
 ) -> MeanRelease:
     """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
+
+    Those that were `mixed` count as any other of their epsilon, by their variance.
 
     `entries` are the ledger's; `simulated` says that a program drew the reports, `rng` whether it was seeded; `rows` is
     the public rule by which a table's fields became values.
     """
     bounds = study.bounds
-    used = reports if study.uses_reports else _nobody()
+    own = reports if study.uses_reports else _nobody()
+    others = _nobody() if mixed is None else mixed.reports
+    used = ReportsByEpsilon.pooled([own, others])
     counts = people.astype(np.float64)
     found = blending.combine(trusted, counts, used, spread)
     estimate = bounds.from_unit(found.estimate)
     reach = bounds.half * found.half_width(study.level)
     gap = found.disagreement
-    local_people = used.count
-    alone_l = blending.combine(None, counts, used, spread) if local_people and found.weight < 1 else None
+    local_people = own.count
+    alone_l, alone_s = (
+        blending.combine(None, counts, part, spread) if blending.anybody_heard(part) and found.weight < 1 else None
+        for part in (own, others)
+    )
     alone_t = blending.combine(trusted, counts, _nobody(), spread) if trusted is not None else None
+    shuffled = None
+    if mixed is not None and others.count and study.mixing is not None:
+        weight = (1 - found.weight) * blending.share_of(others, used, spread) if alone_s is not None else 0.0
+        levels = mixed_levels(study.mixing, mixed.sizes)
+        group = _alone(study, others.count, alone_s)
+        shuffled = ShuffledLevels(group, weight, OWN_EPSILON, study.mixing.batch, levels)
     return MeanRelease(
         estimator=study.estimator,
         estimate=estimate,
@@ -272,13 +321,15 @@ def publish_personal_mean(
         randomiser=OWN_EPSILON if local_people else "none",
         receipt=build_receipt(
             _trusted_protection(trusted, epsilons, people),
-            _local_protection(used) if local_people else None,
+            _local_protection(own) if local_people else None,
+            mixed=level_promises(shuffled),
             assumes=(
                 public_choice(choice="which epsilon they chose"),
                 "WARNING: where people's data and their choices go together, the choices tell something by themselves, "
                 "and the weights then bias the mean towards those who ask for less privacy",
                 chosen_blindly(),
                 honest_devices(),
+                *mixed_assumptions(shuffled),
                 rows,
             ),
             randomness=rng.label,
@@ -288,6 +339,7 @@ def publish_personal_mean(
         ),
         by_epsilon=_by_epsilon(trusted, epsilons, people, study.share),
         clipped_to=(bounds.lower, bounds.upper),
+        shuffled=shuffled,
     )
 
 

@@ -27,7 +27,7 @@ from hybridp.protocols.groups import release_groups
 from hybridp.protocols.joint import release_joint
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
 from hybridp.protocols.number import release_number
-from hybridp.protocols.personal import ACCOUNTS, release_personal_mean
+from hybridp.protocols.personal import release_personal_mean
 from hybridp.protocols.regression import release_regression
 from hybridp.protocols.shares import release_shares
 from hybridp.protocols.synth import fit_file
@@ -84,7 +84,7 @@ class _Way:
 def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
     """The totals of a ledger that pays for the study once."""
     if study.promise.personal:
-        return {name: PureDP(1.0) for name in ACCOUNTS.values()}
+        return {**asked.personal_study(study, 0).accounts}
     mixed: dict[str, PureDP | ApproxDP] = {}
     if study.mixing is not None:  # whatever mixer and curator do, no more than a report's own epsilon
         mixed["shuffled"] = PureDP(study.mixing.epsilon)
@@ -301,7 +301,7 @@ def _parted(charges: list[Charge], run: Mapping[str, Any]) -> tuple[list[Charge]
 
     Nobody shuffled is asked for anything where no batch is given: a table holds none.
     """
-    charges = [charge for charge in charges if charge.people != "shuffled" or run.get("mixed")]
+    charges = [charge for charge in charges if not charge.people.startswith("shuffled") or run.get("mixed")]
     return on_reports(charges, trial=run["simulate_local"])
 
 

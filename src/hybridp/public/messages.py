@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -258,6 +259,17 @@ class ReportsByEpsilon:
         rows += [(e, s.people, *s.moved(centre, half)) for e, s in groups]
         epsilons, people, totals, squares = (np.array([row[i] for row in rows], dtype=np.float64) for i in range(4))
         return cls(epsilons, people.astype(np.int64), totals, squares)
+
+    @classmethod
+    def pooled(cls, parts: Sequence[ReportsByEpsilon]) -> ReportsByEpsilon:
+        """The reports of several collections as one: people of one epsilon have one randomiser, wherever they sent."""
+        epsilons, place = np.unique(np.concatenate([np.zeros(0), *(p.epsilons for p in parts)]), return_inverse=True)
+
+        def added(name: str) -> Floats:
+            values = np.concatenate([np.zeros(0), *(getattr(p, name) for p in parts)])
+            return np.bincount(place, weights=values, minlength=len(epsilons)).astype(np.float64)
+
+        return cls(epsilons, added("people").astype(np.int64), added("totals"), added("squares"))
 
     @property
     def count(self) -> int:

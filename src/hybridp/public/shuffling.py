@@ -41,11 +41,23 @@ from scipy import special
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heterogeneous import LOCAL_LEAST
 
-__all__ = ["MOST_LOCAL", "Mixing", "central_epsilon", "largest_local_epsilon", "mixed_delta"]
+__all__ = [
+    "MOST_LEVELS",
+    "MOST_LOCAL",
+    "LevelMixing",
+    "Mixing",
+    "central_epsilon",
+    "largest_local_epsilon",
+    "mixed_delta",
+]
 
 MOST_LOCAL = 16.0
 """The largest local epsilon that is ever planned with: beyond it a report alone protects nobody."""
+
+MOST_LEVELS = 64
+"""Different epsilons of people in mixed batches: who may choose among more hides among hardly anybody."""
 
 _OUTSIDE = 1e-18  # probability of a count of clones beyond the window on either side; it is added to delta
 _ROUNDING = 1e-9  # relative, of every term: far above that of the tails (about 1e-13) and of the weights (1e-10)
@@ -200,6 +212,39 @@ class Mixing:
         """What a batch of so many keeps, as plain data."""
         kept = self.promise(max(people, 1))
         return {"least": self.batch, "local_epsilon": self.epsilon, "epsilon": kept.epsilon, "delta": kept.delta}
+
+
+@dataclass(frozen=True, slots=True)
+class LevelMixing:
+    """Reports through a mixer where everyone chose an epsilon of their own, which stands beside their report.
+
+    Choices are public and do not depend on data that is protected, so that all is said given everybody's choice. What
+    is seen of a batch is then one mixed set of reports for each epsilon, a level, drawn independently of one another. A
+    person's data has to do with one of them, in which all reports are of one randomiser: the bound of clones holds
+    there, with as many people as the level has in this batch. Those of other levels hide nobody, however many
+    they are. `batch` is the fewest people of one level: where there are fewer, only a report's own epsilon holds.
+
+    >>> mixing = LevelMixing(1000, 1e-6)
+    >>> str(mixing.promise(2.72, 1000)), mixing.promise(2.72, 999), mixing.promise(20.0, 1000)
+    ('(0.998207, 1e-06)-DP (replace-one)', None, None)
+    """
+
+    batch: int
+    delta: float
+
+    def __post_init__(self) -> None:
+        must(self.batch >= 2, "batch", "must be at least 2", self.batch)
+        _check_delta(self.delta)
+
+    def level(self, epsilon: float) -> Mixing | None:
+        """The people of one epsilon; None where a device says nothing, or more than a mixer is counted for."""
+        return Mixing(epsilon, self.batch, self.delta) if LOCAL_LEAST <= epsilon <= MOST_LOCAL else None
+
+    def promise(self, epsilon: float, people: int) -> ApproxDP | None:
+        """What a level of so many people in one batch keeps; None where that is a report's own epsilon."""
+        mixing = self.level(epsilon)
+        kept = None if mixing is None else mixing.promise(people)
+        return kept if isinstance(kept, ApproxDP) else None
 
 
 def _check(n: int, k: int | None) -> None:

@@ -10,7 +10,16 @@ from hybridp.public.errorlaw import NormalLaplace
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Anchored, Result, Shuffled, Words, interval_words, people_words, promise_words
+from hybridp.release.result import (
+    Anchored,
+    Result,
+    Shuffled,
+    ShuffledLevels,
+    Words,
+    interval_words,
+    people_words,
+    promise_words,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +103,7 @@ class MeanRelease(Result):
     clipped_to: tuple[float, float] | None = None
     clipped: ClippedShare | None = None
     anchor: Anchored | None = None
-    shuffled: Shuffled[GroupEstimate] | None = None
+    shuffled: Shuffled[GroupEstimate] | ShuffledLevels[GroupEstimate] | None = None
     question: str = "value"
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Anchored", "MixedBatch", "Result", "Shuffled", "Words", "each_in_words", "interval_words", "people_words"]
-__all__ += ["promise_words"]
+__all__ = ["Anchored", "MixedBatch", "MixedLevel", "Result", "Shuffled", "ShuffledLevels", "Words", "each_in_words"]
+__all__ += ["interval_words", "people_words", "promise_words"]
 
 G = TypeVar("G")
 
@@ -86,6 +87,46 @@ class Shuffled(Generic[G]):
         weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
         stated = {"local_epsilon": self.epsilon, "least": self.least, "batches": batches}
         return {"randomiser": self.randomiser, **({} if weight is None else {"weight": weight}), **stated}
+
+
+@dataclass(frozen=True, slots=True)
+class MixedLevel:
+    """People of one epsilon whose reports were mixed: how many, and what they keep by the size of their crowd.
+
+    `batches` counts people of this epsilon alone, where that many of them keep more than their report does by itself;
+    `unhidden` are the others.
+    """
+
+    epsilon: float
+    people: int
+    batches: tuple[MixedBatch, ...]
+    unhidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffledLevels(Generic[G]):
+    """As `Shuffled`, where everyone has their own epsilon: `least` counts people of one epsilon in a batch."""
+
+    group: G
+    weight: float
+    randomiser: str
+    least: int
+    levels: tuple[MixedLevel, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        levels = [
+            {
+                "local_epsilon": level.epsilon if math.isfinite(level.epsilon) else "inf",
+                "people": level.people,
+                "unhidden": level.unhidden,
+                "batches": [
+                    {"people": b.people, "batches": b.many, "epsilon": b.budget.epsilon, "delta": b.budget.delta}
+                    for b in level.batches
+                ],
+            }
+            for level in self.levels
+        ]
+        return {"randomiser": self.randomiser, "weight": self.weight, "least": self.least, "levels": levels}
 
 
 class Result(ABC):

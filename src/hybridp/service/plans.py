@@ -328,6 +328,7 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
             rule = f"must be one of {kinds} for the service; the other kinds are collected over files"
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
     got = f"a mixer and a question of kind {question.kind}"
+    got += " where everyone has their own epsilon" if declared.promise.personal else ""
     must(declared.mixer is None or isinstance(plan, MeanPlan), "mixer", "must go with the mean of a number here", got)
     plan.check()
     return plan

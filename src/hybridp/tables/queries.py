@@ -349,6 +349,12 @@ def _asked(local: Any, asked: tuple[str, str] | None, table: str | None = None) 
     return both(local, exp.Coalesce(this=holds, expressions=[exp.false()]))
 
 
+def levels_told(table: str) -> exp.Select:
+    """How many different epsilons the local rows have, of what `draws` found."""
+    distinct = exp.Count(this=exp.Distinct(expressions=[column("epsilon")]))
+    return exp.select(named(distinct, "levels")).from_(table).where(column("local"))
+
+
 def drawn_from(table: str, *, with_epsilon: bool) -> exp.Select:
     """What `draws` found, row by row, with 0 where a row is not read."""
     fields = ["level", *(["epsilon"] if with_epsilon else [])]
@@ -439,11 +445,14 @@ def copied(
     batch: tuple[str, str] | None = None,
     asked: tuple[str, str] | None = None,
     mixed: bool = False,
+    level: tuple[str, bool] | None = None,
 ) -> exp.Select:
     """Some columns of the rows, in order, beside their reports; `raw` ones only where the row says `trusted`.
 
     `names` says where each column is read. Of a `mixed` batch there are the reports alone, from the least to the
-    largest: their order tells nothing.
+    largest: their order tells nothing. Where everyone has their own epsilon it stands beside the report (`level`: its
+    column, and whether that holds text) as a number, since the way in which somebody writes it may tell who they are;
+    the order is then by epsilon first.
     """
 
     def of(name: str) -> Any:
@@ -459,8 +468,13 @@ def copied(
     }
     if batch is not None:
         added[batch[0]] = exp.Case().when(local.copy(), exp.Literal.string(batch[1]))
+    first = []
+    if level is not None:
+        kept[level[0]] = as_number(of(level[0]), is_text=level[1])
+        first.append(kept[level[0]].copy())
     outputs = [named(this, name) for name, this in (kept | added).items()]
     # DuckDB alone pairs rows by position, which is how a file's order is kept.
     beside = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")
     query = exp.select(*outputs).from_(VIEW).join(beside)
-    return query.where(local.copy()).order_by(exp.column("report", table=drawn, quoted=True)) if mixed else query
+    sorted_by = (*first, exp.column("report", table=drawn, quoted=True))
+    return query.where(local.copy()).order_by(*sorted_by) if mixed else query

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature, Schema
+from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables.duck import Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.labels import check_trust, local_rows, unlabelled
@@ -67,7 +68,8 @@ def write_reports(
     these reports that stands in it. With a private category `by`, the levels are joint ones (`queries.stride`), reports
     are texts too, and local rows lose their category with their value. With `asked`, a column and a word, only local
     rows that hold the word get a report; the others lose their value too. A `mixed` batch is what a mixer hands on: the
-    reports alone, without trusted rows or any other column, sorted, so that their order tells nothing.
+    reports alone, without trusted rows or any other column, sorted, so that their order tells nothing. Everyone's own
+    epsilon, which is public, stands beside their report there, as a number.
 
     The copy appears under its name only when it is complete.
 
@@ -110,13 +112,21 @@ def write_reports(
         keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon, feature, by, asked))
         problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
         local = _check_rows(rows, answers(rows, problems)[0], trust, epsilon)
+        if mixed and epsilon is not None:
+            levels_told = int(answers(rows, queries.levels_told(levelled))[0]["levels"] or 0)
+            rule = (
+                f"must hold at most {MOST_LEVELS} different numbers in a mixed batch, or people hide among hardly any"
+            )
+            must(levels_told <= MOST_LEVELS, "epsilon-column", rule, f"{levels_told:,}")
         texts = feature is not None or by is not None
         _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk, texts=texts)
         category = None if by is None else by.name
         copied = {value} if mixed else {value, category, trust, person, epsilon, *kept}
         names = {name: place for name, place in rows.written.items() if name in copied}
         raw = (value,) if category is None else (value, category)
-        copy = queries.copied(names, raw, trust, report, mechanism_column, mechanism_text, drawn, batch, asked, mixed)
+        level = None if epsilon is None or not mixed else (epsilon, rows.is_text(epsilon))
+        beside: tuple[Any, ...] = (batch, asked, mixed, level)
+        copy = queries.copied(names, raw, trust, report, mechanism_column, mechanism_text, drawn, *beside)
         write_copy(duck, written(copy), target)
     finally:
         drop(rows, levelled, drawn)

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.shares import share_mixing
-from hybridp.public.shuffling import Mixing
+from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study.collection import Collection
 from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
 from hybridp.public.study.invited import Points, Records
@@ -320,9 +320,12 @@ class Declaration(Fields):
         alone = len(self.questions) == 1 and (mean or shares or records or isinstance(question, Vector))
         rule = "must be left out, unless the study asks for one mean, the shares of one choice, or records by k-rr"
         self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
-        rule = "must be left out where everyone has their own epsilon"
-        self.must(not self.promise.personal, "mixer", rule, "a mixer")
-        _ = self.mixing
+        if self.promise.personal:
+            for name, usual in (("epsilon", None), ("cap", 8.0)):
+                stated = getattr(mixer, name)
+                rule = "must be left out where everyone has their own epsilon, which is their report's"
+                mixer.must(stated == usual, name, rule, stated)
+        _ = self.mixing, self.level_mixing
 
     def _check_report_columns(self) -> None:
         """Reports on several questions stand in one table: no two columns may have one name, and none is read twice."""
@@ -434,15 +437,27 @@ class Declaration(Fields):
     def mixing(self) -> Mixing | None:
         """What a report through the mixer keeps by itself, and in a batch of the stated size; None without a mixer."""
         mixer = self.mixer
-        if mixer is None:
+        if mixer is None or self.promise.epsilon is None:
             return None
-        delta = mixer.delta if mixer.delta is not None else self.promise.delta
-        mixer.must(delta > 0, "delta", "must be given, or promise.delta: a mixed batch has no pure guarantee", delta)
-        assert self.promise.epsilon is not None
+        delta = self._mixed_delta(mixer)
         promise, question = ApproxDP(self.promise.epsilon, delta), self.questions[0]
         if isinstance(question, Choice):
             return share_mixing(promise, question.size, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
         return Mixing.planned(promise, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
+
+    @property
+    def level_mixing(self) -> LevelMixing | None:
+        """The same where everyone has their own epsilon: a mixer's people hide among those who chose the same."""
+        mixer = self.mixer
+        if mixer is None or not self.promise.personal:
+            return None
+        return LevelMixing(mixer.batch, self._mixed_delta(mixer))
+
+    def _mixed_delta(self, mixer: Mixer) -> float:
+        delta = mixer.delta if mixer.delta is not None else self.promise.delta
+        other = "" if self.promise.personal else ", or promise.delta"
+        mixer.must(delta > 0, "delta", f"must be given{other}: a mixed batch has no pure guarantee", delta)
+        return delta
 
     @property
     def purpose(self) -> str:

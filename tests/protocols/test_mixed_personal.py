@@ -1,0 +1,272 @@
+"""Everyone's own epsilon through a mixer: people hide among those of the same epsilon in their batch alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+
+from hybridp.blend.tally import PersonalTally
+from hybridp.cli.app import cli
+from hybridp.curator.mean import Columns
+from hybridp.errors import InvalidInput
+from hybridp.ledger import Ledger
+from hybridp.protocols.mean import release_mean
+from hybridp.protocols.mean_receipt import mixed_levels
+from hybridp.protocols.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.shuffling import LevelMixing, central_epsilon
+from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.release.document import sole
+from hybridp.release.receipt import COLLUDING, MIXED
+from hybridp.service.plans import parse_plan
+
+BOUNDS, MEAN, DELTA = Bounds(0, 1), 2 / 7, 1e-4
+MIXING = LevelMixing(100, DELTA)
+STUDY = PersonalStudy(BOUNDS, mixing=MIXING)
+COLUMNS = Columns("pay", "trust")
+WHAT = ["--value", "pay", "--lower", "0", "--upper", "1", "--epsilon-column", "own"]
+MIX = ["--batch", "100", "--shuffled-delta", str(DELTA)]
+# How many people of each epsilon a batch holds, in the two ways in which they may write it.
+ONE = {("1", "1.0"): 150, ("2", "2.00"): 130, ("0", "0.0"): 20, ("8", "8.0"): 30}
+TWO = {("1", "1.0"): 120, ("2", "2.00"): 60, ("inf", "Infinity"): 10}
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(cli, [str(a) for a in arguments])
+    assert done.exit_code == code, done.output
+    return done.stdout if code == 0 else str(done.exception or done.output)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trusted and local people with their own epsilons in one file, two batches of others in files of their own."""
+    here = tmp_path_factory.mktemp("mixed")
+    values = synthetic_data_generator(seeded(3)).beta(2, 5, 2000).tolist()
+    rows = [f"{values.pop():.5f},{'trusted' if i < 200 else 'local'},{1 + i % 2}\n" for i in range(900)]
+    (here / "people.csv").write_text("pay,trust,own\n" + "".join(rows))
+    run("randomise", "mean", here / "people.csv", *WHAT, "--trust", "trust", "--out", here / "reports.csv")
+    for name, crowd in (("one", ONE), ("two", TWO)):
+        people = [ways[i % 2] for ways, many in crowd.items() for i in range(many)]
+        (here / f"{name}.csv").write_text("pay,own\n" + "".join(f"{values.pop():.5f},{own}\n" for own in people))
+        run("randomise", "mean", here / f"{name}.csv", *WHAT, *MIX, "--out", here / f"{name}-batch.csv")
+    return here
+
+
+def both(folder: Path) -> list[Path]:
+    return [folder / "one-batch.csv", folder / "two-batch.csv"]
+
+
+# --- the accountant ---------------------------------------------------------------------------------------------------
+
+
+def exact_delta(crowd: int, e0: float, others: int, e1: float, epsilon: float) -> float:
+    """By enumeration: who sees how many of `crowd` people at e0 and of `others` at e1 answered 1, all of them by
+    randomised response and holding 0, where one person at e0 may hold 1."""
+
+    def law(zeros: int, ones: int, e: float) -> np.ndarray:
+        yes = 1 / (1 + math.exp(e))
+        found = stats.binom(zeros, yes).pmf(np.arange(zeros + 1))
+        for _ in range(ones):
+            found = np.append(found, 0.0) * yes + np.append(0.0, found) * (1 - yes)
+        return found
+
+    rest = law(others, 0, e1)
+    one, other = np.outer(law(crowd - 1, 1, e0), rest), np.outer(law(crowd, 0, e0), rest)
+    size = max(len(one), len(other))
+    one, other = (np.pad(p, ((0, size - len(p)), (0, 0))) for p in (one, other))
+    grown = math.exp(epsilon)
+    return float(max(np.maximum(one - grown * other, 0).sum(), np.maximum(other - grown * one, 0).sum()))
+
+
+@pytest.mark.parametrize(
+    ("crowd", "e0", "others", "e1"), [(30, 1.0, 400, 0.5), (60, 2.0, 300, 1.0), (25, 0.5, 90, 3.0)]
+)
+def test_people_hide_among_their_own_level_alone(crowd: int, e0: float, others: int, e1: float) -> None:
+    """What is promised holds for what is seen of the whole batch. Control: the whole batch as one crowd would not."""
+    mixing = LevelMixing(20, 1e-3)
+    kept = mixing.promise(e0, crowd)
+    assert kept is not None
+    assert kept.epsilon == central_epsilon(crowd, e0, 1e-3) < e0
+    assert exact_delta(crowd, e0, others, e1, kept.epsilon) <= 1e-3
+    # Others of another level neither help nor harm, however many they are.
+    alone = exact_delta(crowd, e0, 0, e1, kept.epsilon)
+    assert exact_delta(crowd, e0, others, e1, kept.epsilon) == pytest.approx(alone, rel=1e-9)
+    assert exact_delta(crowd, e0, others, e1, central_epsilon(crowd + others, e0, 1e-3)) > 1e-3
+
+
+def test_a_level_keeps_what_its_crowd_does_and_a_small_one_its_own_epsilon() -> None:
+    assert MIXING.promise(1.0, 99) is None
+    assert [MIXING.promise(e, 10**4) for e in (0.0, 0.0005, 16.5, math.inf)] == [None] * 4
+    found = mixed_levels(MIXING, {1.0: (150, 99, 3, 120), 2.0: (5,), math.inf: (400,), 0.5: tuple(range(200, 230))})
+    told = [(v.epsilon, v.people, v.unhidden, [(b.people, b.many) for b in v.batches]) for v in found]
+    assert told[:3] == [(1.0, 372, 102, [(120, 1), (150, 1)]), (2.0, 5, 5, []), (math.inf, 400, 400, [])]
+    assert told[3][2:] == (0, [(200, 30)])  # the smallest crowd stands for many
+    assert [b.budget.epsilon for b in found[0].batches] == [central_epsilon(n, 1.0, DELTA) for n in (120, 150)]
+    for batch, delta in ((1, 1e-6), (100, 0.0), (100, 1.0)):
+        with pytest.raises(InvalidInput):
+            LevelMixing(batch, delta)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_holds_reports_their_epsilons_and_nothing_that_tells_whose(folder: Path, tmp_path: Path) -> None:
+    with (folder / "one-batch.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert set(rows[0]) == {"pay", "own", "report", "report_mechanism", "report_batch"}
+    assert {row["pay"] for row in rows} == {""}
+    sent = [(float(row["own"]), float(row["report"])) for row in rows]
+    assert sent == sorted(sent)  # the order of a set
+    assert Counter(own for own, _ in sent) == {float(ways[0]): many for ways, many in ONE.items()}
+    assert len({row["own"] for row in rows}) == len(ONE)  # the two ways to write a number have become one
+    assert len({(row["report_mechanism"], row["report_batch"]) for row in rows}) == 1
+    told = json.loads(run("randomise", "mean", folder / "two.csv", *WHAT, *MIX, "--out", tmp_path / "b.csv", "--json"))
+    assert told["least"] == 100
+    assert [(v["local_epsilon"], v["people"], v["unhidden"], v["epsilon"]) for v in told["levels"]] == [
+        (1.0, 120, 0, central_epsilon(120, 1.0, DELTA)), (2.0, 60, 60, 2.0), ("inf", 10, 10, "inf"),
+    ]  # fmt: skip
+
+
+def test_a_release_charges_once_and_promises_every_level_of_every_batch(folder: Path, tmp_path: Path) -> None:
+    paths = [part for path in both(folder) for part in ("--mixed", path)]
+    books, asked = tmp_path / "l.db", [*WHAT, *MIX, "--trust", "trust", "--share", "0.5", "--level", "0.9999999"]
+    document = json.loads(run("release", "mean", folder / "reports.csv", *asked, *paths, "--ledger", books, "--json"))
+    found = sole(document)
+    low, high = found["interval"]
+    assert low < MEAN < high
+    crowd = sum(ONE.values()) + sum(TWO.values())
+    assert {name: part["people"] for name, part in found["groups"].items()} == {
+        "trusted": 200, "local": 700, "shuffled": crowd,
+    }  # fmt: skip
+    lines = [p for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
+    assert [(p["against"], p["epsilon"], p["delta"]) for p in lines] == [
+        *((MIXED, central_epsilon(n, e, DELTA), DELTA) for e, n in ((1.0, 120), (1.0, 150), (2.0, 130))),
+        (MIXED, "personal", 0.0), (COLLUDING, "personal", 0.0),
+    ]  # fmt: skip
+    alone, everybody = lines[-2]["epsilons"], lines[-1]["epsilons"]
+    assert (alone["least"], alone["public_people"]) == (0.0, 10)
+    assert alone["people"] == 20 + 30 + 60 + 10
+    assert everybody["people"] == crowd
+    assert any("of the same epsilon in the same batch" in said for said in document["receipt"]["assumes"])
+    ledger = Ledger.open(books)
+    spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
+    assert spent == {ACCOUNTS["trusted"]: 0.5, ACCOUNTS["local"]: 1.0, MIXED_ACCOUNT: 1.0}
+    run("release", "mean", folder / "reports.csv", *asked, *paths, "--ledger", books)  # the same reports: free
+    assert ledger.remaining(MIXED_ACCOUNT).epsilon == ledger.remaining(ACCOUNTS["trusted"]).epsilon == 0.0
+    totals = {ACCOUNTS["trusted"]: PureDP(9.0), ACCOUNTS["local"]: PureDP(1.0), MIXED_ACCOUNT: PureDP(2.0)}
+    wide = Ledger.create(tmp_path / "wide.db", totals)
+    for i, path in enumerate(both(folder)):  # another batch is paid for, also beside the same local reports
+        release_mean(folder / "reports.csv", STUDY, COLUMNS, epsilon="own", mixed=[path], ledger=wide)
+        assert wide.remaining(MIXED_ACCOUNT).epsilon == 1.0 - i
+    shown = run("release", "mean", folder / "reports.csv", *asked, *paths)
+    assert "shuffled alone" in shown
+
+
+def test_a_report_counts_the_same_whichever_way_it_came(folder: Path, tmp_path: Path) -> None:
+    """The reports of a batch as local people's rows give the same estimate; without them it is another one."""
+    mixed = release_mean(folder / "reports.csv", STUDY, COLUMNS, epsilon="own", mixed=both(folder), rng=seeded(5))
+    with (folder / "reports.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for path in both(folder):
+        with path.open() as file:
+            rows += [
+                {k: v for k, v in row.items() if k != "report_batch"} | {"trust": "local"}
+                for row in csv.DictReader(file)
+            ]
+    with (tmp_path / "all.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows(rows)
+    local = release_mean(tmp_path / "all.csv", PersonalStudy(BOUNDS), COLUMNS, epsilon="own", rng=seeded(5))
+    without = release_mean(folder / "reports.csv", STUDY, COLUMNS, epsilon="own", rng=seeded(5))
+    assert (mixed.estimate, mixed.low, mixed.high) == pytest.approx((local.estimate, local.low, local.high), rel=1e-9)
+    assert without.shuffled is None
+    assert without.high - without.low > 1.05 * (mixed.high - mixed.low)
+    assert mixed.shuffled is not None
+    # Inverse variance: the mean of all reports is that of the two groups by their weights, which add up to 1.
+    own, others = mixed.local.mean, mixed.shuffled.group.mean
+    assert own is not None
+    assert others is not None
+    weights = [mixed.weight, mixed.shuffled.weight, 1 - mixed.weight - mixed.shuffled.weight]
+    assert min(weights) > 0
+    assert np.dot(weights, [mixed.trusted.mean, others, own]) == pytest.approx(mixed.estimate, rel=1e-3)
+
+
+def test_a_declared_study_does_the_same(folder: Path, tmp_path: Path) -> None:
+    study, batch, books = tmp_path / "study.toml", tmp_path / "batch.csv", tmp_path / "l.db"
+    asked = 'name = "pay"\nkind = "number"\nlower = 0\nupper = 1\n'
+    mixer = f"[mixer]\nbatch = 100\ndelta = {DELTA}\n"
+    start = 'title = "t"\ntrust = "trust"\n[promise]\nepsilon_column = "own"\n'
+    study.write_text(f"{start}{mixer}[[questions]]\n{asked}")
+    told = json.loads(run("randomise", study, folder / "one.csv", "--mixed", "--out", batch, "--json"))
+    assert told["batch"]["levels"][1]["epsilon"] == central_epsilon(150, 1.0, DELTA)
+    document = json.loads(run("release", study, folder / "reports.csv", "--mixed", batch, "--ledger", books, "--json"))
+    lines = [p["epsilon"] for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
+    kept = [central_epsilon(150, 1.0, DELTA), central_epsilon(130, 2.0, DELTA)]
+    assert lines == [*kept, "personal", "personal"]
+    assert {account.spent.epsilon for account in Ledger.open(books).accounts()} == {1.0}
+    run("release", study, folder / "reports.csv", "--ledger", tmp_path / "none.db")
+    assert Ledger.open(tmp_path / "none.db").remaining(MIXED_ACCOUNT).epsilon == 1.0  # no batch: nobody pays for one
+    study.write_text(f"{start}{mixer}[people]\ntrusted = 9\nlocal = 9\nshuffled = 9\n[[questions]]\n{asked}")
+    assert "everyone has their own epsilon" in run("plan", study, code=1)
+    question = {"name": "pay", "kind": "number", "lower": 0, "upper": 1}
+    served = {"title": "t", "promise": {"allowed_epsilons": [1.0, 2.0]}, "mixer": {"batch": 100, "delta": DELTA}}
+    with pytest.raises(InvalidInput, match="where everyone has their own epsilon"):
+        parse_plan(served | {"questions": [question]})
+
+
+def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
+    batch = folder / "one-batch.csv"
+    lines = batch.read_text().splitlines()
+    (tmp_path / "named.csv").write_text("\n".join(f"{line},{'who' if i == 0 else i}" for i, line in enumerate(lines)))
+    (tmp_path / "spelled.csv").write_text("\n".join([*lines[:-1], lines[-1].replace(",8.0,", ",8,")]))
+    (tmp_path / "trusted.csv").write_text("pay,own\n" + "0.25,1\n" * 50)
+    (tmp_path / "answered.csv").write_text("\n".join([*lines[:-1], f"0.5{lines[-1]}"]))
+    no_word = [line if i == 0 else re.sub('".*"', "", line) for i, line in enumerate(lines)]
+    (tmp_path / "wordless.csv").write_text("\n".join(no_word))
+    far = [line.replace(",1.0,", ",8.0,", 1) for line in lines]  # reports of epsilon 1 that say 8
+    (tmp_path / "far.csv").write_text("\n".join(far))
+    for study, batches, said in (
+        (STUDY, [batch, batch], "every batch once"),
+        (STUDY, [tmp_path / "named.csv"], "1 more column"),
+        (STUDY, [tmp_path / "spelled.csv"], "written in one way"),
+        (STUDY, [tmp_path / "answered.csv"], "must hold nothing in `pay`"),
+        (STUDY, [tmp_path / "wordless.csv"], "mechanism"),
+        (STUDY, [tmp_path / "far.csv"], "own epsilon cannot produce"),
+        (replace(STUDY, mixing=None), [batch], "--batch"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            release_mean(folder / "reports.csv", study, COLUMNS, epsilon="own", mixed=batches)
+    how = {"epsilon": "own", "mixed": [tmp_path / "wordless.csv"], "assume_mechanism": True}
+    said_so = release_mean(folder / "reports.csv", STUDY, COLUMNS, **how).receipt.assumes
+    usual = release_mean(folder / "reports.csv", STUDY, COLUMNS, **how | {"mixed": [batch]}).receipt.assumes
+    (word,) = {*said_so} - {*usual}  # whose word it is that these reports are private
+    assert "best-for-own-epsilon" in word
+    tally = PersonalTally.empty(BOUNDS, question=("pay",))
+    with pytest.raises(InvalidInput, match="without a tally"):
+        release_mean(tmp_path / "trusted.csv", STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
+    with pytest.raises(InvalidInput, match="must be unified"):
+        replace(STUDY, estimator="adpm")
+    many = "".join(f"0.5,{1 + i / 100}\n" for i in range(65))
+    (tmp_path / "many.csv").write_text("pay,own\n" + many)
+    out = ["--out", tmp_path / "x.csv"]
+    for file, more, said in (
+        (tmp_path / "many.csv", MIX, "at most 64 different"),
+        (folder / "one.csv", [*MIX, "--keep", "pay"], "`keep`"),
+        (folder / "one.csv", [*MIX, "--shuffled-epsilon", "2"], "everyone has their own epsilon"),
+        (folder / "one.csv", [*MIX, "--shuffled-cap", "4"], "everyone has their own epsilon"),
+        (folder / "one.csv", MIX[:2], "no pure guarantee"),
+    ):
+        assert said in run("randomise", "mean", file, *WHAT, *more, *out, code=1)
+    assert not (tmp_path / "x.csv").exists()
