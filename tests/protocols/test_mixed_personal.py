@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
+from hybridp.bench.personal import plan_personal
 from hybridp.blend.tally import PersonalTally
 from hybridp.cli.app import cli
 from hybridp.curator.mean import Columns
@@ -25,7 +26,7 @@ from hybridp.protocols.mean_receipt import mixed_levels
 from hybridp.protocols.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.shuffling import LevelMixing, central_epsilon
+from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.document import sole
 from hybridp.release.receipt import COLLUDING, MIXED
@@ -270,3 +271,34 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     ):
         assert said in run("randomise", "mean", file, *WHAT, *more, *out, code=1)
     assert not (tmp_path / "x.csv").exists()
+
+
+def test_a_move_to_the_mixer_is_worth_what_it_saves_and_keeps_what_was_asked() -> None:
+    """By brute force: the information of a level's people, before and after all of them moved."""
+    levels = {0.5: 5000, 2.0: 4000}
+
+    def information(crowd: dict[float, int]) -> float:
+        plan = plan_personal([], [], local_epsilons=[*crowd], local_counts=[*crowd.values()], bounds=BOUNDS, sd=0.2)
+        return 1 / float(plan.estimators["unified"]["mse"])
+
+    groups = ",".join(f"{e}:{n}" for e, n in levels.items())
+    asked = ["plan", "mean", "--local-groups", f"{groups},9:800,0:70", "--lower", 0, "--upper", 1, "--sd", 0.2]
+    delta = ["--shuffled-delta", "1e-6"]
+    moves = sole(json.loads(run(*asked, *delta, "--json")))["predicted"]["moves"]
+    assert [(m["epsilon"], m["people"]) for m in moves] == [*levels.items()]  # nobody silent, nobody above the cap
+    for move in moves:
+        own, epsilon, people = move["local_epsilon"], move["epsilon"], move["people"]
+        others = {e: n for e, n in levels.items() if e != epsilon}
+        gained = information(others | {own: people}) - information(others)
+        assert gained == pytest.approx(move["worth_in_local_people"] * (information(levels) - information(others)))
+        assert move["worth_in_local_people"] > 2
+        assert mixed_delta(people, own, epsilon) <= 1e-6 < mixed_delta(people, 1.1 * own, epsilon)
+    (few,) = sole(json.loads(run(*asked, *delta, "--batch", "4500", "--json")))["predicted"]["moves"]
+    assert (few["epsilon"], few["batch"]) == (0.5, 4500)
+    assert few["local_epsilon"] < moves[0]["local_epsilon"]
+    assert "so many local people" in run(*asked, *delta)
+    for more, said in (
+        (["--batch", "100"], "`shuffled-delta`"),
+        ([*delta, "--shuffled-epsilon", "2"], "`shuffled-epsilon`"),
+    ):
+        assert said in run(*asked, *more, code=1)

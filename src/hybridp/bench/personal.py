@@ -8,6 +8,7 @@ True
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
-from hybridp.public.heterogeneous import PersonalDP, local_variances
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.heterogeneous import LOCAL_LEAST, PersonalDP, local_variances
 from hybridp.public.personal import adpm_weights, unified
 from hybridp.public.personal_baselines import fme_inferred, ldpe, lower_bound, propdpm, sampling_mechanism, uni
+from hybridp.public.shuffling import Mixing
 from hybridp.release import style
 from hybridp.release.document import plan_document
 from hybridp.release.result import Result, Words, people_words
@@ -36,7 +39,10 @@ _EXACT_SM = 100_000  # levels of epsilon up to which the sampling mechanism's mo
 
 @dataclass(frozen=True)
 class PersonalPlan(Result):
-    """Predicted errors against the population mean; `promise` is what people asked for."""
+    """Predicted errors against the population mean; `promise` is what people asked for.
+
+    `moves` says of each epsilon of local people what it is worth if they all sent their reports through a mixer.
+    """
 
     promise: PersonalDP | None
     local_promise: PersonalDP | None
@@ -45,6 +51,7 @@ class PersonalPlan(Result):
     sd_assumed: bool
     estimators: dict[str, dict[str, Any]]
     assumes: tuple[str, ...]
+    moves: tuple[dict[str, Any], ...] = ()
     question: str = "value"
 
     @property
@@ -59,7 +66,7 @@ class PersonalPlan(Result):
         """Plain data for programs: what `--json` prints."""
         told = {
             "task": "mean with personal epsilons",
-            "predicted": {"estimators": self.estimators},
+            "predicted": {"estimators": self.estimators, **({"moves": list(self.moves)} if self.moves else {})},
             "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
             "sd": {"used": self.sd, "worst_case": self.sd_assumed},
             "assumes": list(self.assumes),
@@ -129,12 +136,16 @@ def plan_personal(
     local_counts: ArrayLike = (),
     bounds: Bounds | None = None,
     sd: float | None = None,
+    mixed_delta: float | None = None,
+    batch: int | None = None,
+    cap: float = 8.0,
 ) -> PersonalPlan:
     """Predict ADPM, its baselines and the unified estimator, against the population mean.
 
     Without `sd` the worst case, half the range, is assumed, as in the paper. The baselines and ADPM use the trusted
     people only; `unified` also uses the local ones, each with the best report for their epsilon. Without bounds the
-    paper's [-1/2, 1/2].
+    paper's [-1/2, 1/2]. With `mixed_delta`, what a mixer is worth to local people, in batches of at least `batch`
+    people of one epsilon, or of all of them; no report has more than `cap` there.
     """
     limits = Bounds(-0.5, 0.5) if bounds is None else bounds
     worst = limits.half
@@ -172,7 +183,33 @@ def plan_personal(
     assumes = ["people's choices are public, and do not go together with their data"]
     if sd is None:
         assumes.append("no sd was given: the largest possible, half the range, is assumed")
-    return PersonalPlan(trusted, local, limits, math.sqrt(variance), sd is None, found, tuple(assumes))
+    moves: tuple[dict[str, Any], ...] = ()
+    if mixed_delta is not None:
+        must(local is not None, "mixed_delta", "must go with the epsilons of local people, who may move", mixed_delta)
+        assert local is not None
+        moves = tuple(_moves(local, variance, limits.half, mixed_delta, batch, cap))
+        assumes.append("whoever moves keeps what they ask for, in a batch with all of the same epsilon, or --batch")
+    return PersonalPlan(trusted, local, limits, math.sqrt(variance), sd is None, found, tuple(assumes), moves)
+
+
+def _moves(
+    local: PersonalDP, variance: float, half: float, delta: float, batch: int | None, cap: float
+) -> Iterator[dict[str, Any]]:
+    """For each epsilon that so many chose: which one their reports may have by themselves so that a batch keeps it,
+    and how many local reports of that epsilon one of them is worth, by inverse variance."""
+    for epsilon, people in local.levels:
+        crowd = people if batch is None else batch
+        if not (LOCAL_LEAST <= epsilon < cap and 2 <= crowd <= people):
+            continue
+        own = Mixing.planned(ApproxDP(epsilon, delta), crowd, cap=cap).epsilon
+        stay, move = (variance + half**2 * local_variances([epsilon, own])).tolist()
+        yield {
+            "epsilon": epsilon,
+            "people": people,
+            "batch": crowd,
+            "local_epsilon": own,
+            "worth_in_local_people": stay / move,
+        }
 
 
 def _trusted_only(eps: Floats, counts: NDArray[np.int64], variance: float, width: float) -> dict[str, dict[str, Any]]:

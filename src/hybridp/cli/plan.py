@@ -98,15 +98,16 @@ def mean(
     With --by, the standard error of every category's mean.
 
     With --groups, --local-groups or --epsilons everyone has their own epsilon: ADPM, its baselines and the unified
-    estimator, with errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there.
+    estimator, with errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there. With
+    --shuffled-delta, also what it is worth if the local people of one epsilon go to a mixer.
     """
     n, opt_in, asked = crowd.values["n"], crowd.values["opt_in"], question.values
     if groups is not None or local_groups is not None or epsilons is not None:
         for name in ("n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "target", "elasticity", "noise",
-                     "local", "shuffled"):  # fmt: skip
+                     "local", "shuffled", "shuffled-epsilon"):  # fmt: skip
             if given(name):
                 raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
-        _personal(groups, local_groups, epsilons, epsilon_column, asked["lower"], asked["upper"], sd, show)
+        _personal(groups, local_groups, epsilons, epsilon_column, asked["lower"], asked["upper"], sd, mixer, show)
         return
     from hybridp.bench.offering import trust_offer
     from hybridp.bench.planning import opt_ins_needed, plan_mean
@@ -201,6 +202,7 @@ def _personal(
     lower: float | None,
     upper: float | None,
     sd: Any,
+    mixer: Later,
     show: Showing,
 ) -> None:
     from hybridp.bench.personal import parse_groups, plan_personal
@@ -218,12 +220,18 @@ def _personal(
     elif epsilons is not None:
         trusted = _read_epsilons(epsilons, epsilon_column)
     local: Any = ((), ()) if local_groups is None else parse_groups(local_groups)
+    mixed = mixer.values
+    if mixed["delta"] is None and (given("batch") or given("shuffled-cap")):
+        raise InvalidInput("`shuffled-delta` must go with --batch and --shuffled-cap. Got none.")
     plan = plan_personal(
         *trusted,
         local_epsilons=local[0],
         local_counts=local[1],
         bounds=None if lower is None or upper is None else Bounds(lower, upper),
         sd=sd,
+        mixed_delta=mixed["delta"],
+        batch=mixed["batch"],
+        cap=mixed["cap"],
     )
     if answered(plan.to_dict(), plan.plot, plot_file=show.plot, as_json=show.as_json):
         return
@@ -239,6 +247,15 @@ def _personal(
         click.echo(f"{adpm['saturated']:,} people would get more privacy than they ask for, for free.")
         if adpm["constant_better"]:
             click.echo("These epsilons are too small: the midpoint of the bounds is a better answer than any estimate.")
+    if mixed["delta"] is not None:
+        table(
+            "If local people of one epsilon all sent their reports through a mixer",
+            ["epsilon", "people", "a report's own there", "is worth so many local people"],
+            [
+                (f"{m['epsilon']:g}", f"{m['people']:,}", f"{m['local_epsilon']:g}", number(m["worth_in_local_people"]))
+                for m in plan.moves
+            ],
+        )
 
 
 def _read_epsilons(file: Path, column: str) -> Any:
