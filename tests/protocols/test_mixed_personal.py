@@ -26,6 +26,7 @@ from hybridp.protocols.mean_receipt import mixed_levels
 from hybridp.protocols.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.messages import own_epsilon_text
 from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.document import sole
@@ -234,7 +235,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "spelled.csv").write_text("\n".join([*lines[:-1], lines[-1].replace(",8.0,", ",8,")]))
     (tmp_path / "trusted.csv").write_text("pay,own\n" + "0.25,1\n" * 50)
     (tmp_path / "answered.csv").write_text("\n".join([*lines[:-1], f"0.5{lines[-1]}"]))
-    no_word = [line if i == 0 else re.sub('".*"', "", line) for i, line in enumerate(lines)]
+    no_word = [re.sub('report_mechanism,|".*",', "", line) for line in lines]
     (tmp_path / "wordless.csv").write_text("\n".join(no_word))
     far = [line.replace(",1.0,", ",8.0,", 1) for line in lines]  # reports of epsilon 1 that say 8
     (tmp_path / "far.csv").write_text("\n".join(far))
@@ -250,10 +251,9 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=said):
             release_mean(folder / "reports.csv", study, COLUMNS, epsilon="own", mixed=batches)
     how = {"epsilon": "own", "mixed": [tmp_path / "wordless.csv"], "assume_mechanism": True}
-    said_so = release_mean(folder / "reports.csv", STUDY, COLUMNS, **how).receipt.assumes
-    usual = release_mean(folder / "reports.csv", STUDY, COLUMNS, **how | {"mixed": [batch]}).receipt.assumes
-    (word,) = {*said_so} - {*usual}  # whose word it is that these reports are private
-    assert "best-for-own-epsilon" in word
+    told = [release_mean(folder / "reports.csv", STUDY, COLUMNS, **how | more) for more in ({}, {"mixed": [batch]})]
+    words = own_epsilon_text(BOUNDS, ("pay",)), None  # the receipt says where it takes the analyst's word
+    assert tuple(found.receipt.assumed_mechanism for found in told) == words
     tally = PersonalTally.empty(BOUNDS, question=("pay",))
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(tmp_path / "trusted.csv", STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
