@@ -226,7 +226,7 @@ class LevelMixing:
 
     >>> mixing = LevelMixing(1000, 1e-6)
     >>> str(mixing.promise(2.72, 1000)), mixing.promise(2.72, 999), mixing.promise(20.0, 1000)
-    ('(0.998207, 1e-06)-DP (replace-one)', None, None)
+    ('(0.996556, 1e-06)-DP (replace-one)', None, None)
     """
 
     batch: int
