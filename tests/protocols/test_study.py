@@ -330,3 +330,13 @@ def test_a_plan_tells_the_error_of_the_estimator_that_the_study_takes(people: Pa
             if name == "mean":
                 shown = float(plan.in_words().rows[0][1].split("%")[0].strip("±"))
                 assert shown == pytest.approx(told["predicted"]["estimators"][by]["rmse_population"], rel=0.01)
+
+
+def test_a_number_in_two_phases_is_asked_by_the_service_and_refused_over_a_table(people: Path, tmp_path: Path) -> None:
+    """In one go it would be another release than was declared. Nothing is written, and the way out is named."""
+    study = declare({**NUMBER, "statistics": ["quantiles"], "at": [0.5], "form": "steered"}, promise={"epsilon": 1.0})
+    out, says = tmp_path / "o.csv", r"`pay.form` must be plain over a table, where `hybridp release quantiles"
+    for run in (lambda: study.release(people, simulate_local=True), lambda: study.randomise(people, out)):
+        with pytest.raises(InvalidInput, match=says):
+            run()
+    assert not out.exists()

@@ -23,6 +23,7 @@ from hybridp.noise.oracles import oracle_reports
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import subset_selection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
@@ -273,6 +274,36 @@ def question_vectors() -> Iterator[dict[str, Any]]:
         }
 
 
+def window_vectors() -> Iterator[dict[str, Any]]:
+    """People who answer within windows around quantiles: where a value stands in them is the same whole number."""
+    stated = {"title": "t", "promise": 1.0, "questions": [STEERED]}
+    task = task_of("id", parse_plan(stated), 1, None) | {"groups": ["local"]}
+    steps = [(104_857, 300_001), (300_002, 700_003), (900_000, 2**20)]
+    for many in (1, 2, 3):
+        windows = [[low / 2**20, high / 2**20] for low, high in steps[-many:]]
+        asked = task | {"questions": [task["questions"][0] | {"windows": windows}]}
+        for value in (1.7, 4.0, 7.3):
+            for words in tapes([2**63], 3, 12):
+                tape = Tape(words)
+                told = local_report(asked, value, now=0.0, rng=tape.rng)["payload"]
+                yield {
+                    "kind": "questions",
+                    "mechanism": {name: asked[name] for name in ("questions", "draws")},
+                    "input": [value],
+                    "words": [str(w) for w in words[: tape.used]],
+                    "report": told,
+                }
+    for value in (0.0, 0.1, 1 / 3, 2.861, 5.5, 7.3, 8.0):
+        at = Bounds(0, 8).levels([value])
+        for many in (1, 2, 3):
+            windows = tuple((low / 2**20, high / 2**20) for low, high in steps[:many])
+            found = Invite(Bounds(0, 8), dithered_bit(PureDP(1.0)), windows=windows).placed(at)
+            ends = [list(window) for window in windows]
+            yield {"kind": "placed", "windows": ends, "input": int(at[0]), "report": int(found[0])}
+
+
+STEERED = {"name": "pay", "kind": "number", "lower": 0, "upper": 8, "statistics": ["quantiles"], "at": [0.5],
+           "form": "steered"}  # fmt: skip
 GROUPED = {"by": "town", "categories": ["Bonn", "Kiel"], "least": 5}
 
 
@@ -323,6 +354,7 @@ def vectors() -> list[dict[str, Any]]:
         *subset_vectors(),
         *one_option_vectors(),
         *question_vectors(),
+        *window_vectors(),
     ]
 
 

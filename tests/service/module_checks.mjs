@@ -35,6 +35,11 @@ function vectors() {
       if (told !== vector.report) wrong.push({ vector, told });
       continue;
     }
+    if (vector.kind === "placed") {
+      const told = module.placed(vector.input, vector.windows);
+      if (told !== vector.report) wrong.push({ vector, told });
+      continue;
+    }
     if (vector.kind === "slot") {
       const told = module.slotOf(vector.slots, vector.input);
       if (told !== vector.report) wrong.push({ vector, told });

@@ -41,6 +41,8 @@ KIDS = {"name": "kids", "kind": "count", "value": "yes"}
 PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
 WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "unit": "minutes", "at": [0.5], "above": [45.0],
        "edges": [0, 30, 60, 120], "statistics": ["mean", "quantiles", "histogram", "shares-above"]}  # fmt: skip
+STEERED = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "statistics": ["quantiles", "shares-above"],
+           "at": [0.5], "above": [45.0], "form": "steered"}  # fmt: skip
 EVERY = [SMOKES, TOWN, WAYS, KIDS, PAY, WAY]
 BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "compare": "all"}
 PERSON = {"smokes": "at times", "town": "t7", "ways": ["foot", "bus"], "kids": "yes", "pay": 3.5, "way": 20.0}
@@ -344,6 +346,10 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
         ([PAY | BY | {"compare": "Bonn"}], "`pay.compare` must be all, or left out, on a page"),
         ([WAY | {"publish": "estimate-only", "estimator": "kvh", "sd": 3.0}], "`way.publish` must be full where more"),
         ([WAY | {"clipped_share": 0.1}], "`way.clipped_share` must be left out: a study that people answer on a page"),
+        ([STEERED | {"statistics": ["quantiles", "sum"], "above": []}], "`way.statistics` must name quantiles where"),
+        ([STEERED | {"estimator": "lm-only"}], "`way.estimator` must be left out where trusted people are asked first"),
+        ([STEERED | {"local": "laplace"}], "`way.local` must be dithered, or left out, where people are asked around"),
+        ([STEERED, PAY], "`way.form` must be that of a study's only question: trusted people are asked about it first"),
         ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),
         ([SMOKES | {"options": [f"o{i}" for i in range(501)]}], "`smokes.options` must be at most 500 on a page"),
         ([PAY | {"name": f"n{i}"} for i in range(51)], "`questions` must be at most 50 on a page. Got 51"),
@@ -380,6 +386,54 @@ def test_a_form_of_questions_and_what_it_refuses(service: Service) -> None:
             assert "777777777" not in answer.text
         assert web.post(f"/s/{study}", data=fields).status_code == 303
     assert studies.study_summary(service, study)["people"]["trusted"] == 1
+
+
+def test_a_number_in_two_phases(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    """Trusted people first; what they say is released, their answers go, and local people are asked around it. On each
+    page the way that is open now has a form. What a trial said stays marked, whatever is made of it."""
+    from hybridp.cli.study import _print_release
+
+    service.rng = seeded(3)
+    study, task = opened(service, stated(STEERED))
+    assert send(service, study, [trusted_report(task, 20.0 + i % 30) for i in range(200)]) == []
+    with pytest.raises(HybridpError, match="still: close it"):
+        studies.release_study(service, study)
+    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
+        first = web.get(f"/s/{study}").text
+        assert ('<form method="post"' in first, 'id="local-form"' in first) == (True, False)
+        assert "This way opens later" in first
+        studies.close_study(service, study)  # no dead end
+        with pytest.raises(HybridpError, match="released after its second"):
+            studies.release_study(service, study)
+        pilot = studies.open_phase_two(service, study)
+        assert studies.open_phase_two(service, study) == pilot
+        summary = studies.study_summary(service, study)
+        assert (summary["phase"], summary["status"], summary["raw_deleted"]) == (2, "open", True)
+        assert {one["people"]: one["epsilon_spent"] for one in summary["ledger"]} == {"trusted": 1.0, "local": 0.0}
+        second = web.get(f"/s/{study}").text
+        assert ('<form method="post"' in second, 'id="local-form"' in second) == (False, True)
+        task = studies.task_document(service, study)
+        made = [local_report(task, 20.0 + i % 30, rng=secure()) for i in range(150)]
+        assert {len(json.dumps(report, separators=(",", ":"))) for report in made} == {task["bytes"]["local"]}
+        assert send(service, study, made) == []
+        studies.close_study(service, study)
+        service.rng = secure()
+        found = studies.release_study(service, study)
+        assert found["receipt"]["simulated"] is True
+        assert set(found["questions"]["way"]) >= {"quantiles", "shares-above"}
+        low, high = found["questions"]["way"]["quantiles"]["interval"]
+        assert low[0] < 34.5 < high[0]
+        summary = studies.study_summary(service, study)
+        assert {one["people"]: one["epsilon_spent"] for one in summary["ledger"]} == {"trusted": 1.0, "local": 1.0}
+    _print_release(pilot)
+    assert "quantiles" in capsys.readouterr().out
+
+
+def test_a_study_of_one_phase_has_no_second(service: Service) -> None:
+    study, task = opened(service, stated(WAY))
+    assert send(service, study, [trusted_report(task, 3.0) for _ in range(5)]) == []
+    with pytest.raises(HybridpError, match="or of steered quantiles, has a second phase"):
+        studies.open_phase_two(service, study)
 
 
 def test_estimates_are_named_by_what_they_are_of() -> None:

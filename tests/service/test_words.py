@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridp.protocols.heard import Heard
 from hybridp.protocols.heavy import invitation
+from hybridp.protocols.steered import Steering
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, two_stage
 from hybridp.public.oracles import subset_selection
@@ -30,7 +32,7 @@ from hybridp.public.randomisers import (
 from hybridp.public.shuffling import mixed_delta
 from hybridp.service import charts, html, words
 from hybridp.service.participant import participant_view
-from hybridp.service.plans import HeavyPlan, parse_plan
+from hybridp.service.plans import HeavyPlan, QuestionsPlan, parse_plan
 from hybridp.service.tasks import task_of
 
 from .declared import study_of
@@ -125,6 +127,7 @@ ASKED = {
         {"name": "pay", "kind": "number", "lower": 0, "upper": 9},
     ],
 }
+STEERED = {"kind": "number", "statistics": ["quantiles"], "at": [0.5, 0.9], "form": "steered"}
 PLANS: dict[str, dict[str, Any]] = {
     "mean": MEAN,
     "many releases": MEAN | {"releases": 500},
@@ -161,6 +164,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "a count of the trusted": MEAN | {"kind": "count", "bounds": None, "value": "yes", "estimator": "tcm-only"},
     "statistics": MEAN | {"kind": "number", "statistics": ["mean", "quantiles"], "at": [0.5]},
     "by group": MEAN | {"kind": "number", "by": "town", "categories": ["Bonn", "Kiel"], "least": 5},
+    "steered, first": MEAN | STEERED,
+    "steered, second": MEAN | STEERED,
     "questions, one drawn": ASKED,
     "questions, split": ASKED | {"epsilon": 16.0},
     "heavy, first": HEAVY,
@@ -181,7 +186,11 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
     if "questions" in stated:
         stated = {"title": stated["title"], "promise": stated["epsilon"], "questions": stated["questions"]}
     plan = parse_plan(study_of(stated)).dated(NOW)
-    head = None
+    head: Any = None
+    if name == "steered, second":
+        assert isinstance(plan, QuestionsPlan)
+        near = ((0.25, 0.375), (0.5, 0.625))
+        head = Steering(plan.parts[0].distribution, "answer", Heard(), near, 1, (1,), None, (), False, "sha256:ab")
     if name in HEADS:
         assert isinstance(plan, HeavyPlan)
         head = invitation(HeadList.of(HEADS[name], 2), plan.study)
@@ -189,6 +198,7 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
     names = ("kind", "title", "question", "by_invitation", "time_precision", "min_batch", "closes", "delete_by")
     facts = {name: getattr(plan, name) for name in (*names, "delete_raw_after_release")}
     facts["study"] = getattr(plan, "study", None)
+    facts["phased"] = plan.phased
     usual = {"delta": 0.0, "trusted_epsilon": None, "releases": 1, "estimator": "", "mixer": None}
     return SimpleNamespace(**{**usual, **PLANS[name], **facts}), task, words.said(task)
 
@@ -209,7 +219,7 @@ def levels(text: str) -> list[float]:
 
 
 def rule_ways(plan: Any, task: Any, text: str) -> None:
-    assert ("one after the other" in text) == (plan.kind == "heavy-hitters")
+    assert ("one after the other" in text) == plan.phased
     assert ("three ways" in text) == (plan.mixer is not None)
 
 
@@ -264,6 +274,10 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
         else:
             assert "average" in text.lower()
         many = plan.releases
+        if plan.phased:  # drawn in the first phase; the second blends what was drawn
+            assert "drawn once: first by themselves" in text
+            assert many == 1
+            return
         assert text.endswith("once." if many == 1 else f"up to {many} times.")
 
 
@@ -408,7 +422,7 @@ def rule_time(plan: Any, task: Any, text: str) -> None:
 
 def rule_batch(plan: Any, task: Any, text: str) -> None:
     assert f"{plan.min_batch:,} people" in text
-    assert ("of a way" in text) == (plan.kind == "heavy-hitters")
+    assert ("of a way" in text) == plan.phased
 
 
 def rule_closes(plan: Any, task: Any, text: str) -> None:
@@ -603,6 +617,15 @@ def test_a_set_of_options(k: int) -> None:
     said = words.sent_of({"randomiser": stated, "options": ["o"] * k})
     assert said.startswith(f"{d} of the {k} options")
     assert f"about {round(100 * p)} times in 100" in said
+
+
+def test_where_a_steered_person_is_asked_is_said_in_their_own_unit() -> None:
+    """Windows at 1/4 to 3/8 and 1/2 to 5/8 of 0 to 120."""
+    _, task, _ = told("steered, second")
+    view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
+    (offer,) = view["local"]["offers"]
+    assert offer["sent"].endswith("is drawn from 30 to 45 or 60 to 75.")
+    assert "sometimes flipped on purpose" in offer["sent"]
 
 
 def test_one_option_of_those_ticked() -> None:

@@ -222,7 +222,7 @@ study = _group(
         "invite": ("hybridp.cli.study:invite", "Single-use links."),
         "close": ("hybridp.cli.study:close", "No more reports."),
         "delete": ("hybridp.cli.study:delete", "Delete answers and reports, for good."),
-        "phase-two": ("hybridp.cli.study:phase_two", "Heavy hitters: invite local people."),
+        "phase-two": ("hybridp.cli.study:phase_two", "Two phases: invite local people."),
         "release": ("hybridp.cli.study:release", "Charge and publish."),
         "export": ("hybridp.cli.study:export", "Plan, ledger, releases, local reports."),
         "analyst": ("hybridp.cli.study:analyst", "Make or revoke a key."),

@@ -182,7 +182,7 @@ def delete(study: str, yes: bool, database: str | None, key_file: Path | None, a
 @store_options
 @json_option
 def phase_two(study: str, key: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
-    """Heavy hitters: end the discovery and invite local people to report on the head list."""
+    """Heavy hitters and steered quantiles: release the first phase, and invite local people to answer what it says."""
     with _service(database, key_file) as service:
         from hybridp.service.studies import open_phase_two
 
@@ -190,8 +190,11 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
         _finish(service)
     if as_json:
         emit(found)
-    else:
+    elif "discovered_records" in found:
         click.echo(f"{found['title']}: {found['discovered_records']:,} records discovered; local people are invited.")
+    else:
+        _print_release(found)
+        click.echo("Local people are invited to answer near the quantiles.")
 
 
 @click.command("release")

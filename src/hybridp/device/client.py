@@ -31,6 +31,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -46,6 +47,7 @@ from hybridp.public import mixing
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, normalised, two_stage
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
@@ -283,7 +285,7 @@ def _question_mechanism(question: Mapping[str, Any]) -> Randomiser | KRandomised
 def _question_report(question: Mapping[str, Any], mechanism: Any, answer: Any, rng: Randomness) -> Any:
     if "options" not in question:
         bounds = Bounds(float(question["bounds"]["lower"]), float(question["bounds"]["upper"]))
-        return _drawn(bounds, mechanism, answer, rng)
+        return _drawn(bounds, mechanism, answer, rng, _windows(question))
     if question["several"] is not None:
         feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
         sets = np.array([sum(1 << place for place in answer)], dtype=np.int64)
@@ -292,6 +294,16 @@ def _question_report(question: Mapping[str, Any], mechanism: Any, answer: Any, r
     if isinstance(mechanism, SubsetSelection):
         return [int(place) for place in oracle_reports(mechanism, code, rng=rng)[0]]
     return int(categories(mechanism, code, rng=rng)[0])
+
+
+def _windows(question: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """Where people are asked who answer after others: shares of the range, rising, apart; () for the whole of it."""
+    found = tuple((float(low), float(high)) for low, high in question.get("windows", ()))
+    ends = [0.0, *(end for window in found for end in window), 1.0]
+    rising = all(a <= b for a, b in pairwise(ends)) and all(low < high for low, high in found)
+    must(rising, "windows", "must be rising shares of the range", "others")
+    must(bool(found) == ("form" in question), "windows", "must be given where people are asked within some", len(found))
+    return found
 
 
 def _numbers(answer: Any) -> list[float]:
@@ -367,8 +379,14 @@ def _number_report(task: Task, value: float, epsilon: float | None, rng: Randomn
     return _drawn(bounds, _randomiser(*_described(task, epsilon)), value, rng)
 
 
-def _drawn(bounds: Bounds, randomiser: Randomiser, value: float, rng: Randomness) -> Any:
-    levels = bounds.levels([value])
+def _drawn(
+    bounds: Bounds,
+    randomiser: Randomiser,
+    value: float,
+    rng: Randomness,
+    windows: tuple[tuple[float, float], ...] = (),
+) -> Any:
+    levels = Invite(bounds, randomiser, windows=windows).placed(bounds.levels([value]))
     if isinstance(randomiser, DitheredBit):
         return _bits(dithered(randomiser, levels, rng=rng))[0]
     return bounds.from_unit(float(reports(randomiser, levels, rng=rng)[0]))

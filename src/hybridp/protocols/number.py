@@ -24,11 +24,12 @@ from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
+from hybridp.release.distribution import DistributionRelease
 from hybridp.release.number import NumberRelease
 from hybridp.release.receipt import assuming, noted, values_rule
 from hybridp.release.study import one_receipt
 
-__all__ = ["NumberStudy", "halves", "publish_number", "release_number"]
+__all__ = ["NumberStudy", "halves", "publish_number", "release_number", "steered_number"]
 
 
 def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
@@ -159,6 +160,17 @@ def publish_number(
         mean = _mean(study.mean, totals, local, publication)
     if study.distribution is not None:
         distribution = measured(study.distribution, question, people[0], binned, count, **publication)
+    return _stated(study, question, people, mean, distribution)
+
+
+def steered_number(study: NumberStudy, question: str, distribution: DistributionRelease) -> NumberRelease:
+    """The statistics of a number of which people were asked in phases."""
+    return _stated(study, question, distribution.people, None, distribution)
+
+
+def _stated(
+    study: NumberStudy, question: str, people: tuple[int, int], mean: Any, distribution: DistributionRelease | None
+) -> NumberRelease:
     parts = {"sum": mean, "counts": distribution}
     receipts = {name: one.receipt for name, one in parts.items() if one is not None}
     return NumberRelease(

@@ -34,7 +34,8 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.distribution import Counted, DistributionRelease
 from hybridp.release.receipt import assuming, noted
 
-__all__ = ["Draft", "Steering", "read_invitation", "release_answers", "write_answers"]
+__all__ = ["Draft", "Steering", "read_invitation", "release_answers", "steering_document", "steering_of",
+           "write_answers"]  # fmt: skip
 
 _KIND = "invitation to answer within windows"
 
@@ -117,6 +118,11 @@ def read_invitation(file: Path) -> Steering:
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
 
 
+def steering_of(document: dict[str, Any]) -> Steering:
+    """The invitation of a document that was kept, as it was made."""
+    return _steering(envelope.opened(document, _KIND))
+
+
 def _steering(document: dict[str, Any]) -> Steering:
     stated: dict[str, Any] = dict(document["study"])
     bounds = Bounds(stated.pop("lower"), stated.pop("upper"))
@@ -177,6 +183,23 @@ def _window(ends: Any) -> tuple[float, float]:
     return low, high
 
 
+def steering_document(
+    study: DistributionStudy,
+    column: str,
+    heard: Heard,
+    entries: tuple[int, ...],
+    *,
+    phase: int = 1,
+    first_reports: str | None = None,
+    notes: tuple[str, ...] = (),
+    simulated: bool,
+) -> dict[str, Any]:
+    """The invitation that follows from all that was heard, as it is written down; windows are named by it."""
+    study = replace(study, estimator="hybrid")
+    windows = heard.windows(study.at, study.bounds)
+    return Steering(study, column, heard, windows, phase, entries, first_reports, notes, simulated, "").document()
+
+
 @dataclass
 class Draft:
     """An invitation that is about to be written: made while its release is paid for, written after that."""
@@ -207,11 +230,10 @@ class Draft:
         ledger: Ledger | None,
     ) -> None:
         """The windows that follow from all that was heard; kept in the ledger, if there is one, before it is shown."""
-        study = replace(study, estimator="hybrid")
-        windows = heard.windows(study.at, study.bounds)
-        self.made = Steering(
-            study, column, heard, windows, phase, entries, first_reports, notes, found.simulated, ""
-        ).document()
+        self.made = steering_document(
+            study, column, heard, entries, phase=phase, first_reports=first_reports, notes=notes,
+            simulated=found.simulated,
+        )  # fmt: skip
         if ledger is not None:
             number = ledger.keep(_KIND, entries, lambda _: self.made)
             self.again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"

@@ -21,18 +21,23 @@ from hybridp.curator import mean as summing
 from hybridp.curator import shares as share_curator
 from hybridp.curator import ticks as tick_curator
 from hybridp.curator.sources import Answers
+from hybridp.protocols.distribution import publish
 from hybridp.protocols.groups import group_study, heard_of, publish_groups
+from hybridp.protocols.heard import Heard as Told
+from hybridp.protocols.heard import hear
 from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.number import NumberStudy, publish_number
+from hybridp.protocols.number import NumberStudy, publish_number, steered_number
 from hybridp.protocols.shares import ShareStudy, publish_shares
+from hybridp.protocols.steered import Steering, steering_document
 from hybridp.protocols.study import published
 from hybridp.protocols.ticks import TickStudy, publish_ticks
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import BinnedReports, report_bins
+from hybridp.public.distribution import BinnedReports, report_bins, window_bins
+from hybridp.public.distribution import answers as window_answers
 from hybridp.public.groups import Grouping
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.oracles import SubsetSelection
-from hybridp.public.randomisers import Randomiser, best_randomiser
+from hybridp.public.randomisers import DitheredBit, Randomiser, best_randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, written_reports
 from hybridp.public.study import Count
 from hybridp.public.sums import NOTHING, Sums, exact_sums
@@ -45,7 +50,7 @@ from hybridp.service.problems import Refused
 from hybridp.service.questions import SLOT, Asked, Category, unit_reports, unpacked_reports
 from hybridp.service.vectors import own_units, unpacked
 
-__all__ = ["Heard", "answered", "heard", "randomiser_of", "readable"]
+__all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "readable", "steered"]
 
 Ints = NDArray[np.int64]
 
@@ -307,6 +312,55 @@ def _number(one: Asked, study: NumberStudy, local: Heard, answers: Answers | Non
         rows="",
         rng=rng,
     )
+
+
+# --- one number in two phases -----------------------------------------------------------------------------------------
+
+
+def piloted(
+    plan: QuestionsPlan, trusted: tuple[int, Answers], *, rng: Randomness
+) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
+    """The first phase: trusted people are counted, with noise drawn here. What is returned states their release for the
+    ids of its charges, and the invitation to local people that follows from it (`hybridp.protocols.steered`)."""
+    (one,), (people, answers) = plan.parts, trusted
+
+    def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+        return counting.count_answers(answers, one.distribution.bounds, places, stated, rng=rng)
+
+    told = hear(one.distribution, people, None, count)
+
+    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
+        found = _steered(plan, told, (), False, rng)
+        invited = steering_document(one.distribution, one.name, told, entries, simulated=rng.simulated)
+        return published(plan.declared, found, entries), invited
+
+    return state
+
+
+def steered(
+    plan: QuestionsPlan, head: Steering, chunks: Iterable[Sequence[bytes]], *, rng: Randomness
+) -> Callable[[tuple[int, ...]], StudyRelease]:
+    """The second phase: local people's answers within the windows, blended with all that the first one heard."""
+    invite = head.invite
+    assert isinstance(invite.randomiser, DitheredBit)
+    bins = window_bins(invite.randomiser, len(invite.windows))
+    counts = np.zeros(bins.size, dtype=np.int64)
+    for bodies in chunks:
+        units = unit_reports(invite.randomiser, invite.bounds, bodies)
+        counts += np.bincount(bins.numbers(units), minlength=bins.size)
+    told = replace(head.heard, answered=window_answers(counts, invite.windows, invite.randomiser))
+    found = _steered(plan, told, head.entries, head.simulated, rng)
+    return lambda entries: published(plan.declared, found, entries)
+
+
+def _steered(
+    plan: QuestionsPlan, told: Told, entries: tuple[int, ...], simulated: bool, rng: Randomness
+) -> dict[str, Any]:
+    (one,) = plan.parts
+    assert isinstance(one.study, NumberStudy)
+    rows = "devices clip numbers to the bounds"
+    found = publish(one.distribution, one.name, told, entries=entries, simulated_local=simulated, rows=rows, rng=rng)
+    return {one.name: steered_number(one.study, one.name, found)}
 
 
 # --- one stored report, for an export ---------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ _READ = ("text", "unit")
 _PLACES = ("at", "below", "above", "edges")
 _COLLECTED = {
     "mean": ("lower", "upper", "sd", "step"),
-    "number": ("lower", "upper", "statistics", *_PLACES, "step"),
+    "number": ("lower", "upper", "statistics", *_PLACES, "form", "step"),
     "choice": ("options", "several", "other"),
     "count": ("value",),
     "personal-mean": ("lower", "upper", "sd", "step"),
@@ -92,7 +92,7 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     rest = [one.name for one in declared(question) if one.name not in shown | _OF_TABLES | by_group]
     personal = kind == "personal-mean"
     if kind in ("mean", "personal-mean", "choice"):
-        rest = [name for name in rest if name not in _PLACES]
+        rest = [name for name in rest if name not in (*_PLACES, "form")]
     rest += ["joint"] if kind in ("number", "choice") else []
     if personal:
         rest = [name for name in rest if name not in ("local", "noise", "local_sd", "gap", "trusted_weight")]

@@ -214,7 +214,7 @@ def _study_page(
         errors=whatever_is_stored(lambda: charts.bars(planned, error_unit(s)), None) if planned else None,
         assumed=(s["now_predicted"] or s["planned"] or {}).get("assumes", ""),
         may_release=s["can_release"],
-        may_discover=s["kind"] == "heavy-hitters" and s["phase"] != 2 and s["status"] in ("open", "closed"),
+        may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         shown=whatever_is_stored(lambda: shown_release(s["release"], s["plan"]), None) if s["release"] else None,
         release_key=f"release-{len(finals) + 1}" if finals else "release",
     )
@@ -266,7 +266,8 @@ def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> 
     except HybridpError as error:
         if what != "delete" or isinstance(error, studies.NoSuchStudy):
             return trouble(error, "/")
-        s = {"id": study_id, "title": study_id, "kind": "", "phase": 0, "people": {}, "planned_releases": 1}
+        s = {"id": study_id, "title": study_id, "kind": "", "phased": False, "phase": 0, "people": {}}
+        s["planned_releases"] = 1
     if what not in _DEEDS:
         return trouble(Refused("not-found", "There is no such thing to do."), f"/studies/{study_id}")
     finals = sum(r["kind"] == "final" for r in s.get("releases", ()))
@@ -287,18 +288,24 @@ def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> 
 
 def _closing(s: Mapping[str, Any]) -> list[str]:
     found = ["Nobody can answer any more, and it cannot be opened again."]
-    if s["kind"] == "heavy-hitters" and s["phase"] != 2:
+    if s["phased"] and s["phase"] != 2:
+        made = "The list can still be made" if s["kind"] == "heavy-hitters" else "What they say can still be released"
         found = [
             "Trusted people cannot answer any more.",
-            "The list can still be made: “Discover” opens the study again, for local people.",
+            f"{made}: “Discover” opens the study again, for local people.",
         ]
     return found
 
 
 def _discovering(s: Mapping[str, Any]) -> list[str]:
+    heavy = s["kind"] == "heavy-hitters"
+    made = "the list of frequent answers" if heavy else "statistics of what they say"
+    public = "The list is public from then on, and local people are asked about it."
+    if not heavy:
+        public = "These are public from then on, and local people are asked near the quantiles."
     return [
-        "The trusted people’s part ends: their whole promise is spent on the list of frequent answers.",
-        "The list is public from then on, and local people are asked about it.",
+        f"The trusted people’s part ends: their whole promise is spent on {made}.",
+        public,
         "Trusted answers are deleted." if s["plan"]["collection"]["delete_raw_after_release"] else "",
     ]
 
@@ -309,7 +316,7 @@ def _releasing(s: Mapping[str, Any]) -> list[str]:
         "The ledger is charged, and what is published cannot be called back.",
         f"The plan pays for {left:,} more of {s['planned_releases']:,}." if s["planned_releases"] > 1 else "",
         "It is the last one: trusted answers are deleted."
-        if left == 1 and s["plan"]["collection"]["delete_raw_after_release"] and s["kind"] != "heavy-hitters"
+        if left == 1 and s["plan"]["collection"]["delete_raw_after_release"] and not s["phased"]
         else "",
     ]
 

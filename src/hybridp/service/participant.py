@@ -26,7 +26,7 @@ __all__ = ["participant_view", "router", "trusted_payload"]
 router = APIRouter(include_in_schema=False)
 
 _WAIT = {
-    "trusted": "This way is not open now: the list of possible answers has been made already.",
+    "trusted": "This way is not open now: the people who trust the team have shown what to ask about already.",
     "local": "This way opens later, when the people who trust the team have shown what to ask about. "
     "Come back with the same link.",
 }

@@ -94,6 +94,11 @@ class Plan(Generic[Asked]):
         """The rules of this kind alone."""
         raise NotImplementedError
 
+    @property
+    def phased(self) -> bool:
+        """Whether trusted people come first, and what they say tells what local people are asked."""
+        return False
+
     def once(self) -> None:
         rule = f"must be 1 for a question of this kind ({self.kind})"
         must(self.planned_releases == 1, "collection.releases", rule, self.planned_releases)
@@ -215,4 +220,8 @@ class Plan(Generic[Asked]):
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """What the final release of so many people in each group charges."""
+        raise NotImplementedError
+
+    def discovery_charges(self) -> list[Charge]:
+        """What the release of the first phase charges, where there is one."""
         raise NotImplementedError

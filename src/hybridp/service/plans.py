@@ -28,6 +28,7 @@ from hybridp.protocols import asked
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.mean import MeanStudy, on_reports
 from hybridp.protocols.personal import PersonalStudy
+from hybridp.protocols.steered import Steering
 from hybridp.protocols.study import answered_once
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
@@ -194,6 +195,10 @@ class HeavyPlan(Plan[Records]):
 
     kind: ClassVar[str] = "heavy-hitters"
 
+    @property
+    def phased(self) -> bool:
+        return True
+
     def check_kind(self) -> None:
         self.once()
         self.check_levels()
@@ -224,7 +229,8 @@ class HeavyPlan(Plan[Records]):
 class QuestionsPlan(Plan[Question]):
     """Shares of options, counts, several statistics of a number: one question, or several under one promise.
 
-    Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole.
+    Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole. Of
+    one number they may be asked in a second phase, around the quantiles that trusted people named in the first.
     """
 
     kind: ClassVar[str] = "questions"
@@ -232,6 +238,18 @@ class QuestionsPlan(Plan[Question]):
     def check_kind(self) -> None:
         self.check_levels()
         _ = self.parts
+        if self.phased:
+            rule = "must be that of a study's only question: trusted people are asked about it first"
+            self.asked.must(len(self.parts) == 1, "form", rule, "steered")
+            self.once()
+
+    @property
+    def phased(self) -> bool:
+        return any(one.steered for one in self.parts)
+
+    def parts_within(self, head: Steering | None) -> tuple[Asked, ...]:
+        """The questions as local people are asked them: in the second phase within the invitation's windows."""
+        return self.parts if head is None else tuple(replace(one, within=head.invite) for one in self.parts)
 
     @cached_property
     def parts(self) -> tuple[Asked, ...]:
@@ -279,10 +297,17 @@ class QuestionsPlan(Plan[Question]):
         return {"trusted": over(self.each_release, self.planned_releases), "local": self.local_promise}
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        """The trusted for every release, the reports once, under the collection's name."""
+        """The trusted for every release, the reports once, under the collection's name; of two phases the second's."""
+        if self.phased:
+            made = "dithered report within windows"
+            return [Charge("local", self.local_promise, made, self.title, collection=collection)]
         first, sent = on_reports([c for one in self.parts for c in one.study.charges(one.name, None)], trial=False)
         reports = together(sent, self.title, collection, once=answered_once(self.declared))
         return together(first, self.title) + reports
+
+    def discovery_charges(self) -> list[Charge]:
+        asked = [charge for one in self.parts for charge in one.study.charges(one.name, None)]
+        return together([charge for charge in asked if charge.people == "trusted"], self.title)
 
 
 SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan

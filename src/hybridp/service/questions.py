@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked as asking
+from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
 from hybridp.protocols.shares import ShareStudy
@@ -127,6 +128,13 @@ class Asked:
 
     question: Number | Choice | Count
     study: MeanStudy | NumberStudy | ShareStudy | TickStudy
+    within: Invite | None = None
+    """What a local person's device is asked where trusted people were asked first, once these have said where."""
+
+    @property
+    def steered(self) -> bool:
+        """Whether local people are asked within windows around quantiles."""
+        return isinstance(self.question, Number) and self.question.form == "steered"
 
     @property
     def name(self) -> str:
@@ -135,7 +143,18 @@ class Asked:
     @cached_property
     def invite(self) -> Invite | ShareInvite | TickInvite:
         """What goes to every device; a study computes it anew every time."""
+        if self.within is not None:
+            return self.within
+        if self.steered:
+            return self.distribution.invite_within(())  # where is not known yet
         return self.study.invite
+
+    @property
+    def distribution(self) -> DistributionStudy:
+        """The study of the quantiles that people are asked around."""
+        assert isinstance(self.study, NumberStudy)
+        assert self.study.distribution is not None
+        return self.study.distribution
 
     @cached_property
     def options(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from hybridp.release.heavy import HeavyRelease
 from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import plain
 from hybridp.release.vector import VectorMeanRelease
-from hybridp.service.answering import answered, heard, randomiser_of
+from hybridp.service.answering import answered, heard, piloted, randomiser_of, steered
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
@@ -51,14 +51,13 @@ from hybridp.service.questions import unit_reports
 from hybridp.service.reports import unpacked_record
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.store import counts, reading, snapshot, stream
-from hybridp.service.tasks import opt_in_document, opt_in_of, phase_two
+from hybridp.service.tasks import listed, opt_in_document, opt_in_of, windows_of
 from hybridp.service.vectors import unpacked
 
 __all__ = ["close", "discover", "release"]
 
 Build = Callable[[tuple[int, ...]], dict[str, Any]]
 Floats = NDArray[np.float64]
-
 
 # --- what an analyst asks for -----------------------------------------------------------------------------------------
 
@@ -84,14 +83,14 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
         if before is not None:
             return before
         _check_closed(service, study)
-        if isinstance(plan, HeavyPlan):
+        if plan.phased:
             with reading(service.engine) as db:
                 phase = db.execute(select(progress.c.phase).where(progress.c.study == study.number)).scalar_one()
             if phase != 2:
-                raise Refused("wrong-phase", "Heavy hitters are released after their second phase.")
+                raise Refused("wrong-phase", "A study in two phases is released after its second one.")
         with snapshot(service.engine) as db:
             people = counts(db, study.number)
-            _check_batch(people, study, None if not isinstance(plan, HeavyPlan) else "local")
+            _check_batch(people, study, "local" if plan.phased else None)
             charges = plan.charges(study.id, people)
             _check_budget(db, study, charges)
             if (why := waits_for_mixer(db, study, service.now())) is not None:
@@ -102,10 +101,11 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
 
 
 def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
-    """Heavy hitters, phase one to two: the trusted people's list becomes the invitation to local ones."""
+    """Phase one to two: what the trusted people say, their list or where quantiles lie, becomes the invitation to local
+    ones."""
     plan = study.plan
-    if not isinstance(plan, HeavyPlan):
-        raise Refused("wrong-phase", "Only a study of heavy hitters has a second phase.")
+    if not plan.phased:
+        raise Refused("wrong-phase", "Only a study of heavy hitters, or of steered quantiles, has a second phase.")
     with service.releasing(study):
         with reading(service.engine) as db:
             before = stored(db, study.number, key, "discovery")
@@ -124,7 +124,7 @@ def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
         try:
             with snapshot(service.engine) as db:
                 batch = _batch(db, study)
-                build = _discovered(db, study, plan, _cipher(service, db, study), service.rng)
+                build = _first(db, study, _cipher(service, db, study), service.rng)
             return _commit(service, study, key, "discovery", plan.discovery_charges(), build, batch)
         except BaseException:
             service.write(lambda db: _move(db, study.number, 0, 1))
@@ -408,7 +408,11 @@ def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) ->
 
 
 def _questions(db: Connection, study: Study, plan: QuestionsPlan, service: Service) -> Build:
-    told = heard(plan, ([bytes(row[2]) for row in rows] for rows in stream(db, study.number, LOCAL)))
+    sent = ([bytes(row[2]) for row in rows] for rows in stream(db, study.number, LOCAL))
+    if plan.phased:
+        final = steered(plan, windows_of(_discovery(db, study)), sent, rng=service.rng)
+        return lambda entries: _headed(study, final(entries).to_dict())
+    told = heard(plan, sent)
     answers = _sealed(db, service, study) if "trusted" in plan.uses else None
     trusted = None if answers is None else (counts(db, study.number)["trusted"], answers)
     state = answered(plan, told, trusted, rng=service.rng)
@@ -420,6 +424,29 @@ def _by_epsilon(rows: list[tuple[Any, ...]]) -> dict[float, list[tuple[Any, ...]
     for row in rows:
         found.setdefault(float(row[1]), []).append(row)
     return found
+
+
+# --- the first of two phases ------------------------------------------------------------------------------------------
+
+
+def _first(db: Connection, study: Study, cipher: RowCipher, rng: Randomness) -> Build:
+    plan = study.plan
+    if isinstance(plan, HeavyPlan):
+        return _discovered(db, study, plan, cipher, rng)
+    assert isinstance(plan, QuestionsPlan)
+    state = piloted(plan, (counts(db, study.number)["trusted"], _Sealed(db, study.number, cipher)), rng=rng)
+
+    def build(entries: tuple[int, ...]) -> dict[str, Any]:
+        found, invitation = state(entries)
+        return _headed(study, {**found.to_dict(), "invitation": invitation})
+
+    return build
+
+
+def _discovery(db: Connection, study: Study) -> str:
+    """What the first phase published."""
+    found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
+    return str(db.execute(found).scalar_one())
 
 
 # --- heavy hitters ----------------------------------------------------------------------------------------------------
@@ -442,7 +469,7 @@ def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher
             "simulated": rng.simulated,
             "ledger_entries": list(entries),
         }
-        invited = phase_two(json.dumps(document), plan)
+        invited = listed(json.dumps(document), plan)
         document["slots"] = [list(slot) for slot in invited.head.slots]
         return _headed(study, document)
 
@@ -450,10 +477,7 @@ def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher
 
 
 def _heavy(db: Connection, study: Study, plan: HeavyPlan, rng: Randomness) -> Build:
-    text = db.execute(
-        select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
-    ).scalar_one()
-    first = json.loads(text)
+    first = json.loads(_discovery(db, study))
     found: OptInCounts = opt_in_of(first["opt_in"], plan)
     head, estimates = heavy_protocol.trim(found, plan.study)
     invited = heavy_protocol.invitation(head, plan.study)

@@ -19,6 +19,7 @@ import msgspec
 
 from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import Invitation
+from hybridp.protocols.steered import Steering
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import normalised
 from hybridp.public.mixing import unseal
@@ -214,7 +215,7 @@ class Checker:
         self,
         plan: SomePlan,
         phase: int,
-        head: Invitation | None,
+        head: Invitation | Steering | None,
         cipher: RowCipher | None,
         *,
         since: int,
@@ -228,7 +229,7 @@ class Checker:
         self._earliest = ((plan.opens if plan.opens is not None else since) - clock_skew) // precision * precision
         self._latest = plan.closes
         self._skew = clock_skew
-        self._slots = 0 if head is None else len(head.head)
+        self._slots = len(head.head) if isinstance(head, Invitation) else 0
         self._packers = self._choose()
 
     def check(self, report: Report, now: int) -> Packed | Failure:
@@ -303,7 +304,9 @@ class Checker:
             case VectorPlan():
                 return {(TRUSTED, None): self._values, (LOCAL, None): self._vector_of(plan)}
             case QuestionsPlan():
-                return {(TRUSTED, None): self._answers_of(plan), (LOCAL, None): self._reports_of(plan)}
+                found = {(TRUSTED, None): self._answers_of(plan), (LOCAL, None): self._reports_of(plan)}
+                now = {1: TRUSTED, 2: LOCAL}.get(self.phase)
+                return {who: pack for who, pack in found.items() if not plan.phased or who[0] == now}
             case HeavyPlan():
                 steps: dict[int, dict[tuple[int, float | None], Pack]]
                 steps = {1: {(TRUSTED, None): self._record}, 2: {(LOCAL, None): self._slot}}

@@ -23,7 +23,7 @@ from hybridp.service.core import Service, Study, View
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
 from hybridp.service.planned import predicted
-from hybridp.service.plans import HeavyPlan, SomePlan, moment, parse_plan
+from hybridp.service.plans import SomePlan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
 from hybridp.service.schema import GROUPS, LOCAL, analysts, invitations, meta, progress, releases, studies, study_keys
@@ -241,6 +241,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "link": f"{service.settings.base_url}/s/{study.id}",
         "plan": plan.to_dict(),
         "open_to_all": not plan.by_invitation,
+        "phased": plan.phased,
         "takes_people": _takes_people(plan, line["status"], row.phase),
         "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
         "participation": {"width": width, "bins": stretches},
@@ -272,34 +273,34 @@ def _why_not(
     study: Study, status: str, phase: int, people: dict[str, int], raw: str, made: int, *, busy: bool
 ) -> str | None:
     plan = study.plan
-    heavy = isinstance(plan, HeavyPlan)
+    phased = plan.phased
     if status == "deleted":
         return "The study was deleted."
-    if heavy and phase == 0:
+    if phased and phase == 0:
         if busy:
             return "The discovery is under way."
         # Another process may be at work, or have died: the store cannot tell, and beginning anew is right either way.
         return (
-            "The discovery has begun and has not ended. If its list does not appear soon, start it again: however "
+            "The discovery has begun and has not ended. If it does not appear soon, start it again: however "
             "often it is started, it is charged once."
         )
-    if heavy and phase != 2:
+    if phased and phase != 2:
         return "The second phase has not been opened."
     if status in ("planned", "open"):
         return "The study takes reports still: close it first."
     if made >= plan.planned_releases:
         return "All the releases that the plan announced were made."
-    here = people["local"] if heavy else sum(people.values())
+    here = people["local"] if phased else sum(people.values())
     if here < plan.min_batch:
         return f"Too few people have taken part: {here:,} of at least {plan.min_batch:,}."
-    if raw != "kept" and not heavy:
+    if raw != "kept" and not phased:
         return "The answers of trusted people were deleted, as the plan announced."
     return None
 
 
 def _takes_people(plan: SomePlan, status: str, phase: int) -> bool:
-    """Whether anybody can answer, now or later: closed before its discovery, a study of heavy hitters opens again."""
-    return status in ("planned", "open") or (status == "closed" and isinstance(plan, HeavyPlan) and phase != 2)
+    """Whether anybody can answer, now or later: closed in its first phase, a study of two opens again."""
+    return status in ("planned", "open") or (status == "closed" and plan.phased and phase != 2)
 
 
 def invite(service: Service, study_id: str, count: int) -> list[str]:
@@ -330,7 +331,8 @@ def delete_study(service: Service, study_id: str) -> dict[str, Any]:
 
 
 def open_phase_two(service: Service, study_id: str, key: str = "phase-two") -> dict[str, Any]:
-    """Heavy hitters: charge the trusted, publish the head list, invite local people. The discovery document."""
+    """Heavy hitters and steered quantiles: charge the trusted, publish what they say, invite local people to answer
+    it. The document of the first phase."""
     return releasing.discover(service, service.study(study_id), _key(key))
 
 

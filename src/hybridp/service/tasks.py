@@ -22,10 +22,11 @@ from hybridp.protocols.heavy import Invitation, invitation, trim
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
 from hybridp.protocols.shares import ShareStudy
+from hybridp.protocols.steered import Steering, steering_of
 from hybridp.protocols.ticks import TickStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
-from hybridp.public.messages import OptInCounts
+from hybridp.public.messages import Invite, OptInCounts
 from hybridp.public.mixing import public, text
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import (
@@ -47,8 +48,11 @@ from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPl
 from hybridp.service.questions import Asked, Category
 from hybridp.service.words import notices
 
-__all__ = ["described", "described_vector", "mixer_keys", "opt_in_document", "opt_in_of", "phase_two", "task_of"]
+__all__ = ["described", "described_vector", "mixer_keys", "listed", "opt_in_document", "opt_in_of", "phase_two",
+           "steering_in", "task_of", "windows_of"]  # fmt: skip
 
+_PHASES = {1: ["trusted"], 2: ["local"]}
+"""Who is asked in which phase, where there are two; between them nobody."""
 Mechanism = DitheredBit | Piecewise | LocalAdditive | KRandomisedResponse | SubsetSelection | TwoStage | UnitVector
 
 
@@ -115,9 +119,16 @@ def described_question(one: Asked) -> dict[str, Any]:
                 "bounds": {"lower": one.question.lower, "upper": one.question.upper},
                 "step": one.question.step,
                 "statistics": list(one.question.statistics),
-                "randomiser": described(one.study.invite.randomiser),
+                "randomiser": described(_number_invite(one).randomiser),
             }
+            if one.steered:  # around what trusted people say: shares of the range, in exact doubles
+                found |= {"form": "steered", "windows": [list(window) for window in _number_invite(one).windows]}
     return {**found, "mechanism": one.invite.text, "guarantee": _level(one.invite.promise)}
+
+
+def _number_invite(one: Asked) -> Invite:
+    assert isinstance(one.invite, Invite)
+    return one.invite
 
 
 def _draws(plan: QuestionsPlan) -> list[str] | None:
@@ -136,8 +147,8 @@ def _level(budget: PureDP | ApproxDP) -> dict[str, float]:
     return {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) -> dict[str, Any]:
-    """The document of a study in a phase; `head` is the invitation of the heavy hitters' second phase."""
+def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | Steering | None) -> dict[str, Any]:
+    """The document of a study in a phase; `head` is the invitation of a second phase."""
     common = {
         "id": study_id,
         "version": 1,
@@ -190,19 +201,20 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | None) 
             }
         case HeavyPlan():
             own = {
-                "groups": {1: ["trusted"], 2: ["local"]}.get(phase, []),
+                "groups": _PHASES.get(phase, []),
                 "record": list(plan.record),
                 "max_records": plan.asked.max_records,
                 "max_length": plan.asked.max_length,
                 "text_rule": TEXT_RULE,
                 **_promised(plan, plan.study.local_guarantee),
             }
-            if head is not None:
+            if isinstance(head, Invitation):
                 assert isinstance(head.mechanism, KRandomisedResponse | TwoStage)
                 own |= {"slots": [list(s) for s in head.head.slots], "randomiser": described(head.mechanism)}
         case QuestionsPlan():
             own = {
-                "questions": [described_question(one) for one in plan.parts],
+                "groups": _PHASES.get(phase, []) if plan.phased else common["groups"],
+                "questions": [described_question(one) for one in plan.parts_within(steering_in(head))],
                 "draws": _draws(plan),
                 "by": None
                 if plan.grouping is None
@@ -246,7 +258,7 @@ _DIGITS = 10**24  # 25 characters: no double is written longer, in Python or in 
 _FORM_NUMBER, _FORM_CHARACTER, _FORM_ROOM = 40, 9, 256
 
 
-def sizes(plan: SomePlan, head: Invitation | None) -> dict[str, int]:
+def sizes(plan: SomePlan, head: Invitation | Steering | None) -> dict[str, int]:
     """How many bytes a report of each group has on its way, whatever it says: as JSON, and as the page's form.
 
     What is shorter is padded up to it by whoever sends it. A page without scripts cannot.
@@ -275,7 +287,7 @@ def _number(mechanism: Randomiser) -> dict[str, Any]:
     return {"report": _BIT if isinstance(mechanism, DitheredBit) else _DIGITS}
 
 
-def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], int]:
+def _longest(plan: SomePlan, head: Invitation | Steering | None) -> tuple[Any, list[Any], int]:
     """The longest payload of a trusted person, those of local people, and the characters of a form's own fields."""
     match plan:
         case MeanPlan():
@@ -293,7 +305,7 @@ def _longest(plan: SomePlan, head: Invitation | None) -> tuple[Any, list[Any], i
         case HeavyPlan():
             # A character is 4 bytes of UTF-8 at most, and 9 in a form (%XX for each of 3, or of 4 in two halves).
             parts = ["x" * (4 * plan.asked.max_length) for _ in plan.record]
-            slots = 0 if head is None else len(head.head)
+            slots = len(head.head) if isinstance(head, Invitation) else 0
             room = len(parts) * (_FORM_CHARACTER * plan.asked.max_length + len("&record.0="))
             return {"records": [parts]}, [{"category": max(slots - 1, 0)}], room
         case QuestionsPlan():
@@ -318,7 +330,7 @@ def _longest_of(one: Asked | Category) -> tuple[Any, Any, int]:
             ticked = len(f"&answer.00.{last}=on") * one.study.most
             return [last] * one.study.most, 2 * last + 1, ticked
         case MeanStudy() | NumberStudy():
-            return _DIGITS, _number(one.study.invite.randomiser)["report"], _FORM_NUMBER
+            return _DIGITS, _number(_number_invite(one).randomiser)["report"], _FORM_NUMBER
 
 
 def _promised(plan: MeanPlan | VectorPlan | HeavyPlan | QuestionsPlan, local: PureDP | ApproxDP) -> dict[str, Any]:
@@ -329,7 +341,7 @@ def _promised(plan: MeanPlan | VectorPlan | HeavyPlan | QuestionsPlan, local: Pu
     }
 
 
-# --- the second phase of heavy hitters --------------------------------------------------------------------------------
+# --- the second phase -------------------------------------------------------------------------------------------------
 
 
 def opt_in_document(found: OptInCounts) -> dict[str, Any]:
@@ -356,8 +368,21 @@ def opt_in_of(stated: dict[str, Any], plan: HeavyPlan) -> OptInCounts:
     )
 
 
-def phase_two(document: str, plan: HeavyPlan) -> Invitation:
-    """The invitation that follows from a stored discovery: its list, trimmed, and the mechanism for it."""
+def phase_two(document: str, plan: HeavyPlan | QuestionsPlan) -> Invitation | Steering:
+    """The invitation that follows from the stored release of the first phase: of heavy hitters its list, trimmed, and
+    the mechanism for it; of a number the windows around its quantiles."""
+    return windows_of(document) if isinstance(plan, QuestionsPlan) else listed(document, plan)
+
+
+def windows_of(document: str) -> Steering:
+    return steering_of(json.loads(document)["invitation"])
+
+
+def steering_in(head: Invitation | Steering | None) -> Steering | None:
+    return head if isinstance(head, Steering) else None
+
+
+def listed(document: str, plan: HeavyPlan) -> Invitation:
     found = opt_in_of(json.loads(document)["opt_in"], plan)
     head, _ = trim(found, plan.study)
     return invitation(head, plan.study)

@@ -212,11 +212,24 @@ def sent_of(question: Mapping[str, Any]) -> str:
                 "One of the options, drawn whatever you ticked, and whether you ticked it: yes or no, told truly about "
                 f"{truth} times in 100."
             )
+    if question.get("windows"):
+        low, width = question["bounds"]["lower"], question["bounds"]["upper"] - question["bounds"]["lower"]
+        near = " or ".join(f"{low + width * a:.6g} to {low + width * b:.6g}" for a, b in question["windows"])
+        return f"{_SENT['dithered']} The random number is drawn from {near}."
     return sent(randomiser)
 
 
 def _heavy(task: Task) -> bool:
     return bool(task["kind"] == "heavy-hitters")
+
+
+def _steered(task: Task) -> bool:
+    """Whether local people are asked around what trusted people say."""
+    return any(question.get("form") == "steered" for question in task.get("questions", ()))
+
+
+def _phased(task: Task) -> bool:
+    return _heavy(task) or _steered(task)
 
 
 def _named(task: Task) -> bool:
@@ -226,10 +239,6 @@ def _named(task: Task) -> bool:
     return _heavy(task) and "randomiser" in task and told_truly(task["randomiser"]) > 0
 
 
-def _one(delta: float) -> str:
-    return f"1 in {math.floor(1 / delta):,}"
-
-
 def _level(promise: Mapping[str, float]) -> str:
     delta = float(promise["delta"])
     tail = f", δ = {exact(delta)}" if delta else ""
@@ -237,7 +246,7 @@ def _level(promise: Mapping[str, float]) -> str:
 
 
 def _ways(task: Task) -> str:
-    if _heavy(task):
+    if _phased(task):
         return "There are two ways to answer, one after the other. You choose whom you trust."
     return f"There are {'three' if 'mixer' in task else 'two'} ways to answer. You choose whom you trust."
 
@@ -263,10 +272,6 @@ def _uses(task: Task) -> str:
     return f"Only the {'first' if task['uses'] == ['trusted'] else 'second'} way counts in the result."
 
 
-def _trusted_seen(task: Task) -> str:
-    return "The people who run the study and its server can read it until it is deleted."
-
-
 def _releases(task: Task) -> str:
     many = int(task["releases"])
     return "once" if many == 1 else f"up to {many:,} times"
@@ -274,13 +279,18 @@ def _releases(task: Task) -> str:
 
 def _trusted_published(task: Task) -> str:
     if _heavy(task):
-        rare = _one(task["guarantee"]["trusted"]["delta"])
+        rare = f"1 in {math.floor(1 / task['guarantee']['trusted']['delta']):,}"
         return (
             "Answers that many people gave, word for word, each with its share of people, with random noise added. An "
             f"answer that you alone gave is published with a chance of at most {rare}."
         )
     if "trusted" not in task["uses"]:
         return f"Nothing of your answer. {_uses(task)}"
+    if _steered(task):
+        return (
+            "Statistics of all answers that came this way, with random noise added, drawn once: first by themselves, "
+            "so that local people are asked near them, then together with what these say."
+        )
     return f"{_statistics(task)} of everybody’s answers, with random noise added, {_releases(task)}."
 
 
@@ -314,6 +324,8 @@ def _deleted(task: Task) -> str:
     first = "the release" if many == 1 else f"the last of the {many:,} planned releases"
     if _heavy(task):
         first = "the list of frequent answers is made"
+    if _steered(task):
+        first = "the release of the trusted people’s statistics"
     return (
         f"Your answer is deleted from the study’s database after {first}, and on {last} at the latest, released or not."
     )
@@ -380,10 +392,6 @@ def _shuffled_promise(task: Task, mixer: Mapping[str, Any]) -> str:
     return f"Among at least {int(mixer['batch']):,} mixed reports yours keeps {level}, however often they are used."
 
 
-def _shuffled_published(task: Task, mixer: Mapping[str, Any]) -> str:
-    return _local_published(task)
-
-
 def _weight(task: Task) -> str:
     if not task.get("choices"):
         return ""
@@ -401,7 +409,7 @@ def _script(task: Task) -> str:
 
 
 def _batch(task: Task) -> str:
-    each = " of a way" if _heavy(task) else ""
+    each = " of a way" if _phased(task) else ""
     return f"Nothing is published before {int(task['min_batch']):,} people{each} have taken part."
 
 
@@ -420,7 +428,7 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "pick_trusted": lambda task: "My answer is sent as it is.",
     "pick_local": lambda task: "My answer is randomised on my own device.",
     "trusted_sent": lambda task: "Your answer as it is. It is stored encrypted.",
-    "trusted_seen": _trusted_seen,
+    "trusted_seen": lambda task: "The people who run the study and its server can read it until it is deleted.",
     "trusted_published": _trusted_published,
     "trusted_promise": _trusted_promise,
     "deleted": _deleted,
@@ -443,7 +451,7 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
             f"reports of at least {int(mixer['batch']):,} people in random order, without a name or a time."
         )
     ),
-    "shuffled_published": _mixing(_shuffled_published),
+    "shuffled_published": _mixing(lambda task, mixer: _local_published(task)),
     "shuffled_promise": _mixing(_shuffled_promise),
     "shuffled_collude": _mixing(
         lambda task, mixer: (

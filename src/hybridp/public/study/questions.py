@@ -62,6 +62,10 @@ STATISTICS = {
     "gini": "",
     "distribution": "the share of people at or below any value",
 }
+NUMBER_FORMS = {
+    "plain": "their number, with noise, at any time",
+    "steered": "whether it is above a value near the quantiles that trusted people named first (in the service)",
+}
 _PLACES = {"at": "quantiles", "below": "shares-below", "above": "shares-above", "edges": "histogram"}
 MOST_PLACES = 50
 MOST_COLUMNS = 10_000
@@ -117,6 +121,7 @@ class Number(Grouped):
             "gaussian": "the value with Gaussian noise, needs a delta",
         },
     )
+    form: str = field("plain", help="What local people are asked.", choices=NUMBER_FORMS, option="")
     publish: str = field(
         "full",
         help="estimate-only seals the group figures and amplifies local people's privacy.",
@@ -189,6 +194,18 @@ class Number(Grouped):
             self.must(self.estimator != "full-lm", "estimator", rule, self.estimator)
             rule = "must be full where more than the mean and the sum is asked for"
             self.must(self.publish == "full", "publish", rule, self.publish)
+        if self.form == "steered":
+            self._check_steered()
+
+    def _check_steered(self) -> None:
+        """One bit near the quantiles tells of the distribution there, and of nothing else."""
+        rule = "must name quantiles where people are asked around them, and neither mean nor sum"
+        asked = "quantiles" in self.statistics and not self.summed
+        self.must(asked, "statistics", rule, ", ".join(self.statistics))
+        rule = "must be left out where trusted people are asked first, and local people around what they say"
+        self.must(self.estimator in (None, "best"), "estimator", rule, self.estimator)
+        rule = "must be dithered, or left out, where people are asked around quantiles"
+        self.must(self.local in ("best", "dithered"), "local", rule, self.local)
 
     @property
     def summed(self) -> bool:

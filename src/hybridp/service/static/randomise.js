@@ -281,6 +281,16 @@ function written(x) {
   return BigInt(first + rest) * 10n ** BigInt(up);
 }
 
+// Where people are asked who answer after others: shares of the range, rising and apart.
+function checkWindows({ form, windows = [] }) {
+  let last = 0;
+  for (const [low, high] of windows) {
+    must(last <= low && low < high && high <= 1, "windows");
+    last = high;
+  }
+  must(windows.length > 0 === (form !== undefined), "windows");
+}
+
 /**
  * Throws unless what is sent keeps the promise {epsilon, delta}: each question's randomiser its own part, and the parts
  * together, or where one question is drawn the largest, no more than the whole.
@@ -291,7 +301,10 @@ export function checkQuestions(task, promise) {
     const spent = task.draws ? parts.reduce((a, b) => (a > b ? a : b)) : parts.reduce((a, b) => a + b);
     must(spent <= written(promise[name]), name);
   }
-  for (const question of task.questions) checkPromise(question.randomiser, question.guarantee, question);
+  for (const question of task.questions) {
+    checkPromise(question.randomiser, question.guarantee, question);
+    checkWindows(question);
+  }
 }
 
 // As hybridp.public.heavy: .85 of the promise for the first part of a record, the rest for the second.
@@ -356,10 +369,23 @@ export function supported(randomiser) {
   return RANDOMISERS.includes(randomiser?.name);
 }
 
+/**
+ * Where a level lies within windows, laid end to end, each as long as another; without any, the level. As in
+ * hybridp.public.messages: windows are whole steps of 2^-20, so that both compute the same doubles.
+ */
+export function placed(at, windows) {
+  if (windows.length === 0) return at;
+  const cut = (i) => Math.floor((i * LEVELS) / windows.length);
+  return windows.reduce((sum, [low, high], i) => {
+    const part = Math.min(Math.max((at / LEVELS - low) / (high - low), 0), 1);
+    return sum + Math.floor(part * (cut(i + 1) - cut(i)));
+  }, 0);
+}
+
 /** The payload of a report on a number, as the task document's randomiser and bounds ask for it. */
-export function numberPayload(randomiser, bounds, value, next) {
+export function numberPayload(randomiser, bounds, value, next, windows = []) {
   const { lower, upper } = bounds;
-  const at = level(value, lower, upper);
+  const at = placed(level(value, lower, upper), windows);
   if (randomiser.name === "dithered") return { report: ditheredBit(randomiser, at, next) };
   if (randomiser.name !== "piecewise") throw new RangeError("this page cannot draw from this randomiser");
   const unit = piecewiseUnit(randomiser, piecewiseCell(randomiser, at, next));
@@ -422,11 +448,11 @@ export function askedPlaces(task, next) {
   return [task.draws.findIndex((end) => word < BigInt(end))];
 }
 
-function questionReport({ randomiser, bounds }, answer, next) {
+function questionReport({ randomiser, bounds, windows }, answer, next) {
   if (randomiser.name === "k-rr") return category(randomiser, answer, next);
   if (randomiser.name === "subset") return optionSet(randomiser, answer, next);
   if (randomiser.name === "one-option") return oneOption(randomiser, answer, next);
-  return numberPayload(randomiser, bounds, answer, next).report;
+  return numberPayload(randomiser, bounds, answer, next, windows).report;
 }
 
 /**
