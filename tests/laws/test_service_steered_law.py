@@ -175,7 +175,7 @@ def test_the_final_release_is_that_of_the_files(run: Run, tmp_path: Path) -> Non
     counts which named the windows: told that these have more noise, the same blend is less sure."""
     told = run.final["questions"]["way"]["quantiles"]
     wide = {}
-    for times in (1, 25):
+    for times in (1, 100):
         invitation = json.loads(json.dumps(run.pilot["invitation"]))
         for one in invitation["counted"]:
             one["noise_variance"] *= times
@@ -186,6 +186,6 @@ def test_the_final_release_is_that_of_the_files(run: Run, tmp_path: Path) -> Non
             assert told["estimate"] == list(found.told["quantiles"].estimate)
             assert told["interval"] == [list(found.told["quantiles"].low), list(found.told["quantiles"].high)]
             assert found.people == (len(TRUSTED), len(LOCAL))
-    assert wide[25] > 1.1 * wide[1]
+    assert wide[100] > 1.1 * wide[1]
     people = {group: part["people"] for group, part in told["groups"].items()}
     assert people == {"trusted": len(TRUSTED), "local": len(LOCAL)}
