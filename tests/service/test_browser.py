@@ -280,6 +280,30 @@ def test_of_several_questions_a_local_person_is_asked_the_drawn_one(
     assert traffic.complaints == []
 
 
+def test_a_local_person_of_the_second_phase_is_asked_within_windows(server: Any, page: Any, traffic: Any) -> None:
+    """The page says from where to where the threshold is drawn, sends one bit, and is silent until then."""
+    question = ASKED[2] | {"statistics": ["quantiles"], "at": [0.5], "form": "steered"}
+    study = asked_study(server, question)
+    task = fetch_task(server.url, study)
+    assert send_reports(server.url, study, [trusted_report(task, 20.0 + i % 40) for i in range(60)]) == []
+    page.goto(f"{server.url}/s/{study}")
+    assert page.locator("#local-form").count() == 0
+    assert "opens later" in page.inner_text("#local")
+    server.open_phase_two(study)
+    windows = fetch_task(server.url, study)["questions"][0]["windows"]
+    page.goto(f"{server.url}/s/{study}")
+    page.wait_for_selector("#local-send:enabled")
+    assert f"drawn from {120 * windows[0][0]:.6g} to" in page.inner_text("#local")
+    page.fill("#local-answer-0", "37.51234")
+    page.click("#local-send")
+    page.wait_for_selector("#local-status .done")
+    (report,) = json.loads(traffic.uploads[-1])["reports"]
+    assert set(report["payload"]["reports"]["way"]) == {"threshold", "above"}
+    assert traffic.holding("37.51234") == []
+    assert server.people(study) == {"trusted": 60, "local": 1}
+    assert traffic.complaints == []
+
+
 @pytest.mark.parametrize("lie", [None, "a randomiser", "a part"])
 def test_questions_that_keep_less_than_the_page_shows_are_refused_aloud(
     server: Any, page: Any, traffic: Any, lie: str | None
