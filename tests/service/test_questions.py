@@ -429,6 +429,14 @@ def test_a_number_in_two_phases(service: Service, capsys: pytest.CaptureFixture[
     assert "quantiles" in capsys.readouterr().out
 
 
+def test_the_account_of_two_phases_is_what_they_charge() -> None:
+    """Laplace noise spends no delta, and nobody is told of one that is not spent."""
+    plan = parse_plan(stated(STEERED | {"noise": "laplace"}, promise={"delta": 1e-6}))
+    totals = {charge.people: charge.budget for charge in (*plan.discovery_charges(), *plan.charges("t"))}
+    assert plan.accounts() == totals
+    assert totals["trusted"].delta == 0
+
+
 def test_a_study_of_one_phase_has_no_second(service: Service) -> None:
     study, task = opened(service, stated(WAY))
     assert send(service, study, [trusted_report(task, 3.0) for _ in range(5)]) == []

@@ -289,7 +289,8 @@ class QuestionsPlan(Plan[Question]):
     @property
     def each_release(self) -> PureDP | ApproxDP:
         """What is charged: a question that listens to local people alone spends nothing of its part."""
-        spent = [charge.budget for charge in self.charges("") if charge.people == "trusted"]
+        charges = self.discovery_charges() if self.phased else self.charges("")
+        spent = [charge.budget for charge in charges if charge.people == "trusted"]
         return spent[0] if spent else self.declared.trusted_guarantee
 
     def accounts(self) -> Groups:
