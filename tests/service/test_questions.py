@@ -353,7 +353,7 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
         ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),
         ([SMOKES | {"options": [f"o{i}" for i in range(501)]}], "`smokes.options` must be at most 500 on a page"),
         ([PAY | {"name": f"n{i}"} for i in range(51)], "`questions` must be at most 50 on a page. Got 51"),
-        ([SMOKES | {"estimator": "tcm-only"}, PAY], "`estimator` must be tcm-only for all questions on a page, or for"),
+        ([SMOKES | {"estimator": "tcm-only"}, PAY], "`estimator` must be tcm-only for all questions or for none"),
     ],
 )  # fmt: skip
 def test_what_a_page_cannot_ask_is_refused_in_one_sentence(questions: Any, says: str) -> None:

@@ -86,11 +86,7 @@ def asked_of(declared: Declaration) -> tuple[Asked, ...]:
     """The questions with their studies, held to what a page can ask; one sentence says what is wrong."""
     many = len(declared.questions)
     must(many <= MOST_QUESTIONS, "questions", f"must be at most {MOST_QUESTIONS} on a page", many)
-    found = tuple(_asked(declared, place, question) for place, question in enumerate(declared.questions))
-    unheard = [one.name for one in found if one.estimator == "tcm-only"]
-    rule = "must be tcm-only for all questions on a page, or for none: local people would report what nobody listens to"
-    must(len(unheard) in (0, many), "estimator", rule, f"it for {', '.join(unheard)} alone")
-    return found
+    return tuple(_asked(declared, place, question) for place, question in enumerate(declared.questions))
 
 
 def _asked(declared: Declaration, place: int, question: Question) -> Asked:

@@ -349,6 +349,11 @@ class Declaration(Fields):
 
     def _check_several(self) -> None:
         """More questions than the promise can carry are refused, and so is one that everybody must answer if drawn."""
+        told = [q for q in self.questions if isinstance(q, REPORTED)]
+        unheard = [q.name for q in told if q.estimator == "tcm-only"]
+        rule = "must be tcm-only for all questions or for none: local people would report what nobody listens to"
+        same = self.trust.everyone == "trusted" or len(unheard) in (0, len(told))
+        self.must(same, "estimator", rule, f"it for {', '.join(unheard)} alone")
         for question in self.questions if self.promise.several == "drawn" else ():
             reason = kept_whole(question)
             self.promise.must(not reason, "several", f"must be split, or left out: {reason}", "drawn")
