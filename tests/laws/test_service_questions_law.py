@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.error import HTTPError
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from hybridp.device.client import fetch_task, local_report, send_reports, truste
 from hybridp.randomness import seeded
 
 from .means import LEVELS, whole
-from .recording import laplaces
+from .recording import gaussians, laplaces, rho_of
 from .taped_service import Taped, taped
 
 SMOKES = {"name": "smokes", "kind": "choice", "options": ["never", "at times", "daily"]}
@@ -156,11 +157,42 @@ def test_a_choice_of_local_people_alone_draws_nothing(server: Taped) -> None:
     found, study, _ = released(server, SMOKES | {"estimator": "lm-only"}, local=6)
     assert found["questions"]["smokes"]["shares"]["trusted"] is None
     assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
-    # Beside a question that hears the trusted it draws nothing either, and its part of their promise is not spent.
-    found, study, _ = released(server, SMOKES | {"estimator": "lm-only"}, KIDS, local=40)
-    assert found["questions"]["smokes"]["shares"]["trusted"] is None
-    told = found["questions"]["kids"]["count"]
-    assert told["trusted"] / (N + 40) * N == pytest.approx(6 + int(server.next(laplaces(1 / 0.5))[0]), abs=1e-9)
-    assert server.spent(study) == {"trusted": (0.5, 0.0), "local": (1.0, 0.0)}
+    with pytest.raises(HTTPError, match="422"):  # beside a question that hears the trusted it is not asked
+        released(server, SMOKES | {"estimator": "lm-only"}, KIDS, local=40)
     found, _, _ = released(server, KIDS)  # the tape is where it was
     assert whole(found["questions"]["kids"]["count"]["trusted"]) == 6 + int(server.next(laplaces(1.0))[0])
+
+
+def test_all_marginals_of_a_table_are_one_vector_of_the_trusted_promise(server: Taped) -> None:
+    """Replacing a person moves two cells of each of the m marginals by one: noise of sqrt(m/rho) on every cell."""
+    delta, sizes = 1e-6, {"a": 2, "b": 3, "c": 2}
+    features = [{"name": n, "values": [f"{n}{v}" for v in range(s)]} for n, s in sizes.items()]
+    home = {"name": "home", "kind": "table", "features": features, "marginals": ["a,b", "b,c"]}
+    given = {"title": "t", "promise": {"epsilon": 1.0, "delta": delta}, "collection": {"min_batch": 2},
+             "questions": [home]}  # fmt: skip
+    study = str(server.live.ask("", given)["id"])
+    task = fetch_task(server.live.url, study)
+    codes = [(i % 2, i % 3, i // 4 % 2) for i in range(12)]
+    people = [{n: f"{n}{v}" for n, v in zip(sizes, code, strict=True)} for code in codes]
+    sent = [trusted_report(task, person) for person in people]
+    sent += [local_report(task, people[i % 12], rng=seeded(i)) for i in range(40)]
+    assert send_reports(server.live.url, study, sent) == []
+    found = server.release(study)
+    told = found["questions"]["home"]["synthetic"]["model"]
+    sigma = (2 / rho_of(1.0, delta)) ** 0.5
+    for i, (first, second) in enumerate(((0, 1), (1, 2))):
+        wide = list(sizes.values())[second]
+        exact = np.bincount([code[first] * wide + code[second] for code in codes], minlength=6)
+        drawn = server.next(gaussians(sigma), 6)
+        assert np.any(drawn != 0)
+        assert told["trusted_tables"][i]["counts"] == (exact + drawn).tolist()
+        assert told["trusted_tables"][i]["sigma"] == pytest.approx(sigma, rel=1e-6)
+    assert (stated(found, "trusted"), stated(found, "local")) == (1.0, 1.0)
+    spent = server.spent(study)
+    assert spent["trusted"] == (pytest.approx(1.0, abs=1e-9), delta)
+    assert spent["local"] == (1.0, 0.0)
+    assert [task["guarantee"][group] for group in ("trusted", "local")] == [
+        {"epsilon": 1.0, "delta": delta}, {"epsilon": 1.0, "delta": 0.0}]  # fmt: skip
+    assert [question["guarantee"]["epsilon"] for question in task["questions"]] == [1.0, 1.0]  # whichever is drawn
+    assert [one["people"] for one in told["local_reports"]] == [
+        sum(name in one["payload"].get("reports", {}) for one in sent) for name in ("a, b", "b, c")]  # fmt: skip

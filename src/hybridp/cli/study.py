@@ -13,7 +13,8 @@ import click
 from hybridp.cli.common import count, emit, json_option, note, number, table
 from hybridp.cli.releasing import check_out, out_option, present
 from hybridp.cli.serve import needs_service, store_options
-from hybridp.errors import InvalidInput
+from hybridp.cli.synth_study import must_have_torch
+from hybridp.errors import InvalidInput, must
 from hybridp.public.envelope import appearing
 
 if TYPE_CHECKING:
@@ -200,27 +201,48 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
 @click.command("release")
 @click.argument("study")
 @click.option("--key", default="release", show_default=True, help="The same key gives the same release, uncharged.")
+@click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
 @out_option
 @store_options
 @json_option
 def release(
-    study: str, key: str, out_file: Path | None, database: str | None, key_file: Path | None, as_json: bool
+    study: str,
+    key: str,
+    model: Path | None,
+    out_file: Path | None,
+    database: str | None,
+    key_file: Path | None,
+    as_json: bool,
 ) -> None:
-    """Charge the ledger and publish, both or neither."""
+    """Charge the ledger and publish, both or neither. With --model the rows of a synthetic table are fitted, free."""
     check_out(out_file)
+    if model is not None:
+        must_have_torch()
+        new = not model.exists() and model.parent.is_dir()
+        must(new, "model", "must be a new folder in an existing one", model)
     with _service(database, key_file) as service:
+        from hybridp.service.plans import TablePlan
         from hybridp.service.studies import release_study
 
+        table_asked = model is None or isinstance(service.study(study).plan, TablePlan)
+        must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
         found = release_study(service, study, key)
         _finish(service)
     again = f"`hybridp study release {study} --key {key}` shows it again, uncharged"
+    if model is not None:
+        from hybridp.protocols.synth_mixed import write_model
+
+        write_model(found, model)
+        note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")
     present(found, lambda: _print_release(found), again, out_file=out_file, as_json=as_json)
 
 
 def _print_release(found: dict[str, Any]) -> None:
     every = [(name, word, told) for name, facts in found["questions"].items() for word, told in facts.items()]
     told, level = every[0][2], found["level"]
-    if len(every) > 1 or told["task"] not in ("mean", "vector-mean", "heavy-hitters"):
+    if told["task"] == "synthetic-data":
+        click.echo(f"A synthetic table of {', '.join(told['features'])}, from {told['people']:,} people.")
+    elif len(every) > 1 or told["task"] not in ("mean", "vector-mean", "heavy-hitters"):
         from hybridp.service.shown import estimate_rows
 
         rows = [

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from hybridp import noise
 from hybridp.curator import marginals
 from hybridp.curator.marginals import Codes, codes_of, read_codes
+from hybridp.curator.sources import Answers
 from hybridp.errors import must
-from hybridp.public.queries import MOST_CELLS, Piece, Workload
+from hybridp.public.queries import MOST_CELLS, Piece, Schema, Workload
 from hybridp.public.randomisers import exact_context
 from hybridp.public.synth import MeasuredQueries, MeasuredTable, gumbel_scale
 from hybridp.randomness import Randomness
@@ -33,6 +34,7 @@ __all__ = [
     "codes_of",
     "errors",
     "gap",
+    "measure_answers",
     "measure_queries",
     "measure_table",
     "pick_table",
@@ -56,6 +58,15 @@ def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng:
     counts = marginals.table_counts(codes, features)
     drawn = noise.discrete_gaussian(sigma, counts.size, rng=rng).reshape(counts.shape)
     return MeasuredTable(features, np.asarray(counts + drawn, dtype=np.int64), sigma)
+
+
+def measure_answers(
+    answers: Answers, schema: Schema, tables: Sequence[tuple[int, ...]], sigma: float, *, rng: Randomness
+) -> list[MeasuredTable]:
+    """The same of all these marginals, from answers to every column as a service keeps them."""
+    rows = [rows.astype(np.uint16) for rows in answers.codes(len(schema.features))]
+    codes = Codes(schema, np.concatenate(rows).T)
+    return [measure_table(codes, features, sigma, rng=rng) for features in tables]
 
 
 def measure_queries(codes: Codes, workload: Workload, flat: Ints, sigma: float, *, rng: Randomness) -> MeasuredQueries:

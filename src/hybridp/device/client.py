@@ -103,7 +103,8 @@ def trusted_report(
     payload: dict[str, Any]
     if task["kind"] == "questions":
         given = _by_name(task, answer)
-        told = {question["name"]: _answer_to(question, given[question["name"]]) for question in task["questions"]}
+        asked = task.get("columns") or task["questions"]
+        told = {question["name"]: _answer_to(question, given[question["name"]]) for question in asked}
         payload = {"answers": told | _category(task, given)}
     elif task["kind"] == "heavy-hitters":
         records = _records(task, answer)
@@ -136,7 +137,7 @@ def local_report(
     payload: dict[str, Any]
     if task["kind"] == "questions":
         given = _by_name(task, answer)
-        payload = {"reports": _question_reports(task, given, rng) | _category(task, given)}
+        payload = {"reports": _question_reports(task, _cells(task, given), rng) | _category(task, given)}
     elif task["kind"] == "heavy-hitters":
         (record,) = _records(task, answer)
         payload = {"category": _slot_report(task, record, rng)}
@@ -214,11 +215,28 @@ def _records(task: Task, answer: Any) -> list[list[str]]:
 
 def _by_name(task: Task, answer: Any) -> Mapping[str, Any]:
     """The answers by the names of the questions; of one question the answer alone will do."""
-    names = [question["name"] for question in task["questions"]]
+    names = [question["name"] for question in task.get("columns") or task["questions"]]
     names += [task["by"]["name"]] if task.get("by") else []
     given: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {names[0]: answer}
     must(set(given) == set(names), "answer", f"must hold one for each of {', '.join(names)}", "others")
     return given
+
+
+def _cells(task: Task, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a synthetic table: the person's cell of every marginal, in place of the answers to its columns."""
+    if not task.get("columns"):
+        return given
+    places = {column["name"]: (_answer_to(column, given[column["name"]]), column) for column in task["columns"]}
+    found = {}
+    for marginal in task["questions"]:
+        at, cells = 0, 1
+        for name in marginal["columns"]:
+            must(name in places, "columns", "must name the task's columns", "others")
+            place, column = places[name]
+            at, cells = at * len(column["options"]) + place, cells * len(column["options"])
+        must(cells == len(marginal["options"]), "options", "must be the cells of the marginal's columns", "others")
+        found[marginal["name"]] = marginal["options"][at]
+    return found
 
 
 def _category(task: Task, given: Mapping[str, Any]) -> dict[str, int]:

@@ -11,11 +11,16 @@
 from __future__ import annotations
 
 import math
+import shutil
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hybridp.blend.graph import GraphModel, tree_cells
 from hybridp.blend.tables import BlendedTable, blend_tables, pooled
@@ -28,11 +33,13 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.paying import looked, spending, warned
 from hybridp.protocols.synth import PILOT, NoSignalWarning, SynthStudy, measured_once, round_words
 from hybridp.protocols.synth_chosen import Invitation, chosen_invite
-from hybridp.protocols.synth_files import Folder
+from hybridp.protocols.synth_files import Folder, packed
+from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable, significance
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded
+from hybridp.release.document import statistic
 from hybridp.release.receipt import (
     Protection,
     Receipt,
@@ -47,7 +54,7 @@ from hybridp.release.synth import SyntheticModel
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["charge_for_reports", "fit_groups", "fit_invited", "fit_mixed", "loaded"]
+__all__ = ["charge_for_reports", "fit_groups", "fit_invited", "fit_mixed", "loaded", "publish_mixed", "write_model"]
 
 _TREE = 1 << 22  # Cells of the largest graphical model; marginals that need more are fitted by relaxed rows.
 _MOST_RECORDS = 1 << 20
@@ -219,6 +226,78 @@ def loaded(study: SynthStudy, place: Folder) -> SyntheticModel:
         raise InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {place.path}.")
     about = _About(**{**kept[1], "notes": tuple(kept[1]["notes"])})
     return _fitted(study, invite, place, tables, kept[0], about, data)
+
+
+def publish_mixed(
+    study: SynthStudy,
+    tables: Sequence[MeasuredTable],
+    reports: MarginalReports,
+    trusted: int,
+    *,
+    entries: tuple[int, ...],
+    rng: Randomness,
+) -> tuple[dict[str, Any], Receipt]:
+    """What both groups said, as plain data from which `write_model` fits the model, and the receipt of it.
+
+    `tables` are the trusted people's, with their noise. Post-processing: nothing further is spent, now or by the fit.
+    """
+    about = _About(trusted, simulated_local=False, seeded=rng.simulated, assumed=False, notes=())
+    place = Folder(None, "", study.to_dict(), trusted + reports.people, rng.simulated, entries)
+    own = [{"features": list(t.features), "sigma": t.sigma, "counts": t.counts.reshape(-1).tolist()} for t in tables]
+    told = statistic(
+        "synthetic-data",
+        None,
+        None,
+        method=study.method,
+        people=trusted + reports.people,
+        features=list(study.workload.schema.names),
+        model={
+            "study": study.to_dict(),
+            "trusted_people": trusted,
+            "trusted_tables": own,
+            "local_reports": [{"people": one.people, "supports": one.counts.tolist()} for one in reports.told],
+        },
+    )
+    return told, _receipt(study, study.invite, place, about)
+
+
+def write_model(release: Mapping[str, Any], folder: str | PathLike[str]) -> SyntheticModel:
+    """The model of a release that the service made of a table, fitted and saved in a new folder. Free: it was paid for.
+
+    `release` is the document. What it says must fit the study that stands in it.
+    """
+    must(not Path(folder).exists(), "model", "must be a new folder", folder)
+    try:
+        ((told,),) = [list(facts.values()) for facts in release["questions"].values()]
+        kept, entries = told["model"], [int(entry) for entry in release["receipt"]["ledger_entries"]]
+        study, trusted = SynthStudy.from_dict(kept["study"]), int(kept["trusted_people"])
+        sizes = study.workload.schema.sizes
+        tables = [
+            MeasuredTable(
+                tuple(one["features"]),
+                np.array(one["counts"], dtype=np.int64).reshape([sizes[f] for f in one["features"]]),
+                float(one["sigma"]),
+            )
+            for one in kept["trusted_tables"]
+        ]
+        sent = zip(kept["local_reports"], study.invite.questions, strict=True)
+        reports = MarginalReports(
+            tuple(ShareReports(int(a["people"]), np.array(a["supports"], np.int64), q.oracle) for a, q in sent)
+        )
+        simulated = bool(release["simulated"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise InvalidInput("`release` must be the document of a synthetic table's release. Got another.") from None
+    about = _About(trusted, simulated_local=False, seeded=simulated, assumed=False, notes=())
+    people = trusted + reports.people
+    try:
+        with Folder.open(folder, study.to_dict(), people=people, simulated=simulated) as place:
+            if tables:
+                place.save_measured(0, packed(tables), entries)
+            place.save_local(reports, {**vars(about), "notes": []}, entries)
+            return _fitted(study, study.invite, place, tables, reports, about)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # the release is kept: it is fitted again, whole
+        raise
 
 
 # --- post-processing --------------------------------------------------------------------------------------------------

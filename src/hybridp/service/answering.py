@@ -19,6 +19,7 @@ from hybridp.blend.shares import blend_shares
 from hybridp.curator import distribution as counting
 from hybridp.curator import mean as summing
 from hybridp.curator import shares as share_curator
+from hybridp.curator import synth as table_curator
 from hybridp.curator import ticks as tick_curator
 from hybridp.curator.sources import Answers
 from hybridp.protocols.distribution import publish
@@ -30,6 +31,7 @@ from hybridp.protocols.number import NumberStudy, publish_number, steered_number
 from hybridp.protocols.shares import ShareStudy, publish_shares
 from hybridp.protocols.steered import Steering, steering_document
 from hybridp.protocols.study import published
+from hybridp.protocols.synth_mixed import publish_mixed
 from hybridp.protocols.ticks import TickStudy, publish_ticks
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BinnedReports, report_bins, window_bins
@@ -41,16 +43,18 @@ from hybridp.public.randomisers import DitheredBit, Randomiser, best_randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, written_reports
 from hybridp.public.study import Count
 from hybridp.public.sums import NOTHING, Sums, exact_sums
+from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.ticks import TickInvite, TickReports
 from hybridp.randomness import Randomness
+from hybridp.release.document import release_document
 from hybridp.release.groups import GroupsRelease
 from hybridp.release.study import StudyRelease
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, TablePlan, VectorPlan
 from hybridp.service.problems import Refused
 from hybridp.service.questions import SLOT, Asked, Category, unit_reports, unpacked_reports
 from hybridp.service.vectors import own_units, unpacked
 
-__all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "readable", "steered"]
+__all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "readable", "steered", "tabled"]
 
 Ints = NDArray[np.int64]
 
@@ -213,6 +217,27 @@ def answered(
         people = 0 if trusted is None else trusted[0]
         found[one.name] = _answer(one, local, own, people, rng)
     return lambda entries: published(plan.declared, found, entries)
+
+
+def tabled(
+    plan: TablePlan, told: Sequence[Heard], trusted: tuple[int, Answers] | None, *, rng: Randomness
+) -> Callable[[tuple[int, ...]], dict[str, Any]]:
+    """The same of a synthetic table: all its marginals of the trusted answers with noise, and the reports on each."""
+    empty = [one.name for one, local in zip(plan.parts, told, strict=True) if trusted is None and not local.people]
+    if empty:
+        raise Refused("batch-too-small", f"Nobody drew the marginal {empty[0]}, and nobody trusted.")
+    (use,), study = plan.study.plan, plan.study
+    people, own = 0 if trusted is None else trusted[0], []
+    if trusted is not None:
+        own = table_curator.measure_answers(trusted[1], study.workload.schema, use.tables, use.sigma, rng=rng)
+    sent = zip(told, study.invite.questions, strict=True)
+    reports = MarginalReports(tuple(ShareReports(one.people, one.counts, q.oracle) for one, q in sent))
+
+    def state(entries: tuple[int, ...]) -> dict[str, Any]:
+        found, receipt = publish_mixed(study, own, reports, people, entries=entries, rng=rng)
+        return release_document({plan.asked.name: {"synthetic": found}}, level=plan.level, receipt=receipt)
+
+    return state
 
 
 def _answer(one: Asked, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:

@@ -171,7 +171,8 @@ def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[d
         values = [_number(form.get(f"value.{i}", "")) for i in range(len(task["coordinates"]))]
         return {"values": values}, None
     if task["kind"] == "questions":
-        told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(task["questions"])}
+        asked = task.get("columns") or task["questions"]
+        told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(asked)}
         if task["by"]:
             told[task["by"]["name"]] = _place(form.get("by", ""))
         return {"answers": told}, None

@@ -30,6 +30,8 @@ from hybridp.protocols.mean import MeanStudy, on_reports
 from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.steered import Steering
 from hybridp.protocols.study import answered_once
+from hybridp.protocols.synth import SynthStudy
+from hybridp.protocols.synth_mixed import charge_for_reports
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -46,14 +48,23 @@ from hybridp.public.study import (
     Number,
     Question,
     Records,
+    Table,
     Vector,
 )
 from hybridp.public.vector import VectorInvite
 from hybridp.service.plan import Groups, Plan, moment, over
-from hybridp.service.questions import Asked, Category, asked_of, check_bounds, check_category, check_number
+from hybridp.service.questions import (
+    Asked,
+    Category,
+    asked_of,
+    check_bounds,
+    check_category,
+    check_number,
+    table_parts,
+)
 
-__all__ = ["KINDS", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "QuestionsPlan", "SomePlan", "VectorPlan",
-           "moment", "parse_plan"]  # fmt: skip
+__all__ = ["KINDS", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "QuestionsPlan", "SomePlan", "TablePlan",
+           "VectorPlan", "moment", "parse_plan"]  # fmt: skip
 
 MOST_COLUMNS = 500
 MOST_MIXED = 200_000
@@ -267,8 +278,18 @@ class QuestionsPlan(Plan[Question]):
         return self.parts if groups is None else (*self.parts, Category(groups.column, groups.names))
 
     @property
+    def entrusted(self) -> tuple[Asked | Category, ...]:
+        """What a trusted person's answer holds."""
+        return self.packed
+
+    @property
     def drawn(self) -> bool:
         return self.declared.drawn
+
+    @property
+    def chances(self) -> dict[str, float]:
+        """How likely a local person's device draws each question."""
+        return self.declared.chances
 
     @property
     def question(self) -> str:
@@ -311,10 +332,52 @@ class QuestionsPlan(Plan[Question]):
         return together([charge for charge in asked if charge.people == "trusted"], self.title)
 
 
+class TablePlan(QuestionsPlan):
+    """A synthetic table: trusted people answer every column, local people the one marginal that their device draws."""
+
+    def check_kind(self) -> None:
+        self.once()
+        super().check_kind()
+
+    @cached_property
+    def study(self) -> SynthStudy:
+        return asked.synth_study(self.declared, 0, mixed=True)
+
+    @cached_property
+    def _both(self) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
+        return table_parts(self.asked, self.study.workload.schema, self.study.invite)
+
+    @cached_property
+    def parts(self) -> tuple[Asked, ...]:
+        """The marginals: a cell is an option, and each is drawn as often as the others."""
+        return self._both[1]
+
+    @property
+    def entrusted(self) -> tuple[Asked, ...]:
+        return self._both[0]
+
+    @property
+    def drawn(self) -> bool:
+        return True
+
+    @property
+    def chances(self) -> dict[str, float]:
+        return {one.name: 1 / len(self.parts) for one in self.parts}
+
+    @property
+    def local_promise(self) -> PureDP:
+        return self.study.invite.guarantee
+
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
+        own = charge_for_reports(self.study.invite, self.title, None)
+        trusted = [replace(charge, collection=None) for charge in self.study.charges("", self.title)]
+        return [*trusted, replace(own, collection=collection)]
+
+
 SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan
 KINDS: dict[str, type[Question]] = {
     "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
-    "heavy-hitters": Records,
+    "heavy-hitters": Records, "table": Table,
 }  # fmt: skip
 """What a page collects, and the question that asks for it."""
 
@@ -349,6 +412,8 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
             plan = VectorPlan(declared)
         case Records():
             plan = HeavyPlan(declared)
+        case Table():
+            plan = TablePlan(declared)
         case _:
             kinds = ", ".join(dict.fromkeys(asked.kind for asked in KINDS.values()))
             rule = f"must be one of {kinds} for the service; the other kinds are collected over files"

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,16 @@ from hybridp.protocols.ticks import TickStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
+from hybridp.public.queries import Feature, Schema
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser
 from hybridp.public.shares import ShareInvite
 from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, Question
+from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.ticks import TickInvite
 from hybridp.service.vectors import OutOfReach
 
 __all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "asked_of", "check_bounds", "check_category", "check_number",
-           "pack_answers", "pack_reports", "unit_reports", "unpacked_reports"]  # fmt: skip
+           "pack_answers", "pack_reports", "table_parts", "unit_reports", "unpacked_reports"]  # fmt: skip
 
 BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
 """How local reports lie in the store: a dithered bit (threshold, above), a number, a place in a list."""
@@ -113,6 +115,26 @@ def _asked(declared: Declaration, place: int, question: Question) -> Asked:
             rule = "must be one of number, choice, count where several are asked; the others are asked alone"
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
     return Asked(question, study)
+
+
+def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
+    """A table's columns, as a trusted person answers them, and its marginals, of which a local person answers one."""
+    many = max(len(schema.features), len(invite.marginals))
+    asked.must(many <= MOST_QUESTIONS, "marginals", f"and features must be at most {MOST_QUESTIONS} on a page", many)
+    largest = max(*schema.sizes, *(schema.cells(features) for features in invite.marginals))
+    asked.must(largest <= MOST_OPTIONS, "marginals", f"must have at most {MOST_OPTIONS} cells each on a page", largest)
+
+    def choice(name: str, options: Sequence[str]) -> Asked:
+        feature = Feature.categorical(name, options)
+        return Asked(Choice(name=name, options=tuple(options)), ShareStudy(feature, invite.guarantee))
+
+    marginals = []
+    for features in invite.marginals:
+        own = [schema.features[f] for f in features]
+        cells = product(*(f.values for f in own))  # the last column moves first, as in a cell's number
+        labels = ["; ".join(f"{f.name}: {value}" for f, value in zip(own, cell, strict=True)) for cell in cells]
+        marginals.append(choice(", ".join(f.name for f in own), labels))
+    return tuple(choice(f.name, f.values) for f in schema.features), tuple(marginals)
 
 
 # --- one question -----------------------------------------------------------------------------------------------------

@@ -362,7 +362,7 @@ class Checker:
     def _answers_of(self, plan: QuestionsPlan) -> Pack:
         def answers(row: bytes, payload: msgspec.Raw) -> bytes:
             try:
-                return self._seal(pack_answers(plan.packed, _decoded(Answers, payload).answers), row)
+                return self._seal(pack_answers(plan.entrusted, _decoded(Answers, payload).answers), row)
             except InvalidInput as error:
                 raise _Bad("bad-payload", str(error)) from None
 

@@ -82,6 +82,10 @@ def _part(statistic: str, told: Mapping[str, Any], level: str, unit: str) -> dic
             return _vector(told, level)
         case "mean":
             return _mean(told, level, unit)
+        case "synthetic-data":
+            what = f"A synthetic table of {', '.join(told['features'])}"
+            said = "`hybridp study release STUDY --model FOLDER` fits its rows, for free."
+            return {"headline": what, "beside": f"{told['people']:,} people. {said}", "table": []}
     return _estimates(statistic, told, level, unit)
 
 

@@ -44,7 +44,7 @@ from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.service.keys import RowCipher
 from hybridp.service.plan import promise
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, TablePlan, VectorPlan
 from hybridp.service.questions import Asked, Category
 from hybridp.service.words import notices
 
@@ -131,11 +131,25 @@ def _number_invite(one: Asked) -> Invite:
     return one.invite
 
 
+def _columns(plan: TablePlan, marginals: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of a synthetic table: the columns, which a trusted person answers, and those of every marginal, whose cells are
+    the options of a question."""
+    columns = [
+        {"name": one.name, "kind": one.question.kind, "text": one.name, "options": list(one.options), "several": None}
+        for one in plan.entrusted
+    ]
+    own = ([columns[f]["name"] for f in features] for features in plan.study.invite.marginals)
+    return {
+        "columns": columns,
+        "questions": [{**told, "columns": names} for told, names in zip(marginals, own, strict=True)],
+    }
+
+
 def _draws(plan: QuestionsPlan) -> list[str] | None:
     """Where each question ends among the words from 0 to 2^64 by which a device draws one; None where all are asked."""
     if not plan.drawn:
         return None
-    ends = [round(end * WORD) for end in accumulate(plan.declared.chances.values())]
+    ends = [round(end * WORD) for end in accumulate(plan.chances.values())]
     return [str(end) for end in (*ends[:-1], WORD)]
 
 
@@ -221,6 +235,8 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | Steeri
                 else {"name": plan.grouping.column, "categories": list(plan.grouping.names)},
                 **_promised(plan, plan.local_promise),
             }
+            if isinstance(plan, TablePlan):
+                own |= _columns(plan, own["questions"])
     task: dict[str, Any] = common | own | {"bytes": sizes(plan, head)}
     if plan.mixer is not None:
         task["mixer"] = task["mixer"] | {"bytes": task["bytes"]["shuffled"]}
@@ -309,9 +325,9 @@ def _longest(plan: SomePlan, head: Invitation | Steering | None) -> tuple[Any, l
             room = len(parts) * (_FORM_CHARACTER * plan.asked.max_length + len("&record.0="))
             return {"records": [parts]}, [{"category": max(slots - 1, 0)}], room
         case QuestionsPlan():
-            longest = [(one.name, *_longest_of(one)) for one in plan.packed]
+            longest = [(one.name, *_longest_of(one)) for one in plan.entrusted]
             answers = {name: answer for name, answer, _, _ in longest}
-            sent = {name: report for name, _, report, _ in longest}
+            sent = {one.name: _longest_of(one)[1] for one in plan.packed}
             drawn = [{"reports": {name: report}} for name, report in sent.items()]
             characters = sum(own + len("&answer.00=") for *_, own in longest)
             return {"answers": answers}, drawn if plan.drawn else [{"reports": sent}], characters

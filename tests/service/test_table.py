@@ -1,0 +1,162 @@
+"""A synthetic table, collected by the service: trusted people answer every column, local people one drawn marginal.
+
+What is drawn for its release is in `tests/laws/test_service_questions_law.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from hybridp.device.client import local_report, trusted_report
+from hybridp.errors import InvalidInput
+from hybridp.protocols.asked import synth_study
+from hybridp.randomness import seeded
+from hybridp.service import studies
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.plans import TablePlan, parse_plan
+from hybridp.service.problems import Refused
+from hybridp.service.schema import reports
+from hybridp.service.shown import shown_release
+from hybridp.service.store import reading
+
+HOME = {
+    "name": "home",
+    "kind": "table",
+    "features": [
+        {"name": "sex", "values": ["F", "M"]},
+        {"name": "age", "edges": [0, 30, 60, 90]},
+        {"name": "work", "values": ["full", "part", "none"]},
+    ],
+    "marginals": ["sex,age", "work,age"],
+}
+PERSON = {"sex": "M", "age": "30..59", "work": "part"}
+
+
+def stated(question: dict[str, Any] = HOME, **more: Any) -> dict[str, Any]:
+    return {"title": "Homes", "promise": {"epsilon": 8.0, "delta": 1e-6}, "collection": {"min_batch": 4},
+            "questions": [question], **more}  # fmt: skip
+
+
+def opened(service: Service) -> tuple[str, dict[str, Any]]:
+    study = str(studies.create_study(service, stated())["id"])
+    return study, studies.task_document(service, study)
+
+
+def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return asyncio.run(studies.submit(service, study, made))
+
+
+def test_a_table_from_its_answers_to_one_model(service: Service, tmp_path: Path) -> None:
+    """Everybody answers alike: the model says so, for one charge a group, and the answers are deleted."""
+    pytest.importorskip("torch")
+    from hybridp.protocols.synth import load_model
+    from hybridp.protocols.synth_mixed import write_model
+
+    study, task = opened(service)
+    made = [trusted_report(task, PERSON) for _ in range(200)]
+    made += [local_report(task, PERSON, rng=seeded(i)) for i in range(300)]
+    assert send(service, study, made) == []
+    assert {len(json.dumps(report, separators=(",", ":"))) for report in made[:200]} == {task["bytes"]["trusted"]}
+    assert {len(json.dumps(report, separators=(",", ":"))) for report in made[200:]} == {task["bytes"]["local"]}
+    drawn = Counter(name for report in made[200:] for name in report["payload"]["reports"])
+    assert set(drawn) == {"sex, age", "age, work"}
+    assert min(drawn.values()) > 100  # of 300, each with a chance of one half
+    with reading(service.engine) as db:
+        sizes = db.execute(select(reports.c.grp, reports.c.body)).all()
+    assert len({(group, len(body)) for group, body in sizes}) == 2  # one length a group, whatever the answer
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    assert studies.release_study(service, study) == found
+    summary = studies.study_summary(service, study)
+    assert [(a["people"], a["epsilon_spent"], a["delta_spent"]) for a in summary["ledger"]] == [
+        ("trusted", pytest.approx(8.0, abs=1e-9), 1e-6),
+        ("local", 8.0, 0.0),
+    ]
+    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["against"].startswith("whoever")}
+    assert promised == {"trusted": 8.0, "local": 8.0}
+    assert summary["raw_deleted"]
+    assert len(list(studies.export(service, study))) == 300
+    assert "sex, age, work" in shown_release(found, summary["plan"])["parts"][0]["headline"]
+    model = write_model(found, tmp_path / "model")
+    assert model.people == 500
+    assert model.answer("sex=M and age=30..59").estimate == pytest.approx(1, abs=0.1)
+    assert model.answer("work=part").estimate == pytest.approx(1, abs=0.1)
+    loaded = load_model(tmp_path / "model")
+    assert json.loads(json.dumps(loaded.to_dict()["receipt"])) == {
+        **found["receipt"], "randomness": loaded.receipt.to_dict()["randomness"]}  # fmt: skip
+    with pytest.raises(InvalidInput, match="`model` must be a new folder"):
+        write_model(found, tmp_path / "model")
+    for spoiled in ({}, {**found, "questions": {"home": {"shares": {}}}}):
+        with pytest.raises(InvalidInput, match="`release` must be the document of a synthetic table's release"):
+            write_model(spoiled, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_page_asks_for_columns_or_for_the_cell_of_a_drawn_marginal(service: Service) -> None:
+    study, task = opened(service)
+    with TestClient(build_app(service.settings)) as client:
+        page = client.get(f"/s/{study}").text
+    for place in range(3):
+        assert f'name="answer.{place}"' in page
+    assert 'name="answer.3"' not in page
+    assert page.count(">sex: M; age: 30..59<") == 1  # a cell is an option of the drawn question, and of no other
+    assert page.count(">30..59<") == 1
+    assert "One of the 2 questions" in page
+    assert "made-up rows" in page
+    form = {"answer.0": "1", "answer.1": "1", "answer.2": "1"}
+    from hybridp.service.participant import trusted_payload
+
+    assert trusted_payload(task, form)[0] == {"answers": {"sex": 1, "age": 1, "work": 1}}
+    with pytest.raises(InvalidInput, match="Please choose an answer to every question"):
+        trusted_payload(task, {"answer.0": "1"})
+
+
+def test_devices_are_asked_with_the_reports_of_the_declared_study(service: Service) -> None:
+    plan = parse_plan(stated())
+    assert isinstance(plan, TablePlan)
+    own = synth_study(plan.declared, 0, mixed=True).invite
+    assert [one.invite.oracle for one in plan.parts] == [asked.oracle for asked in own.questions]
+    assert plan.parts[0].options[3] == "sex: M; age: 0..29"  # the last column moves first
+    _, task = opened(service)
+    assert [int(end) for end in task["draws"]] == [2**63, 2**64]
+    few = [{**question, "columns": ["sex"]} for question in task["questions"]]
+    with pytest.raises(InvalidInput, match="`options` must be the cells"):
+        local_report({**task, "questions": few}, PERSON, rng=seeded(1))
+
+
+def test_what_no_page_can_ask_and_no_device_sends_is_refused(service: Service) -> None:
+    with pytest.raises(InvalidInput, match=r"`collection.releases` must be 1"):
+        parse_plan(stated(collection={"releases": 2}))
+    wide = [{"name": name, "values": [str(i) for i in range(30)]} for name in "ab"]
+    with pytest.raises(InvalidInput, match=r"must have at most 500 cells each on a page. Got 900"):
+        parse_plan(stated({**HOME, "features": wide, "marginals": ["a,b"]}))
+    study, task = opened(service)
+    good = trusted_report(task, PERSON)
+    for answers in ({"sex": 2, "age": 0, "work": 0}, {"sex": 0, "age": 0}, {"sex, age": 1}):
+        (told,) = send(service, study, [{**good, "payload": {"answers": answers}}])
+        assert told["code"] == "bad-payload", told
+    own = local_report(task, PERSON, rng=seeded(1))
+    both = {"sex, age": 0, "age, work": 0}
+    for told_of in (both, {"sex": 0}):
+        (told,) = send(service, study, [{**own, "payload": {"reports": told_of}}])
+        assert told["code"] == "bad-payload", told
+
+
+def test_a_table_of_which_a_marginal_was_drawn_by_nobody_is_not_released(service: Service) -> None:
+    study, task = opened(service)
+    made = [local_report(task, PERSON, rng=seeded(i)) for i in range(40)]
+    same = [one for one in made if "sex, age" in one["payload"]["reports"]]
+    assert send(service, study, same) == []
+    studies.close_study(service, study)
+    with pytest.raises(Refused, match="Nobody drew the marginal age, work"):
+        studies.release_study(service, study)
+    assert all(account["epsilon_spent"] == 0 for account in studies.study_summary(service, study)["ledger"])
