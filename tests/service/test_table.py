@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import select
 from starlette.testclient import TestClient
 
+from hybridp.cli.app import main
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.protocols.asked import synth_study
@@ -25,6 +26,7 @@ from hybridp.service.core import Service
 from hybridp.service.plans import TablePlan, parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import reports
+from hybridp.service.settings import Limits, Settings
 from hybridp.service.shown import shown_release
 from hybridp.service.store import reading
 
@@ -160,3 +162,37 @@ def test_a_table_of_which_a_marginal_was_drawn_by_nobody_is_not_released(service
     with pytest.raises(Refused, match="Nobody drew the marginal age, work"):
         studies.release_study(service, study)
     assert all(account["epsilon_spent"] == 0 for account in studies.study_summary(service, study)["ledger"])
+
+
+def test_the_command_fits_the_model_and_refuses_what_it_cannot_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
+    service = Service(where)
+    study, task = opened(service)
+    assert send(service, study, [trusted_report(task, PERSON) for _ in range(60)]) == []
+    pay = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
+    other = str(studies.create_study(service, stated(pay))["id"])
+    for one in (study, other):
+        studies.close_study(service, one)
+    service.close()
+
+    def command(name: str, model: str, *more: str) -> int:
+        words = ["study", "release", name, "--database", f"sqlite:///{tmp_path / 's.db'}", "--key-file"]
+        with pytest.raises(SystemExit) as left:
+            main([*words, str(tmp_path / "k"), "--model", str(tmp_path / model), *more])
+        code: Any = left.value.code
+        return int(code or 0)
+
+    assert command(other, "m") == 2
+    assert "`model` must go with a study of a synthetic table" in capsys.readouterr().err
+    assert command(study, "none/m") == 2
+    assert not (tmp_path / "m").exists()
+    assert command(study, "m") == 0
+    said = capsys.readouterr()
+    assert "A synthetic table of sex, age, work, from 60 people." in said.out
+    assert command(study, "again", "--json") == 0  # the same release, fitted again
+    assert json.loads(capsys.readouterr().out)["questions"]["home"]["synthetic"]["people"] == 60
+    names = sorted(path.name for path in (tmp_path / "m").iterdir() if path.name != ".lock")
+    assert names == ["local.npz", "model.json", "round-001.npz", "synthetic.npz"]
