@@ -304,6 +304,33 @@ def test_a_local_person_of_the_second_phase_is_asked_within_windows(server: Any,
     assert traffic.complaints == []
 
 
+def test_of_a_table_a_local_person_is_asked_a_cell_of_the_drawn_marginal(
+    server: Any, page: Any, plain_page: Any, traffic: Any
+) -> None:
+    """What is sent is a report on that cell alone, among the marginal's. Trusted people tell all columns."""
+    values = [{"name": name, "values": [f"{name}{i}" for i in range(2)]} for name in "abc"]
+    table = {"name": "home", "kind": "table", "features": values, "marginals": ["a,b", "b,c"]}
+    study = str(server.ask("", {"promise": {"epsilon": 1.0, "delta": 1e-6}, "questions": [table]})["id"])
+    page.goto(f"{server.url}/s/{study}")
+    page.wait_for_selector("#local-send:enabled")
+    (field,) = page.locator("#local-form .question:visible").all()
+    place = int(field.get_attribute("data-place"))
+    page.select_option(f"#local-answer-{place}", label=("a: a1; b: b0", "b: b1; c: c0")[place])
+    page.click("#local-send")
+    page.wait_for_selector("#local-status .done")
+    (report,) = json.loads(traffic.uploads[-1])["reports"]
+    ((name, told),) = report["payload"]["reports"].items()
+    assert name == ("a, b", "b, c")[place]
+    assert 0 <= told < 4
+    plain_page.goto(f"{server.url}/s/{study}")
+    for i in range(3):
+        plain_page.select_option(f"#trusted-answer-{i}", "1")
+    plain_page.click(".trusted form button")
+    assert "Thank you" in plain_page.inner_text("h1")
+    assert server.people(study) == {"trusted": 1, "local": 1}
+    assert traffic.complaints == []
+
+
 @pytest.mark.parametrize("lie", [None, "a randomiser", "a part"])
 def test_questions_that_keep_less_than_the_page_shows_are_refused_aloud(
     server: Any, page: Any, traffic: Any, lie: str | None

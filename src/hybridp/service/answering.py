@@ -54,7 +54,7 @@ from hybridp.service.problems import Refused
 from hybridp.service.questions import SLOT, Asked, Category, unit_reports, unpacked_reports
 from hybridp.service.vectors import own_units, unpacked
 
-__all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "readable", "steered", "tabled"]
+__all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "readable", "steered"]
 
 Ints = NDArray[np.int64]
 
@@ -198,11 +198,13 @@ def _together(parts: Sequence[Raw]) -> Raw:
 
 def answered(
     plan: QuestionsPlan, told: Sequence[Heard], trusted: tuple[int, Answers] | None, *, rng: Randomness
-) -> Callable[[tuple[int, ...]], StudyRelease]:
+) -> Callable[[tuple[int, ...]], StudyRelease | _Tabled]:
     """Draw the noise of every question's answer; what is returned states the release for the ids of its charges.
 
     `trusted` are how many people entrusted their answers, and these.
     """
+    if isinstance(plan, TablePlan):
+        return _tabled(plan, told, trusted, rng=rng)
     if plan.grouping is not None:
         by_group = {plan.parts[0].name: _by_group(plan, plan.grouping, told, trusted, rng)}
         return lambda entries: published(plan.declared, by_group, entries)
@@ -219,9 +221,19 @@ def answered(
     return lambda entries: published(plan.declared, found, entries)
 
 
-def tabled(
+@dataclass(frozen=True)
+class _Tabled:
+    """What is released of a synthetic table."""
+
+    document: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.document
+
+
+def _tabled(
     plan: TablePlan, told: Sequence[Heard], trusted: tuple[int, Answers] | None, *, rng: Randomness
-) -> Callable[[tuple[int, ...]], dict[str, Any]]:
+) -> Callable[[tuple[int, ...]], _Tabled]:
     """The same of a synthetic table: all its marginals of the trusted answers with noise, and the reports on each."""
     empty = [one.name for one, local in zip(plan.parts, told, strict=True) if trusted is None and not local.people]
     if empty:
@@ -233,9 +245,9 @@ def tabled(
     sent = zip(told, study.invite.questions, strict=True)
     reports = MarginalReports(tuple(ShareReports(one.people, one.counts, q.oracle) for one, q in sent))
 
-    def state(entries: tuple[int, ...]) -> dict[str, Any]:
+    def state(entries: tuple[int, ...]) -> _Tabled:
         found, receipt = publish_mixed(study, own, reports, people, entries=entries, rng=rng)
-        return release_document({plan.asked.name: {"synthetic": found}}, level=plan.level, receipt=receipt)
+        return _Tabled(release_document({plan.asked.name: {"synthetic": found}}, level=plan.level, receipt=receipt))
 
     return state
 

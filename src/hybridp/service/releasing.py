@@ -2,8 +2,7 @@
 
 The rows are read as a stream in one snapshot, the noise is drawn, and then the charge and the release are committed
 together: a process that dies in between has published nothing and charged nothing. Memory does not grow with the number
-of reports (for heavy hitters: with the number of distinct records of trusted people; for a synthetic table: with 2
-bytes a column of theirs).
+of reports (for heavy hitters: with the number of distinct records of trusted people).
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from hybridp.release.heavy import HeavyRelease
 from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import plain
 from hybridp.release.vector import VectorMeanRelease
-from hybridp.service.answering import answered, heard, piloted, randomiser_of, steered, tabled
+from hybridp.service.answering import answered, heard, piloted, randomiser_of, steered
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, TablePlan, VectorPlan
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, VectorPlan
 from hybridp.service.problems import Refused
 from hybridp.service.questions import unit_reports
 from hybridp.service.reports import unpacked_record
@@ -416,9 +415,6 @@ def _questions(db: Connection, study: Study, plan: QuestionsPlan, service: Servi
     told = heard(plan, sent)
     answers = _sealed(db, service, study) if "trusted" in plan.uses else None
     trusted = None if answers is None else (counts(db, study.number)["trusted"], answers)
-    if isinstance(plan, TablePlan):
-        table = tabled(plan, told, trusted, rng=service.rng)
-        return lambda entries: _headed(study, table(entries))
     state = answered(plan, told, trusted, rng=service.rng)
     return lambda entries: _headed(study, state(entries).to_dict())
 

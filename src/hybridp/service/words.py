@@ -298,8 +298,6 @@ def _statistics(task: Task) -> str:
     """What is published of a study's answers, whichever way they came."""
     if task["kind"] != "questions":
         return "Averages" if task["kind"] == "vector-mean" else "An average"
-    if task.get("columns"):
-        return "Shares of combinations of answers, and made-up rows that agree with them,"
     choices = ["options" in question for question in task["questions"]]
     return "The shares" if all(choices) else "Shares and statistics" if any(choices) else "Statistics"
 
