@@ -118,7 +118,7 @@ def test_what_only_a_table_can_do_is_refused(change: dict[str, Any], says: str) 
 def test_a_regression_is_for_files_and_the_service_says_so() -> None:
     line = {"name": "work", "kind": "regression", "target": "y", "on": ["x"], "lower": 0, "upper": 1}
     rule = (
-        "`work.kind` must be one of number, choice, count, vector, records for the service; "
+        "`work.kind` must be one of number, choice, count, vector, records, table for the service; "
         "the other kinds are collected over files"
     )
     with pytest.raises(InvalidInput, match=rf"^{rule}\. Got regression\.$"):

@@ -377,9 +377,9 @@ class TablePlan(QuestionsPlan):
 SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan
 KINDS: dict[str, type[Question]] = {
     "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
-    "heavy-hitters": Records, "table": Table,
+    "heavy-hitters": Records,
 }  # fmt: skip
-"""What a page collects, and the question that asks for it."""
+"""What a page collects that a form can state, and the question that asks for it. A table is stated in a study file."""
 
 
 def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
@@ -415,7 +415,7 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
         case Table():
             plan = TablePlan(declared)
         case _:
-            kinds = ", ".join(dict.fromkeys(asked.kind for asked in KINDS.values()))
+            kinds = ", ".join(dict.fromkeys(asked.kind for asked in (*KINDS.values(), Table)))
             rule = f"must be one of {kinds} for the service; the other kinds are collected over files"
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
     got = f"a mixer and a question of kind {question.kind}"
