@@ -368,6 +368,11 @@ class TablePlan(QuestionsPlan):
     def local_promise(self) -> PureDP:
         return self.study.invite.guarantee
 
+    @property
+    def each_release(self) -> PureDP | ApproxDP:
+        """There is one, and its noise is rounded up to whole steps: what it spends is no more than the promise."""
+        return self.declared.trusted_guarantee
+
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         own = charge_for_reports(self.study.invite, self.title, None)
         trusted = [replace(charge, collection=None) for charge in self.study.charges("", self.title)]
