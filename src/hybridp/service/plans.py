@@ -420,7 +420,7 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
         case Table():
             plan = TablePlan(declared)
         case _:
-            kinds = ", ".join(dict.fromkeys(asked.kind for asked in (*KINDS.values(), Table)))
+            kinds = ", ".join(dict.fromkeys([*(asked.kind for asked in KINDS.values()), Table.kind]))
             rule = f"must be one of {kinds} for the service; the other kinds are collected over files"
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
     got = f"a mixer and a question of kind {question.kind}"
