@@ -122,16 +122,6 @@ def test_bad_groups_are_refused_in_one_sentence_and_nothing_is_charged(
     assert not Path("l").exists()
 
 
-def test_the_service_collects_no_answer_by_group() -> None:
-    from hybridp.errors import InvalidInput
-    from hybridp.service.plans import parse_plan
-
-    question = {"name": "pay", "kind": "number", "lower": 0, "upper": 9}
-    parse_plan({"title": "t", "promise": 1, "questions": [question]})
-    with pytest.raises(InvalidInput, match="answers for everybody"):
-        parse_plan({"title": "t", "promise": 1, "questions": [question | {"by": "dept"}]})
-
-
 PRIVATE = "--by dept --by-private --categories law,sales,post,mail"
 
 
