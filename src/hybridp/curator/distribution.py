@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, mean_query
 from hybridp.curator.shares import RawCounts, release_counts
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Entrusted
 from hybridp.public.bounds import Bounds
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, answers, report_bins, window_bins
 from hybridp.public.messages import Invite, LocalSummary
@@ -120,7 +120,7 @@ def _cuts(places: Sequence[float]) -> list[int]:
 
 
 def count_answers(
-    answers: Answers, bounds: Bounds, places: Sequence[float], stated: CountNoise, *, rng: Randomness
+    answers: Entrusted, bounds: Bounds, places: Sequence[float], stated: CountNoise, *, rng: Randomness
 ) -> NoisyCounts:
     """The same of the answers that a service keeps."""
     cuts = _cuts(places)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Entrusted
 from hybridp.public.bounds import Bounds
 from hybridp.public.mean import NoiseName, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -143,7 +143,7 @@ def read(
     )
 
 
-def read_answers(answers: Answers, bounds: Bounds, local: LocalSummary) -> Totals:
+def read_answers(answers: Entrusted, bounds: Bounds, local: LocalSummary) -> Totals:
     """The same from the answers that a service keeps, beside the sums of its reports."""
     people = total = squared = 0
     for values in answers.numbers():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Entrusted
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.votes import voted_cells
 from hybridp.public.bounds import Bounds
@@ -112,7 +112,7 @@ def read(
     return RawCounts(found.trusted_people, counts, local, None, bool(says), assumed, digest, steps)
 
 
-def read_answers(answers: Answers, size: int) -> RawCounts:
+def read_answers(answers: Entrusted, size: int) -> RawCounts:
     """The same from the answers that a service keeps: how many trusted people have each of so many options."""
     counts = np.zeros(size, dtype=np.int64)
     for codes in answers.codes():

@@ -23,6 +23,7 @@ from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows, s
 
 __all__ = [
     "Answers",
+    "Entrusted",
     "ENGINES",
     "Counted",
     "Rows",
@@ -40,11 +41,8 @@ __all__ = [
 ]
 
 
-class Answers(Protocol):
-    """RAW: trusted people's answers as a service keeps them, unsealed some at a time, in bounded memory.
-
-    Whoever stores them hands them over here; only this room adds them up, and its sums leave it with noise.
-    """
+class Entrusted(Protocol):
+    """RAW: trusted people's numbers and options, some people at a time."""
 
     def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
         """Some people's numbers: one row a person, `width` columns."""
@@ -53,6 +51,13 @@ class Answers(Protocol):
     def codes(self, width: int = 1) -> Iterator[NDArray[np.int64]]:
         """Some people's options by their places, or their ticks as bits: one row a person, `width` columns."""
         ...
+
+
+class Answers(Entrusted, Protocol):
+    """RAW: trusted people's answers as a service keeps them, unsealed some at a time, in bounded memory.
+
+    Whoever stores them hands them over here; only this room adds them up, and its sums leave it with noise.
+    """
 
     def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
         """Some people's numbers, all of them with one epsilon of their own."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hybridp import noise
 from hybridp.curator import marginals
 from hybridp.curator.marginals import Codes, codes_of, read_codes
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Entrusted
 from hybridp.errors import must
 from hybridp.public.queries import MOST_CELLS, Piece, Schema, Workload
 from hybridp.public.randomisers import exact_context
@@ -61,7 +61,7 @@ def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng:
 
 
 def measure_answers(
-    answers: Answers, schema: Schema, tables: Sequence[tuple[int, ...]], sigma: float, *, rng: Randomness
+    answers: Entrusted, schema: Schema, tables: Sequence[tuple[int, ...]], sigma: float, *, rng: Randomness
 ) -> list[MeasuredTable]:
     """The same of all these marginals, from answers to every column as a service keeps them."""
     rows = [rows.astype(np.uint16) for rows in answers.codes(len(schema.features))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
 from hybridp.curator.shares import batch_digest, share_query
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Entrusted
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.ticks import TickInvite, TickReports, option_counts, tick_counts
@@ -55,7 +55,7 @@ def read(
     return RawTicks(found.trusted_people, found.trusted_counts, local, None, bool(says), assumed, digest)
 
 
-def read_answers(answers: Answers, invite: TickInvite) -> RawTicks:
+def read_answers(answers: Entrusted, invite: TickInvite) -> RawTicks:
     """The same from the answers that a service keeps: how many trusted people ticked each option."""
     people, counts = 0, np.zeros(invite.question.size, dtype=np.int64)
     for sets in answers.codes():

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Entrusted
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, NoisySquares, reports_digest
 from hybridp.public.trust import Trusts, label_column
@@ -127,7 +127,7 @@ def read(
     return RawTotals(found.trusted_people, found.trusted_sums, local, bool(says), assumed, digest, squared)
 
 
-def read_answers(answers: Answers, bounds: VectorBounds, local: VectorReportSums) -> RawTotals:
+def read_answers(answers: Entrusted, bounds: VectorBounds, local: VectorReportSums) -> RawTotals:
     """The same from the answers that a service keeps, beside the sums of its reports."""
     people, sums, squared = 0, [0] * bounds.dimensions, [0] * bounds.dimensions
     for values in answers.numbers(bounds.dimensions):

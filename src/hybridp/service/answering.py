@@ -21,7 +21,7 @@ from hybridp.curator import mean as summing
 from hybridp.curator import shares as share_curator
 from hybridp.curator import synth as table_curator
 from hybridp.curator import ticks as tick_curator
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Entrusted
 from hybridp.protocols.distribution import publish
 from hybridp.protocols.groups import group_study, heard_of, publish_groups
 from hybridp.protocols.heard import Heard as Told
@@ -135,7 +135,7 @@ def _supports(one: Asked, body: bytes) -> Ints:
 class _Column:
     """RAW: one question's answers among those to all of them."""
 
-    answers: Answers
+    answers: Entrusted
     place: int
     width: int
 
@@ -144,12 +144,6 @@ class _Column:
 
     def codes(self, width: int = 1) -> Iterator[Ints]:
         return (rows[:, self.place : self.place + width] for rows in self.answers.codes(self.width))
-
-    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
-        raise NotImplementedError
-
-    def records(self) -> Iterator[list[tuple[str, ...]]]:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -164,17 +158,11 @@ class _Some:
     def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
         yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
 
-    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
-        raise NotImplementedError
-
-    def records(self) -> Iterator[list[tuple[str, ...]]]:
-        raise NotImplementedError
-
 
 Raw = summing.Totals | share_curator.RawCounts
 
 
-def _raw(study: ShareStudy | MeanStudy, answers: Answers) -> Raw:
+def _raw(study: ShareStudy | MeanStudy, answers: Entrusted) -> Raw:
     """RAW: what shares or a mean need of these answers; it adds up over people."""
     if isinstance(study, ShareStudy):
         return share_curator.read_answers(answers, study.question.size)
@@ -197,7 +185,7 @@ def _together(parts: Sequence[Raw]) -> Raw:
 
 
 def answered(
-    plan: QuestionsPlan, told: Sequence[Heard], trusted: tuple[int, Answers] | None, *, rng: Randomness
+    plan: QuestionsPlan, told: Sequence[Heard], trusted: tuple[int, Entrusted] | None, *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], StudyRelease | _Tabled]:
     """Draw the noise of every question's answer; what is returned states the release for the ids of its charges.
 
@@ -232,7 +220,7 @@ class _Tabled:
 
 
 def _tabled(
-    plan: TablePlan, told: Sequence[Heard], trusted: tuple[int, Answers] | None, *, rng: Randomness
+    plan: TablePlan, told: Sequence[Heard], trusted: tuple[int, Entrusted] | None, *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], _Tabled]:
     """The same of a synthetic table: all its marginals of the trusted answers with noise, and the reports on each."""
     empty = [one.name for one, local in zip(plan.parts, told, strict=True) if trusted is None and not local.people]
@@ -252,7 +240,7 @@ def _tabled(
     return state
 
 
-def _answer(one: Asked, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
+def _answer(one: Asked, local: Heard, answers: Entrusted | None, people: int, rng: Randomness) -> Any:
     study = one.study
     match study:
         case ShareStudy() | MeanStudy():
@@ -286,7 +274,11 @@ def _blended(
 
 
 def _by_group(
-    plan: QuestionsPlan, grouping: Grouping, told: Sequence[Heard], trusted: tuple[int, Answers] | None, rng: Randomness
+    plan: QuestionsPlan,
+    grouping: Grouping,
+    told: Sequence[Heard],
+    trusted: tuple[int, Entrusted] | None,
+    rng: Randomness,
 ) -> GroupsRelease:
     """Every group is a study of its own with the whole promise: nobody is in two (`hybridp.protocols.groups`).
 
@@ -316,7 +308,7 @@ def _by_group(
     return publish_groups(one.study, one.name, grouping, groups, withheld, parts)
 
 
-def _ticks(study: TickStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
+def _ticks(study: TickStudy, local: Heard, answers: Entrusted | None, people: int, rng: Randomness) -> Any:
     raw = tick_curator.RawTicks(people, np.zeros(0, dtype=np.int64), TickReports(local.counts, study.invite.oracle),
                                 None, simulated_reports=False)  # fmt: skip
     noisy = None
@@ -325,7 +317,9 @@ def _ticks(study: TickStudy, local: Heard, answers: Answers | None, people: int,
     return publish_ticks(study, noisy, raw.local if local.people else None, raw, entries=(), rng=rng)
 
 
-def _number(one: Asked, study: NumberStudy, local: Heard, answers: Answers | None, people: int, rng: Randomness) -> Any:
+def _number(
+    one: Asked, study: NumberStudy, local: Heard, answers: Entrusted | None, people: int, rng: Randomness
+) -> Any:
     invite = study.invite
     reports = LocalSummary.of(local.sums, invite.randomiser)
     totals = summing.Totals(people, 0, reports)
@@ -355,7 +349,7 @@ def _number(one: Asked, study: NumberStudy, local: Heard, answers: Answers | Non
 
 
 def piloted(
-    plan: QuestionsPlan, trusted: tuple[int, Answers], *, rng: Randomness
+    plan: QuestionsPlan, trusted: tuple[int, Entrusted], *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
     """The first phase: trusted people are counted, with noise drawn here. What is returned states their release for the
     ids of its charges, and the invitation to local people that follows from it (`hybridp.protocols.steered`)."""
