@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.protocols.batches import run, taken_at_a_word
 
 from hybridp.bench.planning import plan_mean
 from hybridp.bench.shuffling import plan_groups
@@ -106,12 +107,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def run(*arguments: object, code: int = 0) -> str:
-    done = CliRunner().invoke(cli, [str(a) for a in arguments])
-    assert done.exit_code == code, done.output
-    return done.stdout if code == 0 else str(done.exception or done.output)
-
-
 def released(folder: Path, *more: object) -> dict[str, object]:
     batches = ["--mixed", folder / "one-batch.csv", "--mixed", folder / "two-batch.csv"]
     found: dict[str, object] = json.loads(
@@ -140,25 +135,9 @@ def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None
 def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
     folder: Path, tmp_path: Path
 ) -> None:
-    with (folder / "one-batch.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if name != "report_mechanism"]
-    lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
-    (tmp_path / "mute.csv").write_text("\n".join(lines))
-    asked = [
-        "release",
-        "mean",
-        folder / "reports.csv",
-        *WHAT,
-        *MIX,
-        "--trust",
-        "trust",
-        "--mixed",
-        tmp_path / "mute.csv",
-    ]
-    assert "must name the mechanism" in run(*asked, code=1)
-    found = json.loads(run(*asked, "--assume-mechanism", "--json"))
-    assert found["receipt"]["assumed_mechanism"] == rows[0]["report_mechanism"]  # local people's reports name theirs
+    taken_at_a_word(
+        folder / "one-batch.csv", tmp_path, "release", "mean", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"
+    )
 
 
 def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:

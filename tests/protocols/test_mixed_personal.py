@@ -12,12 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import stats
+from tests.protocols.batches import run
 
 from hybridp.bench.personal import plan_personal
 from hybridp.blend.tally import PersonalTally
-from hybridp.cli.app import cli
 from hybridp.curator.mean import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -42,12 +41,6 @@ MIX = ["--batch", "100", "--shuffled-delta", str(DELTA)]
 # How many people of each epsilon a batch holds, in the two ways in which they may write it.
 ONE = {("1", "1.0"): 150, ("2", "2.00"): 130, ("0", "0.0"): 20, ("8", "8.0"): 30}
 TWO = {("1", "1.0"): 120, ("2", "2.00"): 60, ("inf", "Infinity"): 10}
-
-
-def run(*arguments: object, code: int = 0) -> str:
-    done = CliRunner().invoke(cli, [str(a) for a in arguments])
-    assert done.exit_code == code, done.output
-    return done.stdout if code == 0 else str(done.exception or done.output)
 
 
 @pytest.fixture(scope="module")

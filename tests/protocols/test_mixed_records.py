@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from tests.protocols.batches import run, taken_at_a_word
 
 from hybridp.bench.heavy_plan import plan_heavy, zipf
 from hybridp.bench.shuffling import plan_record_groups
 from hybridp.blend import heavy as blending
 from hybridp.blend.tally import SlotTally
-from hybridp.cli.app import cli
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import discrete_laplace
@@ -82,12 +80,6 @@ MIX = ["--batch", "300", "--shuffled-delta", "1e-5"]
 OWN = Mixing.planned(ApproxDP(2.0, 1e-5), 300).epsilon
 
 
-def run(*arguments: object, code: int = 0) -> str:
-    done = CliRunner().invoke(cli, [str(a) for a in arguments])
-    assert done.exit_code == code, (done.output, done.exception)
-    return done.stdout if code == 0 else str(done.exception or done.output)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An invitation of 1,500 trusted people that states a mixer; local reports, and two batches, one too small."""
@@ -117,16 +109,15 @@ def slots_of(folder: Path) -> int:
 def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
     folder: Path, tmp_path: Path
 ) -> None:
-    with (folder / "one-batch.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if name != "report_mechanism"]
-    lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
-    (tmp_path / "mute.csv").write_text("\n".join(lines))
-    asked = ["release", "heavy-hitters", folder / "slots.csv", "--invite", folder / "invite.json"]
-    asked += ["--mixed", tmp_path / "mute.csv"]
-    assert "must name the mechanism" in run(*asked, code=1)
-    found = json.loads(run(*asked, "--assume-mechanism", "--json"))
-    assert found["receipt"]["assumed_mechanism"] == rows[0]["report_mechanism"]  # local people's reports name theirs
+    taken_at_a_word(
+        folder / "one-batch.csv",
+        tmp_path,
+        "release",
+        "heavy-hitters",
+        folder / "slots.csv",
+        "--invite",
+        folder / "invite.json",
+    )
 
 
 def test_a_release_from_files_charges_and_promises_every_batch(folder: Path) -> None:

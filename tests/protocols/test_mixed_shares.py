@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from tests.protocols.batches import refused, run, taken_at_a_word
 
 from hybridp.bench.shuffling import plan_share_groups
 from hybridp.blend.shares import Told, blend_shares
-from hybridp.cli.app import cli
 from hybridp.curator.mean import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -142,18 +141,6 @@ MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 OWN = share_mixing(ApproxDP(1.0, 1e-4), 3, 300).epsilon
 
 
-def run(*arguments: object) -> str:
-    done = CliRunner().invoke(cli, [str(a) for a in arguments])
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def refused(*arguments: object) -> str:
-    done = CliRunner().invoke(cli, [str(a) for a in arguments])
-    assert isinstance(done.exception, InvalidInput)
-    return str(done.exception)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trusted and local people in one file; two batches in files of their own, one of them too small."""
@@ -186,25 +173,9 @@ def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None
 def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
     folder: Path, tmp_path: Path
 ) -> None:
-    with (folder / "one-batch.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if name != "report_mechanism"]
-    lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
-    (tmp_path / "mute.csv").write_text("\n".join(lines))
-    asked = [
-        "release",
-        "shares",
-        folder / "reports.csv",
-        *WHAT,
-        *MIX,
-        "--trust",
-        "trust",
-        "--mixed",
-        tmp_path / "mute.csv",
-    ]
-    assert "must name the mechanism" in refused(*asked)
-    found = json.loads(run(*asked, "--assume-mechanism", "--json"))
-    assert found["receipt"]["assumed_mechanism"] == rows[0]["report_mechanism"]  # local people's reports name theirs
+    taken_at_a_word(
+        folder / "one-batch.csv", tmp_path, "release", "shares", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"
+    )
 
 
 def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:

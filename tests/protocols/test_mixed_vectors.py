@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from tests.protocols.batches import run, taken_at_a_word
 
 from hybridp.bench.shuffling import plan_vector_groups
 from hybridp.blend.mean import Rule
 from hybridp.blend.tally import VectorTally
-from hybridp.cli.app import cli
 from hybridp.curator import vector as curating
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import reach_reports
@@ -92,12 +91,6 @@ MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 OWN = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
 
 
-def run(*arguments: object, code: int = 0) -> str:
-    done = CliRunner().invoke(cli, [str(a) for a in arguments])
-    assert done.exit_code == code, (done.output, done.exception)
-    return done.stdout if code == 0 else str(done.exception or done.output)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trusted and local people in one file; two batches in files of their own, one of them too small."""
@@ -130,16 +123,17 @@ def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None
 def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
     folder: Path, tmp_path: Path
 ) -> None:
-    with (folder / "one-batch.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if name != "report_mechanism"]
-    lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
-    (tmp_path / "mute.csv").write_text("\n".join(lines))
-    asked = ["release", "vector-mean", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"]
-    asked += ["--mixed", tmp_path / "mute.csv"]
-    assert "must name the mechanism" in run(*asked, code=1)
-    found = json.loads(run(*asked, "--assume-mechanism", "--json"))
-    assert found["receipt"]["assumed_mechanism"] == rows[0]["report_mechanism"]  # local people's reports name theirs
+    taken_at_a_word(
+        folder / "one-batch.csv",
+        tmp_path,
+        "release",
+        "vector-mean",
+        folder / "reports.csv",
+        *WHAT,
+        *MIX,
+        "--trust",
+        "trust",
+    )
 
 
 def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
