@@ -23,45 +23,28 @@ from __future__ import annotations
 
 import email.utils
 import json
-import math
 import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 
 from hybridp.device.heavy import report_slots
-from hybridp.device.mean import chosen_levels, randomise_vectors
-from hybridp.device.ticks import report_places
-from hybridp.errors import HybridpError, InvalidInput, must
-from hybridp.noise import categories, dithered, reports
-from hybridp.noise.oracles import oracle_reports
+from hybridp.device.questions import answer_to, by_name, category, cells_of, question_reports
+from hybridp.device.stated import number_report, promise_of, randomiser_of, vector_report
+from hybridp.errors import HybridpError, must
+from hybridp.noise import categories
 from hybridp.public import mixing
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, normalised, two_stage
-from hybridp.public.messages import Invite
-from hybridp.public.oracles import SubsetSelection
-from hybridp.public.queries import Feature
-from hybridp.public.randomisers import (
-    DitheredBit,
-    DitheredReports,
-    KRandomisedResponse,
-    Piecewise,
-    Randomiser,
-    local_additive,
-)
+from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.public.shuffling import mixed_delta
-from hybridp.public.ticks import TickInvite
-from hybridp.public.vector import VectorBounds, VectorInvite
-from hybridp.public.vector_randomisers import scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
 __all__ = ["UploadRefused", "fetch_task", "local_report", "send_reports", "send_shuffled", "shuffled_report"]
@@ -102,10 +85,10 @@ def trusted_report(
     must("trusted" in task["groups"], "group", "must be one that the task takes now", "trusted")
     payload: dict[str, Any]
     if task["kind"] == "questions":
-        given = _by_name(task, answer)
+        given = by_name(task, answer)
         asked = task.get("columns") or task["questions"]
-        told = {question["name"]: _answer_to(question, given[question["name"]]) for question in asked}
-        payload = {"answers": told | _category(task, given)}
+        told = {question["name"]: answer_to(question, given[question["name"]]) for question in asked}
+        payload = {"answers": told | category(task, given)}
     elif task["kind"] == "heavy-hitters":
         records = _records(task, answer)
         payload = {"records": [records[secrets.randbelow(len(records))]]}
@@ -136,13 +119,13 @@ def local_report(
     must("local" in task["groups"], "group", "must be one that the task takes now", "local")
     payload: dict[str, Any]
     if task["kind"] == "questions":
-        given = _by_name(task, answer)
-        payload = {"reports": _question_reports(task, _cells(task, given), rng) | _category(task, given)}
+        given = by_name(task, answer)
+        payload = {"reports": question_reports(task, cells_of(task, given), rng) | category(task, given)}
     elif task["kind"] == "heavy-hitters":
         (record,) = _records(task, answer)
         payload = {"category": _slot_report(task, record, rng)}
     elif task["kind"] == "vector-mean":
-        payload = {"report": _vector_report(task, _numbers(answer), rng)}
+        payload = {"report": vector_report(task, _numbers(answer), rng)}
     else:
         assert isinstance(answer, int | float)
         payload = {"report": _number_report(task, float(answer), epsilon, rng)}
@@ -156,14 +139,15 @@ def shuffled_report(task: Task, answer: float, *, token: str | None = None, rng:
     task says.
     """
     must("shuffled" in task["groups"], "group", "must be one that the task takes now", "shuffled")
-    mixer, own, mixed = task["mixer"], _promise(task["guarantee"]["shuffled"]), _promise(task["guarantee"]["mixed"])
+    mixer, promised = task["mixer"], task["guarantee"]
+    own, mixed = promise_of(promised["shuffled"]), promise_of(promised["mixed"])
     if mixed.delta:
         kept = mixed_delta(int(mixer["batch"]), own.epsilon, mixed.epsilon * (1 + 1e-9)) <= mixed.delta
     else:
         kept = mixed.epsilon >= own.epsilon
     must(kept, "mixed", "must be what a batch of the stated size keeps", str(mixed))
     bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
-    told = _drawn(bounds, _randomiser(mixer["randomiser"], own), answer, rng)
+    told = number_report(bounds, randomiser_of(mixer["randomiser"], own), answer, rng)
     body = _sealed_body(told, int(mixer["bytes"]))
     sealed = mixing.seal(body, mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
     return {"id": secrets.token_urlsafe(16), "token": token, "sealed": mixing.text(sealed)}
@@ -210,120 +194,6 @@ def _records(task: Task, answer: Any) -> list[list[str]]:
     return records
 
 
-# --- a study's questions ----------------------------------------------------------------------------------------------
-
-
-def _by_name(task: Task, answer: Any) -> Mapping[str, Any]:
-    """The answers by the names of the questions; of one question the answer alone will do."""
-    names = [question["name"] for question in task.get("columns") or task["questions"]]
-    names += [task["by"]["name"]] if task.get("by") else []
-    given: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {names[0]: answer}
-    must(set(given) == set(names), "answer", f"must hold one for each of {', '.join(names)}", "others")
-    return given
-
-
-def _cells(task: Task, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a synthetic table: the person's cell of every marginal, in place of the answers to its columns."""
-    if not task.get("columns"):
-        return given
-    places = {column["name"]: (_answer_to(column, given[column["name"]]), column) for column in task["columns"]}
-    found = {}
-    for marginal in task["questions"]:
-        at, cells = 0, 1
-        for name in marginal["columns"]:
-            must(name in places, "columns", "must name the task's columns", "others")
-            place, column = places[name]
-            at, cells = at * len(column["options"]) + place, cells * len(column["options"])
-        must(cells == len(marginal["options"]), "options", "must be the cells of the marginal's columns", "others")
-        found[marginal["name"]] = marginal["options"][at]
-    return found
-
-
-def _category(task: Task, given: Mapping[str, Any]) -> dict[str, int]:
-    """The person's public group, which is sent as it is, where the answer is told by group."""
-    by = task.get("by")
-    if not by:
-        return {}
-    known = given[by["name"]] in by["categories"]
-    must(known, by["name"], "must be one of the task's categories", "another value")
-    return {by["name"]: by["categories"].index(given[by["name"]])}
-
-
-def _answer_to(question: Mapping[str, Any], answer: Any) -> Any:
-    """A number, the place of an option, or the places of those ticked; what is none of them is not repeated."""
-    name = question["name"]
-    if "options" not in question:
-        finite = isinstance(answer, int | float) and math.isfinite(answer)
-        must(finite, name, "must be a finite number", "another value")
-        return float(answer)
-    options = question["options"]
-    if question["several"] is None:
-        must(answer in options, name, "must be one of the task's options", "another value")
-        return options.index(answer)
-    given = set() if isinstance(answer, str) or not isinstance(answer, Iterable) else set(answer)
-    known = not isinstance(answer, str) and given <= set(options) and len(given) <= int(question["several"])
-    must(known, name, f"must be at most {question['several']} of the task's options", "others")
-    return sorted(options.index(option) for option in given)
-
-
-def _question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> dict[str, Any]:
-    """A report on each question, or on the one that is drawn; refused where the parts are more than the promise."""
-    asked = task["questions"]
-    promise, parts = task["guarantee"]["local"], [question["guarantee"] for question in asked]
-    for name in ("epsilon", "delta"):
-        written = [Fraction(repr(float(part[name]))) for part in parts]
-        spent = max(written) if task["draws"] else sum(written)
-        kept = spent <= Fraction(repr(float(promise[name])))
-        must(kept, "questions", f"must keep the task's {name} together", "parts that are more")
-    mechanisms = [_question_mechanism(question) for question in asked]  # also of those that are not drawn
-    places = list(range(len(asked)))
-    if task["draws"]:
-        word = int(rng.words(1)[0])
-        places = [next(place for place, end in enumerate(task["draws"]) if word < int(end))]
-    told = ((asked[place]["name"], asked[place], mechanisms[place]) for place in places)
-    return {name: _question_report(one, how, _answer_to(one, given[name]), rng) for name, one, how in told}
-
-
-def _question_mechanism(question: Mapping[str, Any]) -> Randomiser | KRandomisedResponse | SubsetSelection:
-    """What the question's report is drawn by: its construction checks that the integers keep its part."""
-    stated, promise = question["randomiser"], _promise(question["guarantee"])
-    if "options" not in question:
-        return _randomiser(stated, promise)
-    size = len(question["options"])
-    of = int(stated["options"] if stated["name"] == "one-option" else stated["categories"])
-    must(of == size, "categories", f"must be the {size} options", of)
-    ticks = question["several"] is not None  # a response among two would tell any other option as it is
-    must(ticks == (stated["name"] == "one-option"), "randomiser", "must be that of its kind of question", "another one")
-    if stated["name"] == "subset":
-        return SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
-    must(stated["name"] in ("k-rr", "one-option"), "randomiser", "must be one that this client knows", stated["name"])
-    return KRandomisedResponse(promise, size if stated["name"] == "k-rr" else 2, int(stated["keep"]))
-
-
-def _question_report(question: Mapping[str, Any], mechanism: Any, answer: Any, rng: Randomness) -> Any:
-    if "options" not in question:
-        bounds = Bounds(float(question["bounds"]["lower"]), float(question["bounds"]["upper"]))
-        return _drawn(bounds, mechanism, answer, rng, _windows(question))
-    if question["several"] is not None:
-        feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
-        sets = np.array([sum(1 << place for place in answer)], dtype=np.int64)
-        return report_places(sets, TickInvite(feature, mechanism), rng=rng)[0]
-    code = np.array([answer], dtype=np.int64)
-    if isinstance(mechanism, SubsetSelection):
-        return [int(place) for place in oracle_reports(mechanism, code, rng=rng)[0]]
-    return int(categories(mechanism, code, rng=rng)[0])
-
-
-def _windows(question: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
-    """Where people are asked who answer after others: shares of the range, rising, apart; () for the whole of it."""
-    found = tuple((float(low), float(high)) for low, high in question.get("windows", ()))
-    ends = [0.0, *(end for window in found for end in window), 1.0]
-    rising = all(a <= b for a, b in pairwise(ends)) and all(low < high for low, high in found)
-    must(rising, "windows", "must be rising shares of the range", "others")
-    must(bool(found) == ("form" in question), "windows", "must be given where people are asked within some", len(found))
-    return found
-
-
 def _numbers(answer: Any) -> list[float]:
     return [float(x) for x in answer]
 
@@ -358,17 +228,12 @@ def _encoded(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-# --- mechanisms, checked against the promise --------------------------------------------------------------------------
-
-
-def _promise(stated: Mapping[str, float]) -> PureDP | ApproxDP:
-    delta = float(stated["delta"])
-    return ApproxDP(float(stated["epsilon"]), delta) if delta else PureDP(float(stated["epsilon"]))
+# --- one number, or a record ------------------------------------------------------------------------------------------
 
 
 def _described(task: Task, epsilon: float | None) -> tuple[Mapping[str, Any], PureDP | ApproxDP]:
     if "choices" not in task:
-        return task["randomiser"], _promise(task["guarantee"]["local"])
+        return task["randomiser"], promise_of(task["guarantee"]["local"])
     must(epsilon is not None, "epsilon", "must be given: everyone chooses their own in this study", epsilon)
     assert epsilon is not None
     found = next((c["randomiser"] for c in task["choices"] if c["epsilon"] == epsilon), None)
@@ -377,81 +242,16 @@ def _described(task: Task, epsilon: float | None) -> tuple[Mapping[str, Any], Pu
     return found, PureDP(epsilon)
 
 
-def _randomiser(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:
-    """The description as an object, whose construction checks that its integers keep the promise."""
-    pure = PureDP(promise.epsilon)
-    match stated["name"]:
-        case "dithered":
-            return DitheredBit(pure, int(stated["flips"]))
-        case "piecewise":
-            return Piecewise(pure, int(stated["width"]), int(stated["inside"]))
-        case "laplace":
-            return local_additive(pure)
-        case "gaussian":
-            return local_additive(promise, "gaussian")
-    raise InvalidInput(f"`randomiser` must be one that this client knows. Got {stated['name']}.")
-
-
 def _number_report(task: Task, value: float, epsilon: float | None, rng: Randomness) -> Any:
     bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
-    return _drawn(bounds, _randomiser(*_described(task, epsilon)), value, rng)
-
-
-def _drawn(
-    bounds: Bounds,
-    randomiser: Randomiser,
-    value: float,
-    rng: Randomness,
-    windows: tuple[tuple[float, float], ...] = (),
-) -> Any:
-    levels = Invite(bounds, randomiser, windows=windows).placed(bounds.levels([value]))
-    if isinstance(randomiser, DitheredBit):
-        return _bits(dithered(randomiser, levels, rng=rng))[0]
-    return bounds.from_unit(float(reports(randomiser, levels, rng=rng)[0]))
-
-
-def _bits(sent: DitheredReports) -> list[dict[str, Any]]:
-    """Dithered bits as the service takes them."""
-    return [{"threshold": int(t), "above": bool(a)} for t, a in zip(*sent, strict=True)]
-
-
-def _vector_report(task: Task, values: list[float], rng: Randomness) -> Any:
-    """Some coordinates, chosen by chance, each with its own report, ascending, so that their order tells nothing; or
-    one direction."""
-    sides = task["coordinates"]
-    bounds = VectorBounds.of(
-        [float(c["lower"]) for c in sides],
-        [float(c["upper"]) for c in sides],
-        norm=task.get("norm"),
-        radius=task.get("radius"),
-    )
-    stated = task["randomiser"]
-    if stated["name"] == "unit-vector":
-        whole = unit_vector(_promise(task["guarantee"]["local"]), bounds.dimensions, bounds.ratio)
-        same = (whole.pairs, whole.top, str(whole.inside)) == (stated["pairs"], stated["top"], stated["inside"])
-        must(same, "randomiser", "must be the direction for the promise", "another one")
-        return [float(x) for x in randomise_vectors([values], VectorInvite(bounds, whole), rng=rng)[0]]
-    must(stated["name"] == "coordinates", "randomiser", "must be one that this client knows", stated["name"])
-    plan = scalar_reports(_promise(task["guarantee"]["local"]), bounds.dimensions, int(stated["reported"]))
-    same = _randomiser(stated["each"], plan.randomiser.guarantee) == plan.randomiser
-    must(same, "randomiser", "must be the report of each coordinate for the promise", "another one")
-    (chosen,), (levels,) = chosen_levels(plan, bounds.steps([values]), bounds.reach_steps, rng=rng)
-    each: list[Any]
-    if isinstance(plan.randomiser, DitheredBit):
-        each = _bits(dithered(plan.randomiser, levels, rng=rng))
-    else:
-        sides = [bounds.bounds[j] for j in chosen]
-        unit = reports(plan.randomiser, levels, rng=rng).tolist()
-        each = [side.centre + side.half * bounds.reach * y for side, y in zip(sides, unit, strict=True)]
-    order = np.argsort(chosen)
-    return {"coordinates": [int(j) for j in chosen[order]], "each": [each[i] for i in order]}
+    return number_report(bounds, randomiser_of(*_described(task, epsilon)), value, rng)
 
 
 def _slot_report(task: Task, record: list[str], rng: Randomness) -> int:
     slots = tuple(tuple(slot) for slot in task["slots"])
     head = HeadList(len(task["record"]), slots)
     must(len(record) == head.depth, "record", f"must have {head.depth} columns", len(record))
-    stated, promise = task["randomiser"], _promise(task["guarantee"]["local"])
+    stated, promise = task["randomiser"], promise_of(task["guarantee"]["local"])
     slot = np.array([head.slot_of(tuple(record))], dtype=np.int64)
     if stated["name"] == "k-rr":
         response = KRandomisedResponse(promise, int(stated["categories"]), int(stated["keep"]))

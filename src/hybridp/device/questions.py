@@ -1,0 +1,143 @@
+"""One person's answers to a study's questions: as they are, or as the reports that a task document asks for.
+
+Guarantee: reports are private as the task promises, which is checked in exact arithmetic before anything is drawn: each
+question's mechanism keeps its part, and the parts together no more than the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hybridp.device.stated import number_report, promise_of, randomiser_of
+from hybridp.device.ticks import report_places
+from hybridp.errors import must
+from hybridp.noise import categories
+from hybridp.noise.oracles import oracle_reports
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.oracles import SubsetSelection
+from hybridp.public.queries import Feature
+from hybridp.public.randomisers import KRandomisedResponse, Randomiser
+from hybridp.public.ticks import TickInvite
+from hybridp.randomness import Randomness
+
+__all__ = ["answer_to", "by_name", "category", "cells_of", "question_reports"]
+
+Task = Mapping[str, Any]
+
+
+def by_name(task: Task, answer: Any) -> Mapping[str, Any]:
+    """The answers by the names of the questions; of one question the answer alone will do."""
+    names = [question["name"] for question in task.get("columns") or task["questions"]]
+    names += [task["by"]["name"]] if task.get("by") else []
+    given: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {names[0]: answer}
+    must(set(given) == set(names), "answer", f"must hold one for each of {', '.join(names)}", "others")
+    return given
+
+
+def cells_of(task: Task, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a synthetic table: the person's cell of every marginal, in place of the answers to its columns."""
+    if not task.get("columns"):
+        return given
+    places = {column["name"]: (answer_to(column, given[column["name"]]), column) for column in task["columns"]}
+    found = {}
+    for marginal in task["questions"]:
+        at, cells = 0, 1
+        for name in marginal["columns"]:
+            must(name in places, "columns", "must name the task's columns", "others")
+            place, column = places[name]
+            at, cells = at * len(column["options"]) + place, cells * len(column["options"])
+        must(cells == len(marginal["options"]), "options", "must be the cells of the marginal's columns", "others")
+        found[marginal["name"]] = marginal["options"][at]
+    return found
+
+
+def category(task: Task, given: Mapping[str, Any]) -> dict[str, int]:
+    """The person's public group, which is sent as it is, where the answer is told by group."""
+    by = task.get("by")
+    if not by:
+        return {}
+    known = given[by["name"]] in by["categories"]
+    must(known, by["name"], "must be one of the task's categories", "another value")
+    return {by["name"]: by["categories"].index(given[by["name"]])}
+
+
+def answer_to(question: Mapping[str, Any], answer: Any) -> Any:
+    """A number, the place of an option, or the places of those ticked; what is none of them is not repeated."""
+    name = question["name"]
+    if "options" not in question:
+        finite = isinstance(answer, int | float) and math.isfinite(answer)
+        must(finite, name, "must be a finite number", "another value")
+        return float(answer)
+    options = question["options"]
+    if question["several"] is None:
+        must(answer in options, name, "must be one of the task's options", "another value")
+        return options.index(answer)
+    given = set() if isinstance(answer, str) or not isinstance(answer, Iterable) else set(answer)
+    known = not isinstance(answer, str) and given <= set(options) and len(given) <= int(question["several"])
+    must(known, name, f"must be at most {question['several']} of the task's options", "others")
+    return sorted(options.index(option) for option in given)
+
+
+def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> dict[str, Any]:
+    """A report on each question, or on the one that is drawn; refused where the parts are more than the promise."""
+    asked = task["questions"]
+    promise, parts = task["guarantee"]["local"], [question["guarantee"] for question in asked]
+    for name in ("epsilon", "delta"):
+        written = [Fraction(repr(float(part[name]))) for part in parts]
+        spent = max(written) if task["draws"] else sum(written)
+        kept = spent <= Fraction(repr(float(promise[name])))
+        must(kept, "questions", f"must keep the task's {name} together", "parts that are more")
+    mechanisms = [_mechanism(question) for question in asked]  # also of those that are not drawn
+    places = list(range(len(asked)))
+    if task["draws"]:
+        word = int(rng.words(1)[0])
+        places = [next(place for place, end in enumerate(task["draws"]) if word < int(end))]
+    told = ((asked[place]["name"], asked[place], mechanisms[place]) for place in places)
+    return {name: _report(one, how, answer_to(one, given[name]), rng) for name, one, how in told}
+
+
+def _mechanism(question: Mapping[str, Any]) -> Randomiser | KRandomisedResponse | SubsetSelection:
+    """What the question's report is drawn by: its construction checks that the integers keep its part."""
+    stated, promise = question["randomiser"], promise_of(question["guarantee"])
+    if "options" not in question:
+        return randomiser_of(stated, promise)
+    size = len(question["options"])
+    of = int(stated["options"] if stated["name"] == "one-option" else stated["categories"])
+    must(of == size, "categories", f"must be the {size} options", of)
+    ticks = question["several"] is not None  # a response among two would tell any other option as it is
+    must(ticks == (stated["name"] == "one-option"), "randomiser", "must be that of its kind of question", "another one")
+    if stated["name"] == "subset":
+        return SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
+    must(stated["name"] in ("k-rr", "one-option"), "randomiser", "must be one that this client knows", stated["name"])
+    return KRandomisedResponse(promise, size if stated["name"] == "k-rr" else 2, int(stated["keep"]))
+
+
+def _report(question: Mapping[str, Any], mechanism: Any, answer: Any, rng: Randomness) -> Any:
+    if "options" not in question:
+        bounds = Bounds(float(question["bounds"]["lower"]), float(question["bounds"]["upper"]))
+        return number_report(bounds, mechanism, answer, rng, _windows(question))
+    if question["several"] is not None:
+        feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
+        sets = np.array([sum(1 << place for place in answer)], dtype=np.int64)
+        return report_places(sets, TickInvite(feature, mechanism), rng=rng)[0]
+    code = np.array([answer], dtype=np.int64)
+    if isinstance(mechanism, SubsetSelection):
+        return [int(place) for place in oracle_reports(mechanism, code, rng=rng)[0]]
+    return int(categories(mechanism, code, rng=rng)[0])
+
+
+def _windows(question: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """Where people are asked who answer after others: shares of the range, rising, apart; () for the whole of it."""
+    found = tuple((float(low), float(high)) for low, high in question.get("windows", ()))
+    ends = [0.0, *(end for window in found for end in window), 1.0]
+    rising = all(a <= b for a, b in pairwise(ends)) and all(low < high for low, high in found)
+    must(rising, "windows", "must be rising shares of the range", "others")
+    must(bool(found) == ("form" in question), "windows", "must be given where people are asked within some", len(found))
+    return found

@@ -1,0 +1,112 @@
+"""Mechanisms as a task document states them, checked against its promise, and one person's draw from them.
+
+Guarantee: what is drawn keeps the promise beside which its mechanism is stated; a construction refuses integers that do
+not. A server that asks for less noise than it says is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.device.mean import chosen_levels, randomise_steps
+from hybridp.errors import InvalidInput, must
+from hybridp.noise import dithered, reports
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.messages import Invite
+from hybridp.public.randomisers import DitheredBit, DitheredReports, Piecewise, Randomiser, local_additive
+from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector_randomisers import UnitVector, VectorReports, scalar_reports, unit_vector
+from hybridp.randomness import Randomness
+
+__all__ = ["number_report", "promise_of", "randomiser_of", "told_vector", "vector_report"]
+
+Task = Mapping[str, Any]
+
+
+def promise_of(stated: Mapping[str, float]) -> PureDP | ApproxDP:
+    delta = float(stated["delta"])
+    return ApproxDP(float(stated["epsilon"]), delta) if delta else PureDP(float(stated["epsilon"]))
+
+
+def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:
+    """The description as an object, whose construction checks that its integers keep the promise."""
+    pure = PureDP(promise.epsilon)
+    match stated["name"]:
+        case "dithered":
+            return DitheredBit(pure, int(stated["flips"]))
+        case "piecewise":
+            return Piecewise(pure, int(stated["width"]), int(stated["inside"]))
+        case "laplace":
+            return local_additive(pure)
+        case "gaussian":
+            return local_additive(promise, "gaussian")
+    raise InvalidInput(f"`randomiser` must be one that this client knows. Got {stated['name']}.")
+
+
+def number_report(
+    bounds: Bounds,
+    randomiser: Randomiser,
+    value: float,
+    rng: Randomness,
+    windows: tuple[tuple[float, float], ...] = (),
+) -> Any:
+    levels = Invite(bounds, randomiser, windows=windows).placed(bounds.levels([value]))
+    if isinstance(randomiser, DitheredBit):
+        return _bits(dithered(randomiser, levels, rng=rng))[0]
+    return bounds.from_unit(float(reports(randomiser, levels, rng=rng)[0]))
+
+
+def _bits(sent: DitheredReports) -> list[dict[str, Any]]:
+    """Dithered bits as the service takes them."""
+    return [{"threshold": int(t), "above": bool(a)} for t, a in zip(*sent, strict=True)]
+
+
+def vector_report(task: Task, values: list[float], rng: Randomness) -> Any:
+    """A report on several numbers, in a box or a ball."""
+    sides = task["coordinates"]
+    bounds = VectorBounds.of(
+        [float(c["lower"]) for c in sides],
+        [float(c["upper"]) for c in sides],
+        norm=task.get("norm"),
+        radius=task.get("radius"),
+    )
+    stated, promise = task["randomiser"], promise_of(task["guarantee"]["local"])
+    plan: VectorReports
+    if stated["name"] == "unit-vector":
+        plan = unit_vector(promise, bounds.dimensions, bounds.ratio)
+    else:
+        must(stated["name"] == "coordinates", "randomiser", "must be one that this client knows", stated["name"])
+        plan = scalar_reports(promise, bounds.dimensions, int(stated["reported"]))
+    return told_vector(stated, VectorInvite(bounds, plan), bounds.steps([values]), rng)
+
+
+def told_vector(stated: Mapping[str, Any], invite: VectorInvite, steps: NDArray[np.int64], rng: Randomness) -> Any:
+    """The report of one person's steps, by the mechanism of the invitation, which must be the one that is stated.
+
+    Some coordinates, chosen by chance, each with its own report, ascending, so that their order tells nothing; or one
+    direction.
+    """
+    plan, bounds = invite.reports, invite.bounds
+    if isinstance(plan, UnitVector):
+        own = {"name": plan.name, "pairs": plan.pairs, "top": plan.top, "inside": str(plan.inside)}
+        same = all(stated.get(name) == value for name, value in own.items())
+        must(same, "randomiser", "must be the direction for the promise", "another one")
+        return [float(x) for x in randomise_steps(steps, invite, rng=rng)[0]]
+    same = stated["name"] == "coordinates" and int(stated["reported"]) == plan.reported
+    same = same and randomiser_of(stated["each"], plan.randomiser.guarantee) == plan.randomiser
+    must(same, "randomiser", "must be the report of each coordinate for the promise", "another one")
+    (chosen,), (levels,) = chosen_levels(plan, steps, bounds.reach_steps, rng=rng)
+    each: list[Any]
+    if isinstance(plan.randomiser, DitheredBit):
+        each = _bits(dithered(plan.randomiser, levels, rng=rng))
+    else:
+        sides = [bounds.bounds[j] for j in chosen]
+        unit = reports(plan.randomiser, levels, rng=rng).tolist()
+        each = [side.centre + side.half * bounds.reach * y for side, y in zip(sides, unit, strict=True)]
+    order = np.argsort(chosen)
+    return {"coordinates": [int(j) for j in chosen[order]], "each": [each[i] for i in order]}
