@@ -30,7 +30,7 @@ from hybridp.public.randomisers import (
     randomised_response,
 )
 from hybridp.public.shuffling import mixed_delta
-from hybridp.service import charts, html, words
+from hybridp.service import chances, charts, html, words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import HeavyPlan, QuestionsPlan, parse_plan
 from hybridp.service.tasks import task_of
@@ -44,7 +44,7 @@ EPSILONS = (0.01, 0.5, 1.0, 2.0, 5.0, 12.0)
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.1])
 def test_the_bound_is_that_of_hypothesis_testing(epsilon: float, delta: float) -> None:
     """Kairouz, Oh and Viswanath 2015: equal errors are at least (1 - delta)/(1 + e^epsilon)."""
-    told = words.at_most_right(epsilon, delta)
+    told = chances.at_most_right(epsilon, delta)
     assert float(told) == pytest.approx(1 - (1 - delta) / (1 + math.exp(epsilon)), abs=1e-15)
     assert told >= 1 - (1 - Fraction(delta)) / (1 + Fraction(math.exp(epsilon))) - Fraction(1, 2**50)
 
@@ -58,7 +58,7 @@ def best_guess(one: list[Fraction], other: list[Fraction]) -> Fraction:
 def test_the_dithered_bit(epsilon: float) -> None:
     flips = dithered_bit(PureDP(epsilon)).flips
     q = Fraction(flips, WORD)
-    told = words.notice({"name": "dithered", "flips": str(flips)})
+    told = chances.notice({"name": "dithered", "flips": str(flips)})
     assert told.right == best_guess([q, 1 - q], [1 - q, q])  # at the ends of the scale the threshold tells nothing
     assert (told.one, told.other) == (q, 1 - q)
 
@@ -69,7 +69,7 @@ def test_the_piecewise_number(epsilon: float) -> None:
     m = piecewise(PureDP(epsilon))
     p, w = Fraction(m.inside, WORD), m.width
     rest = (1 - p) / LEVELS
-    told = words.notice({"name": "piecewise", "width": str(w), "inside": str(m.inside)})
+    told = chances.notice({"name": "piecewise", "width": str(w), "inside": str(m.inside)})
     assert told.right == best_guess([p, rest * w, rest * (LEVELS - w)], [rest * w, p, rest * (LEVELS - w)])
     half = Fraction(LEVELS + w, 2)
     assert told.one == rest * half
@@ -82,7 +82,7 @@ def test_a_response_among_many(k: int) -> None:
     truth = Fraction(keep, WORD)
     lie = (1 - truth) / (k - 1)
     law = [[truth if i == j else lie for i in range(k)] for j in (0, 1)]
-    told = words.notice({"name": "k-rr", "categories": k, "keep": str(keep)})
+    told = chances.notice({"name": "k-rr", "categories": k, "keep": str(keep)})
     assert told.right == best_guess(*law)
 
 
@@ -91,7 +91,7 @@ def test_two_stages_are_within_the_bound() -> None:
     mechanism = two_stage(head, ApproxDP(2.0, 1e-6))
     assert mechanism.query is not None
     stated: dict[str, Any] = {"name": "two-stage", "query": {"categories": 3, "keep": str(mechanism.query.keep)}}
-    told = words.notice(stated, 2.0, 1e-6)
+    told = chances.notice(stated, 2.0, 1e-6)
     laws = [mechanism.report_law(slot) for slot in range(len(head))]
     worst = max(float(np.maximum(a, b).sum() / 2) for a in laws for b in laws)
     assert not told.exact
@@ -100,13 +100,13 @@ def test_two_stages_are_within_the_bound() -> None:
 
 @given(st.fractions(min_value=0, max_value=1))
 def test_less_than_certain_is_never_a_hundred(share: Fraction) -> None:
-    shown = words.per_hundred(share)
+    shown = chances.per_hundred(share)
     assert abs(shown - 100 * share) <= 1
     assert (shown == 100) == (share == 1)
 
 
 def test_words_weaken_with_epsilon() -> None:
-    said = [words.in_words(e) for e in (0.05, 0.3, 1, 2, 5, 10)]
+    said = [chances.in_words(e) for e in (0.05, 0.3, 1, 2, 5, 10)]
     assert len(set(said)) == 6
     assert said[0].startswith("very strong")
     assert said[-1].startswith("hardly")
@@ -310,7 +310,7 @@ def rule_trusted_promise(plan: Any, task: Any, text: str) -> None:
         assert "the ε that you choose" in text
         return
     assert levels(text)[-1] == pytest.approx(spent_in_all(plan), abs=1e-9)
-    assert words.in_words(spent_in_all(plan)) in text
+    assert chances.in_words(spent_in_all(plan)) in text
     assert ("planned releases" in text) == (plan.releases > 1)
     if plan.releases > 1:
         assert f"{plan.releases} planned releases" in text
@@ -359,7 +359,7 @@ def rule_local_promise(plan: Any, task: Any, text: str) -> None:
         assert "the ε that you choose" in text
     else:
         assert levels(text) == [plan.epsilon]
-        assert words.in_words(plan.epsilon) in text
+        assert chances.in_words(plan.epsilon) in text
 
 
 def own_epsilon(plan: Any) -> float:
@@ -541,7 +541,7 @@ def test_the_page_makes_no_other_claims(name: str) -> None:
     known |= {f"At ε = {o['epsilon']}: {o['sent']}" for o in view["local"].get("offers", [])}
     asked = task.get("questions", ())
     known |= {text for q in asked for text in (q["text"], q["name"], *q.get("options", ()))}
-    known |= {words.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
+    known |= {chances.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
     assert claims_beyond(page, known) == []
 
 
@@ -610,7 +610,7 @@ def test_a_set_of_options(k: int) -> None:
     one = math.comb(k - 2, d - 1)  # sets with the one and without the other
     rest = p * Fraction(d - 1, k - 1) + (1 - p) * Fraction(k - 1 - d, k - 1)  # alike whichever it is
     stated = {"name": "subset", "categories": k, "size": d, "keep": str(oracle.keep)}
-    told = words.notice(stated)
+    told = chances.notice(stated)
     assert told.right == best_guess([one * own, one * other, rest], [one * other, one * own, rest])
     assert told.one == p
     assert told.other == p * Fraction(d - 1, k - 1) + (1 - p) * Fraction(d, k - 1)
@@ -633,7 +633,7 @@ def test_one_option_of_those_ticked() -> None:
     keep = randomised_response(PureDP(1.0)).keep
     p = Fraction(keep, WORD)
     stated = {"name": "one-option", "categories": 2, "options": 4, "keep": str(keep)}
-    told = words.notice(stated)
+    told = chances.notice(stated)
     assert told.right == best_guess([p / 4, (1 - p) / 4] * 4, [(1 - p) / 4, p / 4] * 4)
     assert (told.one, told.other) == (p, 1 - p)
     assert f"about {round(100 * p)} times in 100" in words.sent_of({"randomiser": stated, "options": ["o"] * 4})
@@ -649,7 +649,7 @@ def test_a_report_that_names_the_truth_is_said_to() -> None:
             most = max(float(mechanism.report_law(i)[i]) for i in slots)
         else:
             most = mechanism.likelihood(0, 0)
-        assert float(words.told_truly(task["randomiser"])) == pytest.approx(most, abs=1e-12)
+        assert float(chances.told_truly(task["randomiser"])) == pytest.approx(most, abs=1e-12)
         assert most > 0.85
         assert f"about {round(100 * most)} times in 100" in words.sent(task["randomiser"])
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.service import studies, words
+from hybridp.service import chances, studies, words
 from hybridp.service.charts import dots
 from hybridp.service.headers import policy_with
 from hybridp.service.html import form_fields, page, see, slowly, status_of, trouble
@@ -51,7 +51,7 @@ def participant_view(
 ) -> dict[str, Any]:
     """Everything that participant.html shows."""
     choices = [
-        {**c, "shown": words.exact(c["epsilon"]), "words": words.in_words(c["epsilon"]), "here": c["browser"]}
+        {**c, "shown": chances.exact(c["epsilon"]), "words": chances.in_words(c["epsilon"]), "here": c["browser"]}
         for c in task.get("choices") or ()
     ]
     return {
@@ -81,10 +81,10 @@ def _closed(task: Mapping[str, Any]) -> str:
 
 def _row(epsilon: float, delta: float, right: Any, exact: bool) -> dict[str, Any]:
     return {
-        "epsilon": words.exact(epsilon),
+        "epsilon": chances.exact(epsilon),
         "delta": f"1 in {math.floor(1 / delta):,}" if delta else "",
-        "words": words.in_words(epsilon),
-        "right": words.of_100(right),
+        "words": chances.in_words(epsilon),
+        "right": chances.of_100(right),
         "exact": exact,
     }
 
@@ -95,7 +95,7 @@ def _trusted_rows(task: Mapping[str, Any]) -> list[dict[str, Any]]:
     else:
         promise = task["guarantee"]["trusted"]
         asked = [(float(promise["epsilon"]), float(promise["delta"]))]
-    return [_row(e, d, words.at_most_right(e, d), False) for e, d in asked]
+    return [_row(e, d, chances.at_most_right(e, d), False) for e, d in asked]
 
 
 def _local(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,13 +109,13 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
         offers = [(float(promise["epsilon"]), float(promise["delta"]), alone["randomiser"])]
     rows, shown = [], []
     for epsilon, delta, randomiser in offers:
-        found = words.notice(randomiser, epsilon, delta)
+        found = chances.notice(randomiser, epsilon, delta)
         rows.append(_row(epsilon, delta, found.right, found.exact))
-        offer: dict[str, Any] = {"epsilon": words.exact(epsilon), "sent": words.sent(randomiser), "event": ""}
+        offer: dict[str, Any] = {"epsilon": chances.exact(epsilon), "sent": words.sent(randomiser), "event": ""}
         if "questions" in task:
             offer["sent"] = words.sent_of(alone)
         if randomiser["browser"] and randomiser["name"] != "coordinates":
-            one, other = words.per_hundred(found.one), words.per_hundred(found.other)
+            one, other = chances.per_hundred(found.one), chances.per_hundred(found.other)
             answers = {"one_answer": found.one_answer, "other_answer": found.other_answer}
             offer |= {"event": found.event, "one": one, "other": other, **answers}
         shown.append(offer)
@@ -141,8 +141,8 @@ def _local_questions(task: Mapping[str, Any]) -> dict[str, Any]:
     told = [words.sent_of(question) for question in asked]
     return {
         "questions": [question["text"] or question["name"] for question in asked],
-        "rows": [_row(epsilon, delta, words.at_most_right(epsilon, delta), False)],
-        "offers": [{"epsilon": words.exact(epsilon), "sent": sent, "event": ""} for sent in told],
+        "rows": [_row(epsilon, delta, chances.at_most_right(epsilon, delta), False)],
+        "offers": [{"epsilon": chances.exact(epsilon), "sent": sent, "event": ""} for sent in told],
         "notice": None,
         "browser": all(question["randomiser"]["browser"] for question in asked),
         "several": False,
@@ -153,9 +153,9 @@ def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
     """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
     mixed, own = task["guarantee"]["mixed"], task["guarantee"]["shuffled"]
     randomiser = task["mixer"]["randomiser"]
-    found = words.notice(randomiser, float(own["epsilon"]))
+    found = chances.notice(randomiser, float(own["epsilon"]))
     epsilon, delta = float(mixed["epsilon"]), float(mixed["delta"])
-    rows = [_row(epsilon, delta, words.at_most_right(epsilon, delta), False)]
+    rows = [_row(epsilon, delta, chances.at_most_right(epsilon, delta), False)]
     together = [_row(float(own["epsilon"]), 0.0, found.right, found.exact)]
     return {"rows": rows, "together": together, "sent": words.sent(randomiser), "browser": randomiser["browser"]}
 
