@@ -1,6 +1,6 @@
 """Quantiles under mixed trust: trusted alone, collections made for them, free reports, both, and steered, in one run.
 
-    python -m benchmarks.quantiles [--trials 20] [--only salaries] [--grid] [--coverage] [--opendp]
+    python -m benchmarks.quantiles [--trials 20] [--only salaries] [--grid] [--opendp]
 
 The error is in shares of people: how far the released value's true rank is from the one asked for (RMSE over trials).
 Everything goes through the product's own counting, windows and estimator (`hybridp.protocols`, `hybridp.blend`). What
@@ -17,7 +17,7 @@ people send is drawn as counts, which is the same law as drawing every person an
 
 `--grid`: n, opt-in and epsilon over a grid, 384 cells on one core in about a quarter of an hour: `--trials` of each,
 and up to `--most` where the ratio could be on either side of 1.05. Prints a table of 48 rows and the cells that miss.
-`--coverage`: how often the 95 % intervals hold the quantile, with `--trials 2000` for figures.
+How often intervals hold, with 2,000 trials a cell: `python -m benchmarks.coverage`.
 
 The salaries are read from the folder that HYBRIDP_DATA names; without it a made-up law stands in, and is labelled so.
 """
@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.blend.distribution import Shape, blended
+from hybridp.blend.plausible import plausible
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heard import Heard, hear
 from hybridp.public.bounds import Bounds
@@ -205,6 +206,11 @@ def shape_of(heard: Heard) -> Shape:
     return blended(heard.known(Bounds(0, 1)), alone=False).both
 
 
+def span_of(heard: Heard, shape: Shape, q: float) -> tuple[float, float]:
+    """The 95 % interval of a quantile."""
+    return plausible(heard.known(Bounds(0, 1)), shape).quantile_interval(q, 1.96)
+
+
 def hierarchical(cell: Cell, lots: R) -> Floats:
     """The distribution function at the ends of 128 cells."""
     depth, shares = int(math.log2(CELLS)), _fine(cell.law).reshape(CELLS, 16).sum(axis=1)
@@ -263,18 +269,23 @@ WAYS = ("trusted", "hierarchical", "square wave", "free", "both", "steered")
 
 
 def one_trial(cell: Cell, seed: int) -> dict[str, tuple[float, float, float]]:
-    """By each way: the estimate of the quantile, and the ends of its 95 % interval."""
+    """By each way: the estimate of the quantile, and the ends of its 95 % interval where the product states one."""
     crowd, q = Crowd(cell, seed), cell.quantile
     plain, alone = crowd.plain(), crowd.alone()
-    shapes = {
-        "trusted": shape_of(alone),
+    ways = {
+        "trusted": alone,
         "hierarchical": Shape.known(hierarchical(cell, crowd.lots)),
         "square wave": Shape.known(square_wave(cell, crowd.lots)),
-        "free": shape_of(Heard(reports=plain.reports)),
-        "both": shape_of(plain),
-        "steered": shape_of(crowd.steered(alone)),
+        "free": Heard(reports=plain.reports),
+        "both": plain,
+        "steered": crowd.steered(alone),
     }
-    return {way: (shape.quantile(q), *shape.quantile_interval(q, 1.96)) for way, shape in shapes.items()}
+    found = {}
+    for way, told in ways.items():
+        shape = shape_of(told) if isinstance(told, Heard) else told
+        span = span_of(told, shape, q) if isinstance(told, Heard) else (math.nan, math.nan)
+        found[way] = (shape.quantile(q), *span)
+    return found
 
 
 def opendp_quantile(cell: Cell, seed: int) -> float:
@@ -322,21 +333,6 @@ def _trials(arguments: tuple[Cell, int]) -> tuple[Cell, dict[str, tuple[float, f
     bit = cell.study.bit
     limit = 100 * math.sqrt((bit.gain**2 - (2 * cell.quantile - 1) ** 2) / 4 / cell.n)
     return cell, told, limit
-
-
-def _coverage(cells: Sequence[Cell], trials: int) -> int:
-    print("law n opt-in epsilon quantile: coverage in % of the 95 % intervals of trusted, both, steered")
-    for cell in cells:
-        people, held = population(cell.law), np.zeros(3)
-        for seed in range(1, trials + 1):
-            crowd = Crowd(cell, seed)
-            alone = crowd.alone()
-            for i, heard in enumerate((alone, crowd.plain(), crowd.steered(alone))):
-                low, high = shape_of(heard).quantile_interval(cell.quantile, 1.96)
-                held[i] += low <= float(people[int(cell.quantile * len(people))]) <= high
-        shares = (100 * held / trials).tolist()
-        print(" ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in cell), *shares, flush=True)
-    return 0
 
 
 class Seen(NamedTuple):
@@ -388,7 +384,7 @@ class Seen(NamedTuple):
             for way, heard in ways.items():
                 shape = shape_of(heard)
                 self.errors[way].append(rank_error(people, shape.quantile(q), q))
-                low, high = shape.quantile_interval(q, 1.96)
+                low, high = span_of(heard, shape, q)
                 self.held[way].append(low <= float(people[int(q * len(people))]) <= high)
                 self.widths[way].append(float(np.diff(_below(people, np.array([low, high])))[0]))
 
@@ -463,15 +459,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--grid", action="store_true", help="n, opt-in and epsilon over a grid, not three cells a law")
     parser.add_argument("--only", help="one law")
     parser.add_argument("--every", type=int, default=1, help="only every so-manieth cell")
-    parser.add_argument("--coverage", action="store_true", help="only how often intervals hold the quantile")
     parser.add_argument("--opendp", action="store_true", help="beside OpenDP's quantile, where everybody trusts")
     asked = parser.parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     known = [law for law in laws() if asked.only in (None, law)]
     places = GRID if asked.grid else NAMED
     cells = [Cell(law, *place, q) for law in known for place in places for q in QUANTILES][:: asked.every]
-    if asked.coverage:
-        return _coverage(cells, asked.trials)
     if asked.grid:
         return _grid(cells, asked.trials, asked.most)
     print(f"law n opt-in epsilon quantile: rank RMSE in % of {', '.join(WAYS)}, the limit; what the planner chooses,")

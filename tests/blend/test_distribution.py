@@ -21,6 +21,7 @@ from hybridp.blend.distribution import (
     reports_seen,
     shares_seen,
 )
+from hybridp.blend.plausible import Plausible, plausible
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heard import hear, places_around
 from hybridp.public.bounds import Bounds
@@ -85,9 +86,10 @@ def test_people_clipped_to_a_bound_do_not_bend_the_rest() -> None:
     """Three in ten lie beyond the upper bound, and two in ten below the lower one."""
     rng, errors, inside = np.random.default_rng(9), [], 0
     for seed in range(30):
-        shape = fit([told(np.clip(rng.uniform(-0.4, 1.6, 50_000), 0, 1), "dithered", 1.0, seed)], CELLS)
+        seen = told(np.clip(rng.uniform(-0.4, 1.6, 50_000), 0, 1), "dithered", 1.0, seed)
+        shape = fit([seen], CELLS)
         errors += [shape.below(place)[0] - (place + 0.4) / 2 for place in (0.02, 0.5, 0.9, 0.98)]
-        low, high = shape.quantile_interval(0.6, 1.96)
+        low, high = Plausible([seen], ENDS).quantile_interval(0.6, 1.96)
         inside += low <= 0.8 <= high
     assert math.sqrt(np.mean(np.square(errors))) < 0.018
     assert inside >= 26
@@ -114,7 +116,7 @@ def test_counts_and_reports_together_are_better_than_either_and_intervals_cover(
         own = counts_seen(NoisyCounts(500, tuple((counts + drawn).tolist()), stated), places, alone)
         both = fit([seen, own], CELLS)
         found.append([float(stats.beta.cdf(one.quantile(0.5), 2, 5)) - 0.5 for one in (both, alone, fit([own], CELLS))])
-        low, high = both.quantile_interval(0.5, 1.96)
+        low, high = Plausible([seen, own], ENDS).quantile_interval(0.5, 1.96)
         covered += low <= stats.beta.ppf(0.5, 2, 5) <= high
     blended, local, trusted = np.sqrt(np.mean(np.square(found), axis=0))
     assert blended < 1.05 * min(local, trusted)
@@ -168,7 +170,7 @@ def test_a_steep_start_is_no_crowd_at_the_lower_bound() -> None:
     assert 0.03 < blended(Known(counted=(look,)), alone=False).both.quantile(0.5) < 1 / 16
 
 
-def heard_of(k: int, epsilon: float, seed: int) -> Shape:
+def heard_of(k: int, epsilon: float, seed: int) -> Plausible:
     """What k trusted people say of the median of beta(2,5), their noise drawn."""
     study = DistributionStudy(Bounds(0, 1), PureDP(epsilon), estimator="tcm-only")
     ranks, rng = np.sort(np.random.default_rng(seed).random(k)), seeded(seed)
@@ -178,7 +180,8 @@ def heard_of(k: int, epsilon: float, seed: int) -> Shape:
         drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
         return NoisyCounts(k, tuple((np.diff([0, *below, k])[: stated.draws] + drawn).tolist()), stated)
 
-    return blended(hear(study, k, None, count).known(Bounds(0, 1)), alone=False).both
+    known = hear(study, k, None, count).known(Bounds(0, 1))
+    return plausible(known, blended(known, alone=False).both)
 
 
 def test_an_interval_shrinks_with_the_number_of_people_who_trust() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from hybridp.blend.distribution import Shape, blended
 from hybridp.errors import must
-from hybridp.protocols.distribution import DistributionStudy, statistics
+from hybridp.protocols.distribution import DistributionStudy, stretches
 from hybridp.protocols.heard import Heard, hear
 from hybridp.public.bounds import Bounds
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
@@ -194,18 +194,22 @@ def plan_distribution(
         ranks[name] = tuple(errors)
         values[name] = tuple(e / f for e, f in zip(errors, slopes, strict=True))
     law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
-    assumes = (law, "the groups are alike", "errors as intervals state them")
+    smooth = "errors of a smooth distribution: intervals do not assume one, and may be wider"
+    assumes = (law, "the groups are alike", smooth)
     return DistributionPlan(question, study, n, opt_in, quantiles, ranks, values, assumes, others)
 
 
 def _other_errors(study: DistributionStudy, shape: Shape) -> dict[str, tuple[float, ...]]:
-    """Standard errors of what is asked for beside quantiles, as intervals would state them."""
-    told = statistics(study, shape, None, None, 1.0)
-    return {
-        name: tuple((high - low) / 2 for low, high in zip(one.low, one.high, strict=True))
-        for name, one in told.items()
-        if name != "quantiles"
-    }
+    """Standard errors of what is asked for beside quantiles."""
+    found = {name: tuple(shape.between(*ends)[1] for ends in at) for name, (_, at) in stretches(study).items()}
+    if study.spread:
+        low, width = study.bounds.lower, study.bounds.width
+        spread, error = shape.moments()["variance"]
+        found["variance"] = (error * width**2,)
+        found["sd"] = (error * width / 2 / math.sqrt(spread),)
+        if low >= 0:
+            found["gini"] = (shape.gini(low / width)[1],)
+    return found
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ F is told at the ends of `CELLS` cells, and of finer ones where people were aske
 is linear in F with normal errors: shares of reports in public bins (`hybridp.public.distribution`), and noisy counts of
 trusted people below public cuts. F itself is taken as a walk whose steps, or whose changes of step, are independent and
 of one size (Whittaker 1923; Kimeldorf and Wahba 1970); the size is not chosen but averaged over, weighted by how well
-it explains what was seen. So a smooth distribution is told precisely and a lumpy one honestly, and the error of F has a
-law at every point, in which both groups' sampling and noise are counted (Nychka 1988: such intervals cover on average
-along F).
+it explains what was seen. So a smooth distribution is told precisely. The errors of F that this states serve plans;
+where the walk is not what F is like they are too small, and intervals come from `hybridp.blend.plausible`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, rep
 from hybridp.public.shares import NoisyCounts
 
 __all__ = ["Blended", "Known", "Seen", "Shape", "SharesBelow", "answers_seen", "blended", "counts_seen", "finer", "fit"]
-__all__ += ["reports_seen", "shares_seen", "windows_around"]
+__all__ += ["gini", "reports_seen", "shares_seen", "variance"]
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +33,6 @@ WITHIN = 32
 """Cells of a window, at least, where there are few."""
 _EXTRA = 288  # cells of all windows together, about: fitting takes time that grows with the cube of all cells
 _FINEST = 20  # cells are powers of 1/2 of the range, down to this one
-_NARROWEST = 2.0**-14
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -258,59 +256,40 @@ class Shape:
         """The place, between 0 and 1 of the range, below which this share of people lies."""
         return _inverse(self.monotone, share, self.ends)
 
-    def quantile_interval(self, share: float, reach: float) -> tuple[float, float]:
-        """All cells in which F may be `share`, F being known to `reach` standard errors."""
-        low = np.clip(self.mean - reach * self.sd, 0, 1)
-        high = np.clip(self.mean + reach * self.sd, 0, 1)
-        low, high = _isotonic(low), _isotonic(high)
-        low[-1] = high[-1] = 1.0
-        first, last = _inverse(high, share, self.ends), _inverse(low, share, self.ends, last=True)
-        # Within a cell people may all be at one place: whole cells.
-        near = 1e-9 / CELLS
-        start = max(int(np.searchsorted(self.ends, first + near, side="right")) - 1, 0)
-        end = min(int(np.searchsorted(self.ends, last - near, side="left")), self.cells)
-        return float(self.ends[start]), float(self.ends[end])
-
     def moments(self) -> dict[str, tuple[float, float]]:
         """Mean and variance of where people lie (0 to 1 of the range), each with its standard error.
 
-        ``E[p] = 1 - int F`` and ``E[p^2] = 1 - 2 int p F``; the error of the variance is that of its differential.
+        That of the variance is that of its differential.
         """
-        ends, weights = self.ends, _trapezoid(self.ends)
-        f = self.monotone
-        mean, square = 1 - float(weights @ f), 1 - 2 * float((weights * ends) @ f)
-        slope = 2 * weights * (mean - ends)
+        weights, f = _trapezoid(self.ends), self.monotone
+        spread, slope = variance(self.ends, f)
         return {
-            "mean": (mean, self._error(weights)),
-            "variance": (max(square - mean**2, 0.0), self._error(slope)),
+            "mean": (1 - float(weights @ f), self._error(weights)),
+            "variance": (max(spread, 0.0), self._error(slope)),
         }
 
     def gini(self, origin: float) -> tuple[float, float]:
-        """``int F (1 - F) / mean``, the mean counted from `origin` (in ranges below the lower bound), and its error."""
-        weights, f = _trapezoid(self.ends), self.monotone
-        mean = origin + 1 - float(weights @ f)
-        found = float(weights @ (f * (1 - f))) / mean
-        return found, self._error(weights * ((1 - 2 * f) + found) / mean)
+        """Gini's coefficient of numbers counted from `origin` (in ranges below the lower bound), and its error."""
+        found, slope = gini(self.ends, self.monotone, origin)
+        return found, self._error(slope)
 
     def _error(self, weights: Floats) -> float:
         return math.sqrt(max(float(weights @ self.covariance @ weights), 0.0))
 
 
-def windows_around(at: Sequence[float], shape: Shape) -> tuple[tuple[float, float], ...]:
-    """Where to ask about these quantiles next: where each may lie, by two standard errors of F; joined where they meet.
+def variance(ends: Floats, f: Floats) -> tuple[float, Floats]:
+    """``E[p^2] - E[p]^2`` of where people lie, and its slope in F; ``E[p] = 1 - int F``, ``E[p^2] = 1 - 2 int p F``."""
+    weights = _trapezoid(ends)
+    mean, square = 1 - float(weights @ f), 1 - 2 * float((weights * ends) @ f)
+    return square - mean**2, 2 * weights * (mean - ends)
 
-    In shares of the range. Two standard errors, as F's errors are stated, which is more than they are: a quantile that
-    lies beyond is still found, because F is known, less well, outside of the windows too.
-    """
-    found: list[tuple[float, float]] = []
-    for low, high in sorted(shape.quantile_interval(q, 2.0) for q in at):
-        middle, half = (low + high) / 2, max(high - low, _NARROWEST) / 2
-        low, high = max(middle - half, 0.0), min(middle + half, 1.0)
-        if found and low <= found[-1][1]:
-            found[-1] = (found[-1][0], max(high, found[-1][1]))
-        else:
-            found.append((low, high))
-    return tuple(found)
+
+def gini(ends: Floats, f: Floats, origin: float) -> tuple[float, Floats]:
+    """``int F (1 - F) / mean`` and its slope in F, the mean counted from `origin` (in ranges below the lower bound)."""
+    weights = _trapezoid(ends)
+    mean = max(origin + 1 - float(weights @ f), 1e-9)
+    found = float(weights @ (f * (1 - f))) / mean
+    return found, weights * ((1 - 2 * f) + found) / mean
 
 
 def _trapezoid(ends: Floats) -> Floats:
@@ -318,24 +297,13 @@ def _trapezoid(ends: Floats) -> Floats:
     return np.asarray(np.pad(half, (0, 1)) + np.pad(half, (1, 0)))
 
 
-def _inverse(f: Floats, share: float, ends: Floats, *, last: bool = False) -> float:
-    """Where a function that does not fall, linear within cells, reaches a value: first, or last."""
-    cells = len(f) - 1
-    if not last:
-        after = int(np.searchsorted(f, share, side="left"))
-        if after == 0:
-            return 0.0
-        before = after - 1
-    else:
-        before = int(np.searchsorted(f, share, side="right")) - 1
-        if before >= cells:
-            return 1.0
-        if before < 0:
-            return 0.0
-        after = before + 1
-    step = f[after] - f[before]
-    part = 0.0 if step <= 0 else (share - f[before]) / step
-    return float(ends[before] + part * (ends[after] - ends[before]))
+def _inverse(f: Floats, share: float, ends: Floats) -> float:
+    """Where a function that does not fall, linear within cells, reaches a value first."""
+    after = int(np.searchsorted(f, share, side="left"))
+    if after == 0:
+        return 0.0
+    part = (share - f[after - 1]) / (f[after] - f[after - 1])
+    return float(ends[after - 1] + part * (ends[after] - ends[after - 1]))
 
 
 def _isotonic(y: Floats) -> Floats:

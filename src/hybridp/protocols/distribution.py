@@ -22,12 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hybridp.blend.distribution import (
-    Blended,
-    Known,
-    Shape,
-    blended,
-)
+from hybridp.blend.distribution import Blended, Known, Shape, blended
+from hybridp.blend.plausible import Plausible, plausible
 from hybridp.curator import distribution as curating
 from hybridp.curator.mean import Columns, read
 from hybridp.curator.sources import TableLike
@@ -61,7 +57,7 @@ from hybridp.release.receipt import (
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally
 
-__all__ = ["DistributionStudy", "measured", "publish", "release_distribution", "statistics"]
+__all__ = ["DistributionStudy", "measured", "publish", "release_distribution", "statistics", "stretches"]
 
 Guarantee = PureDP | ApproxDP
 _MOST = 50
@@ -303,32 +299,36 @@ def publish(
     """Blend and state. Post-processing: no rows, no noise."""
     if not heard.counted and not heard.local:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    told, alone = blended(heard.known(study.bounds)), heard.alone and not heard.answered
+    known = heard.known(study.bounds)
+    told, alone = blended(known), heard.alone and not heard.answered
     if alone:
-        own = blended(replace(heard.known(study.bounds), reports=None), alone=False).both
+        known = replace(known, reports=None)
+        own = blended(known, alone=False).both
         told = replace(told, both=own, trusted=own)
     shape, reach = told.both, _normal_reach(study.level)
+    asked = {place for _, between in stretches(study).values() for ends in between for place in ends}
+    beside = plausible(known, shape, sorted(place for place in asked if place is not None))
     error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
     plain = "tcm-only" if alone else "hybrid" if study.estimator == "best" else study.estimator
-    band = reach * shape.sd
+    low, high = beside.band(shape, reach)
     values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
     local = _local_protection(study, heard) if heard.local else None
     return DistributionRelease(
         question=question,
         bounds=(study.bounds.lower, study.bounds.upper),
         estimator="steered" if heard.answered else plain,
-        told=statistics(study, shape, told.trusted, told.local, reach),
+        told=statistics(study, shape, told.trusted, told.local, beside, reach),
         curve=Curve(
             tuple(values),
             tuple(shape.monotone.tolist()),
-            tuple(np.clip(shape.mean - band, 0, 1).tolist()),
-            tuple(np.clip(shape.mean + band, 0, 1).tolist()),
+            tuple(low.tolist()),
+            tuple(high.tolist()),
         ),
         counted=heard.counted,
         level=study.level,
         people=(heard.trusted, heard.local),
         edges=study.edges,
-        windows=tuple(_window(study, shape, q) for q in study.at),
+        windows=tuple(_window(study, beside, q) for q in study.at),
         p_value=_disagreement(heard.known(study.bounds), told),
         noise=heard.noise,
         reports="none" if local is None else local[1],
@@ -356,8 +356,8 @@ def publish(
 
 _COARSE = 0.05
 _HARDLY = (
-    "people's numbers are spread rather evenly between the bounds: so few people at this epsilon tell a rank to about "
-    "{:.0%} of people, and where it is not so intervals hold a quantile less often than they say"
+    "people's numbers are spread rather evenly between the bounds, as far as estimates are concerned: so few people at "
+    "this epsilon tell a rank to about {:.0%} of people; intervals assume nothing of the kind"
 )
 _ALONE = (
     "trusted people are heard alone: by the numbers of people and epsilon, which are public, local reports would have "
@@ -366,9 +366,9 @@ _ALONE = (
 _ONE_PHASE = "a local person answers in one phase alone, once; who answers when has nothing to do with their number"
 
 
-def _window(study: DistributionStudy, shape: Shape, q: float) -> tuple[float, float]:
+def _window(study: DistributionStudy, beside: Plausible, q: float) -> tuple[float, float]:
     """Where the quantile lies, by all that is known, but for one time in a thousand or so."""
-    low, high = shape.quantile_interval(q, 3.3)
+    low, high = beside.quantile_interval(q, 3.3)
     return study.bounds.lower + study.bounds.width * low, study.bounds.lower + study.bounds.width * high
 
 
@@ -378,61 +378,55 @@ def _normal_reach(level: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def statistics(
-    study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, reach: float
-) -> dict[str, Told]:
-    """What is asked for, read from the distribution function; intervals of so many standard errors."""
-    low, width = study.bounds.lower, study.bounds.width
-    found: dict[str, Told] = {}
-    if study.at:
-        spans = [shape.quantile_interval(q, reach) for q in study.at]
-        found["quantiles"] = Told(
-            study.at,
-            tuple(low + width * shape.quantile(q) for q in study.at),
-            tuple(low + width * a for a, _ in spans),
-            tuple(low + width * b for _, b in spans),
-            None if own is None else tuple(low + width * own.quantile(q) for q in study.at),
-            None if alone is None else tuple(low + width * alone.quantile(q) for q in study.at),
-        )
-    at = {x: (x - low) / width for x in (*study.below, *study.above, *study.edges)}
+Stretch = tuple[float | None, float | None]
+
+
+def stretches(study: DistributionStudy) -> dict[str, tuple[tuple[float, ...], list[Stretch]]]:
+    """Shares of people that are asked for: of each kind the values that name them, and from where to where they go."""
+    at = {x: (x - study.bounds.lower) / study.bounds.width for x in (*study.below, *study.above, *study.edges)}
     inner: list[float | None] = [None, *(at[x] for x in study.edges[1:-1]), None]
-    stretches: dict[str, tuple[tuple[float, ...], list[tuple[float | None, float | None]]]] = {
+    found: dict[str, tuple[tuple[float, ...], list[Stretch]]] = {
         "shares-below": (study.below, [(None, at[x]) for x in study.below]),
         "shares-above": (study.above, [(at[x], None) for x in study.above]),
         "histogram": (study.edges[:-1], list(pairwise(inner)) if study.edges else []),
     }
-    for name, (places, between) in stretches.items():
-        if places:
-            told = [shape.between(*ends) for ends in between]
-            found[name] = Told(
-                places,
-                tuple(x for x, _ in told),
-                tuple(max(x - reach * error, 0.0) for x, error in told),
-                tuple(min(x + reach * error, 1.0) for x, error in told),
-                None if own is None else tuple(own.between(*ends)[0] for ends in between),
-                None if alone is None else tuple(alone.between(*ends)[0] for ends in between),
-            )
+    return {name: asked for name, asked in found.items() if asked[0]}
+
+
+def statistics(
+    study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float
+) -> dict[str, Told]:
+    """What is asked for, read from the distribution function; intervals, of so many standard errors, hold it."""
+    low, width = study.bounds.lower, study.bounds.width
+
+    def told(
+        at: tuple[float, ...], values: Sequence[Sequence[float] | None], spans: Sequence[tuple[float, float]]
+    ) -> Told:
+        both, first, second = (None if part is None else tuple(part) for part in values)
+        assert both is not None
+        pairs = list(zip(both, spans, strict=True))
+        least, most = (tuple(x) for x in zip(*((min(x, a), max(x, b)) for x, (a, b) in pairs), strict=True))
+        return Told(at, both, least, most, first, second)
+
+    groups = (shape, own, alone)
+    found: dict[str, Told] = {}
+    if study.at:
+        spans = [beside.quantile_interval(q, reach) for q in study.at]
+        values = [None if one is None else [low + width * one.quantile(q) for q in study.at] for one in groups]
+        found["quantiles"] = told(study.at, values, [(low + width * a, low + width * b) for a, b in spans])
+    for name, (places, between) in stretches(study).items():
+        shares = [None if one is None else [one.between(*ends)[0] for ends in between] for one in groups]
+        found[name] = told(places, shares, [beside.between(*ends, reach) for ends in between])
     if study.spread:
-        groups = (shape, own, alone)
-        variances = [None if one is None else one.moments()["variance"] for one in groups]
-        found["variance"] = _one([None if v is None else (v[0] * width**2, v[1] * width**2) for v in variances], reach)
-        plain = found["variance"]
-        found["sd"] = Told(
-            (), *(tuple(math.sqrt(x) for x in part) for part in (plain.estimate, plain.low, plain.high)),
-            *(None if part is None else tuple(math.sqrt(x) for x in part) for part in (plain.trusted, plain.local)),
-        )  # fmt: skip
+        spread = [None if one is None else one.moments()["variance"][0] * width**2 for one in groups]
+        least, most = (x * width**2 for x in beside.variance_interval(reach))
+        found["variance"] = told((), [None if x is None else [x] for x in spread], [(max(least, 0.0), most)])
+        roots = [None if x is None else [math.sqrt(x)] for x in spread]
+        found["sd"] = told((), roots, [(math.sqrt(max(least, 0.0)), math.sqrt(most))])
         if low >= 0:
-            found["gini"] = _one([None if one is None else one.gini(low / width) for one in groups], reach, most=1.0)
+            index = [None if one is None else [one.gini(low / width)[0]] for one in groups]
+            found["gini"] = told((), index, [beside.gini_interval(low / width, reach)])
     return found
-
-
-def _one(told: list[tuple[float, float] | None], reach: float, most: float = math.inf) -> Told:
-    """A statistic of one number: for all, the trusted, the local."""
-    (x, error), own, alone = told[0] or (0.0, 0.0), told[1], told[2]
-    ends = max(x - reach * error, 0.0), min(x + reach * error, most)
-    return Told(
-        (), (x,), ends[:1], ends[1:], None if own is None else (own[0],), None if alone is None else (alone[0],)
-    )
 
 
 def _disagreement(known: Known, told: Blended) -> float | None:

@@ -16,12 +16,11 @@ from hybridp.blend.distribution import (
     Known,
     Shape,
     SharesBelow,
-    blended,
     counts_seen,
     fit,
     reports_seen,
-    windows_around,
 )
+from hybridp.blend.plausible import windows_around
 from hybridp.protocols.mean import noise_level
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
@@ -62,7 +61,7 @@ class Heard:
         """Where to ask about these quantiles next, in shares of the range: everywhere while nothing is known."""
         if not self.counted and not self.local:
             return ((0.0, 1.0),)
-        return windows_around(at, blended(self.known(bounds), alone=False).both)
+        return windows_around(at, self.known(bounds))
 
     @property
     def local(self) -> int:

@@ -63,8 +63,7 @@ class DistributionRelease(Result):
 
     `told` has the statistics that were asked for: "quantiles" (at shares of people), "shares-below" and "shares-above"
     (at values), "histogram" (by bins), and "variance", "sd" and "gini", which have one entry. Intervals cover sampling
-    and noise, and are wider than they need to be where the distribution is smooth. `p_value` tells whether the two
-    groups disagree.
+    and noise, and assume nothing of the distribution. `p_value` tells whether the two groups disagree.
     """
 
     question: str

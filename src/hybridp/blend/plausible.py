@@ -1,0 +1,225 @@
+"""Intervals of whatever a distribution function tells, from what was seen and from nothing else but that it rises.
+
+What groups sent is linear in the distribution function F with errors that are close to normal, so that every F misfits
+by some ``chi2(F) = |values - matrix @ F|^2`` in units of those errors. An interval of 95 % holds every value of a
+statistic that some F has which misfits by at most ``1.96^2`` more than the best F does, both among the functions that
+rise from 0 to 1: the profile of a likelihood ratio (Wilks 1938; at a point of a rising function Banerjee and Wellner
+2001, whose limit is below that of Wilks, so that the interval errs on the wide side).
+
+Nothing is assumed of F between the places where it was seen: a rank that people tell coarsely has a wide interval,
+however even the estimate's own curve is, and above the last place that was counted F is not below its value there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend.distribution import (
+    Known,
+    Seen,
+    Shape,
+    answers_seen,
+    blended,
+    finer,
+    gini,
+    reports_seen,
+    shares_seen,
+    variance,
+)
+from hybridp.public.distribution import CELLS
+
+__all__ = ["Plausible", "plausible", "windows_around"]
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], tuple[float, Floats]]
+
+_HEAVY = 1e3  # a rule that must hold, in units of what was seen
+_NEAR = 0.01  # an end of an interval is told to this part of its distance from the best value
+_PLACES = 32  # where a band is worked out
+_NARROWEST = 2.0**-14
+_STEPS = 6  # towards the end of an interval of a statistic that bends with F
+
+
+def plausible(known: Known, pilot: Shape, asked: Sequence[float] = ()) -> Plausible:
+    """All distribution functions beside what is known, told at the places where people were counted or that are asked
+    for.
+
+    How much the counts of trusted people vary by sampling is told by a `pilot`, and then by the best F that it leads
+    to.
+    """
+    windows = [one.window for one in known.answered]
+    counted = [place for one in known.counted for place in one.places]
+    ends = np.unique(np.concatenate([finer(windows), counted, asked]))
+    told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends)]
+    told += [answers_seen(one, ends) for one in known.answered if one.people]
+    if not known.counted:
+        return Plausible(told, ends)
+    f = np.interp(ends, pilot.ends, pilot.monotone)
+    for _ in range(2):
+        found = Plausible([shares_seen(known.counted, Shape.known(f, ends)), *told], ends)
+        f = found.best
+    return found
+
+
+def windows_around(at: Sequence[float], known: Known) -> tuple[tuple[float, float], ...]:
+    """Where to ask about these quantiles next: where each may lie, by two standard errors; joined where they meet.
+
+    In shares of the range. A quantile that lies beyond is still found, because F is known, less well, outside of the
+    windows too.
+    """
+    shape = blended(known, alone=False).both
+    beside = plausible(known, shape)
+    found: list[tuple[float, float]] = []
+    for q in at:
+        low, high = beside.quantile_interval(q, 2.0)
+        low, high = min(low, shape.quantile(q)), max(high, shape.quantile(q))
+        middle, half = (low + high) / 2, max(high - low, _NARROWEST) / 2
+        found.append((max(middle - half, 0.0), min(middle + half, 1.0)))
+    joined: list[tuple[float, float]] = []
+    for low, high in sorted(found):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+class Plausible:
+    """The distribution functions that what was seen leaves plausible, told at the ends of cells."""
+
+    def __init__(self, seen: Sequence[Seen], ends: Floats) -> None:
+        self.ends = ends
+        roots = [np.linalg.cholesky(one.precision).T for one in seen]
+        matrix = np.concatenate([root @ one.matrix for root, one in zip(roots, seen, strict=True)])
+        values = np.concatenate([root @ one.values for root, one in zip(roots, seen, strict=True)])
+        turn, rows = np.linalg.qr(matrix)
+        self._rows, self._values = _by_steps(rows), turn.T @ values
+        self._heavy = _HEAVY * math.sqrt(float((self._rows**2).sum() / len(ends)))
+        self._least, self.best = self._fit(None, 0.0)
+
+    def _fit(self, row: Floats | None, target: float, side: int = 0) -> tuple[float, Floats]:
+        """The misfit of the best F whose ``row @ F`` is the target, at most (-1) or at least (1) it; and that F."""
+        from scipy.optimize import nnls
+
+        count = len(self.ends)
+        rules = np.zeros((1 if row is None else 2, count + 2))
+        rules[0, : count + 1] = 1.0  # steps of F and what is left for the upper bound itself add up to 1
+        sums = np.ones(len(rules))
+        if row is not None:
+            scale = float(np.abs(row).max())
+            rules[1, :count] = _by_steps(row[None, :])[0] / scale
+            rules[1, -1] = -float(side)
+            sums[1] = target / scale
+        seen = np.pad(self._rows, ((0, 0), (0, 2)))
+        steps, _ = nnls(
+            np.concatenate([seen, self._heavy * rules]),
+            np.concatenate([self._values, self._heavy * sums]),
+            maxiter=50 * (count + 2),
+        )
+        miss = self._rows @ steps[:count] - self._values
+        return float(miss @ miss), np.cumsum(steps[:count])
+
+    def away(self, row: Floats, target: float, side: int = 0) -> float:
+        """By how many standard errors ``row @ F`` is seen away from the target, or beyond it on one side."""
+        return math.sqrt(max(self._fit(row, target, side)[0] - self._least, 0.0))
+
+    def quantile_interval(self, share: float, reach: float) -> tuple[float, float]:
+        """All cells in which F may reach `share`."""
+        last = len(self.ends) - 1  # F is 1 there
+
+        def at(end: int) -> Floats:
+            return np.asarray(np.arange(last + 1) == end, dtype=np.float64)
+
+        # If F is at most `share` at one end, it is so at all ends before; and at least, at all after.
+        below = _turn(lambda end: self.away(at(end), share, -1) <= reach, 0, last)
+        above = _turn(lambda end: self.away(at(end), share, 1) > reach, 0, last)
+        return float(self.ends[max(above - 1, 0)]), float(self.ends[below])
+
+    def interval(self, row: Floats, reach: float) -> tuple[float, float]:
+        """The values of ``row @ F``."""
+        return self._edge(row, -1, reach)[0], self._edge(row, 1, reach)[0]
+
+    def between(self, low: float | None, high: float | None, reach: float) -> tuple[float, float]:
+        """The share of people above one end and at or below another; None is no limit."""
+        row = np.zeros(len(self.ends))
+        for place, sign in ((low, -1.0), (high, 1.0)):
+            if place is not None:
+                row[int(np.searchsorted(self.ends, place))] += sign
+        least, most = self.interval(row, reach)
+        rest = 1.0 if high is None else 0.0
+        return max(rest + least, 0.0), min(rest + most, 1.0)
+
+    def band(self, shape: Shape, reach: float) -> tuple[Floats, Floats]:
+        """Intervals of F at the ends of another shape's cells.
+
+        They are worked out where that shape rises by a `_PLACES`-th. Between two such places F is at least what it is
+        at the first, and at most what it is at the second.
+        """
+        f = shape.monotone
+        rises = np.unique(np.searchsorted(f, np.arange(1, _PLACES) / _PLACES))
+        at = np.unique(np.clip(np.concatenate([rises - 1, rises, [1, len(f) - 2]]), 0, len(f) - 2))
+        told = [self.between(None, float(shape.ends[i]), reach) for i in at]
+        low, high = np.zeros(len(f)), np.ones(len(f))
+        low[at], high[at] = zip(*told, strict=True)
+        low[-1] = 1.0
+        low, high = np.maximum.accumulate(low), np.minimum.accumulate(high[::-1])[::-1]
+        return np.minimum(low, f), np.maximum(high, f)
+
+    def variance_interval(self, reach: float) -> tuple[float, float]:
+        return self._ends(lambda f: variance(self.ends, f), reach)
+
+    def gini_interval(self, origin: float, reach: float) -> tuple[float, float]:
+        return self._ends(lambda f: gini(self.ends, f, origin), reach)
+
+    def _edge(self, row: Floats, side: int, reach: float) -> tuple[float, Floats]:
+        """The least (-1) or largest (1) plausible value of ``row @ F``, and an F that has it."""
+        steps = np.append(_by_steps(row[None, :])[0], 0.0)  # of all people at one place
+        inner, outer = float(row @ self.best), float(steps.max() if side > 0 else steps.min())
+        near, (misfit, f) = 0.0, self._fit(row, outer)
+        far = math.sqrt(max(misfit - self._least, 0.0))
+        while far > reach * (1 + _NEAR):  # by secants, which are close: misfit is a parabola where no rule binds
+            part = min(max((reach - near) / (far - near), 0.05), 0.95)
+            middle = inner + part * (outer - inner)
+            misfit, f = self._fit(row, middle)
+            away = math.sqrt(max(misfit - self._least, 0.0))
+            if away < reach * (1 - _NEAR) and abs(outer - inner) > 1e-12:
+                inner, near = middle, away
+            else:
+                outer, far = middle, away
+        return outer, f
+
+    def _ends(self, statistic: Statistic, reach: float) -> tuple[float, float]:
+        """The least and the largest plausible value of a statistic, in straight steps towards it."""
+        found = []
+        for side in (-1, 1):
+            f = self.best
+            value, slope = statistic(f)
+            for _ in range(_STEPS):
+                goal = self._edge(slope, side, reach)[1]
+                tried = [f + part * (goal - f) for part in np.linspace(0, 1, 17)]
+                better = max(tried, key=lambda one: side * statistic(one)[0])
+                before, (value, slope), f = value, statistic(better), better
+                if abs(value - before) <= _NEAR * abs(value):
+                    break
+            found.append(value)
+        return found[0], found[1]
+
+
+def _by_steps(rows: Floats) -> Floats:
+    """Weights of F at the ends as weights of its steps."""
+    return np.asarray(rows[:, ::-1].cumsum(axis=1)[:, ::-1])
+
+
+def _turn(holds: Callable[[int], bool], first: int, last: int) -> int:
+    """The first place at which something ceases to hold that holds nowhere after, by halving; `last` if none."""
+    while first < last:
+        middle = (first + last) // 2
+        if holds(middle):
+            first = middle + 1
+        else:
+            last = middle
+    return first

@@ -1,0 +1,176 @@
+"""Intervals that assume of a distribution function only that it rises."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from hybridp import noise
+from hybridp.blend.distribution import Known, Seen, SharesBelow, blended, gini, reports_seen, variance
+from hybridp.blend.plausible import Plausible, plausible
+from hybridp.protocols.distribution import DistributionStudy, publish
+from hybridp.protocols.heard import hear
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.distribution import CELLS, BinnedReports, report_bins
+from hybridp.public.randomisers import randomiser
+from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.randomness import seeded
+
+UNIT = Bounds(0, 1)
+
+
+def _small(seed: int) -> tuple[Seen, Any]:
+    """Nine numbers seen of F at six ends, with errors that are correlated."""
+    rng = np.random.default_rng(seed)
+    ends = np.array([0.0, 0.1, 0.35, 0.5, 0.8, 1.0])
+    matrix = rng.random((9, 6)) * (rng.random((9, 6)) < 0.5) + np.eye(9, 6)
+    root = 3 * (np.eye(9) + 0.3 * rng.random((9, 9)))
+    truth = np.array([0.02, 0.3, 0.35, 0.8, 0.85, 0.9])
+    return Seen(matrix, matrix @ truth + rng.normal(0, 0.1, 9), root @ root.T), ends
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_ends_are_those_that_a_general_optimiser_finds(seed: int) -> None:
+    """The largest and least of statistics over all rising functions that misfit by at most 1.96^2 more than the best,
+    by sequential quadratic programming from several starts."""
+    seen, ends = _small(seed)
+    found = Plausible([seen], ends)
+
+    def misfit(f: Any) -> float:
+        miss = seen.values - seen.matrix @ f
+        return float(miss @ seen.precision @ miss)
+
+    rises = [
+        {"type": "ineq", "fun": lambda f: np.diff(f)},
+        {"type": "ineq", "fun": lambda f: np.array([f[0], 1 - f[-1]])},
+    ]
+    least = min(optimize.minimize(misfit, np.linspace(a, b, 6), constraints=rises, tol=1e-10).fun
+                for a, b in ((0.0, 1.0), (0.4, 0.6)))  # fmt: skip
+    assert misfit(found.best) == pytest.approx(least, abs=1e-4)
+    near = {"type": "ineq", "fun": lambda f: least + 1.96**2 - misfit(f)}
+    row = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+    asked = {
+        "F": (lambda f: float(row @ f), found.interval(row, 1.96)),
+        "variance": (lambda f: variance(ends, f)[0], found.variance_interval(1.96)),
+        "gini": (lambda f: gini(ends, f, 0.2)[0], found.gini_interval(0.2, 1.96)),
+    }
+    for name, (statistic, told) in asked.items():
+        for side, end in zip((1, -1), told, strict=True):
+
+            def goal(f: Any, side: int = side, statistic: Any = statistic) -> float:
+                return side * statistic(f)
+
+            tried = [optimize.minimize(goal, start, constraints=[*rises, near], tol=1e-9)
+                     for start in (found.best, np.linspace(0, 1, 6))]  # fmt: skip
+            best = side * min(one.fun for one in tried if one.success)
+            assert end == pytest.approx(best, abs=0.02 * (told[1] - told[0])), (name, side)
+
+
+def test_one_count_has_the_interval_of_a_share_and_says_what_rising_leaves_beside_it() -> None:
+    """4,000 people counted once, at .5: there 1.96 standard errors; below it 0 to that, above it that to 1."""
+    k, share, spread = 4_000, 0.7, 900.0
+    known = Known(counted=(SharesBelow(np.array([share]), (0.5,), k, spread),))
+    found = plausible(known, blended(known, alone=False).both)
+    error = math.sqrt(share * (1 - share) / k + spread / k**2)
+    low, high = found.between(None, 0.5, 1.96)
+    assert (low, high) == pytest.approx((share - 1.96 * error, share + 1.96 * error), abs=0.03 * error)
+    assert found.between(None, 0.25, 1.96) == pytest.approx((0.0, high), abs=0.03 * error)
+    assert found.between(None, 0.75, 1.96) == pytest.approx((low, 1.0), abs=0.03 * error)
+    # A quantile is beyond the place, or below it, as soon as the count says so; nothing else is known.
+    assert found.quantile_interval(0.6, 1.96) == (0.0, 0.5)
+    assert found.quantile_interval(0.8, 1.96) == (0.5, 1.0)
+    assert found.quantile_interval(0.7, 1.96) == (0.0, 1.0)
+
+
+class Crowd:
+    """Trusted and local people of one law, counted and asked as the product does."""
+
+    def __init__(self, law: Any, seed: int) -> None:
+        self.law, self.seed, self.lots = law, seed, np.random.default_rng(seed)
+
+    def count(self, k: int) -> Any:
+        ranks, rng = np.sort(self.lots.random(k)), seeded(self.seed)
+
+        def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+            below = np.searchsorted(ranks, self.law.cdf(places))
+            drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
+            return NoisyCounts(k, tuple((np.diff([0, *below, k])[: stated.draws] + drawn).tolist()), stated)
+
+        return count
+
+    def reports(self, n: int, study: DistributionStudy) -> BinnedReports:
+        report = study.invite.randomiser
+        shares = np.diff(self.law.cdf(np.linspace(0, 1, CELLS + 1)))
+        law = report_bins(report, CELLS).matrix @ (shares / shares.sum())
+        return BinnedReports(self.lots.multinomial(n, law / law.sum()), report)
+
+
+def test_the_last_percent_is_found_by_many_people_who_trust() -> None:
+    """50,000 trusted people at epsilon 1: p99 to one percent of people, not up to the upper bound."""
+    law = stats.expon(scale=0.08)
+    study = DistributionStudy(UNIT, PureDP(1.0), at=(0.99,), estimator="tcm-only")
+    for seed in range(3):
+        heard = hear(study, 50_000, None, Crowd(law, seed).count(50_000))
+        found = publish(study, "x", heard, entries=(), simulated_local=True, rows="", rng=seeded(1))
+        (low,), (high,) = found.told["quantiles"].low, found.told["quantiles"].high
+        assert low <= law.ppf(0.99) <= high
+        assert law.cdf(high) - law.cdf(low) < 0.01, (low, high)
+
+
+def test_intervals_hold_where_little_is_known_and_people_are_not_spread_evenly() -> None:
+    """100 trusted of 10,000 people at epsilon .1, half of them within the first sixteenth of the range.
+
+    The control: what the estimate's own curve says of its error there holds far less often.
+    """
+    law = stats.expon(scale=0.08)
+    study = DistributionStudy(UNIT, PureDP(0.1), at=(0.5,), estimator="hybrid")
+    held, control, trials = 0, 0, 60
+    for seed in range(trials):
+        crowd = Crowd(law, 100 + seed)
+        known = hear(study, 100, crowd.reports(9_900, study), crowd.count(100)).known(UNIT)
+        shape = blended(known, alone=False).both
+        low, high = plausible(known, shape).quantile_interval(0.5, 1.96)
+        held += low <= law.ppf(0.5) <= high
+        share, error = shape.below(law.ppf(0.5))
+        control += abs(share - 0.5) <= 1.96 * error
+    assert held >= 52  # below that by chance once in 20,000 times, at 95 %
+    assert control < 48
+
+
+def test_every_estimate_lies_in_its_interval_and_the_band_holds_the_curve() -> None:
+    edges = (0.0, 0.05, 0.1, 0.3, 1.0)
+    for seed, (k, n, epsilon) in enumerate([(40, 3_000, 0.3), (2_000, 0, 0.5), (0, 50_000, 1.0)]):
+        study = DistributionStudy(UNIT, PureDP(epsilon), at=(0.1, 0.5, 0.99), below=(0.2,), above=(0.07,), edges=edges,
+                                  spread=True, estimator="hybrid")  # fmt: skip
+        crowd = Crowd(stats.expon(scale=0.08), seed)
+        heard = hear(study, k, crowd.reports(n, study) if n else None, crowd.count(k))
+        found = publish(study, "x", heard, entries=(), simulated_local=True, rows="", rng=seeded(1))
+        assert set(found.told) == {"quantiles", "shares-below", "shares-above", "histogram", "variance", "sd", "gini"}
+        for name, told in found.told.items():
+            for x, low, high in zip(told.estimate, told.low, told.high, strict=True):
+                assert low <= x <= high, name
+                assert low < high, name
+        curve = found.curve
+        assert all(np.diff(part).min() >= 0 for part in (curve.shares, curve.low, curve.high))
+        assert all(a <= x <= b for a, x, b in zip(curve.low, curve.shares, curve.high, strict=True))
+        assert found.told["sd"].low[0] == pytest.approx(math.sqrt(found.told["variance"].low[0]))
+
+
+def test_reports_alone_tell_a_lump_to_its_own_cell() -> None:
+    """Everybody at one of two places: the median is one of them, and its interval is not wider than what lies between.
+
+    Reports of a mean, a million of them at epsilon 4."""
+    drawn = randomiser("dithered", PureDP(4.0))
+    bins = report_bins(drawn, CELLS)
+    lumps = np.zeros(CELLS)
+    lumps[[20, 90]] = 0.6, 0.4
+    seen = np.random.default_rng(3).multinomial(1_000_000, bins.matrix @ lumps)
+    found = Plausible([reports_seen(BinnedReports(seen, drawn), CELLS)], np.linspace(0, 1, CELLS + 1))
+    low, high = found.quantile_interval(0.5, 1.96)
+    assert low <= 20 / CELLS
+    assert 21 / CELLS <= high <= 22 / CELLS
