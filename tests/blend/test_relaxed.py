@@ -26,6 +26,7 @@ from hybridp.blend.relaxed import (
     table,
 )
 from hybridp.blend.relaxed.contract import Dense, Scratch, sparse_gradients, sparse_table, support
+from hybridp.blend.relaxed.data import sparsemax_lines
 from hybridp.errors import InvalidInput
 from hybridp.public.formulas import parse_formula, query_formula
 from hybridp.public.queries import Schema, Threshold, Workload
@@ -47,6 +48,18 @@ def test_sparsemax_is_its_definition(numbers: list[float], guessed: bool) -> Non
     x = torch.tensor([numbers], dtype=torch.float64)
     guess = torch.zeros((), dtype=torch.float64) if guessed else None
     assert sparsemax(x, guess=guess)[0].numpy() == pytest.approx(by_sort(np.array(numbers)), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 2**31), st.booleans())
+def test_sparsemax_of_transposed_rows_is_its_definition(sizes: list[int], seed: int, at_once: bool) -> None:
+    lines = np.random.default_rng(seed).normal(scale=10.0 ** (seed % 4 - 2), size=(sum(sizes), 3))
+    lines[:, 0] = -np.abs(lines[:, 0])  # no value of a feature is above 0
+    found = torch.tensor(lines)
+    sparsemax_lines(found, sizes, at_once=at_once)
+    for block, kept in zip(np.split(lines, np.cumsum(sizes)[:-1]), torch.split(found, sizes), strict=True):
+        for row in range(3):
+            assert kept[:, row].numpy() == pytest.approx(by_sort(block[:, row]), abs=1e-9)
 
 
 def test_sparsemax_is_the_closest_point_of_the_simplex() -> None:

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from hybridp.blend.relaxed import Options, TableGoal, one_hot, project, start, table
+from hybridp.blend.relaxed.pairs import Small
 from hybridp.blend.synth import Fit, fit_tables, pair_sums, settle
 from hybridp.errors import InvalidInput
 from hybridp.public.queries import Threshold
@@ -75,6 +77,26 @@ def test_a_data_set_that_is_below_its_ceilings_and_on_its_targets_stays() -> Non
     counts[0, 1, 2] = counts[3, 4, 5] = PEOPLE // 2
     found = fit_tables(data, [MeasuredTable((0, 1, 2), counts, 2.0)], PEOPLE, Fit(steps=5))
     assert np.allclose(found.numpy(), data.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("features", [(1,), (2, 0)])
+def test_the_slope_of_a_small_table_is_that_of_the_stated_loss(features: tuple[int, ...]) -> None:
+    data = start(7, (3, 4, 5), seed=4)
+    shape = [data.sizes[f] for f in features]
+    draw = torch.Generator().manual_seed(5)
+    wanted = torch.rand(shape, generator=draw) / len(shape) ** 2  # some below the share of D', some above
+    target = torch.rand(shape, generator=draw) < 0.5
+    values = data.values.clone().requires_grad_()
+    blocks = [values[:, data.offsets[f] : data.offsets[f] + data.sizes[f]] for f in features]
+    found = torch.einsum("ra,rb->ab", *blocks) / 7 if len(blocks) == 2 else blocks[0].mean(0)
+    error = found - wanted
+    assert bool((error[~target] < 0).any())
+    (1.7 * (error[target] ** 2).sum() + 1.7 * (error[~target].clamp(min=0) ** 2).sum()).backward()
+    lines = [slice(data.offsets[f], data.offsets[f] + data.sizes[f]) for f in features]
+    slope = torch.ones_like(data.values.T)
+    Small.of(lines, wanted, target, 1.7).add_slope(data.values.T.contiguous(), slope)
+    assert values.grad is not None
+    assert torch.allclose(slope.T - 1, values.grad, atol=1e-6)
 
 
 def test_settled_answers_are_never_farther_from_a_truth_that_the_measurement_allows() -> None:

@@ -33,7 +33,8 @@ from hybridp.blend.relaxed.contract import (
     sparse_table_pays,
     support,
 )
-from hybridp.blend.relaxed.data import Relaxed, sparsemax_blocks
+from hybridp.blend.relaxed.data import Relaxed, sparsemax_lines
+from hybridp.blend.relaxed.pairs import Small
 from hybridp.blend.relaxed.single import selected_loss
 from hybridp.errors import must
 from hybridp.public.queries import Selection
@@ -74,7 +75,10 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class _Goal:
-    """A table on the device of D'. The targets of a large one are goals of their own, and no ceilings."""
+    """A table on the device of D'. The targets of a large one are goals of their own, and no ceilings.
+
+    `small` is the same table, where it has one or two features and is not large.
+    """
 
     features: tuple[int, ...]
     wanted: Tensor
@@ -82,6 +86,7 @@ class _Goal:
     weight: float
     large: bool
     every: int
+    small: Small | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +116,11 @@ def _goals(
             columns.append(codes + np.array([data.offsets[f] for f in table.features]))
             wanted.append(shares[target])
             weights.append(np.full(len(codes), weight))
-        values, mask = torch.as_tensor(shares, dtype=x.dtype), torch.as_tensor(target)
+        values, mask = torch.as_tensor(shares, dtype=x.dtype).to(x.device), torch.as_tensor(target).to(x.device)
         every = fit.every if is_large else fit.seldom if i >= len(tables) else 1
-        found.append(_Goal(table.features, values.to(x.device), mask.to(x.device), weight * every, is_large, every))
+        lines = [slice(data.offsets[f], data.offsets[f] + data.sizes[f]) for f in table.features]
+        small = Small.of(lines, values, mask, weight * every) if len(lines) <= 2 and not is_large else None
+        found.append(_Goal(table.features, values, mask, weight * every, is_large, every, small))
     wide = max(part.shape[1] for part in columns)
     together = np.concatenate([np.pad(c, ((0, 0), (0, wide - c.shape[1])), constant_values=-1) for c in columns])
     numbers = [torch.as_tensor(np.concatenate(part), dtype=x.dtype).to(x.device) for part in (wanted, weights)]
@@ -145,15 +152,23 @@ def fit_tables(
     goals, cells = _goals(data, tables, sums, people, chosen)
     scratch = Scratch()
 
-    def slope(now: Relaxed, step: int) -> Tensor:
-        out = torch.zeros_like(now.values)
-        found: dict[int, Support] = {}
-        for i, goal in enumerate(goals):
-            if (i + step) % goal.every == 0:
-                _add_slope(now, goal, out, scratch, found, chosen)
-        return _add_cells(now, cells, out)
+    def add_slope(lines: Tensor, slope: Tensor, step: int) -> None:
+        now = [goal for i, goal in enumerate(goals) if (i + step) % goal.every == 0]
+        for goal in now:
+            if goal.small is not None:
+                goal.small.add_slope(lines, slope)
+        if len(cells.selection):
+            selected_loss(data, cells.selection, cells.wanted, cells.weights, slope, lines)
+        if any(goal.small is None for goal in now):
+            rows = Relaxed(lines.T.contiguous(), data.sizes)
+            found: dict[int, Support] = {}
+            upright = torch.zeros_like(rows.values)
+            for goal in now:
+                if goal.small is None:
+                    _add_slope(rows, goal, upright, scratch, found, chosen)
+            slope += upright.T
 
-    return _descend(data, slope, chosen, moved)
+    return _descend(data, add_slope, chosen, moved)
 
 
 def pair_sums(tables: Sequence[MeasuredTable]) -> list[MeasuredTable]:
@@ -198,36 +213,36 @@ def fit_queries(
         chosen = chosen.concat(more.selection)
     x = data.values
     wanted = torch.as_tensor(np.concatenate([q.counts for q in asked]) / people, dtype=x.dtype).to(x.device)
-    cells = _Cells(chosen, wanted, torch.ones_like(wanted))
-    return _descend(data, lambda now, _: _add_cells(now, cells, torch.zeros_like(x)), fit or Fit(), moved)
+    weights = torch.ones_like(wanted)
+
+    def add_slope(lines: Tensor, slope: Tensor, _: int) -> None:
+        selected_loss(data, chosen, wanted, weights, slope, lines)
+
+    return _descend(data, add_slope, fit or Fit(), moved)
 
 
 def _descend(
-    data: Relaxed, slope_at: Callable[[Relaxed, int], Tensor], fit: Fit, moved: Callable[[float], None]
+    data: Relaxed, add_slope: Callable[[Tensor, Tensor, int], None], fit: Fit, moved: Callable[[float], None]
 ) -> Relaxed:
-    """Adam with a short memory of squares (their size falls by orders of magnitude within a fit), then Sparsemax."""
-    moving = data.values.clone()
-    mean, square = torch.zeros_like(moving), torch.zeros_like(moving)
+    """Adam with a short memory of squares (their size falls by orders of magnitude within a fit), then Sparsemax.
+
+    On the transposed D': a feature's values are lines next to each other. `add_slope` adds its gradient to zeros.
+    """
+    moving = data.values.T.contiguous()
+    mean, square, slope, room = (torch.zeros_like(moving) for _ in range(4))
     half = fit.steps / 2
     for step in range(1, fit.steps + 1):
         moved((step - 1) / fit.steps)
         rate = fit.learning_rate * min(1.0, (fit.steps - step + 1) / half)
-        slope = slope_at(Relaxed(moving, data.sizes), step).mul_(data.rows)  # undoes the mean over rows
+        add_slope(moving, slope.zero_(), step)
+        slope.mul_(data.rows)  # undoes the mean over rows
         mean.lerp_(slope, 0.1)
         square.mul_(0.99).addcmul_(slope, slope, value=0.01)
         root = (1 - 0.99**step) ** 0.5
-        moving.addcdiv_(mean, square.sqrt().add_(fit.floor * root), value=-rate * root / (1 - 0.9**step))
-        moving.copy_(sparsemax_blocks(moving, data.sizes, near=True))
-    return Relaxed(moving, data.sizes)
-
-
-def _add_cells(data: Relaxed, cells: _Cells, slope: Tensor) -> Tensor:
-    if len(cells.selection):
-        columns = data.values.T.contiguous()
-        sideways = torch.zeros_like(columns)
-        selected_loss(data, cells.selection, cells.wanted, cells.weights, sideways, columns)
-        slope += sideways.T
-    return slope
+        size = torch.sqrt(square, out=room).add_(fit.floor * root)
+        moving.addcdiv_(mean, size, value=-rate * root / (1 - 0.9**step))
+        sparsemax_lines(moving, data.sizes)
+    return Relaxed(moving.T.contiguous(), data.sizes)
 
 
 def _add_slope(

@@ -6,7 +6,7 @@ probability that the query's predicate holds. On one-hot rows that is the query 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["Records", "Relaxed", "one_hot", "sparsemax", "sparsemax_blocks", "start"]
+__all__ = ["Records", "Relaxed", "one_hot", "sparsemax", "sparsemax_blocks", "sparsemax_lines", "start"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,3 +164,43 @@ def sparsemax_blocks(numbers: Tensor, sizes: Sequence[int], *, near: bool = Fals
     """Sparsemax of every feature's block; `near` where they were on the simplex before a small step."""
     guess = torch.zeros((), dtype=numbers.dtype, device=numbers.device) if near else None
     return torch.cat([sparsemax(block, guess=guess) for block in torch.split(numbers, list(sizes), dim=1)], dim=1)
+
+
+def sparsemax_lines(lines: Tensor, sizes: Sequence[int], *, at_once: bool | None = None) -> None:
+    """Sparsemax of every feature, in place, of a transposed D' that was on the simplex before a small step.
+
+    `at_once` unless given: on a GPU, where calls are what costs; elsewhere one feature after the other, in the cache.
+    """
+    if not (lines.is_cuda if at_once is None else at_once):
+        for block in torch.split(lines, list(sizes)):
+            _newton(block, lambda numbers: numbers.sum(0, keepdim=True), lambda tau: tau)
+        return
+    counts = torch.tensor(sizes, device=lines.device)
+    home = torch.repeat_interleave(torch.arange(len(sizes), device=lines.device), counts)
+    member = torch.zeros((len(sizes), len(lines)), dtype=lines.dtype, device=lines.device)
+    member.scatter_(0, home[None, :], 1.0)
+    _newton(lines, lambda numbers: member @ numbers, lambda tau: tau.index_select(0, home))
+
+
+def _newton(lines: Tensor, total: Callable[[Tensor], Tensor], spread: Callable[[Tensor], Tensor]) -> None:
+    """Newton's method of `sparsemax` from tau = 0; from the tau that keeps every value, where 0 would keep none.
+
+    `total` adds up the lines of each feature, and `spread` gives every line its feature's tau.
+    """
+    kept = lines.clamp(min=0)
+    sign = torch.sign(kept)
+    count = total(sign)
+    step = (total(kept) - 1) / count
+    if not bool(count.all()):
+        every = total(sign.fill_(1.0))
+        step = torch.where(count > 0, step, (total(lines) - 1) / every)
+        count = torch.where(count > 0, count, every)
+    tau = step
+    while True:
+        torch.sub(lines, spread(tau), out=kept).clamp_(min=0)
+        support = total(torch.sign(kept, out=sign))
+        if torch.equal(count, support):
+            lines.copy_(kept)
+            return
+        tau = tau + ((total(kept) - 1) / support).clamp_(min=0)
+        count = support
