@@ -144,8 +144,8 @@ def plan_regression(
     local = n - k
     trusted = study.trusted(k, local)
     score = _guess(study, trusted, max(k, 1), predictors, column_sd, residual_sd)
-    # What about a tenth of normal residuals exceed.
-    place = min(range(len(LADDER)), key=lambda g: abs(LADDER[g] - 1.645 * residual_sd)) if trusted.scale else None
+    # What about a twentieth of normal residuals exceed.
+    place = min(range(len(LADDER)), key=lambda g: abs(LADDER[g] - 1.96 * residual_sd)) if trusted.scale else None
     errors: dict[str, float] = {}
     reports: dict[str, str] = {}
 

@@ -30,9 +30,11 @@ from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 
 __all__ = ["Fit", "Score", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer", "steered_alone"]
-__all__ += ["trusted_score"]
+__all__ += ["trusted_score", "widest"]
 
 Floats = NDArray[np.float64]
+LEAN = 0.4
+"""How far a clip that was found may shift the mean residual, in standard errors of local people's mean score."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +50,19 @@ class Fit:
         return math.inf if self.weak else float(np.trace(self.covariance))
 
 
+def _product(variances: Floats, a: Floats, b: Floats) -> Floats:
+    """The covariance of Sa with Sb, where S is symmetric and its entries are independent with these variances."""
+    out = variances * np.outer(b, a)  # (j, k): the one entry (j, k) of S, times a_k and b_j
+    np.fill_diagonal(out, variances @ (a * b))
+    return np.asarray(out)
+
+
 @dataclass(frozen=True, eq=False)
 class Score:
-    """The mean score around a centre; `residual` is an upper estimate of the residuals' variance."""
+    """The mean score around a centre; `residual` is an upper estimate of the residuals' variance.
+
+    `most` is the largest that a square in one person's part of the slope can be.
+    """
 
     people: int
     centre: Floats
@@ -60,17 +72,28 @@ class Score:
     slope_noise: Floats
     spread: Floats
     residual: float
+    most: float = 1.0
 
     def cross(self, beta: Floats, other: Floats) -> Floats:
         """The covariance of the noise in g at beta with that in g at `other`."""
-        a, b, s = beta - self.centre, other - self.centre, self.slope_noise
-        out = s * np.outer(b, a)  # (j, k): the one entry (j, k) of the slope, times a_k and b_j
-        np.fill_diagonal(out, self.score_noise + s @ (a * b))
-        return np.asarray(out)
+        out = _product(self.slope_noise, beta - self.centre, other - self.centre)
+        return np.asarray(out + np.diag(self.score_noise))
 
     @property
     def sampling(self) -> Floats:
         return self.spread / self.people
+
+    @property
+    def drawn(self) -> Floats:
+        """The variances of the slope of as many people as these, around that of everybody.
+
+        A square within [0, `most`] varies by no more than what lies at both ends; other products are taken to vary as
+        those of independent columns.
+        """
+        own = np.diag(self.stable[0])
+        out = np.outer(own, own)
+        np.fill_diagonal(out, np.maximum(self.most - own, 0.0) * own)
+        return np.asarray(out / self.people)
 
     @property
     def stable(self) -> tuple[Floats, bool]:
@@ -109,7 +132,7 @@ def trusted_score(said: NoisyRounds) -> Score:
         return _linear(said.people, second, noise, sampled=False)
     score, score_noise, slope, slope_noise = said.last
     centre = np.array(said.centres[-1])
-    found = Score(said.people, centre, score, slope, score_noise, slope_noise, slope, 0.25)
+    found = Score(said.people, centre, score, slope, score_noise, slope_noise, slope, 0.25, 0.25)
     stable = found.stable[0]
     # The curvature moves with the estimate, relatively by at most the change of the linear predictor.
     move = np.linalg.solve(stable, score)
@@ -151,8 +174,11 @@ def _means(sums: VectorReportSums, question: Question) -> tuple[Floats, Floats]:
     return middle + half * mean, half**2 * spread / count
 
 
-def _told(sums: VectorReportSums, question: Question, score: Score) -> tuple[Floats, Floats] | None:
-    """The mean score at the centre by local people, and its covariance; None where a coordinate has no two reports."""
+def _told(sums: VectorReportSums, question: Question, score: Score, lean: float) -> tuple[Floats, Floats] | None:
+    """The mean score at the centre by local people, and its covariance; None where a coordinate has no two reports.
+
+    A residual that is off by some number moves the score by the slope's first column, and so the intercept alone.
+    """
     if int(sums.counts.min()) < 2:
         return None
     mean, variance = _means(sums, question)
@@ -165,14 +191,24 @@ def _told(sums: VectorReportSums, question: Question, score: Score) -> tuple[Flo
     else:
         together = 1.0
     covariance += together * (score.spread - np.diag(np.diag(score.spread))) / sums.people
-    return mean, covariance
+    one = score.stable[0][:, 0]
+    return mean, covariance + lean**2 * float(variance[0]) * np.outer(one, one)
 
 
 # --- together ---------------------------------------------------------------------------------------------------------
 
 
 def _updated(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fit:
-    """The estimate when local people say what the mean score at beta0 is, up to this error."""
+    """The estimate when local people say what the mean score at beta0 is, up to this error.
+
+    Their mean score is the slope of everybody times the way to the truth, and the trusted people's slope is that of a
+    draw: it counts as an error of what is told, for the way that the first pass finds.
+    """
+    way = _update(score, beta0, told, covariance).beta - beta0
+    return _update(score, beta0, told, covariance + _product(score.drawn, way, way))
+
+
+def _update(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fit:
     known = score.cross(beta0, beta0) + score.sampling
     gain = np.linalg.inv(known + covariance)
     here = score.score - score.slope @ (beta0 - score.centre)
@@ -189,15 +225,20 @@ def _updated(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> F
     return Fit(beta, inverse @ left @ inverse, weak)
 
 
-def steer(score: Score, sums: VectorReportSums, question: Question) -> Fit | None:
-    """Both groups, steered; None where the reports are too few to say anything."""
-    told = _told(sums, question, score)
+def steer(score: Score, sums: VectorReportSums, question: Question, lean: float = 0.0) -> Fit | None:
+    """Both groups, steered; None where the reports are too few to say anything.
+
+    `lean` is `LEAN` where the clip was found, and 0 where it was stated (a promise that nobody lies beyond it).
+    """
+    told = _told(sums, question, score, lean)
     return None if told is None else _updated(score, np.array(question.centre), *told)
 
 
-def steered_alone(score: Score, sums: VectorReportSums, question: Question) -> tuple[Fit, Floats] | None:
+def steered_alone(
+    score: Score, sums: VectorReportSums, question: Question, lean: float = 0.0
+) -> tuple[Fit, Floats] | None:
     """One step from the centre by local people's score; and the covariance of that step where the groups agree."""
-    told = _told(sums, question, score)
+    told = _told(sums, question, score, lean)
     if told is None:
         return None
     mean, covariance = told
@@ -207,6 +248,7 @@ def steered_alone(score: Score, sums: VectorReportSums, question: Question) -> t
     step = inverse @ mean
     after = beta0 + step
     at = replace(score, centre=beta0, score_noise=np.zeros(len(beta0)))
+    covariance = covariance + _product(score.drawn, step, step)
     alone = Fit(after, inverse @ (covariance + at.cross(after, after)) @ inverse, weak)
     apart = covariance + score.cross(beta0, beta0) + score.sampling
     return alone, inverse @ apart @ inverse
@@ -242,22 +284,34 @@ def _mixed(trusted: Score, local: Score, w: float) -> Score:
 # --- before local people are asked ------------------------------------------------------------------------------------
 
 
-def clip_for(kind: KindName, score: Score, place: int | None, local_people: int) -> float:
+def _deviation(score: Score) -> float:
+    """An upper estimate of how far people lie from the line, from the sums alone; with the error of the line."""
+    return math.sqrt(score.residual + max(float(np.trace(score.stable[0] @ score.fit().covariance)), 0.0))
+
+
+def widest(score: Score) -> int:
+    """The first distance of the ladder that may be the one sought: two deviations, by the upper estimate."""
+    return sum(distance > 2 * _deviation(score) for distance in LADDER[1:])
+
+
+def clip_for(kind: KindName, score: Score, place: int | None, told: float) -> float:
     """How far residuals from the trusted people's line may go before they are clipped, in unit coordinates.
 
-    ``sqrt(2 ln n)`` standard deviations: of n normal residuals the largest is about there. The deviation comes from the
-    distance that a tenth of the trusted people exceed (1.645 deviations), or else is an upper estimate from their
-    sums; either contains the error of the line. Nothing can lie farther away than the line itself reaches.
+    Local people's mean score has the variance ``told clip^2``. A clip at t deviations shifts the mean of exponential
+    residuals by ``e^-(1+t)`` deviations; t is where that is `LEAN` of the noise, ``t sqrt(told)``, and intervals leave
+    room for it: a wider clip costs every coefficient more noise than it saves the intercept in bias, and lighter or
+    even tails are hardly shifted at all. Below 2.5 too many would be clipped to say how far the line moves. The
+    deviation is half of the distance that a twentieth of the trusted people exceed, or else an upper estimate from
+    their sums; either contains the error of the line. Nothing can lie farther away than the line itself reaches.
     """
     if kind == "logistic":
         return 1.0
-    found = score.fit()
-    wide = score.residual + max(float(np.trace(score.stable[0] @ found.covariance)), 0.0)
-    if place is not None:
-        wide = (LADDER[place] / 1.645) ** 2
-    reach = 1.0 + float(np.abs(found.beta).sum())
-    clip = min(math.sqrt(2 * math.log(max(local_people, 10)) * wide), reach)
-    return float(f"{clip:.3g}")
+    from scipy.special import lambertw
+
+    times = max(float(lambertw(1 / (LEAN * math.e * math.sqrt(told))).real), 2.5)
+    wide = _deviation(score) if place is None else LADDER[place] / 2
+    reach = 1.0 + float(np.abs(score.fit().beta).sum())
+    return float(f"{min(times * wide, reach):.3g}")
 
 
 def forecast(score: Score, questions: dict[str, Question], local_people: int) -> dict[str, Fit]:
@@ -284,7 +338,8 @@ def forecast(score: Score, questions: dict[str, Question], local_people: int) ->
         second = np.clip(np.diag(score.spread) / asked.clip**2, 0.0, 1.0)
         covariance = np.diag([asked.clip**2 * cost(float(s)) / local_people for s in second])
         # The move from the centre is not known yet: its expected squares stand for it.
-        covariance += np.diag(score.slope_noise @ np.maximum(np.diag(alone.covariance), 0.0))
+        way = np.maximum(np.diag(alone.covariance), 0.0)
+        covariance += np.diag((score.slope_noise + score.drawn) @ way)
         known = score.cross(alone.beta, alone.beta) + score.sampling
         inverse = np.linalg.inv(score.stable[0])
         left = known - known @ np.linalg.inv(known + covariance) @ known

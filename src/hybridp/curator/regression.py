@@ -20,7 +20,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.lattice import HALF
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import reports_digest
-from hybridp.public.regression import LADDER, KindName, Question, farther, round_sums
+from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
 from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
@@ -120,13 +120,18 @@ def release_round(
     return tuple(total + int(draw) for total, draw in zip(totals, drawn, strict=True))
 
 
-def release_scale(rows: PeopleRows, centre: tuple[float, ...], mechanism: DiscreteLaplace, *, rng: Randomness) -> int:
-    """Which distance of the ladder about a tenth of the trusted people exceed: private as `scale_noise` says."""
+def release_scale(
+    rows: PeopleRows, centre: tuple[float, ...], first: int, mechanism: DiscreteLaplace, *, rng: Randomness
+) -> int:
+    """Which distance of the ladder, from the `first` on, about a twentieth of the trusted people exceed.
+
+    Private as `scale_noise` says; `centre` and `first` follow from what was released before.
+    """
     counts = np.zeros(len(LADDER), dtype=np.int64)
     for part in rows.parts("trusted"):
         counts += farther(part, centre)
     drawn = noise.discrete_laplace(mechanism.scale, len(LADDER), rng=rng)
-    return int(np.argmax(drawn - np.abs(10 * counts - rows.trusted)))
+    return first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.trusted))[first:]))
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ from hybridp.public.regression import (
     KINDS,
     MOST_PREDICTORS,
     ROUNDS,
-    SCALE_SHARE,
     UNIT,
     KindName,
     NoisyRounds,
@@ -45,6 +44,7 @@ from hybridp.public.regression import (
     Trusted,
     rounds_noise,
     scale_noise,
+    scale_share,
 )
 from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
@@ -79,7 +79,7 @@ class RegressionStudy:
     `bounds` are those of the predictors and, last, of the target. `form` is the question to local people, `best` the
     one that promises less error. `clip` is how far from the trusted people's line a target may lie before it is
     clipped, in the target's unit, for a steered linear regression; without it, it follows from their release, to which
-    a tenth of their epsilon goes where that pays. `joint` asks for intervals that cover all coefficients together.
+    a tenth of their epsilon goes at most, where that pays. `joint` asks for intervals that cover all coefficients together.
     """
 
     bounds: VectorBounds
@@ -117,10 +117,9 @@ class RegressionStudy:
         """All of the trusted people's promise for their sums."""
         return Trusted(self._noise(self.trusted_guarantee or self.guarantee))
 
-    @cached_property
-    def split(self) -> Trusted:
+    def split(self, share: float) -> Trusted:
         """A part of it for the scale of residuals."""
-        rest, part = split_off(self.trusted_guarantee or self.guarantee, SCALE_SHARE)
+        rest, part = split_off(self.trusted_guarantee or self.guarantee, share)
         return Trusted(self._noise(rest), scale_noise(part))
 
     @property
@@ -136,13 +135,17 @@ class RegressionStudy:
         Their residuals are looked at where a steered question then tells more than they do: where the variance of
         its mean score, for a clip of .75, is below that of their own score's noise.
         """
-        if not (self._may_split and trusted_people and local_people):
+        share = scale_share(trusted_people, (self.trusted_guarantee or self.guarantee).epsilon)
+        if not (self._may_split and share and local_people):
             return self.whole
         own = 1.5 * self.whole.noise.variance / (UNIT * trusted_people) ** 2
+        return self.split(share) if 0.75**2 * self._told(local_people) < own else self.whole
+
+    def _told(self, local_people: int) -> float:
+        """The variance of local people's mean score, for a clip of 1 and scores that are small beside it."""
         p = self.bounds.dimensions
-        asked = Question("linear", "steered", self.bounds, PureDP(self.guarantee.epsilon), (0.0,) * p, 0.75)
-        told = asked.clip**2 * asked.invite.reports.cost(0.1) / local_people
-        return self.split if told < own else self.whole
+        asked = Question(self.kind, "steered", self.bounds, PureDP(self.guarantee.epsilon), (0.0,) * p, 1.0)
+        return asked.invite.reports.cost(0.1) / max(local_people, 1)
 
     def charges(self, purpose: str, collection: str | None, trusted: Trusted) -> list[Charge]:
         """What the ledger will be asked for. Gaussian noise composes as one draw, over all sums and rounds."""
@@ -160,7 +163,7 @@ class RegressionStudy:
         whole = self.charges(purpose, None, self.whole)
         if not self._may_split:
             return whole
-        ways = [whole, self.charges(purpose, None, self.split)]
+        ways = [whole, self.charges(purpose, None, self.split(0.1))]
         own = [together([c for c in way if c.people == "trusted"], purpose)[0].budget for way in ways]
         epsilon, delta = max(b.epsilon for b in own), max(b.delta for b in own)
         most = ApproxDP(epsilon, delta, own[0].neighbours) if delta else PureDP(epsilon, own[0].neighbours)
@@ -180,7 +183,8 @@ class RegressionStudy:
         if form == "plain" or score is None:
             return Question(self.kind, "plain", self.bounds, promise, columns=columns)
         half = self.bounds.bounds[-1].half
-        clip = blending.clip_for(self.kind, score, place, local_people) if self.clip is None else self.clip / half
+        told = self._told(local_people)
+        clip = blending.clip_for(self.kind, score, place, told) if self.clip is None else self.clip / half
         return Question(
             self.kind, "steered", self.bounds, promise, tuple(score.fit().beta.tolist()), clip, columns=columns
         )
@@ -224,8 +228,9 @@ def trusted_rounds(
         said = NoisyRounds(study.kind, rows.trusted, (*before[0], totals), noise, (*before[1], centre))
         centre = blending.newton(said) if study.kind == "logistic" else ()
     if said is not None and trusted.scale is not None:
-        line = tuple(blending.trusted_score(said).fit().beta.tolist())
-        said = replace(said, place=curating.release_scale(rows, line, trusted.scale, rng=rng))
+        score = blending.trusted_score(said)
+        line, first = tuple(score.fit().beta.tolist()), blending.widest(score)
+        said = replace(said, place=curating.release_scale(rows, line, first, trusted.scale, rng=rng))
     return said
 
 
@@ -360,7 +365,8 @@ def publish_regression(
     if sums is not None and not sums.people:
         sums = None
     own = None if score is None else score.fit()
-    both, told, apart = _together(score, asked, sums)
+    found = study.kind == "linear" and study.clip is None
+    both, told, apart = _together(score, asked, sums, blending.LEAN if found else 0.0)
     if both is None:
         raise InvalidInput("`people` must be enough for a regression: some statistic has fewer than two reports.")
     p_values = None
@@ -419,7 +425,7 @@ def publish_regression(
 
 
 def _together(
-    score: Score | None, asked: Question | None, sums: VectorReportSums | None
+    score: Score | None, asked: Question | None, sums: VectorReportSums | None, lean: float
 ) -> tuple[Fit | None, Fit | None, Floats | None]:
     """Both groups, the local one alone, and the covariance of the difference of the two."""
     own = None if score is None else score.fit()
@@ -427,8 +433,8 @@ def _together(
         return own, None, None
     if asked.form == "steered":
         assert score is not None
-        alone = blending.steered_alone(score, sums, asked)
-        return (blending.steer(score, sums, asked), *alone) if alone is not None else (own, None, None)
+        alone = blending.steered_alone(score, sums, asked, lean)
+        return (blending.steer(score, sums, asked, lean), *alone) if alone is not None else (own, None, None)
     told = blending.local_score(sums, asked)
     if told is None or score is None or own is None:
         return (own, None, None) if told is None else (told.fit(), told.fit(), None)

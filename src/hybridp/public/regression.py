@@ -52,8 +52,8 @@ __all__ = [
     "MOST_PREDICTORS",
     "ROUNDS",
     "SQUARE",
-    "SCALE_SHARE",
     "STEPS",
+    "TAIL",
     "UNIT",
     "WEIGHT",
     "KindName",
@@ -65,6 +65,7 @@ __all__ = [
     "round_sums",
     "rounds_noise",
     "scale_noise",
+    "scale_share",
     "sensitivities",
 ]
 
@@ -80,10 +81,10 @@ WEIGHT, SQUARE = 3, 2
 UNIT = WEIGHT * STEPS**2
 ROUNDS: dict[KindName, int] = {"linear": 1, "logistic": 3}
 MOST_PREDICTORS = 20
-LADDER = tuple(2.0 ** (1 - g / 2) for g in range(16))
-"""Distances from the line, in unit coordinates, among which the one is sought that a tenth of the people exceed."""
-SCALE_SHARE = 0.1
-"""Of the trusted people's epsilon, where residuals are looked at."""
+LADDER = tuple(2.0 ** (1 - g / 4) for g in range(32))
+"""Distances from the line, in unit coordinates, among which the one is sought that one person in `TAIL` exceeds."""
+TAIL = 20
+"""At a twentieth normal and exponential residuals of one deviation end at the same distance, 1.96 and 2.00."""
 _LARGEST = 2**46  # of a scale or a sigma that the exact samplers take
 
 
@@ -129,11 +130,22 @@ def rounds_noise(
 def scale_noise(guarantee: PureDP) -> DiscreteLaplace:
     """The noise on how good each distance of the ladder is, of which only the best one's place is told.
 
-    A distance that m of k people exceed is as good as -|10 m - k|, which one person moves by at most 10. The place of
-    the largest of such numbers with Laplace noise of scale 2 x 10/epsilon is epsilon-DP (report noisy max; with whole
-    numbers too, because a discrete Laplace variable exceeds t + 20 at least e^-epsilon times as often as t).
+    A distance that m of k people exceed is as good as -|20 m - k|, which one person moves by at most 20. The place of
+    the largest of such numbers with Laplace noise of scale 2 x 20/epsilon is epsilon-DP (report noisy max; with whole
+    numbers too, because a discrete Laplace variable exceeds t + 40 at least e^-epsilon times as often as t).
     """
-    return discrete_laplace(guarantee, 20)
+    return discrete_laplace(guarantee, 2 * TAIL)
+
+
+def scale_share(people: int, epsilon: float) -> float | None:
+    """Of the trusted people's epsilon, what finds the scale of residuals; None where a fourteenth of it cannot.
+
+    The people beyond a distance are told with noise of scale 2/(share epsilon). At 200/(people epsilon) that is a fifth
+    of the twentieth that is sought; with four times as much noise nothing can be told.
+    """
+    if people * epsilon < 600:
+        return None
+    return float(f"{min(0.07, max(0.02, 400 / (people * epsilon))):.2g}")
 
 
 @dataclass(frozen=True)
@@ -206,7 +218,7 @@ def farther(steps: Ints, centre: tuple[float, ...]) -> Ints:
 class NoisyRounds:
     """What the trusted people say: noisy sums of each round, and where the round stood (linear: nowhere).
 
-    `place` is the distance of the ladder that about a tenth of them exceed, where it was asked for.
+    `place` is the distance of the ladder that about a twentieth of them exceed, where it was asked for.
     """
 
     kind: KindName
