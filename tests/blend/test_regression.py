@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hybridp.blend.regression import Score, blend_plain, clip_for, forecast, steer, steered_alone
+from hybridp.blend.regression import LEAN, Score, blend_plain, clip_for, forecast, steer, steered_alone, widest
 from hybridp.public.budgets import PureDP
-from hybridp.public.regression import Question
+from hybridp.public.regression import LADDER, Question
 from hybridp.public.vector import VectorBounds, VectorReportSums
 
 BETA = np.array([0.1, 0.4, -0.3])
@@ -127,9 +128,53 @@ def test_nobody_weighs_nothing_and_the_slope_must_stand_out_of_its_noise() -> No
     assert bad.fit().mse == math.inf
 
 
-def test_a_clip_lets_nearly_everybody_through_and_never_exceeds_what_is_possible() -> None:
+def test_a_clip_shifts_exponential_residuals_by_what_intervals_leave_room_for_and_no_more() -> None:
+    """With the deviation known, the mean of clipped exponential residuals is off by `LEAN` of the noise, by draws."""
     score = said(np.random.default_rng(6), 0.001)
-    assert 0.45 < clip_for("linear", score, None, 100_000) < 0.6  # 4.8 deviations of .1, and the error of the line
-    assert clip_for("linear", score, 0, 100_000) == pytest.approx(1 + np.abs(score.fit().beta).sum(), rel=0.01)
-    assert clip_for("linear", score, 6, 100_000) == pytest.approx(4.7985 * 0.25 / 1.645, rel=0.01)
+    drawn = 0.1 * (np.random.default_rng(7).exponential(size=2_000_000) - 1)
+    place = next(g for g, distance in enumerate(LADDER) if np.mean(np.abs(drawn) > distance) > 0.05)
+    for told in (1e-4, 1e-5):
+        clip = clip_for("linear", score, place - 1, told)
+        most = LEAN * clip * math.sqrt(told)
+        assert 0.3 * most < abs(np.clip(drawn, -clip, clip).mean() - drawn.mean()) <= most
+        narrow = clip_for("linear", score, place + 2, told)
+        shift = abs(np.clip(drawn, -narrow, narrow).mean() - drawn.mean())
+        assert shift > LEAN * narrow * math.sqrt(told), "the check can fail"
+
+
+def test_a_clip_is_at_least_two_and_a_half_deviations_and_never_exceeds_what_is_possible() -> None:
+    score = said(np.random.default_rng(6), 0.001)
+    assert clip_for("linear", score, 16, 1.0) == pytest.approx(2.5 * 0.125 / 2, rel=0.01)
+    assert clip_for("linear", score, 0, 1e-6) == pytest.approx(1 + np.abs(score.fit().beta).sum(), rel=0.01)
+    assert 0.25 <= clip_for("linear", score, None, 1.0) < 0.27  # 2.5 deviations of .1, and the error of the line
     assert clip_for("logistic", score, None, 10) == 1.0
+    # Two deviations of what the sums say, .2, and no farther than the next distance beyond.
+    assert 0.2 <= LADDER[widest(score)] < 0.27
+
+
+def test_the_slope_of_a_few_trusted_people_is_not_that_of_everybody() -> None:
+    """Local people tell the slope of everybody times the way to the truth: with 200 trusted people and a poor line the
+    draw of those people is most of the error, and an interval without it misses."""
+    draw = np.random.default_rng(8)
+    people, hits, careless = 200, [], []
+    for _ in range(600):
+        x = np.column_stack([np.ones(people), draw.uniform(-1, 1, (people, 2))])
+        score, slope = x.T @ (x @ BETA + 0.1 * draw.standard_normal(people)) / people, x.T @ x / people
+        none, everybody = np.zeros((3, 3)), np.diag([1, 1 / 3, 1 / 3])
+        noisy = Score(people, np.zeros(3), score + 0.1 * draw.standard_normal(3), slope, np.full(3, 0.01), none,
+                      0.01 * everybody, 0.01)  # fmt: skip
+        question = asked(noisy)
+        n, law = 3_000_000, question.invite.reports
+        spread = law.cost(0.1) * law.share
+        mean = everybody @ (BETA - np.array(question.centre)) / question.clip
+        mean = mean + draw.standard_normal(3) * np.sqrt(3 * spread / n)
+        count = np.full(3, n // 3)
+        sums = VectorReportSums(n, count, count * mean, count * (spread + mean**2), law)
+        both = steer(noisy, sums, question)
+        assert both is not None
+        hits += (np.abs(both.beta - BETA) < 1.96 * np.sqrt(np.diag(both.covariance))).tolist()
+        fixed = steer(replace(noisy, most=0.0, people=10**9, spread=10**9 / people * noisy.spread), sums, question)
+        assert fixed is not None
+        careless += (np.abs(fixed.beta - BETA) < 1.96 * np.sqrt(np.diag(fixed.covariance))).tolist()
+    assert 0.93 < np.mean(hits) < 0.985
+    assert np.mean(careless) < 0.9, "the check can fail"

@@ -149,31 +149,43 @@ def test_nobody_moves_the_sums_further_than_the_noise_is_made_for(tmp_path: Path
     assert np.abs(seen[-1][0] - np.asarray(tape.read_from(0, laplaces(2 * each), sums)[0])).max() > len(PEOPLE) * UNIT
 
 
-def test_the_scale_of_residuals_is_the_place_of_a_noisy_maximum_that_pays_a_tenth(tmp_path: Path) -> None:
-    """With m of k people farther than a distance, it is as good as -|10 m - k|; one person moves that by 10.
+def test_the_scale_of_residuals_is_the_place_of_a_noisy_maximum_that_pays_its_part(tmp_path: Path) -> None:
+    """With m of k people farther than a distance, it is as good as -|20 m - k|; one person moves that by 20.
 
-    The noise of scale 2 x 10/epsilon is on the tape behind that of the sums, and only the place of the best is told.
+    The noise of scale 2 x 20/epsilon is on the tape behind that of the sums, and only the place of the best is told,
+    among distances within two deviations of what those sums say.
     """
     crowd = rows([(x, 16.0, y) for x in (-60.0, 0.0, 60.0) for y in (-8.0, 8.0)] * 400, "local")
-    table = write(tmp_path / "rows.csv", [*rows(PEOPLE), *crowd])
+    table, k = write(tmp_path / "rows.csv", [*rows(PEOPLE * 100), *crowd]), 100 * len(PEOPLE)
     places = set()
     for n in range(4):
         with Recording(20 + n).as_the_systems() as tape:
-            found = command("release", "regression", table, *BOX, "--epsilon", 1, "--simulate-local", "--ledger",
-                            tmp_path / f"{n}.l")  # fmt: skip
+            found = command("release", "regression", table, *BOX, "--epsilon", 4, "--trusted-epsilon", 1,
+                            "--simulate-local", "--ledger", tmp_path / f"{n}.l")  # fmt: skip
         told = sole(found)
-        added = totals(found)[0] - exact()
-        drawn, end = tape.read_from(0, laplaces(sensitivity(1) / 0.9), len(PAIRS)) or ([], 0)
-        assert np.abs(np.asarray(drawn) - added).max() <= 2
+        noisy = totals(found)[0]
+        drawn, end = tape.read_from(0, laplaces(sensitivity(1) / 0.93), len(PAIRS)) or ([], 0)
+        assert np.abs(np.asarray(drawn) - (noisy - 100 * exact())).max() <= 2
         start, *slopes = told["trusted"]
         line = [start + sum(b * x for b, x in zip(slopes, person, strict=False)) for person in map(clipped, PEOPLE)]
         away = np.array([abs(person[2] - at) / 8 for person, at in zip(map(clipped, PEOPLE), line, strict=True)])
-        counts = np.array([(away > 2 ** (1 - g / 2)).sum() for g in range(16)])
-        noise, _ = tape.read_from(end, laplaces(20 / 0.1), 16) or ([], 0)
-        assert told["noisy_place"] == int(np.argmax(np.asarray(noise) - np.abs(10 * counts - len(PEOPLE))))
-        places.add(told["noisy_place"])
+        ladder = 2 ** (1 - np.arange(32) / 4)
+        counts = np.array([100 * (away > distance).sum() for distance in ladder])
+        noise, _ = tape.read_from(end, laplaces(40 / 0.07), 32) or ([], 0)
+        quality, place = np.asarray(noise) - np.abs(20 * counts - k), told["noisy_place"]
+        assert quality[place] == quality[place:].max()
+        better = np.flatnonzero(quality > quality[place])
+        second = np.eye(4)
+        for (i, j), total in zip(PAIRS, noisy.tolist(), strict=True):
+            second[i, j] = second[j, i] = total / (k * STEPS**2 * (2 if i == j else 3))
+        half = (np.array(UPPER) - LOWER) / 2
+        unit = np.array(slopes) * half[:2] / half[2]
+        at = (start + np.dot(slopes, (np.array(UPPER) + LOWER)[:2] / 2)) / half[2]
+        w = np.array([-at, *-unit, 1.0])
+        assert (ladder[better] > 2 * math.sqrt(max(w @ second @ w, 0.0))).all()
+        places.add(place)
         charged = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / f"{n}.l").history()]
-        assert charged == [("trusted", 0.9), ("trusted", 0.1), ("local", 1.0)]
+        assert charged == [("trusted", 0.93), ("trusted", 0.07), ("local", 4.0)]
         assert stated(found, "trusted")["epsilon"] == 1.0
     assert len(places) > 1, "eight people cannot be told from the noise"
     alone = command("release", "regression", write(tmp_path / "t.csv", rows(PEOPLE)), *BOX, "--epsilon", 1)
@@ -362,17 +374,17 @@ def test_in_a_study_the_promise_is_charged_once_over_both_phases(asked: tuple[Pa
 
 
 def test_in_a_trial_a_look_at_the_residuals_is_paid_out_of_the_questions_part(tmp_path: Path) -> None:
-    """Without a clip a tenth of the part of 0.75 finds the scale; the study is still charged 1, once for each group."""
-    study = declared(line={"clip": None})
+    """Without a clip 7 % of the part of 0.75 finds the scale; the study is still charged 1, once for each group."""
+    study = declared(promise={"epsilon": 4.0, "trusted_epsilon": 1.0}, line={"clip": None})
     crowd = np.random.default_rng(6).uniform(LOWER, UPPER, (3000, 3))
-    table = write(tmp_path / "raw.csv", [*rows(PEOPLE), *rows(crowd, "local")])
+    table = write(tmp_path / "raw.csv", [*rows(PEOPLE * 100), *rows(crowd, "local")])
     with Recording(13).as_the_systems() as tape:
         found = study.release(table, simulate_local=True, ledger=tmp_path / "l")
-    assert spent(tmp_path / "l") == [("trusted", 1.0), ("local", 1.0)]
+    assert spent(tmp_path / "l") == [("trusted", 1.0), ("local", 4.0)]
     told = found.to_dict()["questions"]["line"]["regression"]
     assert told["noisy_place"] is not None
-    added = np.array(told["noisy_totals"][0]) - exact()
-    span_of(tape, added, laplaces(sensitivity(1) / 0.675))
+    added = np.array(told["noisy_totals"][0]) - 100 * exact()
+    span_of(tape, added, laplaces(sensitivity(1) / 0.6975))
     with pytest.raises(AssertionError, match="stretches"):
         span_of(tape, added, laplaces(sensitivity(1) / 0.75))
     assert list(found.to_frame().query("question == 'line'")["column"]) == ["intercept", "a", "b"]
@@ -386,7 +398,7 @@ def test_what_is_charged_before_anybody_is_counted_covers_either_way_and_no_more
     study = RegressionStudy(VectorBounds.of(LOWER, UPPER), promise)
     trusted, local = study.charges_at_most("line")
     assert (trusted.people, local.people, local.budget.epsilon) == ("trusted", "local", promise.epsilon)
-    for way in (study.whole, study.split):
+    for way in (study.whole, *map(study.split, (0.02, 0.031, 0.07))):
         (used,) = together([c for c in study.charges("line", None, way) if c.people == "trusted"], "line")
         assert used.budget.epsilon <= trusted.budget.epsilon <= promise.epsilon
         assert used.budget.delta <= trusted.budget.delta <= promise.delta

@@ -17,6 +17,7 @@ from hybridp.public.regression import (
     round_sums,
     rounds_noise,
     scale_noise,
+    scale_share,
     sensitivities,
 )
 from hybridp.public.vector import VectorBounds
@@ -79,15 +80,26 @@ def test_noise_covers_the_sensitivity_of_all_rounds(kind: KindName) -> None:
 
 
 def test_the_noise_of_the_scale_covers_two_people_s_worth_of_quality() -> None:
-    """Replacing one person moves -|10 m - k| by at most 10 for every distance, up for one and down for another."""
+    """Replacing one person moves -|20 m - k| by at most 20 for every distance, up for one and down for another."""
     draw = np.random.default_rng(6)
     crowd = people("linear", 2, draw)
     line = (0.2, 0.5, -0.3)
     base = farther(crowd[1:], line)
-    quality = np.array([-np.abs(10 * (base + farther(one[None, :], line)) - len(crowd)) for one in crowd])
+    quality = np.array([-np.abs(20 * (base + farther(one[None, :], line)) - len(crowd)) for one in crowd])
     moved = np.abs(quality[:, None, :] - quality[None, :, :]).max()
-    assert moved == 10
+    assert moved == 20
     assert scale_noise(PureDP(0.25)).scale >= 2 * moved / 0.25
+
+
+def test_the_scale_is_sought_where_noise_leaves_the_twentieth_and_takes_little() -> None:
+    """The twentieth of the people who are counted is never below the scale of the noise on them, 2/(share epsilon)."""
+    for k, epsilon in itertools.product((10, 600, 1000, 5000, 10**6), (0.1, 1.0, 4.0)):
+        share = scale_share(k, epsilon)
+        if share is None:
+            assert k * epsilon < 600
+            continue
+        assert 0.02 <= share <= 0.07
+        assert k / 20 >= 2 / (share * epsilon)
 
 
 def test_a_device_tells_of_nothing_beyond_its_bounds() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridp.blend.regression import Score, forecast
+from hybridp.blend.regression import Score, deviation, forecast
 from hybridp.errors import must
 from hybridp.protocols.mean import noise_level
 from hybridp.protocols.regression import FormName, RegressionStudy
@@ -144,8 +144,9 @@ def plan_regression(
     local = n - k
     trusted = study.trusted(k, local)
     score = _guess(study, trusted, max(k, 1), predictors, column_sd, residual_sd)
-    # What about a twentieth of normal residuals exceed.
-    place = min(range(len(LADDER)), key=lambda g: abs(LADDER[g] - 1.96 * residual_sd)) if trusted.scale else None
+    # What about a twentieth of normal distances exceed.
+    away = 1.96 * deviation(score)
+    place = min(range(len(LADDER)), key=lambda g: abs(LADDER[g] - away)) if trusted.scale else None
     errors: dict[str, float] = {}
     reports: dict[str, str] = {}
 

@@ -29,8 +29,8 @@ from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, p
 from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 
-__all__ = ["Fit", "Score", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer", "steered_alone"]
-__all__ += ["trusted_score", "widest"]
+__all__ = ["LEAN", "Fit", "Score", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer", "steered_alone"]
+__all__ += ["deviation", "trusted_score", "widest"]
 
 Floats = NDArray[np.float64]
 LEAN = 0.4
@@ -284,14 +284,14 @@ def _mixed(trusted: Score, local: Score, w: float) -> Score:
 # --- before local people are asked ------------------------------------------------------------------------------------
 
 
-def _deviation(score: Score) -> float:
+def deviation(score: Score) -> float:
     """An upper estimate of how far people lie from the line, from the sums alone; with the error of the line."""
     return math.sqrt(score.residual + max(float(np.trace(score.stable[0] @ score.fit().covariance)), 0.0))
 
 
 def widest(score: Score) -> int:
     """The first distance of the ladder that may be the one sought: two deviations, by the upper estimate."""
-    return sum(distance > 2 * _deviation(score) for distance in LADDER[1:])
+    return sum(distance > 2 * deviation(score) for distance in LADDER[1:])
 
 
 def clip_for(kind: KindName, score: Score, place: int | None, told: float) -> float:
@@ -309,7 +309,7 @@ def clip_for(kind: KindName, score: Score, place: int | None, told: float) -> fl
     from scipy.special import lambertw
 
     times = max(float(lambertw(1 / (LEAN * math.e * math.sqrt(told))).real), 2.5)
-    wide = _deviation(score) if place is None else LADDER[place] / 2
+    wide = deviation(score) if place is None else LADDER[place] / 2
     reach = 1.0 + float(np.abs(score.fit().beta).sum())
     return float(f"{min(times * wide, reach):.3g}")
 

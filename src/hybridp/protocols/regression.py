@@ -79,7 +79,7 @@ class RegressionStudy:
     `bounds` are those of the predictors and, last, of the target. `form` is the question to local people, `best` the
     one that promises less error. `clip` is how far from the trusted people's line a target may lie before it is
     clipped, in the target's unit, for a steered linear regression; without it, it follows from their release, to which
-    a tenth of their epsilon goes at most, where that pays. `joint` asks for intervals that cover all coefficients together.
+    a part of their epsilon goes (2 to 7 %) where that pays. `joint` asks for intervals that cover all coefficients together.
     """
 
     bounds: VectorBounds
@@ -163,7 +163,7 @@ class RegressionStudy:
         whole = self.charges(purpose, None, self.whole)
         if not self._may_split:
             return whole
-        ways = [whole, self.charges(purpose, None, self.split(0.1))]
+        ways = [whole, self.charges(purpose, None, self.split(0.07))]
         own = [together([c for c in way if c.people == "trusted"], purpose)[0].budget for way in ways]
         epsilon, delta = max(b.epsilon for b in own), max(b.delta for b in own)
         most = ApproxDP(epsilon, delta, own[0].neighbours) if delta else PureDP(epsilon, own[0].neighbours)

@@ -138,10 +138,10 @@ def scale_noise(guarantee: PureDP) -> DiscreteLaplace:
 
 
 def scale_share(people: int, epsilon: float) -> float | None:
-    """Of the trusted people's epsilon, what finds the scale of residuals; None where a fourteenth of it cannot.
+    """Of the trusted people's epsilon, what finds the scale of residuals; None where so little cannot.
 
-    The people beyond a distance are told with noise of scale 2/(share epsilon). At 200/(people epsilon) that is a fifth
-    of the twentieth that is sought; with four times as much noise nothing can be told.
+    How many people exceed a distance is compared with noise of scale 2/(share epsilon). At a share of 400/(people
+    epsilon) that is a tenth of the twentieth that is sought; at 7 % of 600/people it is as large as that.
     """
     if people * epsilon < 600:
         return None
