@@ -29,8 +29,8 @@ from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, p
 from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 
-__all__ = ["LEAN", "Fit", "Score", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer", "steered_alone"]
-__all__ += ["deviation", "trusted_score", "widest"]
+__all__ = ["LEAN", "Fit", "Score", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer"]
+__all__ += ["deviation", "steered_alone", "trusted_score", "widest"]
 
 Floats = NDArray[np.float64]
 LEAN = 0.4

@@ -79,7 +79,8 @@ class RegressionStudy:
     `bounds` are those of the predictors and, last, of the target. `form` is the question to local people, `best` the
     one that promises less error. `clip` is how far from the trusted people's line a target may lie before it is
     clipped, in the target's unit, for a steered linear regression; without it, it follows from their release, to which
-    a part of their epsilon goes (2 to 7 %) where that pays. `joint` asks for intervals that cover all coefficients together.
+    a part of their epsilon goes (2 to 7 %) where that pays. `joint` asks for intervals that cover all coefficients
+    together.
     """
 
     bounds: VectorBounds
