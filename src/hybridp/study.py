@@ -68,6 +68,7 @@ class Study(Declaration):
         *,
         table: str | None = None,
         invite: Place | None = None,
+        reports: Place | None = None,
         keep: tuple[str, ...] = (),
         mixed: bool = False,
         overwrite: bool = False,
@@ -75,14 +76,15 @@ class Study(Declaration):
     ) -> Randomised:
         """What devices do: a copy of the table in which local people's values are replaced by private reports.
 
-        With `mixed` the table is of people who trust the study's mixer, and what it would hand on is written: their
+        With an `invite` the one question that it is to is answered, in a file of its own: `out`, or `reports` where every
+        local person answers one drawn question. With `mixed` the table is of people who trust the study's mixer, and what it would hand on is written: their
         reports alone, with the larger epsilon that a batch allows, sorted, so that their order tells nothing.
         """
         from hybridp.protocols.devices import randomise_study
 
-        asked = None if invite is None else Path(invite)
+        asked, told = (None if place is None else Path(place) for place in (invite, reports))
         run: dict[str, Any] = {"table": table, "overwrite": overwrite, "rng": rng}
-        return randomise_study(self, data, out, invite=asked, kept=keep, mixed=mixed, **run)
+        return randomise_study(self, data, out, invite=asked, reports=told, kept=keep, mixed=mixed, **run)
 
     def release(
         self,

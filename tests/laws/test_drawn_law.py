@@ -207,12 +207,12 @@ def test_plans_say_which_form_and_why_and_what_everybody_must_answer_is_split() 
     assert told["chances"] == {"pay": 0.75, "age": 0.25}
     assert "predicts less error" in told["why"]
     assert told["why"] in str(plan)
-    body = {"name": "body", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 1}
-    split = declared(promise=1.0, questions=[*QUESTIONS, body])
+    home = {"name": "home", "kind": "choice", "options": ["a", "b"], "by": "town"}
+    split = declared(promise=1.0, questions=[*QUESTIONS, home])
     assert not split.drawn
-    assert "`body` is of kind vector, which everybody answers" in split.form.why
-    with pytest.raises(InvalidInput, match=r"`promise.several` must be split, or left out: `body` is of kind vector"):
-        declared(questions=[*QUESTIONS, body])
+    assert "`home` is asked by group, which everybody answers" in split.form.why
+    with pytest.raises(InvalidInput, match=r"`promise.several` must be split, or left out: `home` is asked by group"):
+        declared(questions=[*QUESTIONS, home])
 
 
 def test_more_questions_than_the_promise_can_carry_are_refused_with_what_it_could() -> None:

@@ -12,6 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,13 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("log") / "log.csv", people())
 
 
-def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_path: Path) -> None:
+WIDER = replace(STUDY, guarantee=ApproxDP(4 * EPSILON, 4 * DELTA), trusted_guarantee=PROMISE)
+
+
+@pytest.mark.parametrize("study", [STUDY, WIDER], ids=["one promise", "a larger one for reports"])
+def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_path: Path, study: HeavyStudy) -> None:
     tape, ledger = Recording(), book(tmp_path)
-    found = invited(log, tape, tmp_path / "invite.json", ledger=ledger)
+    found = invited(log, tape, tmp_path / "invite.json", study, ledger=ledger)
     first, second = halves(found["opt_in"], tape, np.full(RECORDS, EACH), ordered=True)
     # Nobody is in both, and who is in which depends on no record: a binomial share of every record's holders.
     assert stats.binomtest(int(first.sum()), RECORDS * EACH, HALF).pvalue > 1e-6
@@ -138,7 +143,11 @@ def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_pa
     assert (entry.people, entry.budget, entry.state) == ("trusted", PROMISE, "spent")
     assert found["ledger_entries"] == [entry.id]
     assert found["simulated"] is False
-    assert found["study"]["guarantee"] == {"epsilon": EPSILON, "delta": DELTA}
+    whole = study.guarantee
+    assert found["study"]["guarantee"] == {"epsilon": whole.epsilon, "delta": whole.delta}
+    own = None if study is STUDY else {"epsilon": EPSILON, "delta": DELTA}
+    assert found["study"]["trusted_guarantee"] == own
+    assert f"epsilon={whole.epsilon!r},delta={whole.delta!r}" in files.read_invitation(tmp_path / "invite.json")[1]
 
 
 def test_control_a_tenth_less_noise_is_not_on_the_tape(log: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -181,13 +181,21 @@ def table(path: Path, x: np.ndarray, label: str = "trusted") -> Path:
 
 
 @pytest.mark.parametrize("promise", [PURE, APPROX])
-def test_a_file_with_reports_from_devices(told: Messages, tmp_path: Path, promise: PureDP | ApproxDP) -> None:
-    """Every local person answers the map, and trusted people pay half for the map and half for one round."""
+@pytest.mark.parametrize("whole", [EPSILON, 3 * EPSILON])
+def test_a_file_with_reports_from_devices(
+    told: Messages, tmp_path: Path, promise: PureDP | ApproxDP, whole: float
+) -> None:
+    """Every local person answers the map, and trusted people pay half for the map and half for one round.
+
+    Where questions are drawn trusted people have a part of what a report has.
+    """
     x, tape, study = points(800), Recording(11), KMeansStudy(UNIT, 3, promise)
+    if whole != EPSILON:
+        study = replace(study, guarantee=replace(promise, epsilon=whole), trusted_guarantee=promise)
     invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
     write_invitation(study, ("a", "b"), trusted=800, local=3000, out=invite)
     write_point_reports(table(tmp_path / "l.csv", points(3000, 2), "local"), invite, reports, trust="trust")
-    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": promise, "local": PURE})
+    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": promise, "local": PureDP(whole)})
     with tape.as_the_systems():
         place = table(tmp_path / "p.csv", x)
         found = release_kmeans(place, study, COLUMNS, reports=reports, invite=invite, ledger=ledger)
@@ -195,9 +203,9 @@ def test_a_file_with_reports_from_devices(told: Messages, tmp_path: Path, promis
     check(told, tape, x, promise)
     spent = {e.people: e.budget for e in ledger.history()}
     assert (spent["trusted"].epsilon, spent["trusted"].delta) == (promise.epsilon, promise.delta)
-    assert (spent["local"].epsilon, spent["local"].delta) == (EPSILON, 0.0)
+    assert (spent["local"].epsilon, spent["local"].delta) == (whole, 0.0)
     budgets = {(p.people, p.against): p.budget for p in found.receipt.promises}
-    assert budgets["local", CURATOR] == budgets["local", VIEWER] == PURE
+    assert budgets["local", CURATOR] == budgets["local", VIEWER] == PureDP(whole)
     assert budgets["trusted", VIEWER] == promise
 
 
@@ -367,8 +375,12 @@ def test_labels_and_deviations_have_the_laws_of_the_invitation(epsilon: float) -
 
 @pytest.mark.parametrize(("trusted", "local"), [(1500, 9000), (60, 300)])
 def test_every_invitation_asks_for_the_promised_epsilon(told: Messages, trusted: int, local: int) -> None:
-    """One report a person, so that the whole epsilon goes into it, and not more."""
-    release_points(KMeansStudy(UNIT, 3, APPROX), points(trusted), points(local, 2), rng=Recording(13).rng)
+    """One report a person, so that the whole epsilon goes into it, and not more; whatever trusted people pay."""
+    x, tape, part = points(trusted), Recording(13), ApproxDP(EPSILON / 2, DELTA / 2)
+    study = KMeansStudy(UNIT, 3, APPROX, trusted_guarantee=part)
+    found = release_points(study, x, points(local, 2), rng=tape.rng)
+    check(told, tape, x, part)
+    assert {p.budget for p in found.receipt.promises if p.people == "trusted"} == {None, part}
     assert len(told.invites) == len(told.maps) + len(told.rounds) >= 2
     for invite in told.invites:
         assert (invite.promise.epsilon, invite.promise.delta) == (EPSILON, 0.0)

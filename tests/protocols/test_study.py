@@ -46,7 +46,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def declare(*questions: dict[str, Any], **changes: Any) -> Study:
     """Its noise is drawn from system randomness: at this level one interval in a million misses."""
-    stated = {"title": "All", "promise": {"epsilon": 4.0, "delta": 1e-6}, "trust": "trust", "people": {"column": "id"}}
+    stated = {"title": "All", "promise": {"epsilon": 4.0, "delta": 1e-6, "several": "split"}, "trust": "trust", "people": {"column": "id"}}
     return Study(**{**stated, "level": 1 - 1e-6, "questions": list(questions), **changes})
 
 
@@ -269,7 +269,7 @@ def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
     line = declare({**NUMBER, "weight": 3}, {**LINE, "weight": 5}, promise={"epsilon": 4.0, "trusted_epsilon": 8.0})
     found = asked.regression_study(line, 1)
     assert (found.guarantee, found.trusted_guarantee) == (PureDP(2.5), PureDP(5.0))
-    own = declare(VECTOR, NUMBER, promise={"epsilon": 1.0, "trusted_epsilon": 3.0})
+    own = declare(VECTOR, NUMBER, promise={"epsilon": 1.0, "trusted_epsilon": 3.0, "several": "split"})
     assert asked.vector_study(own, 0).trusted_guarantee == PureDP(1.5)
 
 

@@ -50,7 +50,7 @@ class _Collection:
         full = HeadList.of(names, 1)
         placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)
         among = np.bincount(placed[records[n_s:trusted]], minlength=len(full)).astype(np.int64)
-        counted = noisy_counts(among, counting_noise(study.guarantee), rng=rng)
+        counted = noisy_counts(among, counting_noise(study.trusted_promise), rng=rng)
         found = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
         self.study, self.rng = study, rng
         self.head, self.trusted = protocol.trim(found, study)

@@ -46,7 +46,7 @@ def simulate_heavy(
     full = HeadList.of(records, study.depth)
     placed = _slots(codes[n_s:], full, stride)
     among_t = np.bincount(placed[: trusted - n_s], minlength=len(full)).astype(np.int64)
-    counted = noisy_counts(among_t, counting_noise(study.guarantee), rng=rng)
+    counted = noisy_counts(among_t, counting_noise(study.trusted_promise), rng=rng)
     found = protocol.opt_in_counts(records, noisy, n_s, counted, full, trusted - n_s, study)
     head, opt_in = protocol.trim(found, study)
     invite = protocol.invitation(head, study)

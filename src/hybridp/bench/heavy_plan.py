@@ -176,23 +176,25 @@ def plan_heavy(
     shares: ArrayLike,
     head: int = 50,
     discovery_share: float = 0.95,
+    trusted_guarantee: ApproxDP | None = None,
 ) -> HeavyPlan:
     """Predict the head list and its errors for a popularity curve (shares in any order; they need not add up to 1)."""
     must(people >= 2, "n", "must be at least 2", people)
     must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
-    study = HeavyStudy(guarantee, depth=1, head=head, discovery_share=discovery_share)
+    own = {"trusted_guarantee": trusted_guarantee}
+    study = HeavyStudy(guarantee, depth=1, head=head, discovery_share=discovery_share, **own)
     p = np.sort(np.asarray(shares, dtype=np.float64))[::-1]
     total = float(p.sum())
     ok = len(p) > 0 and bool(np.all(p >= 0)) and total <= 1 + 1e-9
     must(ok, "popularity", "must be shares of 0 or more that add up to at most 1", total)
     trusted = people * opt_in
     n_s, n_t, n_c = trusted * discovery_share, trusted * (1 - discovery_share), people - trusted
-    mechanism = discovery(guarantee)
+    mechanism = discovery(study.trusted_promise)
     shown = shown_probability(p, round(n_s), mechanism)
     found = float(shown.sum())
     slots = max(2, round(min(found, head)) + 1)
     oracle = k_randomised_response(PureDP(guarantee.epsilon), slots)  # the report of a collection, unless named
-    noise = counting_noise(guarantee).variance
+    noise = counting_noise(study.trusted_promise).variance
     variance_s = p * (1 - p) / n_s + 2 * mechanism.scale**2 / n_s**2
     variance_t = p * (1 - p) / max(n_t, 1) + noise / max(n_t, 1) ** 2
     variance_c = np.array([oracle.variance(float(x)) for x in p[: 10 * head]]) / n_c

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import must
 from hybridp.protocols.kmeans import KMeansStudy
-from hybridp.public.kmeans_rounds import plan_rounds
 from hybridp.release import style
 from hybridp.release.document import plan_document
 from hybridp.release.result import Result, Words, people_words
@@ -129,13 +128,6 @@ def plan_kmeans(study: KMeansStudy, columns: tuple[str, ...], *, people: int, op
     """The map, the rounds and the noise that these numbers afford. Nothing is read and nothing is spent."""
     must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
     trusted = round(people * opt_in)
-    found = plan_rounds(
-        study.guarantee,
-        dims=study.box.dims,
-        clusters=study.clusters,
-        trusted=trusted,
-        local=people - trusted,
-        iterations=study.iterations,
-    )
+    found = study.rounds(trusted, people - trusted)
     spends = None if found.spent is None else str(found.spent)
     return KMeansPlan(study, columns, people, opt_in, found.per_axis, found.rounds, spends, found.parts)

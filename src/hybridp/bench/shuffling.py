@@ -272,8 +272,8 @@ def plan_record_groups(
     """Of the most frequent records, rank by rank, as in `plan_heavy`: noisy counts of two parts, and two responses."""
     study, p = plan.study, plan.shares[:most]
     slots = max(2, round(min(plan.expected_records, study.head)) + 1)
-    noises = {study.discovery_share: 2 * discovery(study.guarantee).scale ** 2,
-              1 - study.discovery_share: counting_noise(study.guarantee).variance}  # fmt: skip
+    noises = {study.discovery_share: 2 * discovery(study.trusted_promise).scale ** 2,
+              1 - study.discovery_share: counting_noise(study.trusted_promise).variance}  # fmt: skip
 
     def one(epsilon: float) -> Floats:
         oracle = k_randomised_response(PureDP(epsilon), slots)

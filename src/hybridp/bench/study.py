@@ -381,7 +381,7 @@ def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] 
             heavy = asked.heavy_study(study, i)
             return plan_heavy(
                 people=many, opt_in=opt_in, guarantee=heavy.guarantee, shares=zipf(DISTINCT, 1.0), head=heavy.head,
-                discovery_share=heavy.discovery_share,
+                discovery_share=heavy.discovery_share, trusted_guarantee=heavy.trusted_guarantee,
             )  # fmt: skip
         case Points():
             from hybridp.bench.kmeans_plan import plan_kmeans

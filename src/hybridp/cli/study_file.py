@@ -226,9 +226,12 @@ def _expected(predicted: dict[str, Any], form: str | None) -> str:
 @rows_in("DATA")
 @options_of(asked=Writing)
 @click.option("--invite", type=_PATH, help="The invitation to answer: records, points or a regression.")
+@click.option("--reports", type=_PATH, help="With --invite, where questions are drawn: a new file of the answers to it.")
 @click.option("--mixed", is_flag=True, help="DATA is of people who trust the mixer: write what it would hand on.")
 @insist_option
-def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None, mixed: bool) -> None:
+def randomise(
+    study_file: Path, file: Any, asked: Writing, invite: Path | None, reports: Path | None, mixed: bool
+) -> None:
     """What devices do for a study: every local person's answers become reports, private by themselves.
 
     Trusted rows are copied as they are. Columns that the release does not need are left out unless --keep names them.
@@ -246,6 +249,7 @@ def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None, 
                 asked.out,
                 table=asked.table,
                 invite=invite,
+                reports=reports,
                 keep=asked.kept,
                 mixed=mixed,
                 overwrite=asked.overwrite,
@@ -261,9 +265,9 @@ def randomise(study_file: Path, file: Any, asked: Writing, invite: Path | None, 
             return
         if found.simulated:
             note("SIMULATED: a seeded generator was used; these reports protect nobody.")
-        for name, reports in found.reports.items():
-            click.echo(f"{name}: {reports:,} reports by {found.mechanisms[name]}")
-        click.echo(f"Written to {asked.out}.")
+        for name, sent in found.reports.items():
+            click.echo(f"{name}: {sent:,} reports by {found.mechanisms[name]}")
+        click.echo(f"Written to {asked.out}" + (f" and {reports}." if reports is not None else "."))
 
 
 # --- release ----------------------------------------------------------------------------------------------------------

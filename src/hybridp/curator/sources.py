@@ -87,12 +87,15 @@ def must_not_ask(
 
 
 def check_answers(
-    data: TableLike, trust: Trusts, person: str | None, column: str, reports: Mapping[str, str], *,
+    data: TableLike, trust: Trusts, person: str | None, column: str, reports: Mapping[str, tuple[str, ...]], *,
     table: str | None = None,
-) -> None:  # fmt: skip
-    """Refuse reports by which a local person answered another question than the one drawn, or several: all public."""
+) -> dict[str, int]:  # fmt: skip
+    """Refuse reports by which a local person answered another question than the one drawn, or several: all public.
+
+    Gives how many people drew each question.
+    """
     with open_rows(data, table=table, trust=trust, person=person) as rows:
-        check_one_answer(rows, label_column(trust), person, column, reports)
+        return check_one_answer(rows, label_column(trust), person, column, reports)
 
 
 def count_people(

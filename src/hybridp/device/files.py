@@ -262,6 +262,7 @@ def write_vector_reports(
     kept: tuple[str, ...] = (),
     table: str | None = None,
     overwrite: bool = False,
+    asked: tuple[str, str] | None = None,
     mixed: bool = False,
     rng: Randomness,
 ) -> tuple[int, list[str]]:
@@ -271,9 +272,10 @@ def write_vector_reports(
 
     Gives the number of reports, and the columns that were left out.
     """
-    asked = replace(invite, question=values)
+    told = replace(invite, question=values)
     simulated = rng.simulated or drawn_trust(trust)
-    query = VectorQuery.of(invite.bounds, values, label_column(trust), missing=missing, person=person, reads="local")
+    read = {"missing": missing, "person": person, "reads": "local", "asked": asked}
+    query = VectorQuery.of(invite.bounds, values, label_column(trust), **read)
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
         needed = {*values} if mixed else {*values, label_column(trust), person, *kept}
         left_out = [name for name in rows.columns if name not in needed]
@@ -282,8 +284,8 @@ def write_vector_reports(
             query,
             reports,
             mechanism_column=mechanism,
-            mechanism_text=asked.simulated_text if simulated else asked.text,
-            randomise=lambda steps: randomise_steps(steps, asked, rng=rng),
+            mechanism_text=told.simulated_text if simulated else told.text,
+            randomise=lambda steps: randomise_steps(steps, told, rng=rng),
             out=out,
             overwrite=overwrite,
             kept=kept,

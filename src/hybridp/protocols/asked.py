@@ -53,6 +53,7 @@ __all__ = [
     "record_columns",
     "regression_columns",
     "regression_study",
+    "reports_in",
     "share_columns",
     "share_study",
     "synth_study",
@@ -255,6 +256,12 @@ def vector_study(study: Declaration, place: int) -> VectorStudy:
     )
 
 
+def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
+    """The columns of a table of which one at least is filled where a person reported; none answer an invitation."""
+    columns = study.report_columns(study.questions[place])
+    return columns[:-1] if isinstance(study.questions[place], Vector) else columns[:1]
+
+
 def vector_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:
     """Where a table holds the vector, and the reports on it."""
     asked = cast(Vector, study.questions[place])
@@ -266,6 +273,7 @@ def heavy_study(study: Declaration, place: int) -> HeavyStudy:
     """The heavy hitters that are asked for at this place among the questions."""
     asked, part = cast(Records, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
+    assert part.trusted is None or isinstance(part.trusted, ApproxDP)
     return HeavyStudy(
         part.everybody,
         depth=len(asked.columns),
@@ -278,6 +286,7 @@ def heavy_study(study: Declaration, place: int) -> HeavyStudy:
         blend=cast(Any, asked.blend),
         estimator=cast(Any, asked.estimator),
         mixing=study.mixing,
+        trusted_guarantee=part.trusted,
     )
 
 
@@ -293,7 +302,7 @@ def kmeans_study(study: Declaration, place: int) -> KMeansStudy:
     asked, part = cast(Points, study.questions[place]), study.parts[place]
     assert part.everybody is not None
     box = Box(asked.lower, asked.upper)
-    return KMeansStudy(box, asked.clusters, part.everybody, asked.iterations, cast(Any, asked.method))
+    return KMeansStudy(box, asked.clusters, part.everybody, asked.iterations, cast(Any, asked.method), part.trusted)
 
 
 def point_columns(study: Declaration, place: int, trust: Any) -> PointColumns:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -31,12 +32,13 @@ from hybridp.public.study import (
     Count,
     Declaration,
     Grouped,
+    Question,
     Records,
     Regression,
     Table,
     Vector,
 )
-from hybridp.public.trust import TrustRule, label_column
+from hybridp.public.trust import Answering, TrustRule, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 
 __all__ = ["Randomised", "randomise_study"]
@@ -78,6 +80,7 @@ def randomise_study(
     *,
     table: str | None = None,
     invite: Path | None = None,
+    reports: Path | None = None,
     overwrite: bool = False,
     kept: tuple[str, ...] = (),
     mixed: bool = False,
@@ -88,14 +91,24 @@ def randomise_study(
     Questions of kind number, choice, count and vector become a copy of the table, whose local rows hold reports and no
     value; so does one of kind table, with reports on one drawn marginal. Where every local person answers one drawn
     question, its name stands in the column `answered`.
-    With an `invite`, the one question of kind records, points or regression that it is to is answered, in its own file.
-    With `mixed`, everybody in the table trusts the study's mixer, and their reports alone are written, as a batch.
+    With an `invite`, the one question of kind records, points or regression that it is to is answered, in its own file:
+    `out`, or beside the copy in `reports` where every local person answers one drawn question, since both must know
+    which. With `mixed`, everybody in the table trusts the study's mixer, and their reports alone are written, as a
+    batch.
     """
     rng = secure() if rng is None else rng
     if mixed:
         return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
     rule = asked.trust_rule(study)
-    if invite is not None:
+    both = study.drawn and any(isinstance(q, INVITED) for q in study.questions)
+    if not both:
+        must(reports is None, "reports", "must go with an invitation to one of several drawn questions", reports)
+    elif invite is None or reports is None:
+        raise InvalidInput(
+            "`invite` and `reports` must be given together: every local person answers one drawn question, and the "
+            f"reports on the invitation go to a file of their own. Got {'one' if invite or reports else 'neither'}."
+        )
+    if invite is not None and not both:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
     places = [i for i, q in enumerate(study.questions) if isinstance(q, REPORTED)]
     alone = study.questions[0]
@@ -124,25 +137,34 @@ def randomise_study(
     public = (q.by for q in study.questions if isinstance(q, Grouped) and not q.by_private)
     kept += tuple(dict.fromkeys(name for name in public if name is not None and name not in kept))
     names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *elsewhere, *kept}
-    with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
+    with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         left_out: list[str] = []
         source, carried = data, [*kept, *sorted(read), *sorted(elsewhere)]
-        if elsewhere:
-            needed = (study.people.column, study.promise.epsilon_column, *read, *kept)
-            source = Path(folder, "emptied.parquet")
-            left_out = write_without(
-                data, source, emptied=tuple(sorted(elsewhere)), kept=tuple(name for name in needed if name is not None),
-                trust=rule, person=study.people.column, table=table, rng=rng,
-            )  # fmt: skip
-            table = None
+        keys = [name for name in (study.people.record_key, study.people.record_id) if name is not None and both]
+        beside = [name for name in (study.people.column, study.promise.epsilon_column, *sorted(read), *kept) if name]
         if study.drawn:
             source = Path(folder, "drawn.parquet")
-            needed = (study.people.column, *sorted(read), *kept)
             left_out = draw_questions(
                 data, source, column=ANSWERED, chances=study.chances, trust=rule, person=study.people.column,
-                kept=tuple(dict.fromkeys(name for name in needed if name is not None)), table=table, rng=rng,
+                kept=tuple(dict.fromkeys([*beside, *sorted(elsewhere), *keys])), table=table, rng=rng,
             )  # fmt: skip
             carried.append(ANSWERED)
+            beside.append(ANSWERED)
+            table = None
+        if both and invite is not None and reports is not None:
+            own_rule = rule_of(rule)
+            assert own_rule is not None
+            drew = replace(own_rule, answering=Answering(_invited(study)[1].name, ANSWERED))
+            told = _answer_invitation(study, source, undo.enter_context(_unless(reports)), invite, drew, None, rng)
+            count |= told.reports
+            texts |= told.mechanisms
+        if elsewhere:
+            raw, source = source, Path(folder, "emptied.parquet")
+            gone = write_without(
+                raw, source, emptied=tuple(sorted(elsewhere)), kept=tuple(dict.fromkeys(beside)), trust=rule,
+                person=study.people.column, table=table, rng=rng,
+            )  # fmt: skip
+            left_out = left_out if study.drawn else gone
             table = None
         for step, i in enumerate(places):
             question = study.questions[i]
@@ -154,7 +176,7 @@ def randomise_study(
             if isinstance(question, Vector):
                 own = asked.vector_study(study, i).invite
                 columns = asked.vector_columns(study, i, rule)
-                written, gone = vector.write_reports(source, own, columns, target, **where, rng=rng)  # type: ignore[arg-type]
+                written, gone = vector.write_reports(source, own, columns, target, **where, asked=one, rng=rng)  # type: ignore[arg-type]
                 texts[question.name] = replace(own, question=columns.values).text
             elif isinstance(question, (Choice, Count)) or (isinstance(question, Grouped) and question.by_private):
                 private = isinstance(question, Grouped) and question.by_private
@@ -245,13 +267,29 @@ def _write_batch(
     return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing, levels)
 
 
-def _answer_invitation(
-    study: Declaration, data: Any, out: Path, invite: Path, trust: Any, table: str | None, rng: Randomness
-) -> Randomised:
+def _invited(study: Declaration) -> tuple[int, Question]:
+    """The one question that an invitation is to."""
     named = [(i, q) for i, q in enumerate(study.questions) if isinstance(q, INVITED)]
     rule = f"must be one of kind {', '.join(q.kind for q in INVITED)}, and the only one, to answer an invitation"
     must(len(named) == 1, "questions", rule, f"{len(named)} of them")
-    ((i, question),) = named
+    return named[0]
+
+
+@contextmanager
+def _unless(out: Path) -> Iterator[Path]:
+    """A file that goes again where what belongs to it is not written."""
+    must(not out.exists(), "reports", "must name a new file", out)
+    try:
+        yield out
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise
+
+
+def _answer_invitation(
+    study: Declaration, data: Any, out: Path, invite: Path, trust: Any, table: str | None, rng: Randomness
+) -> Randomised:
+    i, question = _invited(study)
     if isinstance(question, Records):
         columns = asked.record_columns(study, i, trust)
         heavy_files.invitation_to(asked.heavy_study(study, i), columns, invite)

@@ -69,7 +69,8 @@ class HeavyStudy:
     choice, what suits the report: two-stage reports know queries best, flat ones all slots alike. Up to `spare` times M
     queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
     `estimator` "anchored" holds flat reports to the trusted counts, slot by slot; "best" does so where it costs little.
-    With `mixing`, some people's reports come through a mixer and have a larger epsilon of their own.
+    With `mixing`, some people's reports come through a mixer and have a larger epsilon of their own. Trusted people may
+    have another promise (`trusted_guarantee`).
     """
 
     guarantee: ApproxDP
@@ -84,11 +85,15 @@ class HeavyStudy:
     spare: float = 1.5
     estimator: HeavyEstimator = "best"
     mixing: Mixing | None = None
+    trusted_guarantee: ApproxDP | None = None
 
     def __post_init__(self) -> None:
         must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
-        epsilon = self.guarantee.epsilon
-        must(0.01 <= epsilon <= 30, "epsilon", "must be at least 0.01 and at most 30", epsilon)
+        for promise in (self.guarantee, self.trusted_promise):
+            ok = 0.01 <= promise.epsilon <= 30
+            must(ok, "epsilon", "must be at least 0.01 and at most 30", promise.epsilon)
+        delta = self.trusted_promise.delta
+        must(delta > 0, "delta", "must be positive to discover records", delta)
         must(self.head >= 1, "head", "must be at least 1", self.head)
         must(self.depth in (1, 2), "record", "must have one or two columns", self.depth)
         must(0 < self.discovery_share < 1, "discovery-share", "must be strictly between 0 and 1", self.discovery_share)
@@ -108,6 +113,11 @@ class HeavyStudy:
     def order(self) -> BlendName:
         """How the estimates are projected."""
         return self.blend or ("query-first" if self.local == "two-stage" else "weighted")
+
+    @property
+    def trusted_promise(self) -> ApproxDP:
+        """What trusted people are promised, whose records are discovered and counted."""
+        return self.trusted_guarantee or self.guarantee
 
     @property
     def local_guarantee(self) -> ApproxDP | PureDP:
@@ -134,7 +144,7 @@ class Invitation:
 
 def discover_head(counts: Ints, study: HeavyStudy, *, rng: Randomness) -> tuple[Ints, Ints]:
     """Step 2: which of the distinct records of the discovery group are shown, with their noisy counts."""
-    return curating.shown(counts, discovery(study.guarantee), rng=rng)
+    return curating.shown(counts, discovery(study.trusted_promise), rng=rng)
 
 
 def opt_in_counts(
@@ -156,8 +166,8 @@ def opt_in_counts(
         estimation_people,
         shown,
         counted.astype(np.float64),
-        discovery(study.guarantee),
-        counting_noise(study.guarantee),
+        discovery(study.trusted_promise),
+        counting_noise(study.trusted_promise),
     )
 
 

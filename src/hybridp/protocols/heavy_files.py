@@ -73,7 +73,7 @@ def heavy_charges(
     """What the ledger is asked for: the trusted people's record in phase one, other people's reports in phase two."""
     found = []
     if trusted:
-        found.append(Charge("trusted", study.guarantee, "thresholded counts of one record", _PURPOSE))
+        found.append(Charge("trusted", study.trusted_promise, "thresholded counts of one record", _PURPOSE))
     if local:
         made = mechanism or f"{study.local} report on the head list"
         found.append(Charge("local", study.local_guarantee, made, _PURPOSE, digest=digest))
@@ -100,9 +100,9 @@ def _discover(path: TableLike, study: HeavyStudy, columns: RecordColumns, table:
                 "`simulate-local` must be given for raw local rows, or the two phases used: --invite-out, then "
                 "--invite. Got local rows and neither."
             )
-        records, noisy = curating.found_records(people, discovery(study.guarantee), rng=rng)
+        records, noisy = curating.found_records(people, discovery(study.trusted_promise), rng=rng)
         head = HeadList.of(records, study.depth)
-        mechanism = counting_noise(study.guarantee)
+        mechanism = counting_noise(study.trusted_promise)
         counted = curating.slots_among(people, head, mechanism, rng=rng)
         found = blender.opt_in_counts(
             records, noisy, people.discovery_people, counted, head, people.estimation_people, study
@@ -179,9 +179,10 @@ def write_invitation(
     with spending(ledger, heavy_charges(study, trusted=True, local=False), trial=rng.simulated) as entries:
         found, _, _, notes = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
         head, _ = blender.trim(found, study)
+        own = study.trusted_guarantee
+        stated = {"guarantee": _level(study.guarantee), "trusted_guarantee": None if own is None else _level(own)}
         content = {
-            "study": {**asdict(study), "guarantee": {"epsilon": study.guarantee.epsilon,
-                                                                     "delta": study.guarantee.delta}},
+            "study": {**asdict(study), **stated},
             "slots": [list(slot) for slot in head.slots],
             "opt_in": {
                 "slots": [list(slot) for slot in found.head.slots],
@@ -209,6 +210,10 @@ def write_invitation(
     return _read_invitation(out)[1]
 
 
+def _level(promise: ApproxDP) -> dict[str, float]:
+    return {"epsilon": promise.epsilon, "delta": promise.delta}
+
+
 @dataclass(frozen=True, slots=True)
 class _Record:
     """What an invitation's file says beside the study, the list and the counts."""
@@ -226,7 +231,8 @@ def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _
     try:
         document = envelope.load(file, _INVITATION)
         stated = dict(document["study"])
-        stated["guarantee"] = ApproxDP(**stated["guarantee"])
+        stated["guarantee"], own = ApproxDP(**stated["guarantee"]), stated["trusted_guarantee"]
+        stated["trusted_guarantee"] = None if own is None else ApproxDP(**own)
         stated["mixing"] = None if stated["mixing"] is None else Mixing(**stated["mixing"])
         study = HeavyStudy(**stated)
         head = HeadList(study.depth, tuple(tuple(s) for s in document["slots"]))
@@ -291,7 +297,8 @@ def _opt_in(stated: dict[str, Any], study: HeavyStudy) -> OptInCounts:
     ok = ok and counted.shape == shown.shape == (len(full),) and bool(np.isfinite(counted).all())
     if not (ok and np.array_equal(np.isfinite(shown), full.is_record)):
         raise ValueError
-    return OptInCounts(full, *people, shown, counted, discovery(study.guarantee), counting_noise(study.guarantee))
+    promise = study.trusted_promise
+    return OptInCounts(full, *people, shown, counted, discovery(promise), counting_noise(promise))
 
 
 def write_record_reports(
@@ -457,7 +464,7 @@ def publish_heavy(
         reach=None if blended.anchor is None else blended.anchor.reach,
         receipt=build_receipt(
             Protection(
-                study.guarantee,
+                study.trusted_promise,
                 "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
                 "no amplification: the head list is shown to local people before the end",
             ),

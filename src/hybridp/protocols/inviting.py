@@ -43,7 +43,8 @@ def invite_study(
         if people is None:
             raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
         own, columns = asked.kmeans_study(study, i), asked.point_columns(study, i, None)
-        sent = kmeans_files.write_invitation(own, columns.coordinates, trusted=people[0], local=people[1], out=place)
+        local = round(people[1] * study.chances[str(name)])
+        sent = kmeans_files.write_invitation(own, columns.coordinates, trusted=people[0], local=local, out=place)
         return {"question": name, "invitation": str(place), "cells": sent.grid.cells}
     line = isinstance(study.questions[i], Regression)
     what = "find the line that local people are asked about" if line else "discover the records"

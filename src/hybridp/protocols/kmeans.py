@@ -77,7 +77,7 @@ class KMeansStudy:
 
     `guarantee` is what every person is promised, under replacement of their point. `iterations` bounds how often anyone
     is asked; the improved method plans for itself and may need fewer, the paper's methods use exactly that many
-    (5 unless given).
+    (5 unless given). Trusted people may have another promise in the improved method (`trusted_guarantee`).
     """
 
     box: Box
@@ -85,6 +85,7 @@ class KMeansStudy:
     guarantee: PureDP | ApproxDP
     iterations: int | None = None
     method: Method = "improved"
+    trusted_guarantee: PureDP | ApproxDP | None = None
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -95,18 +96,34 @@ class KMeansStudy:
             must(value >= 1, name, "must be at least 1", value)
         if self.method not in METHODS:
             raise InvalidInput(f"`method` must be one of {', '.join(METHODS)}. Got {self.method}.")
-        must(
-            0.02 <= self.guarantee.epsilon <= 30,
-            "epsilon",
-            "must be at least 0.02 and at most 30 for K-means",
-            self.guarantee.epsilon,
-        )
+        for promise in (self.guarantee, self.trusted_whole):
+            ok = 0.02 <= promise.epsilon <= 30
+            must(ok, "epsilon", "must be at least 0.02 and at most 30 for K-means", promise.epsilon)
+        same = self.method == "improved" or self.trusted_guarantee is None
+        must(same, "method", "must be improved where trusted people have another promise", self.method)
+
+    @property
+    def trusted_whole(self) -> PureDP | ApproxDP:
+        """What trusted people are promised at most."""
+        return self.trusted_guarantee or self.guarantee
 
     @property
     def trusted_promise(self) -> PureDP | ApproxDP:
         """What the trusted group pays: a delta only where Gaussian noise is used."""
-        gaussian = self.method == "improved" and spends_gaussian(self.guarantee, self.box.dims)
-        return self.guarantee if gaussian else PureDP(self.guarantee.epsilon)
+        gaussian = self.method == "improved" and spends_gaussian(self.trusted_whole, self.box.dims)
+        return self.trusted_whole if gaussian else PureDP(self.trusted_whole.epsilon)
+
+    def rounds(self, trusted: int, local: int, iterations: int | None = None) -> Plan:
+        """The map and the rounds for so many people."""
+        return plan_rounds(
+            self.trusted_whole,
+            dims=self.box.dims,
+            clusters=self.clusters,
+            trusted=trusted,
+            local=local,
+            iterations=self.iterations if iterations is None else iterations,
+            local_epsilon=self.guarantee.epsilon,
+        )
 
     def charges(
         self,
@@ -177,21 +194,14 @@ def cluster(
 ) -> tuple[Clusters, Plan]:
     """Run the improved conversation, by this plan or by the best one known; the centres are in steps of the box.
 
-    Guarantee: `study.guarantee` for trusted people against whoever sees every message of the curator (zCDP or pure
+    Guarantee: `study.trusted_whole` for trusted people against whoever sees every message of the curator (zCDP or pure
     composition over map and rounds), epsilon-DP for every local person against everyone (one report each).
 
     No ledger is charged here. A crowd that is online learns noisy centres with every round: charge `study.charges`
     before the first one, and keep the charge when the conversation breaks off.
     """
     people = (0 if trusted is None else trusted.people, 0 if local is None else local.people)
-    plan = plan or plan_rounds(
-        study.guarantee,
-        dims=study.box.dims,
-        clusters=study.clusters,
-        trusted=people[0],
-        local=people[1],
-        iterations=study.iterations,
-    )
+    plan = plan or study.rounds(*people)
     found = start(study)
     if plan.per_axis:
         found = _map(study, plan, trusted, local, rng)
@@ -366,14 +376,14 @@ def _noise(plan: Plan | None) -> str:
 
 
 def _trusted_protection(study: KMeansStudy, plan: Plan | None) -> Protection:
-    own = PureDP(study.guarantee.epsilon)
+    own = PureDP(study.trusted_whole.epsilon)
     if study.method == "lm":
         return Protection(own, "reports of a point drawn by the curator")
     if plan is None:
         return Protection(own, f"discrete Laplace noise on counts and sums by cluster, {study.iterations or 5} times")
     spent = plan.spent
     level = f"composed as {spent}" if isinstance(spent, ZCDP) else "composed by adding up"
-    promise = study.guarantee if isinstance(spent, ZCDP) else own
+    promise = study.trusted_whole if isinstance(spent, ZCDP) else own
     kind = f"discrete {_noise(plan)} noise on counts in cells and sums by cluster"
     return Protection(promise, kind, f"{plan.iterations} answers, {level}")
 

@@ -25,7 +25,7 @@ from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
-from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_rounds, plan_with_map
+from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_with_map
 from hybridp.public.messages import report_text
 from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
@@ -93,7 +93,7 @@ def release_kmeans(
 
     Local people come in as `reports` that answer the invitation `invite`, or as a `tally` of them, or, for a trial, as
     raw rows that are randomised here (`simulate_local`). The ledger is charged before a row is read. Guarantee: as
-    `study.guarantee` says for trusted people, epsilon-DP for each local report.
+    `study.trusted_whole` says for trusted people, epsilon-DP for each local report.
     """
     rng = secure() if rng is None else rng
     drawn = drawn_trust(columns.trust)
@@ -140,7 +140,7 @@ def release_kmeans(
         if asked is not None:
             people = people[0], local.people
             plan = plan_with_map(
-                study.guarantee,
+                study.trusted_whole,
                 asked[0].grid.per_axis,
                 dims=study.box.dims,
                 trusted=people[0],
@@ -173,14 +173,7 @@ def write_invitation(study: KMeansStudy, columns: tuple[str, ...], *, trusted: i
     """The map for these public numbers, as a file for the devices. No data is read, nothing is spent."""
     must(study.method == "improved", "method", "must be improved for an invitation", study.method)
     must(len(columns) == study.box.dims, "columns", f"must be {study.box.dims}, as the bounds", columns)
-    plan = plan_rounds(
-        study.guarantee,
-        dims=study.box.dims,
-        clusters=study.clusters,
-        trusted=trusted,
-        local=local,
-        iterations=2,
-    )
+    plan = study.rounds(trusted, local, iterations=2)
     must(
         plan.per_axis > 0,
         "people",
@@ -245,6 +238,6 @@ def write_point_reports(
 def invitation_to(study: KMeansStudy, columns: PointColumns, file: Path) -> tuple[MapInvite, str]:
     """The map of an invitation, and its text. One to another study could promise less, or ask about other columns."""
     invited, invite, names, text = read_invitation(file)
-    same = replace(study, iterations=None) == invited and names == columns.coordinates
+    same = replace(study, iterations=None, trusted_guarantee=None) == invited and names == columns.coordinates
     must(same, "invite", "must be to this question, with its columns, bounds, clusters and promise", file)
     return invite, text

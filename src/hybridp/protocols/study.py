@@ -20,7 +20,7 @@ from typing import Any
 
 from hybridp.curator.sources import check_answers, must_read_again
 from hybridp.curator.synth_groups import read_groups
-from hybridp.errors import InvalidInput, NotShown, must
+from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files
 from hybridp.protocols.groups import release_groups
@@ -151,12 +151,21 @@ def _release(
         must(collection is None, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
     shared, answers = Shared(), {}
+    reports: dict[str, tuple[str, ...]] = {}
+    drew: dict[str, int] | None = None
     with spending(ledger, first, later, trial=trial, path=data) as entries:
         if study.drawn and not simulate_local:
-            reports = {q.name: study.report_columns(q)[0] for q in study.questions}
-            check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])
+            reports = {q.name: asked.reports_in(study, i) for i, q in enumerate(study.questions)}
+            drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])
         for name, way in ways.items():
             answers[name] = way.answer(shared)
+            if drew is not None and not reports[name]:
+                told = _people(answers[name])[1]
+                if told > drew[name]:
+                    raise UnusablePublicRows(
+                        f"`reports` must hold at most {drew[name]:,}, one for every local row in which `{ANSWERED}` says "
+                        f"{name}. Got {told:,}."
+                    )
         told = [charge for charge in shared.noted if charge.digest is not None]
         _check_paid(shared.noted, first, later, once)
         entries.charge(together(told, study.purpose, collection, once=once))

@@ -291,10 +291,13 @@ def write_reports(
     table: str | None = None,
     overwrite: bool = False,
     kept: tuple[str, ...] = (),
+    asked: tuple[str, str] | None = None,
     mixed: bool = False,
     rng: Randomness,
 ) -> tuple[int, list[str]]:
     """What devices do, for a file: local rows lose their values and get one report. A `mixed` batch is reports alone.
+
+    With `asked`, a column and its word, only local rows that hold the word report.
 
     Gives the number of reports, and the columns that were left out: those that neither the release needs nor `kept`
     names.
@@ -314,6 +317,7 @@ def write_reports(
         kept=kept,
         table=table,
         overwrite=overwrite,
+        asked=asked,
         mixed=mixed,
         rng=rng,
     )

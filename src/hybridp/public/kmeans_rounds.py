@@ -291,15 +291,18 @@ def plan_rounds(
     trusted: int,
     local: int,
     iterations: int | None = None,
+    local_epsilon: float | None = None,
 ) -> Plan:
     """Map and rounds for these public numbers, with at most `iterations` questions to anyone.
 
+    `guarantee` is the trusted people's; a report's epsilon is the same unless it is given (`local_epsilon`).
     With delta > 0 the trusted group's budget is split as zCDP and spent on Gaussian noise, or as pure epsilon on
     Laplace noise, whichever noise is smaller in a round.
     """
     people = trusted + local
     must(people >= clusters, "people", f"must be at least the number of clusters ({clusters})", people)
     must(iterations is None or iterations >= 1, "iterations", "must be at least 1", iterations)
+    reported = guarantee.epsilon if local_epsilon is None else local_epsilon
     gaussian = spends_gaussian(guarantee, dims)
     most = 10 if iterations is None else iterations
     sizes = [g for g in range(2, 129) if g**dims <= MOST_CELLS]
@@ -307,13 +310,13 @@ def plan_rounds(
     per_axis = _axis(
         dims,
         clusters,
-        {g: _cell_variance(trusted, local // 2, guarantee.epsilon, half, g**dims) for g in sizes},
+        {g: _cell_variance(trusted, local // 2, reported, half, g**dims) for g in sizes},
     )
     if per_axis:
         # A coarse map leaves more to do; more rounds than that only spread the budget thinner (measured).
         rounds = min(most - 1, 1 if per_axis > 3 else 2)
     else:
-        rounds = min(most, _rounds_for(guarantee, gaussian, dims, clusters, trusted, local))
+        rounds = min(most, _rounds_for(guarantee, reported, gaussian, dims, clusters, trusted, local))
     return Plan(
         guarantee,
         trusted,
@@ -354,7 +357,9 @@ def spends_gaussian(guarantee: Guarantee, dims: int) -> bool:
     return round_noise(_split(guarantee, True, 0.25), dims, 1000).variance < pure.variance
 
 
-def _rounds_for(guarantee: Guarantee, gaussian: bool, dims: int, clusters: int, trusted: int, local: int) -> int:
+def _rounds_for(
+    guarantee: Guarantee, local_epsilon: float, gaussian: bool, dims: int, clusters: int, trusted: int, local: int
+) -> int:
     """The most rounds (2 to 8) that leave a centre's error in a round below a tenth of the radius, by coordinate."""
     rounds = 2
     for t in range(3, 9):
@@ -363,7 +368,7 @@ def _rounds_for(guarantee: Guarantee, gaussian: bool, dims: int, clusters: int, 
             noise = round_noise(_split(guarantee, gaussian, 1 / t), dims, 1000)
             weight += (trusted / clusters) ** 2 / noise.variance * 1e6
         if local:
-            epsilon = min(guarantee.epsilon, 30.0)
+            epsilon = min(local_epsilon, 30.0)
             invite = round_invite(Box((0.0,) * dims, (1.0,) * dims), np.zeros((clusters, dims)), 1, epsilon)
             value = invite.value.variance_terms[0] * dims / invite.coordinates
             seen = invite.truth + (clusters - 1) * invite.other

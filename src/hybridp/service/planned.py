@@ -88,7 +88,7 @@ def _share_variances(plan: HeavyPlan, trusted: int, local: int) -> list[float]:
     """Of a rare record's share: the discovery noise, and a flat report over the planned head list."""
     found = []
     if trusted:
-        found.append(discovery(plan.study.guarantee).variance / (trusted * plan.study.discovery_share) ** 2)
+        found.append(discovery(plan.study.trusted_promise).variance / (trusted * plan.study.discovery_share) ** 2)
     if local:
         epsilon = plan.study.guarantee.epsilon * (plan.study.query_share if len(plan.record) == 2 else 1.0)
         found.append(k_randomised_response(PureDP(epsilon), plan.asked.head + 1).variance(0.0) / local)

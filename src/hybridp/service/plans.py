@@ -226,7 +226,7 @@ class HeavyPlan(Plan[Records]):
         return asked.heavy_study(self.declared, 0)
 
     def accounts(self) -> Groups:
-        return {"trusted": self.study.guarantee, "local": self.study.local_guarantee}
+        return {"trusted": self.study.trusted_promise, "local": self.study.local_guarantee}
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """Of the second phase; the first charges the trusted."""
@@ -234,7 +234,7 @@ class HeavyPlan(Plan[Records]):
         return [Charge("local", self.study.local_guarantee, mechanism, self.title, collection=collection)]
 
     def discovery_charges(self) -> list[Charge]:
-        return [Charge("trusted", self.study.guarantee, "thresholded counts of one record", self.title)]
+        return [Charge("trusted", self.study.trusted_promise, "thresholded counts of one record", self.title)]
 
 
 class QuestionsPlan(Plan[Question]):

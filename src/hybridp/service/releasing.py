@@ -454,7 +454,7 @@ def _discovery(db: Connection, study: Study) -> str:
 
 def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher, rng: Randomness) -> Build:
     task = plan.study
-    mechanisms = discovery(task.guarantee), counting_noise(task.guarantee)
+    mechanisms = discovery(task.trusted_promise), counting_noise(task.trusted_promise)
     said = heavy_curator.discover_answers(
         _Sealed(db, study.number, cipher), task.discovery_share, *mechanisms, task.depth, rng=rng
     )

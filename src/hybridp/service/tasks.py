@@ -379,8 +379,8 @@ def opt_in_of(stated: dict[str, Any], plan: HeavyPlan) -> OptInCounts:
         stated["estimation_people"],
         np.array([math.nan if x is None else x for x in stated["discovered"]], dtype=np.float64),
         np.array(stated["counted"], dtype=np.float64),
-        discovery(plan.study.guarantee),
-        counting_noise(plan.study.guarantee),
+        discovery(plan.study.trusted_promise),
+        counting_noise(plan.study.trusted_promise),
     )
 
 

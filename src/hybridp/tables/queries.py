@@ -416,20 +416,20 @@ def beside(names: Mapping[str, str], added: str, drawn: str) -> exp.Select:
     return exp.select(*kept, drawn_column).from_(VIEW).join(join)
 
 
-def one_answer(trust: str, answered: str, reports: Mapping[str, str]) -> exp.Select:
-    """How many rows are local, how many of them name one of the questions, and how many reports are out of place."""
+def one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]]) -> exp.Select:
+    """How many rows are local, how many name each of the questions, and how many reports are out of place.
+
+    A report is in the columns of its question, of which some may be empty, or elsewhere where there are none.
+    """
     said = [labelled(column(answered), name) for name in reports]
-    astray = [
-        exp.Case().when(exp.EQ(this=exp.paren(exp.Coalesce(this=one.copy(), expressions=[exp.false()])),
-                               expression=exp.paren(is_missing(column(report)))), exp.Literal.number(1))
-        .else_(exp.Literal.number(0))
-        for one, report in zip(said, reports.values(), strict=True)
-    ]  # fmt: skip
-    outputs = {
-        "local": exp.Count(this=exp.Star()),
-        "named": count_if(exp.or_(*said)),
-        **{f"astray{i}": exp.Sum(this=one) for i, one in enumerate(astray)},
-    }
+    outputs: dict[str, Any] = {"local": exp.Count(this=exp.Star()), "named": count_if(exp.or_(*said))}
+    for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
+        outputs[f"answered{i}"] = count_if(one.copy())
+        if columns:
+            asked = exp.Coalesce(this=one.copy(), expressions=[exp.false()])
+            empty = exp.and_(*(is_missing(column(name)) for name in columns))
+            wrong = exp.EQ(this=exp.paren(asked), expression=exp.paren(empty))
+            outputs[f"astray{i}"] = count_if(wrong)
     counted = exp.select(*(named(this, name) for name, this in outputs.items())).from_(VIEW)
     return counted.where(labelled(column(trust), "local"))
 

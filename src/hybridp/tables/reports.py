@@ -251,8 +251,14 @@ def _check_once(rows: Rows, person: str, trust: str | None) -> None:
         raise UnusablePublicRows(f"Column `{trust}` must hold one label for each person, not both.")
 
 
-def check_one_answer(rows: Rows, trust: str, person: str | None, column: str, reports: Mapping[str, str]) -> None:
-    """Refuse local people who sent a report on more than one question, or on another one than was drawn."""
+def check_one_answer(
+    rows: Rows, trust: str, person: str | None, column: str, reports: Mapping[str, tuple[str, ...]]
+) -> dict[str, int]:
+    """Refuse local people who sent a report on more than one question, or on another one than was drawn.
+
+    `reports` names every question's columns of reports, none where they are in a file of their own. Gives how many
+    people drew each question.
+    """
     from hybridp.tables import queries
 
     rows.need("trust", trust)
@@ -260,24 +266,26 @@ def check_one_answer(rows: Rows, trust: str, person: str | None, column: str, re
         rows.need("person", person)
         _check_once(rows, person, trust)
     drawn = "as `hybridp randomise` writes it: every local person answers one drawn question"
-    if column not in rows.columns or any(name not in rows.columns for name in reports.values()):
+    needed = [name for columns in reports.values() for name in columns]
+    if column not in rows.columns or any(name not in rows.columns for name in needed):
         (found,) = answers(rows, queries.mechanisms(trust, trust, "local", "local"))
         if found["local"]:
             raise UnusablePublicRows(
                 f"{local_rows(trust)}, and no column `{column}` names the one question that each of them drew: make "
                 "their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
             )
-        return
+        return dict.fromkeys(reports, 0)
     (found,) = answers(rows, queries.one_answer(trust, column, reports))
     local = int(found["local"] or 0)
     if int(found["named"] or 0) != local:
         raise UnusablePublicRows(f"Column `{column}` must name one of the questions in every local row, {drawn}.")
-    for i, name in enumerate(reports.values()):
-        if found[f"astray{i}"]:
+    for i, columns in enumerate(reports.values()):
+        if found.get(f"astray{i}"):
             raise UnusablePublicRows(
-                f"Column `{name}` must hold a report where `{column}` names its question, and nothing in any other "
-                "local row: a person answers one question with the whole promise."
+                f"Column `{columns[0]}` must hold a report where `{column}` names its question, and nothing in any "
+                "other local row: a person answers one question with the whole promise."
             )
+    return {name: int(found[f"answered{i}"] or 0) for i, name in enumerate(reports)}
 
 
 def on_files(rows: Rows) -> Duck:

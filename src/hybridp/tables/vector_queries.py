@@ -49,6 +49,14 @@ def _flags(query: VectorQuery) -> tuple[Any, Any]:
     return labelled(column(query.trust), "trusted"), labelled(column(query.trust), "local")
 
 
+def _asked(query: VectorQuery, table: str | None = None) -> Any:
+    """Whether a row's device drew this question; every row's did where nothing was drawn."""
+    if query.asked is None:
+        return exp.true()
+    holds = labelled(exp.column(query.asked[0], table=table, quoted=True), query.asked[1])
+    return exp.Coalesce(this=holds, expressions=[exp.false()])
+
+
 def clipped(rows: Rows, query: VectorQuery) -> exp.Select:
     """Every record with its labels, the coordinates `c0`, `c1`, ... of the vectors that are read here, and reports."""
     trusted, local = _flags(query)
@@ -60,6 +68,10 @@ def clipped(rows: Rows, query: VectorQuery) -> exp.Select:
         fields.append(named(column(query.person), "who"))
         steps.append(column("who"))
         kept.append("who")
+    if query.asked is not None:
+        fields.append(named(_asked(query), "asked"))
+        steps.append(column("asked"))
+        kept.append("asked")
     for j, (name, lattice) in enumerate(zip(query.values, query.lattices, strict=True)):
         value = f"value{j}"
         fields.append(named(as_number(column(name), is_text=rows.is_text(name)), value))
@@ -173,17 +185,23 @@ def people(query: VectorQuery) -> exp.Select:
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
 
 
-def drawn_from(table: str, dimensions: int) -> exp.Select:
-    """Whether each row of a file to randomise is local, and its vector."""
-    return exp.select(column("local"), *(column(f"c{j}") for j in range(dimensions))).from_(exp.to_table(table))
+def _reporting(query: VectorQuery) -> Any:
+    """Whether a row of what `clipped` found is to report."""
+    return column("local") if query.asked is None else exp.and_(column("local"), column("asked"))
 
 
-def draw_problems(table: str) -> exp.Select:
-    """The counts that tell whether every row of a file to randomise obeys the rules."""
+def drawn_from(table: str, query: VectorQuery) -> exp.Select:
+    """Whether each row of a file to randomise is to report, and its vector."""
+    vector = (column(f"c{j}") for j in range(len(query.values)))
+    return exp.select(named(_reporting(query), "local"), *vector).from_(exp.to_table(table))
+
+
+def draw_problems(table: str, query: VectorQuery) -> exp.Select:
+    """The counts that tell whether every row of a file to randomise obeys the rules, and how many report."""
     asked: dict[str, Any] = {
         "records": exp.Count(this=exp.Star()),
         "known": count_if(exp.or_(column("trusted"), column("local"))),
-        "local": count_if(column("local")),
+        "local": count_if(_reporting(query)),
     }
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
 
@@ -206,7 +224,8 @@ def copied(
     kept: dict[str, Any] = {name: of(place) for name, place in kept_names.items()}
     kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in query.values}
     kept |= {name: exp.column(f"y{j}", table=drawn, quoted=True) for j, name in enumerate(names)}
-    kept[mechanism_column] = exp.Case().when(local, exp.Literal.string(mechanism_text))
+    asked = exp.and_(local, _asked(query, VIEW))
+    kept[mechanism_column] = exp.Case().when(asked, exp.Literal.string(mechanism_text))
     # DuckDB alone pairs rows by position, which is how a file's order is kept.
     beside = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")
     return exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW).join(beside)

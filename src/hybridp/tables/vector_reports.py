@@ -41,7 +41,8 @@ def write_vector_reports(
 
     Rows labelled `local` (all rows when the query has no trust column) lose the values of the query's columns and get
     `randomise(vector)` in the columns `names`, empty where it is NaN; trusted rows keep theirs and get none. The order
-    of the rows is kept, of the other columns only those in `kept`, and the copy appears when it is complete. With
+    of the rows is kept, of the other columns only those in `kept`, and the copy appears when it is complete. Where
+    the query says what was `asked`, local rows of other questions lose their values too, and report nothing. With
     `batch`, a column and a name that stands in it, the copy is what a mixer hands on: the reports alone, in the order
     of their own numbers, which tells nothing of anybody.
     """
@@ -60,11 +61,11 @@ def write_vector_reports(
     d = len(query.values)
     try:
         keep(rows, levelled, vector_queries.clipped(rows, query))
-        (found,) = answers(rows, vector_queries.draw_problems(levelled))
+        (found,) = answers(rows, vector_queries.draw_problems(levelled, query))
         local = int(found["local"] or 0)
         if (found["known"] or 0) != found["records"]:
             raise unlabelled(rows, query.trust or "")
-        _draw(rows, duck, levelled, drawn, d, randomise, chunk, bare=0 if batch is None else d)
+        _draw(rows, duck, levelled, drawn, query, randomise, chunk, bare=0 if batch is None else d)
         copied = {*query.values, query.trust, query.person, *kept}
         columns = {name: place for name, place in rows.written.items() if name in copied}
         if batch is None:
@@ -106,10 +107,10 @@ def write_bare_reports(
     levelled, drawn = fresh("vector_levels"), fresh("vector_draws")
     try:
         keep(rows, levelled, vector_queries.clipped(rows, query))
-        (found,) = answers(rows, vector_queries.draw_problems(levelled))
+        (found,) = answers(rows, vector_queries.draw_problems(levelled, query))
         if (found["known"] or 0) != found["records"]:
             raise unlabelled(rows, query.trust or "")
-        _draw(rows, duck, levelled, drawn, len(query.values), randomise, chunk, bare=len(names))
+        _draw(rows, duck, levelled, drawn, query, randomise, chunk, bare=len(names))
         copy = f"SELECT {_listed(names, {mechanism_column: mechanism_text})} FROM {drawn} ORDER BY ALL"
         write_copy(duck, copy, target)
     finally:
@@ -135,17 +136,19 @@ def _check_target(rows: Rows, target: Path, added: tuple[str, ...], *, overwrite
 
 
 def _draw(
-    rows: Rows, duck: Duck, levelled: str, drawn: str, d: int, randomise: RandomiseVectors, chunk: int, bare: int = 0
-) -> None:
-    """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local or says nothing.
+    rows: Rows, duck: Duck, levelled: str, drawn: str, query: VectorQuery, randomise: RandomiseVectors, chunk: int,
+    bare: int = 0,
+) -> None:  # fmt: skip
+    """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not to report or says nothing.
 
-    With `bare`, so many numbers long, there are reports of local rows alone.
+    With `bare`, so many numbers long, there are reports of those rows alone.
     """
     from hybridp.tables import vector_queries
 
+    d = len(query.values)
     wide = bare or d
     duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} DOUBLE' for j in range(wide))})")
-    for part in stream(rows, vector_queries.drawn_from(levelled, d), chunk):
+    for part in stream(rows, vector_queries.drawn_from(levelled, query), chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
         sent = np.full((len(local), wide), np.nan)
         if local.any():

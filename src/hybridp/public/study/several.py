@@ -19,9 +19,12 @@ from dataclasses import dataclass
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
-from hybridp.public.randomisers import randomiser
+from hybridp.public.randomisers import k_randomised_response, randomiser
 from hybridp.public.shares import share_oracle
-from hybridp.public.study.questions import Choice, Count, Grouped, Number, Question
+from hybridp.public.study.invited import Points, Records
+from hybridp.public.study.questions import Choice, Count, Grouped, Number, Question, Vector
+from hybridp.public.vector import VectorBounds
+from hybridp.public.vector_randomisers import vector_reports
 
 __all__ = ["ANSWERED", "LEAST", "Form", "best_form", "chances", "kept_whole"]
 
@@ -43,15 +46,17 @@ class Form:
 
 def kept_whole(question: Question) -> str:
     """Why the question must be answered by every local person; nothing where one may be drawn in its place."""
-    if not isinstance(question, (Number, Choice, Count)):
+    if not isinstance(question, (Number, Choice, Count, Vector, Records, Points)):
         return f"`{question.name}` is of kind {question.kind}, which everybody answers"
     if isinstance(question, Grouped) and question.by is not None:
         return f"`{question.name}` is asked by group, which everybody answers"
-    if isinstance(question, Number):
+    if isinstance(question, (Number, Vector)):
         if question.estimator in ("skew-aware", "naive", "full-lm") or question.gap is not None:
             return f"the estimator of `{question.name}` goes by the numbers of people"
-        if question.publish != "full":
-            return f"`{question.name}` seals the groups' figures"
+    if isinstance(question, Number) and question.publish != "full":
+        return f"`{question.name}` seals the groups' figures"
+    if isinstance(question, Points) and question.method != "improved":
+        return f"the method of `{question.name}` asks everybody, and again in every round"
     return ""
 
 
@@ -89,6 +94,13 @@ def _variance(question: Question, promise: Guarantee) -> float:
             half = (question.upper - question.lower) / 2
             among = 1.0 if question.sd is None else (question.sd / half) ** 2
             return among + randomiser(question.local, promise).worst_variance  # type: ignore[arg-type]
+        if isinstance(question, Vector):
+            return _vector(question, promise)
+        if isinstance(question, Records):  # one slot of a whole list, with one for everything else
+            return k_randomised_response(PureDP(promise.epsilon), question.head + 1).variance(1 / (question.head + 1))
+        if isinstance(question, Points):  # one cell of the coarsest map that is of use
+            cells = max(2, math.ceil((4 * question.clusters) ** (1 / len(question.columns)))) ** len(question.columns)
+            return k_randomised_response(PureDP(promise.epsilon), cells).variance(1 / cells)
         size = 2
         if isinstance(question, Choice) and question.several is not None:
             return len(question.options) * share_oracle(promise, 2).variance(0.5)
@@ -97,3 +109,14 @@ def _variance(question: Question, promise: Guarantee) -> float:
         return share_oracle(promise, size).variance(1 / size)
     except InvalidInput:
         return math.inf
+
+
+def _vector(question: Vector, promise: Guarantee) -> float:
+    """The same of a column of a vector, on average, with the report that is taken for so many columns."""
+    columns = len(question.columns)
+    bounds = VectorBounds.of(question.lower, question.upper, norm=question.norm, radius=question.radius)  # type: ignore[arg-type]
+    among = min(1.0, bounds.ratio**2 / columns)
+    if question.sd:
+        halves = [bound.half * bounds.reach for bound in bounds.bounds]
+        among = math.fsum((sd / half) ** 2 for sd, half in zip(question.sd, halves, strict=True)) / columns
+    return vector_reports(question.local, promise, columns, bounds.ratio).cost(among)  # type: ignore[arg-type]

@@ -300,6 +300,9 @@ class Declaration(Fields):
         if isinstance(question, (Points, Table)):
             rule = f"must be left out with {question.name}, a question of kind {question.kind}: there a row is a person"
             self.people.must(self.people.column is None, "column", rule, self.people.column)
+        if isinstance(question, Points) and question.method != "improved":
+            rule = f"must not be given with the method {question.method} of {question.name}"
+            promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
         if isinstance(question, Table) and trust.everyone != "trusted":
             rule = f"must be trusted for {question.name}, or it must be the only question: a report is on its columns"
             who = trust.everyone or f"the column {trust.column}"
@@ -308,7 +311,7 @@ class Declaration(Fields):
         if isinstance(question, (Choice, Count, Regression)):
             rule = f"must be positive for the Gaussian noise of {question.name}"
             promise.must(question.noise != "gaussian" or promise.delta > 0, "delta", rule, promise.delta)
-        if not isinstance(question, (*REPORTED, Regression)):
+        if isinstance(question, Table):
             rule = f"must not be given with {question.name}, a question of kind {question.kind}"
             promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
 
