@@ -170,6 +170,17 @@ def test_a_steep_start_is_no_crowd_at_the_lower_bound() -> None:
     assert 0.03 < blended(Known(counted=(look,)), alone=False).both.quantile(0.5) < 1 / 16
 
 
+@pytest.mark.parametrize("places", [5, 9, 17, 33])
+def test_places_close_together_leave_the_estimate_a_number(places: int) -> None:
+    """Quantiles that nearly coincide are counted a few parts in a million of the range apart: no walk may break."""
+    for start in np.random.default_rng(3).uniform(0.1, 0.9, 10):
+        close = np.floor(start * 2**19) / 2**19 + np.arange(places) / 2**19
+        ends = np.unique(np.concatenate([np.linspace(0, 1, CELLS + 1), close]))
+        shape = fit([], ends)  # nobody said anything: a straight line is as good as any
+        assert np.abs(shape.mean - ends).max() < 0.05
+        assert np.isfinite(shape.covariance).all()
+
+
 def heard_of(k: int, epsilon: float, seed: int) -> Plausible:
     """What k trusted people say of the median of beta(2,5), their noise drawn."""
     study = DistributionStudy(Bounds(0, 1), PureDP(epsilon), estimator="tcm-only")

@@ -382,10 +382,13 @@ def _walked(order: int, sizes: Floats, info: Floats, score: Floats, ends: Floats
     bands = [np.array([np.pad(np.diag(part, -i), (0, i)) for i in range(order + 1)]) for part in (rough, loose)]
     found = []
     for size in sizes[sizes**2 >= min(stiffest / _STIFF, sizes[-1] ** 2)].tolist():
-        root = cholesky(rough / size**2 + loose + info, lower=True, check_finite=False)
-        mean = cho_solve((root, True), score, check_finite=False)
         band = bands[0] / size**2 + bands[1]
-        before = float(np.log(cholesky_banded(band, lower=True, check_finite=False)[0]).sum())
+        try:
+            root = cholesky(rough / size**2 + loose + info, lower=True, check_finite=False)
+            before = float(np.log(cholesky_banded(band, lower=True, check_finite=False)[0]).sum())
+        except np.linalg.LinAlgError:  # many places close together: too stiff for doubles after all
+            continue
+        mean = cho_solve((root, True), score, check_finite=False)
         evidence = before - float(np.log(np.diag(root)).sum()) + float(score @ mean) / 2
         found.append(_Walk(size, evidence, mean, root))
     return found
