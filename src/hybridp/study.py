@@ -76,8 +76,9 @@ class Study(Declaration):
     ) -> Randomised:
         """What devices do: a copy of the table in which local people's values are replaced by private reports.
 
-        With an `invite` the one question that it is to is answered, in a file of its own: `out`, or `reports` where every
-        local person answers one drawn question. With `mixed` the table is of people who trust the study's mixer, and what it would hand on is written: their
+        With an `invite` the one question that it is to is answered, in a file of its own: `out`, or `reports` where
+        every local person answers one drawn question. With `mixed` the table is of people who trust the study's mixer,
+        and what it would hand on is written: their
         reports alone, with the larger epsilon that a batch allows, sorted, so that their order tells nothing.
         """
         from hybridp.protocols.devices import randomise_study

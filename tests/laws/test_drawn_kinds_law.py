@@ -146,7 +146,7 @@ def test_more_reports_than_people_drew_the_question_are_refused_and_nothing_is_c
     told = read(sent.told)
     write(tmp_path / "more.csv", [*told, told[0]])
     ledger = Ledger.create(tmp_path / "l", {name: ApproxDP(EPSILON, DELTA) for name in ("trusted", "local")})
-    with pytest.raises(UnusablePublicRows, match=rf"`reports` must hold at most {len(told):,}, one for every local row"):
+    with pytest.raises(UnusablePublicRows, match=f"must hold at most {len(told):,}, one for every local row"):
         sent.study.release(sent.table, invite=sent.invite, reports=tmp_path / "more.csv", ledger=ledger)
     assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == EPSILON
     write(tmp_path / "fewer.csv", told[1:])  # a report that was lost is no harm
@@ -227,7 +227,8 @@ def test_the_form_of_records_and_points_is_the_one_of_less_error(
 def test_the_form_of_vectors_counts_the_columns(epsilon: float) -> None:
     """A report on one of d drawn columns: d times the variance of a dithered bit, and of the column."""
     body = {**BODY, "columns": ["a", "b", "c"], "sd": [0.1, 0.2, 0.3]}
-    study = Declaration(promise=epsilon, trust="trust", questions=[body, {**body, "name": "other", "columns": [*"xyz"]}])
+    other = {**body, "name": "other", "columns": [*"xyz"]}
+    study = Declaration(promise=epsilon, trust="trust", questions=[body, other])
     among = (0.2**2 + 0.4**2 + 0.6**2) / 3
 
     def cost(level: float) -> float:

@@ -46,7 +46,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def declare(*questions: dict[str, Any], **changes: Any) -> Study:
     """Its noise is drawn from system randomness: at this level one interval in a million misses."""
-    stated = {"title": "All", "promise": {"epsilon": 4.0, "delta": 1e-6, "several": "split"}, "trust": "trust", "people": {"column": "id"}}
+    promise = {"epsilon": 4.0, "delta": 1e-6, "several": "split"}
+    stated = {"title": "All", "promise": promise, "trust": "trust", "people": {"column": "id"}}
     return Study(**{**stated, "level": 1 - 1e-6, "questions": list(questions), **changes})
 
 

@@ -181,8 +181,9 @@ def plan_heavy(
     """Predict the head list and its errors for a popularity curve (shares in any order; they need not add up to 1)."""
     must(people >= 2, "n", "must be at least 2", people)
     must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
-    own = {"trusted_guarantee": trusted_guarantee}
-    study = HeavyStudy(guarantee, depth=1, head=head, discovery_share=discovery_share, **own)
+    study = HeavyStudy(
+        guarantee, depth=1, head=head, discovery_share=discovery_share, trusted_guarantee=trusted_guarantee
+    )
     p = np.sort(np.asarray(shares, dtype=np.float64))[::-1]
     total = float(p.sum())
     ok = len(p) > 0 and bool(np.all(p >= 0)) and total <= 1 + 1e-9

@@ -226,7 +226,9 @@ def _expected(predicted: dict[str, Any], form: str | None) -> str:
 @rows_in("DATA")
 @options_of(asked=Writing)
 @click.option("--invite", type=_PATH, help="The invitation to answer: records, points or a regression.")
-@click.option("--reports", type=_PATH, help="With --invite, where questions are drawn: a new file of the answers to it.")
+@click.option(
+    "--reports", type=_PATH, help="With --invite, where questions are drawn: a new file of the answers to it."
+)
 @click.option("--mixed", is_flag=True, help="DATA is of people who trust the mixer: write what it would hand on.")
 @insist_option
 def randomise(

@@ -100,15 +100,15 @@ def randomise_study(
     if mixed:
         return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
     rule = asked.trust_rule(study)
-    both = study.drawn and any(isinstance(q, INVITED) for q in study.questions)
-    if not both:
+    beside_table = study.drawn and any(isinstance(q, INVITED) for q in study.questions)
+    if not beside_table:
         must(reports is None, "reports", "must go with an invitation to one of several drawn questions", reports)
     elif invite is None or reports is None:
         raise InvalidInput(
             "`invite` and `reports` must be given together: every local person answers one drawn question, and the "
             f"reports on the invitation go to a file of their own. Got {'one' if invite or reports else 'neither'}."
         )
-    if invite is not None and not both:
+    if invite is not None and not beside_table:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
     places = [i for i, q in enumerate(study.questions) if isinstance(q, REPORTED)]
     alone = study.questions[0]
@@ -140,7 +140,7 @@ def randomise_study(
     with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         left_out: list[str] = []
         source, carried = data, [*kept, *sorted(read), *sorted(elsewhere)]
-        keys = [name for name in (study.people.record_key, study.people.record_id) if name is not None and both]
+        keys = [name for name in (study.people.record_key, study.people.record_id) if name is not None and beside_table]
         beside = [name for name in (study.people.column, study.promise.epsilon_column, *sorted(read), *kept) if name]
         if study.drawn:
             source = Path(folder, "drawn.parquet")
@@ -151,7 +151,7 @@ def randomise_study(
             carried.append(ANSWERED)
             beside.append(ANSWERED)
             table = None
-        if both and invite is not None and reports is not None:
+        if beside_table and invite is not None and reports is not None:
             own_rule = rule_of(rule)
             assert own_rule is not None
             drew = replace(own_rule, answering=Answering(_invited(study)[1].name, ANSWERED))

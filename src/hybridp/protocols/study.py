@@ -160,11 +160,11 @@ def _release(
         for name, way in ways.items():
             answers[name] = way.answer(shared)
             if drew is not None and not reports[name]:
-                told = _people(answers[name])[1]
-                if told > drew[name]:
+                heard_here = _people(answers[name])[1]
+                if heard_here > drew[name]:
                     raise UnusablePublicRows(
-                        f"`reports` must hold at most {drew[name]:,}, one for every local row in which `{ANSWERED}` says "
-                        f"{name}. Got {told:,}."
+                        f"`reports` must hold at most {drew[name]:,}, one for every local row in which `{ANSWERED}` "
+                        f"says {name}. Got {heard_here:,}."
                     )
         told = [charge for charge in shared.noted if charge.digest is not None]
         _check_paid(shared.noted, first, later, once)

@@ -50,9 +50,10 @@ def kept_whole(question: Question) -> str:
         return f"`{question.name}` is of kind {question.kind}, which everybody answers"
     if isinstance(question, Grouped) and question.by is not None:
         return f"`{question.name}` is asked by group, which everybody answers"
-    if isinstance(question, (Number, Vector)):
-        if question.estimator in ("skew-aware", "naive", "full-lm") or question.gap is not None:
-            return f"the estimator of `{question.name}` goes by the numbers of people"
+    if isinstance(question, (Number, Vector)) and (
+        question.estimator in ("skew-aware", "naive", "full-lm") or question.gap is not None
+    ):
+        return f"the estimator of `{question.name}` goes by the numbers of people"
     if isinstance(question, Number) and question.publish != "full":
         return f"`{question.name}` seals the groups' figures"
     if isinstance(question, Points) and question.method != "improved":
