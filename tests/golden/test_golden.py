@@ -149,6 +149,13 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release quantiles trusted.csv {MEAN} --tally q.tally --seed 4",
         "plan quantiles --n 20_000 --opt-in 0.05 --lower 0 --upper 100 --at .5,.9 --mean 40 --sd 12 --epsilon 1",
     ),
+    "steered-mean": (
+        f"release mean people.csv {MEAN} --steered --simulate-local --seed 5",
+        f"release mean people.csv {MEAN} --trusted-epsilon 40 --steered --simulate-local --seed 5",
+        f"release mean people.csv {MEAN} --trusted-epsilon 40 --local-people 2_000 --invite-out asked.json --seed 5",
+        "randomise mean people.csv --trust trust --invite asked.json --out told.csv --seed 4",
+        "release mean told.csv --trust trust --invite asked.json",
+    ),
     "regression": (
         f"release regression people.csv {LINE} --simulate-local --seed 5",
         f"release regression people.csv {LINE} --simulate-local --seed 5 --delta 1e-6 --form plain",

@@ -20,6 +20,7 @@ from hybridp.public.study.questions import ESTIMATORS
 
 if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
+    from hybridp.bench.steered_mean import SteeredPlan
 
 PLAN_NAMES: tuple[PlanName, ...] = (
     "tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive", "anchored",
@@ -92,6 +93,8 @@ def mean(
     compares with the better of the two baselines (tcm-only: only the people who trust; full-lm: everybody reports as if
     local), r with the worse. The other estimators weigh the two groups: `hybridp release mean --help` explains them.
 
+    The last line says whether to steer: to ask trusted people first, and local people within a window that they name.
+
     With --shuffled some people trust a mixer: the error of three groups together, and what each person's move from
     local to shuffled to trusted is worth. --batch is the least size of a batch, all of them together unless given.
 
@@ -111,6 +114,7 @@ def mean(
         return
     from hybridp.bench.offering import trust_offer
     from hybridp.bench.planning import opt_ins_needed, plan_mean
+    from hybridp.bench.steered_mean import plan_steered
     from hybridp.public.bounds import Bounds
     from hybridp.release.document import sole
 
@@ -157,6 +161,8 @@ def mean(
         predicted["trust_offer"] = trust_offer(plan, elasticity).to_dict()
     if shuffled is not None:
         predicted["shuffled"] = three_means(plan, shuffled, mixer)
+    steered = plan_steered(plan)
+    predicted["steered"] = steered.to_dict()
     if answered(document, plan.plot, plot_file=show.plot, as_json=show.as_json):
         return
     table(
@@ -171,6 +177,7 @@ def mean(
     since = "at no n here" if math.isinf(plan.critical_n) else f"from n = {number(plan.critical_n)} on"
     click.echo(f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}: {since}.")
     click.echo(f"{plan.said_of_default[0].upper()}{plan.said_of_default[1:]}.")
+    click.echo(_said_of_steering(steered))
     _explain_names()
     if shuffled is not None:
         print_three_means(predicted["shuffled"])
@@ -187,6 +194,13 @@ def mean(
             f"best at epsilon {offer['best_trusted_epsilon']:.3g} (opt-in {offer['opt_in_there']:.3g}, "
             f"rmse {number(offer['rmse_there'])} beside {number(offer['rmse_now'])} now)."
         )
+
+
+def _said_of_steering(found: SteeredPlan) -> str:
+    if found.rmse is None:
+        return f"In one go: {found.why}."
+    told = f"rmse {number(found.rmse)} steered, {number(found.plain_rmse)} in one go"
+    return f"{'Steer' if found.form == 'steered' else 'In one go'}: {told}; {found.why}."
 
 
 def _explain_names() -> None:

@@ -12,6 +12,7 @@ import click
 
 from hybridp.cli.common import emit, insist_option, note, progress, randomness, rows_argument, say_left_out
 from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options
+from hybridp.cli.steered_mean import answer, invite_option, must_be_stated
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.study import Mixer, Number, People, Promise, Records, Vector
@@ -105,21 +106,23 @@ def say_levels(batch: Mapping[str, Any] | None) -> None:
 @rows_argument
 @trust_options(devices=True)
 @options_of(
-    question=some(Number, "column", "lower", "upper", "missing", "local", "by", "by_private", "categories"),
+    question=some(Number, "column", "lower", "upper", "missing", "local", "by", "by_private", "categories", later=True),
     people=some(People, "column"),
-    promise=some(Promise, "epsilon", "delta", "epsilon_column"),
+    promise=some(Promise, "epsilon", "delta", "epsilon_column", later=True),
     mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
     asked=Writing,
 )
+@invite_option
 @insist_option
 def mean(
     file: Path,
-    question: Number,
+    question: Later,
     trust: Trusts | None,
     people: People,
-    promise: Promise,
+    promise: Later,
     mixer: Later,
     asked: Writing,
+    invite: Path | None,
 ) -> None:
     """Replace each local person's value by a report that is private by itself.
 
@@ -132,8 +135,14 @@ def mean(
     With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
     nothing else, sorted, so that their order tells nothing. With --epsilon-column too, every report keeps its person's
     own epsilon, which stands beside it, and hides among those with the same: --batch is the fewest of them.
+
+    With --invite the report is about where the value stands within the window of a steered mean.
     """
-    write_mean_reports(file, question, trust, people, promise, asked, mixer)
+    if invite is not None:
+        answer(file, invite, trust, people.column, question.values["missing"], asked)
+        return
+    must_be_stated(question)
+    write_mean_reports(file, question(), trust, people, promise(), asked, mixer)
 
 
 def write_mean_reports(

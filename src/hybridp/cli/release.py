@@ -22,6 +22,7 @@ from hybridp.cli.options import (
     who_trusts,
 )
 from hybridp.cli.releasing import Releasing, present
+from hybridp.cli.steered_mean import must_be_stated, release_answered, release_invited, steered_options
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Declaration, Mixer, Number, People, Points, Promise, Records, Vector
 from hybridp.public.trust import Trusts, drawn_trust
@@ -41,25 +42,30 @@ _SETTLED = (
 @rows_argument
 @trust_options()
 @options_of(
-    question=Number,
+    question=some(Number, later=True),
     people=People,
-    promise=Promise,
+    promise=some(Promise, later=True),
     mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
     level=value_of(Declaration, "level"),
     asked=Releasing,
 )
 @click.option("--mixed", type=_PATH, multiple=True, help="A batch that a mixer handed on; several: one option each.")
+@steered_options
 @insist_option
 def mean(
     file: Path,
     trust: Trusts | None,
-    question: Number,
+    question: Later,
     people: People,
-    promise: Promise,
+    promise: Later,
     mixer: Later,
     level: float,
     asked: Releasing,
     mixed: tuple[Path, ...],
+    steered: bool,
+    invite_out: Path | None,
+    local_people: int | None,
+    invite: Path | None,
 ) -> None:
     """The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
@@ -67,7 +73,25 @@ def mean(
     FILE are trusted. With --by, the mean of every group. With --mixed, people whose reports went through a mixer take
     part too: --batch is the least size of a batch, from which a report's own epsilon follows; where everyone has their
     own (--epsilon-column) it is the fewest people of one epsilon in a batch.
+
+    Steered: --invite-out asks trusted people where people lie, and writes the invitation for local people, who are
+    asked later, within that window; `hybridp randomise mean --invite` answers it on the devices, and --invite blends
+    their answers with what trusted people said. Where no window pays it is a mean like any other.
     """
+    if invite is not None:
+        asked.finish(release_answered(file, invite, trust, people.column, question.values["report"], level, asked),
+                     _print_mean)  # fmt: skip
+        return
+    must_be_stated(question)
+    _mean(file, who_trusts(trust), question(), people, promise(), mixer, level, asked, mixed,
+          steered=steered or invite_out is not None, invite_out=invite_out, local_people=local_people)  # fmt: skip
+
+
+def _mean(
+    file: Path, rule: Trusts, question: Number, people: People, promise: Promise, mixer: Later, level: float,
+    asked: Releasing, mixed: tuple[Path, ...], *, steered: bool, invite_out: Path | None, local_people: int | None,
+) -> None:  # fmt: skip
+    """The release that the command asks for: steered, by group, of everybody's own epsilon, or plain."""
     from hybridp.protocols.asked import grouping, joint_study, mean_study, number_columns, personal_study
     from hybridp.protocols.groups import release_groups
     from hybridp.protocols.joint import release_joint
@@ -75,10 +99,13 @@ def mean(
     from hybridp.protocols.personal import release_personal_mean
     from hybridp.protocols.study import ledger_totals
 
-    rule = who_trusts(trust)
     if question.joint and question.by is None:
         raise InvalidInput("`joint` must go with by, the column of the groups. Got it alone.")
     study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
+    if steered:
+        asked.finish(release_invited(file, study, rule, asked, invite_out, local_people), _print_mean)
+        return
+    must_not_join("a mean in one go", "local-people")
     _check_mixed(mixed, study, asked)
     columns, drawn = number_columns(study, 0, rule), drawn_trust(rule)
     run = {**asked.run, "purpose": f"mean of {question.column}"}
@@ -350,6 +377,8 @@ def _print_mean(found: Any) -> None:
             f"Whatever local people send, the estimate stays within {number(a.most)} of the trusted group's mean; "
             f"without that rule it would be {number(a.plain)}."
         )
+    if found.window is not None:
+        click.echo(found.said_of_window)
     if found.clipped is not None:
         c = found.clipped
         click.echo(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")

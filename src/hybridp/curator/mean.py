@@ -27,6 +27,7 @@ from hybridp.public.messages import (
     reports_digest,
 )
 from hybridp.public.randomisers import LEVELS
+from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
 from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
@@ -42,9 +43,11 @@ __all__ = [
     "read_answers",
     "release_clipped",
     "release_sum",
+    "release_window",
     "simulate_local",
     "squares",
     "sum_noise",
+    "table_levels",
 ]
 
 
@@ -178,6 +181,42 @@ def release_sum(
     return TrustedSummary(people, noisy, mechanism, spread)
 
 
+def table_levels(
+    rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool
+) -> Iterable[NDArray[np.int64]]:
+    """RAW: the levels of a table's trusted people, in parts."""
+    return tables.trusted_levels(rows, _query(_reported(rows, columns), invite, local_raw=local_raw))
+
+
+def release_window(
+    levels: Iterable[NDArray[np.int64]], window: Window, stated: WindowNoise, *, rng: Randomness
+) -> WindowSums:
+    """The trusted sums within a window and beyond it, and the squares of the latter, each with its noise.
+
+    A level is the sum of its parts, which rise and fall together: replacing a person moves the two sums by at most
+    `LEVELS` steps in all, and the squares by at most that of the farthest.
+    """
+    low, high = window.levels
+    unit = LEVELS // SQUARE_STEPS
+    people = inside = outside = squared = 0
+    for chunk in levels:
+        within = np.clip(chunk, low, high)
+        beyond = chunk - within
+        far = np.abs(beyond) // unit
+        people += len(chunk)
+        inside += int((within - low).sum())
+        outside += int(beyond.sum())
+        squared += int((far * far).sum())
+    return WindowSums(
+        people,
+        noise.perturb(stated.sums, inside, rng=rng),
+        noise.perturb(stated.sums, outside, rng=rng),
+        noise.perturb(stated.squares, squared, rng=rng),
+        stated,
+        window,
+    )
+
+
 def squares(levels: NDArray[np.int64]) -> int:
     """RAW: the sum of squared distances of levels from the middle of the bounds, as a table's query adds them up."""
     steps = np.abs(levels - LEVELS // 2) // (LEVELS // (2 * SQUARE_STEPS))
@@ -193,7 +232,7 @@ def _randomised(levels: Iterable[NDArray[np.int64]], invite: Invite, rng: Random
     # Levels come sorted, and the last digits of a sum of doubles would tell of the order, which no noise covers.
     sums = NOTHING
     for chunk in levels:
-        sums += exact_sums(noise.reports(invite.randomiser, chunk, rng=rng))[0]
+        sums += exact_sums(noise.reports(invite.randomiser, invite.placed(chunk), rng=rng))[0]
     return LocalSummary.of(sums, invite.randomiser)
 
 

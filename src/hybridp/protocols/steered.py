@@ -34,8 +34,8 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.distribution import Counted, DistributionRelease
 from hybridp.release.receipt import assuming, noted
 
-__all__ = ["Draft", "Steering", "read_invitation", "release_answers", "steering_document", "steering_of",
-           "write_answers"]  # fmt: skip
+__all__ = ["Draft", "Steering", "counted_of", "counted_parts", "read_invitation", "release_answers", "stated_promises"]
+__all__ += ["steering_document", "steering_of", "write_answers"]
 
 _KIND = "invitation to answer within windows"
 
@@ -79,22 +79,16 @@ class Steering:
 
     def document(self) -> dict[str, Any]:
         study, heard, reports = self.study, self.heard, self.heard.reports
-        promises = {"guarantee": study.guarantee, "trusted_guarantee": study.trusted_guarantee}
         content = {
             "study": {
-                "lower": study.bounds.lower, "upper": study.bounds.upper,
-                **{name: None if g is None else [g.epsilon, g.delta] for name, g in promises.items()},
+                "lower": study.bounds.lower, "upper": study.bounds.upper, **stated_promises(study),
                 **{name: getattr(study, name) for name in ("spread", "local", "noise", "level")},
                 **{name: list(getattr(study, name)) for name in ("at", "below", "above", "edges")},
             },
             "column": self.column,
             "phase": self.phase,
             "windows": self.natural(),
-            "counted": [
-                {"values": list(one.values), "noisy": list(one.noisy), "steps": one.steps, "people": one.people,
-                 "noise_variance": one.variance}
-                for one in heard.counted
-            ],
+            "counted": counted_parts(heard),
             "reports": None
             if reports is None
             else {"local": reports.randomiser.name, "counts": reports.counts.tolist()},
@@ -108,6 +102,34 @@ class Steering:
             "notes": list(self.notes),
         }  # fmt: skip
         return envelope.sealed(_KIND, content, simulated=self.simulated)
+
+
+def stated_promises(study: Any) -> dict[str, list[float] | None]:
+    """What a study promises, as an invitation writes it down."""
+    promises = {"guarantee": study.guarantee, "trusted_guarantee": study.trusted_guarantee}
+    return {name: None if g is None else [g.epsilon, g.delta] for name, g in promises.items()}
+
+
+def counted_parts(heard: Heard) -> list[dict[str, Any]]:
+    """Noisy counts of trusted people, as an invitation writes them down."""
+    return [
+        {"values": list(one.values), "noisy": list(one.noisy), "steps": one.steps, "people": one.people,
+         "noise_variance": one.variance}
+        for one in heard.counted
+    ]  # fmt: skip
+
+
+def counted_of(parts: Any) -> tuple[Counted, ...]:
+    """The same read back, checked."""
+    counted = tuple(
+        Counted(tuple(map(float, one["values"])), tuple(map(int, one["noisy"])), int(one["steps"]), int(one["people"]),
+                float(one["noise_variance"]))
+        for one in parts
+    )  # fmt: skip
+    ok = all(len(one.noisy) == (1 if len(one.values) == 1 else len(one.values) + 1) for one in counted)
+    if not ok or not all(one.people >= 1 and one.steps >= 1 and one.variance > 0 for one in counted):
+        raise ValueError
+    return counted
 
 
 def read_invitation(file: Path) -> Steering:
@@ -138,11 +160,7 @@ def _steering(document: dict[str, Any]) -> Steering:
         WindowReports(_window(one["window"]), _ints(one["below"]), _ints(one["above"]), report)
         for one in document["answered"]
     )
-    counted = tuple(
-        Counted(tuple(map(float, one["values"])), tuple(map(int, one["noisy"])), int(one["steps"]), int(one["people"]),
-                float(one["noise_variance"]))
-        for one in document["counted"]
-    )  # fmt: skip
+    counted = counted_of(document["counted"])
     trusted = document["trusted"]
     heard = Heard(counted, plain, answered, int(trusted["people"]), str(trusted["protection"]), str(trusted["noise"]))
     windows = tuple(
@@ -151,8 +169,6 @@ def _steering(document: dict[str, Any]) -> Steering:
     ok = all(a[1] < b[0] for a, b in pairwise(windows)) and len(windows) >= 1
     ok = ok and (plain is None or len(plain.counts) == report_bins(plain.randomiser).size)
     ok = ok and all(len(one.below) == len(one.above) > 0 for one in answered)
-    ok = ok and all(len(one.noisy) == (1 if len(one.values) == 1 else len(one.values) + 1) for one in counted)
-    ok = ok and all(one.people >= 1 and one.steps >= 1 and one.variance > 0 for one in counted)
     if not ok:
         raise ValueError
     return Steering(
@@ -229,13 +245,18 @@ class Draft:
         phase: int = 1,
         ledger: Ledger | None,
     ) -> None:
-        """The windows that follow from all that was heard; kept in the ledger, if there is one, before it is shown."""
-        self.made = steering_document(
+        """The windows that follow from all that was heard."""
+        made = steering_document(
             study, column, heard, entries, phase=phase, first_reports=first_reports, notes=notes,
             simulated=found.simulated,
         )  # fmt: skip
+        self.hold(_KIND, made, entries, ledger)
+
+    def hold(self, kind: str, made: dict[str, Any], entries: tuple[int, ...], ledger: Ledger | None) -> None:
+        """Keep what was made in the ledger, if there is one, before it is shown."""
+        self.made = made
         if ledger is not None:
-            number = ledger.keep(_KIND, entries, lambda _: self.made)
+            number = ledger.keep(kind, entries, lambda _: made)
             self.again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"
 
     def write(self) -> None:

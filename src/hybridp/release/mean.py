@@ -105,6 +105,8 @@ class MeanRelease(Result):
     anchor: Anchored | None = None
     shuffled: Shuffled[GroupEstimate] | ShuffledLevels[GroupEstimate] | None = None
     question: str = "value"
+    window: tuple[float, float] | None = None
+    """Where local people were asked, of a steered mean; what lies outside of it is the trusted people's word."""
 
     @property
     def simulated(self) -> bool:
@@ -126,11 +128,21 @@ class MeanRelease(Result):
             return "mean"
         return f"mean of values clipped to [{self.clipped_to[0]:,.6g}, {self.clipped_to[1]:,.6g}]"
 
+    @property
+    def said_of_window(self) -> str:
+        """Where local people were asked, in a sentence; empty where they were asked about all of it."""
+        if self.window is None:
+            return ""
+        low, high = self.window
+        return f"Local people were asked between {low:,.6g} and {high:,.6g}; trusted people tell what lies outside."
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
         own: dict[str, Any] = {"personal": self._personal()} if self.by_epsilon else {}
         if self.shuffled is not None:
             own |= {"shuffled": self.shuffled.group.mean, "mixing": self.shuffled.to_dict()}
+        if self.window is not None:
+            own["window"] = list(self.window)
         clipped = self.clipped
         told = statistic(
             "mean",
@@ -251,6 +263,8 @@ class MeanRelease(Result):
                 else "No sign that the groups disagree"
             )
             remarks.append(f"{differ} (p = {self.p_value:.3g}).")
+        if self.window is not None:
+            remarks.append(self.said_of_window)
         if self.clipped is not None:
             c = self.clipped
             remarks.append(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")

@@ -1,0 +1,140 @@
+"""Steered means: error, fall-back and coverage beside the plain mean, on a grid; `--help` says more.
+
+Everything that trusted people say is drawn by the library itself, from numbers in memory; local reports are drawn as
+one normal number with the mean and the variance of their sum, which is exact enough for thousands of people and lets
+ten million of them take no time. The plain form is the library's own, with the whole of epsilon.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from hybridp.curator.distribution import _cuts
+from hybridp.curator.mean import Totals, release_sum, squares
+from hybridp.curator.shares import RawCounts, release_counts
+from hybridp.protocols.mean import MeanStudy, publish_mean
+from hybridp.protocols.steered_mean import Source, publish_steered, trusted_say
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.messages import LocalSummary
+from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.randomness import seeded
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+BOUNDS = Bounds(0.0, 1.0)
+POPULATION = 400_000
+SDS = (0.02, 0.05, 0.1, 0.18)
+CROWDS = ((10**5, 0.01), (10**5, 0.05), (10**5, 0.2), (10**6, 0.002), (10**6, 0.01), (10**6, 0.05), (10**7, 0.002),
+          (10**7, 0.01))  # fmt: skip
+
+
+def people(law: str, sd: float) -> Floats:
+    """A large population, as even quantiles of its law: nothing of it is drawn."""
+    from scipy.special import ndtri
+    from scipy.stats import gamma
+
+    at = (np.arange(POPULATION) + 0.5) / POPULATION
+    match law:
+        case "normal":
+            x = 0.5 + sd * ndtri(at)
+        case "skewed":
+            x = 0.1 + sd * gamma.ppf(at, 2.0) / math.sqrt(2)
+        case "lumpy":
+            x = np.round((0.4 + sd * ndtri(at)) * 20) / 20
+        case _:  # one in 300 is at the upper bound
+            x = np.where(at < 299 / 300, 0.3 + sd * ndtri(np.minimum(at * 300 / 299, 1 - 1e-9)), 1.0)
+    return np.asarray(np.clip(x, 0.0, 1.0))
+
+
+def reports(study: MeanStudy, placed: Floats, local: int, draw: np.random.Generator) -> LocalSummary:
+    """The sums of so many reports on these places in [-1, 1]; of the squares only the mean matters."""
+    randomiser = study.invite.randomiser
+    constant, quadratic = randomiser.variance_terms
+    square = float((placed**2).mean())
+    variance = float(placed.var()) + constant + quadratic * square
+    mean = float(placed.mean()) + math.sqrt(variance / local) * float(draw.standard_normal())
+    return LocalSummary(local, mean * local, (variance + float(placed.mean()) ** 2) * local, randomiser)
+
+
+def trial(study: MeanStudy, everyone: Floats, trusted: int, local: int, seed: int) -> dict[str, Any]:
+    """One collection, plain and steered."""
+    rng, draw = seeded(seed), np.random.default_rng(seed)
+    values = everyone[draw.integers(0, len(everyone), trusted)]
+    levels = BOUNDS.levels(values)
+    totals = Totals(trusted, int(levels.sum()), LocalSummary(0, 0.0, 0.0, study.invite.randomiser),
+                    trusted_squares=squares(levels))  # fmt: skip
+
+    def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+        raw = np.bincount(np.searchsorted(_cuts(places), levels), minlength=len(places) + 1)
+        return release_counts(RawCounts(trusted, raw), stated, rng=rng)
+
+    source = Source(count, lambda: [levels], lambda _: totals, lambda _: None)
+    said = trusted_say(study, "x", trusted, local, source, purpose="", rng=rng)
+    window = said.window
+    placed = everyone if window is None else (np.clip(everyone, window.low, window.high) - window.low) / window.width
+    steered = publish_steered(said, reports(study, 2 * placed - 1, local, draw), rng=rng)
+    own = study.decided(trusted, local)
+    summed = release_sum(totals, own.sum_noise, own.squares_noise, rng=rng)
+    plain = publish_mean(own, summed, reports(study, 2 * everyone - 1, local, draw), trusted_people=trusted, rng=rng)
+    truth = float(everyone.mean())
+    return {
+        "steered": window is not None, "pilot": said.seen is not None,
+        "error": steered.estimate - truth, "plain": plain.estimate - truth,
+        "covered": steered.low <= truth <= steered.high, "plain_covered": plain.low <= truth <= plain.high,
+        "width": steered.high - steered.low, "plain_width": plain.high - plain.low,
+    }  # fmt: skip
+
+
+def cell(job: tuple[str, float, int, float, float, int]) -> dict[str, Any]:
+    law, sd, n, opt_in, epsilon, trials = job
+    study, everyone, trusted = MeanStudy(BOUNDS, PureDP(epsilon)), people(law, sd), round(n * opt_in)
+    found = [trial(study, everyone, trusted, n - trusted, 1000 + i) for i in range(trials)]
+    mean: Callable[[str], float] = lambda name: float(np.mean([one[name] for one in found]))  # noqa: E731
+
+    def rmse(name: str) -> float:
+        return math.sqrt(float(np.mean([one[name] ** 2 for one in found])))
+
+    return {
+        "law": law, "sd": sd, "n": n, "opt_in": opt_in, "epsilon": epsilon, "trials": trials,
+        "steered": mean("steered"), "pilot": mean("pilot"), "rmse": rmse("error"), "plain_rmse": rmse("plain"),
+        "ratio": rmse("error") / rmse("plain"), "coverage": mean("covered"), "plain_coverage": mean("plain_covered"),
+        "width": mean("width") / mean("plain_width"),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--laws", default="normal,skewed,lumpy,outliers")
+    parser.add_argument("--sds", default=",".join(map(str, SDS)))
+    parser.add_argument("--epsilons", default="1")
+    parser.add_argument("--crowds", default=";".join(f"{n}:{c}" for n, c in CROWDS), help="N:OPT_IN;...")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--out", help="Write all figures as JSON lines to this file.")
+    asked = parser.parse_args()
+    crowds = [(int(n), float(c)) for n, c in (part.split(":") for part in asked.crowds.split(";"))]
+    jobs = [(law, float(sd), n, c, float(epsilon), asked.trials) for law in asked.laws.split(",")
+            for sd in asked.sds.split(",") for epsilon in asked.epsilons.split(",") for n, c in crowds]  # fmt: skip
+    print("| law | sd | n, trusted, epsilon | steered | RMSE over plain | width over plain | coverage, plain |")
+    print("|---|---|---|---|---|---|---|")
+    lines = []
+    with ProcessPoolExecutor(asked.processes) as pool:
+        for one in pool.map(cell, jobs):
+            lines.append(json.dumps(one))
+            print(f"| {one['law']} | {one['sd']:g} | {one['n']:,}, {one['opt_in']:.1%}, {one['epsilon']:g} "
+                  f"| {one['steered']:.0%} | {one['ratio']:.2f} | {one['width']:.2f} "
+                  f"| {one['coverage']:.1%}, {one['plain_coverage']:.1%} |", flush=True)  # fmt: skip
+    if asked.out:
+        with open(asked.out, "w") as file:
+            file.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""A mean that is steered: trusted people name a window first, and local people answer within it.
+
+A number is the part of it within the window, ``y = clip(x, a, b)``, and what reaches beyond, ``r = x - y``. Both groups
+tell the mean of y: local people far better than that of x, since the noise of a report is as wide as what it is about.
+Trusted people alone tell the mean of r, so that whatever lies outside of the window is counted and **no window makes
+the estimate wrong**: a poor one only makes it coarse. When a person is replaced x moves by at most the range, and y and
+r move in the same direction: the noise that one sum of x would have, on each of the two sums, covers both together.
+
+With k trusted and n local people, the noise N of a trusted mean and the variance V of the local mean of y, the estimate
+``r_T + w y_T + (1-w) y_L`` has the variance
+
+    Var(r + w y)/k + (1 + w^2) N + (1-w)^2 V,
+
+least at ``1-w = ((Var y + Cov(r, y))/k + N)/(Var y/k + N + V)``. All of it is in shares of the range here.
+
+>>> middle = Quartiles(0.45, 0.5, 0.55)
+>>> crowd = Crowd(trusted=20_000, local=2_000_000, epsilon=1.0, report=1.0)
+>>> window = crowd.window(middle)
+>>> window is not None and 0.3 < window.low < 0.45 and 0.55 < window.high < 0.7
+True
+>>> Crowd(trusted=20_000, local=20_000, epsilon=1.0, report=1.0).worth_a_pilot    # too few local people
+False
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import must
+from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import LEVELS
+from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
+from hybridp.public.messages import SQUARE_STEPS
+
+__all__ = ["GAIN", "LEAST_COUNTS", "PILOT_SHARE", "SQUARES_SHARE", "Crowd", "Quartiles", "Window", "WindowNoise"]
+__all__ += ["WindowSums", "best_weight", "normal_people"]
+
+Floats = NDArray[np.float64]
+
+PILOT_SHARE = 0.045
+"""The part of the trusted people's epsilon that names a window: where it is of no use, it raises an error by less than
+a twentieth."""
+SQUARES_SHARE = 0.2
+"""The part of the rest that tells how much what reaches beyond the window varies, for the interval."""
+LEAST_COUNTS = 2000.0
+"""Epsilon times the number of trusted people below which a pilot tells too little."""
+GAIN = 0.9
+"""A window is asked about where it promises less than this share of the plain form's mean squared error, and an
+interval that is no wider."""
+_UPPER = 1.645  # standard errors of a one-sided limit of 95 %
+_STEPS = 2**20  # windows end at whole steps of the range, which doubles hold exactly
+_UNIT = LEVELS // SQUARE_STEPS
+_CELLS = 512
+_REACHES = np.linspace(0.2, 5.0, 25)  # ends of windows, in standard deviations of a normal law with these quartiles
+_QUARTER = 0.6744897501960817  # of a standard normal law
+
+
+@dataclass(frozen=True, slots=True)
+class Quartiles:
+    """Where a quarter, a half and three quarters of people lie, in shares of the range: what a pilot tells."""
+
+    lower: float
+    middle: float
+    upper: float
+
+    @classmethod
+    def normal(cls, mean: float, sd: float) -> Quartiles:
+        return cls(mean - _QUARTER * sd, mean, mean + _QUARTER * sd)
+
+    @property
+    def spreads(self) -> tuple[float, float]:
+        """To the middle from below, and from it to above; a four-hundredth of the range at least."""
+        return max(self.middle - self.lower, 0.0025), max(self.upper - self.middle, 0.0025)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window in shares of the range; how much the parts of a number are taken to vary in it (`inside`, `outside`, and
+    both `together`), and the variance that this promises."""
+
+    low: float
+    high: float
+    inside: float
+    outside: float
+    together: float
+    variance: float
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+    @property
+    def levels(self) -> tuple[int, int]:
+        """The ends as levels of the lattice."""
+        return round(self.low * _STEPS) * (LEVELS // _STEPS), round(self.high * _STEPS) * (LEVELS // _STEPS)
+
+
+def best_weight(
+    inside: float | Floats, together: float | Floats, told: float | Floats, noise: float, trusted: int
+) -> Floats:
+    """The trusted people's part in the mean of what lies within, at least variance; `told` is the local mean's."""
+    own = np.asarray(inside) / trusted + noise
+    return np.asarray(1 - np.minimum((np.asarray(together) / trusted + own) / (own + told), 1.0))
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """How many people there are, the trusted people's epsilon, and the variance of one report about the whole range.
+
+    Enough to decide by public numbers whether a pilot is worth its part of epsilon and, when one has been made, whether
+    local people are asked within a window, and within which.
+    """
+
+    trusted: int
+    local: int
+    epsilon: float
+    report: float
+
+    def sum_noise(self, epsilon: float) -> float:
+        """The variance that the noise of a sum leaves in the trusted mean."""
+        return 2 / (epsilon * self.trusted) ** 2
+
+    @property
+    def rest(self) -> float:
+        """What a pilot leaves of epsilon."""
+        return self.epsilon * (1 - PILOT_SHARE)
+
+    @cached_property
+    def worth_a_pilot(self) -> bool:
+        """Whether there is any spread at which a window would be asked about."""
+        enough = self.trusted * self.epsilon >= LEAST_COUNTS and self.epsilon * PILOT_SHARE >= 0.002
+        if not enough or self.local < 1:
+            return False
+        return any(self.window(Quartiles.normal(0.5, sd)) is not None for sd in (0.01, 0.03, 0.06, 0.1, 0.15))
+
+    def plain(self, places: Floats, shares: Floats, epsilon: float) -> float:
+        """The least variance of a mean in one go, where these shares of people are at these places."""
+        mean = float(places @ shares)
+        spread = float(shares @ (places - mean) ** 2)
+        if not self.local:
+            return spread / self.trusted + self.sum_noise(epsilon)
+        return 1 / (1 / (spread / self.trusted + self.sum_noise(epsilon)) + self.local / (spread + self.report))
+
+    def window(self, seen: Quartiles) -> Window | None:
+        """The window of least variance; None where the plain form, with what is left of epsilon, does about as well."""
+        people = self.assumed(seen)
+        best = min(self.steered(_windows(seen), *people), key=lambda one: one.variance)
+        plain = self.plain(*people, self.rest)
+        return best if best.variance < GAIN * plain and best.variance + self.slack(best) < plain else None
+
+    def slack(self, window: Window) -> float:
+        """What the interval counts beyond the variance, since squares beyond the window are known with noise."""
+        far = max(window.low, 1 - window.high)
+        return _UPPER * math.sqrt(self.sum_noise(self.rest * SQUARES_SHARE)) * far**2 / self.trusted
+
+    def assumed(self, seen: Quartiles) -> tuple[Floats, Floats]:
+        """What is taken to be known of people before they are asked: places, and the share of people at each.
+
+        Half of them are normal and half have longer (Laplace) tails, with these quartiles, on each side of the middle;
+        and as many as a pilot cannot see, one in its epsilon times the trusted people, may be anywhere.
+        """
+        from scipy.special import ndtr
+
+        ends = np.linspace(0.0, 1.0, _CELLS + 1)
+        below, above = seen.spreads
+        away = ends - seen.middle
+        u = np.where(away < 0, away / below, away / above)
+        tail = 0.5 * 2.0 ** -np.abs(u)
+        f = (np.where(u < 0, tail, 1 - tail) + ndtr(_QUARTER * u)) / 2
+        f[0], f[-1] = 0.0, 1.0
+        unseen = min(1 / (PILOT_SHARE * self.epsilon * self.trusted), 1.0)
+        return (ends[:-1] + ends[1:]) / 2, (1 - unseen) * np.diff(f) + unseen / _CELLS
+
+    def steered(self, windows: Floats, places: Floats, shares: Floats) -> list[Window]:
+        """What each window promises, where these shares of people are at these places."""
+        low, high = windows[:, :1], windows[:, 1:]
+        y = np.clip(places, low, high)
+        r = places - y
+        mean_y, mean_r = y @ shares, r @ shares
+        inside = np.maximum((y * y) @ shares - mean_y**2, 0.0)
+        outside = np.maximum((r * r) @ shares - mean_r**2, 0.0)
+        together = (y * r) @ shares - mean_y * mean_r
+        noise = self.sum_noise(self.rest * (1 - SQUARES_SHARE))
+        told = (inside + self.report * (high - low)[:, 0] ** 2) / max(self.local, 1)
+        w = best_weight(inside, together, told, noise, self.trusted)
+        sampling = (outside + 2 * w * together + w**2 * inside) / self.trusted
+        variance = sampling + (1 + w**2) * noise + (1 - w) ** 2 * told
+        rows = zip(windows.tolist(), inside, outside, together, variance, strict=True)
+        return [Window(a, b, *map(float, rest)) for (a, b), *rest in rows]
+
+
+def _windows(seen: Quartiles) -> Floats:
+    """The windows to choose from: so far below and above the middle, at whole steps of the range."""
+    below, above = seen.spreads
+    sides = (seen.middle - _REACHES * below / _QUARTER, seen.middle + _REACHES * above / _QUARTER)
+    low, high = (np.unique(np.floor(np.clip(side, 0.0, 1.0) * _STEPS) / _STEPS) for side in sides)
+    pairs = np.stack(np.meshgrid(low, high, indexing="ij"), axis=-1).reshape(-1, 2)
+    wide = pairs[pairs[:, 1] - pairs[:, 0] >= 2.0**-12]
+    return wide if len(wide) else np.array([[0.0, 1.0]])
+
+
+def normal_people(mean: float, sd: float) -> tuple[Floats, Floats]:
+    """People whose numbers are normal: places and shares; whoever is outside of the range is at its ends."""
+    from scipy.special import ndtr
+
+    ends = np.linspace(0.0, 1.0, 4 * _CELLS + 1)
+    below = ndtr((ends - mean) / sd)
+    below[0], below[-1] = 0.0, 1.0
+    return (ends[:-1] + ends[1:]) / 2, np.diff(below)
+
+
+# --- what trusted people say ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WindowNoise:
+    """The noise of the two sums, and of the sum of squares of what reaches beyond, in steps of 2^-16 of the range.
+
+    A replaced person moves both sums together by at most the range, and the squares by that of the farthest that
+    anything is from the window.
+    """
+
+    sums: DiscreteLaplace
+    squares: DiscreteLaplace
+
+    @classmethod
+    def of(cls, promise: PureDP, beside: PureDP, low: int, high: int) -> WindowNoise:
+        """For a window between two levels; the squares have a promise of their own, `beside`."""
+        return cls(discrete_laplace(promise, LEVELS), discrete_laplace(beside, farthest(low, high) ** 2))
+
+
+def farthest(low: int, high: int) -> int:
+    """How far a level can be from a window between two levels, in the steps that squares are counted in."""
+    return max(max(low, LEVELS - high) // _UNIT, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSums:
+    """Noisy sums of trusted people's levels: within a window, counted from its lower end, and beyond it; and the noisy
+    sum of squares of the latter."""
+
+    people: int
+    inside: int
+    outside: int
+    squares: int
+    noise: WindowNoise
+    window: Window
+
+    def __post_init__(self) -> None:
+        must(self.people >= 1, "people", "must be at least 1", self.people)
+
+    @property
+    def inside_mean(self) -> float:
+        """In shares of the range."""
+        return self.window.low + self.inside / (LEVELS * self.people)
+
+    @property
+    def outside_mean(self) -> float:
+        return self.outside / (LEVELS * self.people)
+
+    @property
+    def noise_variance(self) -> float:
+        """Of each of the two means."""
+        return self.noise.sums.variance / (LEVELS * self.people) ** 2
+
+    @property
+    def laplace_scale(self) -> float:
+        return self.noise.sums.scale / (LEVELS * self.people)
+
+    @property
+    def outside_variance(self) -> float:
+        """An upper limit of how much what reaches beyond varies, for intervals: 95 %, and never above the largest."""
+        scale = SQUARE_STEPS**2 * self.people
+        error = math.sqrt(self.noise.squares.variance) / scale
+        most = (farthest(*self.window.levels) + 1) ** 2 / SQUARE_STEPS**2
+        return min(max(self.squares / scale, 0.0) + _UPPER * error, most)

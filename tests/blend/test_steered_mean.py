@@ -1,0 +1,85 @@
+"""A steered mean's blend: right whatever the window, as precise as promised, and covered by its interval."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hybridp.blend.steered_mean import blend_window
+from hybridp.curator.mean import release_window
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
+from hybridp.public.messages import LocalSummary
+from hybridp.public.randomisers import LEVELS, dithered_bit
+from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Crowd, Quartiles, WindowNoise, normal_people
+from hybridp.randomness import seeded
+
+K, N, EPSILON = 4000, 400_000, 1.0
+BIT = dithered_bit(PureDP(EPSILON))
+REPORT = (((math.e + 1) / (math.e - 1)) ** 2 - 2 / 3) / 4  # of one bit about the whole range
+CROWD = Crowd(K, N, EPSILON, REPORT)
+
+
+def errors(ends: tuple[float, float], spread: float, times: int) -> tuple[np.ndarray, list[bool], float]:
+    """What is drawn by the library's own release, and reports by their normal law: errors, coverage, the promise."""
+    draw, rng = np.random.default_rng(5), seeded(5)
+    people = np.clip(draw.normal(0.4, spread, 200_000), 0, 1)
+    (window,) = CROWD.steered(np.array([ends]), *normal_people(0.4, spread))
+    sums, squares = (PureDP(EPSILON * (1 - PILOT_SHARE) * part) for part in (1 - SQUARES_SHARE, SQUARES_SHARE))
+    noise = WindowNoise.of(sums, squares, *window.levels)
+    placed = 2 * (np.clip(people, *ends) - window.low) / window.width - 1
+    variance = placed.var() + 4 * REPORT
+    found, covered = [], []
+    for _ in range(times):
+        said = release_window([Bounds(0, 1).levels(draw.choice(people, K))], window, noise, rng=rng)
+        mean = placed.mean() + math.sqrt(variance / N) * draw.standard_normal()
+        told = blend_window(said, LocalSummary(N, mean * N, (variance + placed.mean() ** 2) * N, BIT))
+        error = (told.estimate + 1) / 2 - people.mean()
+        found.append(error)
+        covered.append(abs(error) <= told.half_width(0.95) / 2)
+    return np.array(found), covered, window.variance
+
+
+@pytest.mark.parametrize("ends", [(0.25, 0.5), (0.375, 0.4375), (0.75, 1.0)])
+def test_no_window_makes_the_estimate_wrong_and_each_is_as_good_as_it_promises(ends: tuple[float, float]) -> None:
+    times = 400
+    found, covered, promised = errors(ends, 0.08, times)
+    assert abs(found.mean()) < 5 * math.sqrt(promised / times)  # five standard errors
+    # The variance of 400 draws, by five of its own standard errors (Laplace draws have a kurtosis of 6).
+    assert (found**2).mean() / promised == pytest.approx(1, abs=5 * math.sqrt(5 / times))
+    assert np.mean(covered) > 0.95 - 5 * math.sqrt(0.05 * 0.95 / times)
+    bias = float(np.mean(np.clip(np.random.default_rng(1).normal(0.4, 0.08, 100_000), *ends))) - 0.4
+    if ends[0] > 0.4:
+        assert abs(bias) > 5 * math.sqrt(promised), "the check can fail: the window alone would be far off"
+
+
+def test_both_sums_move_by_the_range_and_squares_by_the_farthest() -> None:
+    """Of a replaced person, wherever the window is: what the noise is made for, and no less."""
+    (window,) = CROWD.steered(np.array([[0.25, 0.5]]), *normal_people(0.4, 0.1))
+    low, high = window.levels
+    noise = WindowNoise.of(PureDP(1e6), PureDP(1e6), low, high)
+    moved = []
+    for value in (0, low, (low + high) // 2, high, LEVELS):
+        said = release_window([np.array([value])], window, noise, rng=seeded(1))
+        moved.append((said.inside, said.outside, said.squares))
+    ends = np.array(moved, dtype=np.float64)
+    sums = [abs(a[0] - b[0]) + abs(a[1] - b[1]) for a in ends for b in ends]
+    squares = [abs(a[2] - b[2]) for a in ends for b in ends]
+    assert max(sums) == LEVELS == noise.sums.sensitivity
+    assert max(squares) == (2**15) ** 2 == noise.squares.sensitivity
+
+
+def test_public_numbers_decide_and_fall_back() -> None:
+    assert CROWD.worth_a_pilot
+    assert not Crowd(1000, N, EPSILON, REPORT).worth_a_pilot, "too few for a pilot"
+    assert not Crowd(K, 0, EPSILON, REPORT).worth_a_pilot, "nobody to ask"
+    assert not Crowd(100_000, 1000, EPSILON, REPORT).worth_a_pilot, "local people would add nothing"
+    narrow, wide = (CROWD.window(Quartiles.normal(0.5, sd)) for sd in (0.08, 0.45))
+    assert narrow is not None
+    assert wide is None
+    plain = CROWD.plain(*CROWD.assumed(Quartiles.normal(0.5, 0.08)), EPSILON)
+    assert narrow.variance + CROWD.slack(narrow) < plain, "an interval that is no wider"
+    # Where it is of no use, a pilot raises the noise by less than a twentieth.
+    assert 1 / (1 - PILOT_SHARE) < 1.05

@@ -1,0 +1,67 @@
+"""`release mean` in two phases: what is refused, in one sentence, with nothing charged; what both phases say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridp.ledger import Ledger
+
+from .conftest import SECRET, Runner
+
+PAY = "--value pay --trust trust --lower 0 --upper 100 --epsilon 1"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    rows = [f"{45 + (37 * i) % 11},{'trusted' if i % 5 else 'local'}" for i in range(3000)]
+    rows[1] = f"{SECRET},trusted"
+    file = tmp_path / "people.csv"
+    file.write_text("pay,trust\n" + "\n".join(rows) + "\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"{PAY} --steered", "`steered` must go with --simulate-local"),
+        (f"{PAY} --steered --simulate-local --estimator kvh --sd 3", "`estimator` must be left out"),
+        (f"{PAY} --steered --simulate-local --publish estimate-only --estimator kvh --sd 3", "`estimator`"),
+        (f"{PAY} --steered --simulate-local --clipped-share 10%", "`clipped-share` must be left out"),
+        (f"{PAY} --steered --simulate-local --delta 1e-6 --noise gaussian", "`noise` must be laplace, or left out"),
+        (f"{PAY} --invite-out i.json --simulate-local", "`simulate-local` must not join `invite-out`"),
+        (f"{PAY} --invite-out i.json --by town", "`by` must not join `a steered mean`"),
+        (f"{PAY} --invite-out no/i.json", "`invite-out` must lie in an existing folder"),
+        (f"{PAY} --local-people 9 --simulate-local", "`local-people` must not join `a mean in one go`"),
+        ("--invite people.csv", "`invite` must name an invitation that --invite-out wrote"),
+        ("--invite people.csv --epsilon 2", "`epsilon` must not join `invite`"),
+        ("--all-trusted --value pay --lower 0 --upper 100 --epsilon 1 --invite-out i.json", "`local-people` must say"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_charged(run: Runner, people: Path, line: str, sentence: str) -> None:
+    found = run(f"release mean people.csv {line} --ledger l")
+    assert found.code == 2
+    assert sentence in found.err.replace("\n", " ")
+    assert SECRET not in found.err + found.out
+    assert not Path("l").exists()
+    assert not Path("i.json").exists()
+
+
+def test_both_phases_say_where_local_people_were_asked(run: Runner, people: Path) -> None:
+    phase = f"release mean people.csv {PAY} --trusted-epsilon 8 --local-people 200_000 --ledger l --invite-out i.json"
+    assert "Local people were asked between" in run(phase).out
+    window = json.loads(Path("i.json").read_text())["window"]
+    assert 0.4 < window[0] < 0.5 < window[1] < 0.6
+    assert run("randomise mean people.csv --trust trust --invite i.json --out sent.csv").code == 0
+    shown = run("release mean sent.csv --trust trust --invite i.json --ledger l --plot p.png")
+    assert "hybrid (steered)" in shown.out
+    assert Path("p.png").stat().st_size > 1000
+    assert [e.people for e in Ledger.open("l").history()] == ["trusted"] * 3 + ["local"]
+    again = run(phase.replace("i.json", "j.json"))
+    assert again.code == 3
+    assert not Path("j.json").exists()
+    changed = Path("i.json").read_text().replace('"outside"', '"beyond"')
+    Path("k.json").write_text(changed)
+    assert run("release mean sent.csv --trust trust --invite k.json").code == 2

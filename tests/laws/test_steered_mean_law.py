@@ -1,0 +1,190 @@
+"""A steered mean, from the invitation and the published numbers: one promise in three parts, each drawn once.
+
+The invitation holds every noisy number that trusted people's data went into: what was added to the true ones is read
+off. Sizes are computed here: of the counts 2, of both sums together the range, of the squares the farthest that
+anything is from the window, squared.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp.ledger import Ledger
+
+from .means import LEVELS, command, level, local, read, trusted, write
+from .recording import Recording, apart, laplaces, span_of
+from .test_quantiles_law import exact
+
+PAY = ("--value", "pay", "--trust", "trust", "--lower", 0, "--upper", 128)
+NEAR = [*np.random.default_rng(1).normal(60, 12, 254).round(3).tolist(), 200.0, -5.0]
+EPSILON = 16.0  # of 256 trusted people: enough for a pilot
+PILOT = EPSILON * 0.045
+REST = EPSILON - PILOT
+PARTS = (PILOT, REST * 0.8, REST * 0.2)
+
+
+def steer(tmp_path: Path, values: list[float], *more: object) -> tuple[dict[str, Any], dict[str, Any], Recording]:
+    """Phase one: the invitation, the release, and the tape."""
+    own = write(tmp_path / "own.csv", [*trusted(*values), *local(*[1e9] * 3)])
+    with Recording(1).as_the_systems() as tape:
+        promise = ("--epsilon", 1, "--trusted-epsilon", EPSILON, "--local-people", 20_000, "--ledger", tmp_path / "l")
+        found = command("release", "mean", own, *PAY, *promise, "--invite-out", tmp_path / "invite.json", *more)
+    return json.loads((tmp_path / "invite.json").read_text()), found, tape
+
+
+def looks(sent: dict[str, Any], values: list[float], tape: Recording) -> list[tuple[int, int]]:
+    """Both looks of the pilot on the tape, with half of its epsilon each, for a sensitivity of 2 (of one place 1)."""
+    spans = []
+    for one in sent["counted"]:
+        noisy = np.array(one["noisy"])
+        scale = (1 if len(noisy) == 1 else 2) / (PILOT / 2)
+        spans.append(span_of(tape, noisy - exact(one["values"], values)[: len(noisy)], laplaces(scale)))
+    return spans
+
+
+def test_each_part_of_the_trusted_promise_pays_for_its_own_noise(tmp_path: Path) -> None:
+    sent, found, tape = steer(tmp_path, NEAR)
+    low, high = (round(end * LEVELS) for end in sent["window"])
+    assert 20 < 128 * sent["window"][0] < 50 < 70 < 128 * sent["window"][1] < 100
+    levels = [level(value) for value in NEAR]
+    within = [min(max(x, low), high) for x in levels]
+    beyond = [x - y for x, y in zip(levels, within, strict=True)]
+    assert sum(x != 0 for x in beyond) >= 2, "somebody is outside, and is counted"
+    far = max(low, LEVELS - high) >> 16
+    told = sent["trusted"]
+    added = {
+        "inside": (told["inside"] - sum(y - low for y in within), LEVELS / PARTS[1]),
+        "outside": (told["outside"] - sum(beyond), LEVELS / PARTS[1]),
+        "squares": (told["squares"] - sum((abs(r) >> 16) ** 2 for r in beyond), far**2 / PARTS[2]),
+    }
+    spans = looks(sent, NEAR, tape) + [span_of(tape, [noise], laplaces(scale)) for noise, scale in added.values()]
+    apart(*spans)
+    assert sum(end - start for start, end in spans) == len(tape.words), "nothing else is drawn: local rows wait"
+    with pytest.raises(AssertionError, match="stretches"):  # the check can fail
+        span_of(tape, [added["outside"][0]], laplaces(LEVELS / REST))
+    charges = Ledger.open(tmp_path / "l").history()
+    assert [e.people for e in charges] == ["trusted"] * 3
+    assert [e.budget.epsilon for e in charges] == pytest.approx(PARTS, abs=1e-11)
+    assert math.fsum(e.budget.epsilon for e in charges) <= EPSILON
+    promises = found["receipt"]["promises"]
+    assert [(p["group"], p["epsilon"]) for p in promises] == [("trusted", None), ("trusted", EPSILON)]
+    for part in (PILOT / 2, *PARTS[1:]):
+        assert f"(epsilon {part:.12g})" in promises[1]["mechanism"]
+    mean = found["questions"]["pay"]["mean"]
+    assert mean["estimate"] == pytest.approx(sum(map(float, np.clip(NEAR, 0, 128))) / 256, abs=1)
+    assert mean["groups"]["local"]["people"] == 0
+    assert not found["simulated"]
+
+
+def test_answers_are_charged_once_and_blending_draws_nothing(tmp_path: Path) -> None:
+    steer(tmp_path, NEAR)
+    invite, ledger = tmp_path / "invite.json", tmp_path / "l"
+    people = np.random.default_rng(2).normal(60, 12, 2000).round(3).tolist()
+    raw, sent = write(tmp_path / "raw.csv", local(*people)), tmp_path / "sent.csv"
+    with Recording(2).as_the_systems() as tape:
+        told = command("randomise", "mean", raw, "--trust", "trust", "--invite", invite, "--out", sent)
+        drawn = len(tape.words)
+        found = command("release", "mean", sent, "--invite", invite, "--ledger", ledger)
+        assert len(tape.words) == drawn
+    assert (told["epsilon"], told["randomised"]) == (1.0, 2000)
+    history = Ledger.open(ledger).history()
+    assert [(e.people, e.budget.epsilon) for e in history[3:]] == [("local", 1.0)]
+    mean = found["questions"]["pay"]["mean"]
+    assert (mean["estimator"], mean["window"]) == ("steered", told["window"])
+    assert [mean["groups"][name]["people"] for name in ("trusted", "local")] == [256, 2000]
+    low, high = mean["interval"]
+    both = (np.clip(NEAR, 0, 128).sum() + sum(people)) / 2256
+    assert low <= both <= high
+    promises = [(p["group"], p["epsilon"]) for p in found["receipt"]["promises"]]
+    assert promises == [("trusted", None), ("trusted", EPSILON), ("local", 1.0), ("local", 1.0)]
+    command("release", "mean", sent, "--invite", invite, "--ledger", ledger)  # the very same answers
+    assert len(Ledger.open(ledger).history()) == 4
+    command("randomise", "mean", raw, "--trust", "trust", "--invite", invite, "--out", tmp_path / "other.csv")
+    with pytest.raises(AssertionError, match="has epsilon 0"):
+        command("release", "mean", tmp_path / "other.csv", "--invite", invite, "--ledger", ledger)
+    plain = tmp_path / "plain.csv"
+    command("randomise", "mean", raw, *PAY, "--epsilon", 1, "--out", plain)
+    with pytest.raises(AssertionError, match="must name the mechanism"):  # reports of another question
+        command("release", "mean", plain, "--invite", invite)
+
+
+def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path) -> None:
+    """Whatever somebody's field holds: the same threshold, and an answer that differs as often as epsilon allows."""
+    steer(tmp_path, NEAR)
+    times, promised = 4000, 1 / (np.exp(1.0) + 1)
+    told = []
+    for i, value in enumerate((-1e9, 1e9, "nan")):
+        raw, out = write(tmp_path / "raw.csv", local(*[value] * times)), tmp_path / f"sent{i}.csv"
+        with Recording(9).as_the_systems() as tape:
+            command("randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--out", out)
+        told.append((np.array([float(row["report"]) for row in read(out)]) / 64 - 1, len(tape.words)))
+    gain = 1 / (1 - 2 * promised)
+    thresholds = [np.sort(sent - gain * np.sign(sent)) for sent, _ in told]
+    assert all(np.allclose(thresholds[0], other, atol=1e-6) for other in thresholds), "thresholds know no value"
+    assert len({words for _, words in told}) == 1, "nor does the number of words"
+    lies = np.mean(told[0][0] > 0), np.mean(told[1][0] < 0)
+    # Binomial, 5 standard errors: p < 1e-6. At twice the promise it would be .12.
+    assert lies == pytest.approx((promised, promised), abs=5 * np.sqrt(promised * (1 - promised) / times))
+    assert abs(lies[0] - 1 / (np.exp(2.0) + 1)) > 0.1, "the check can fail"
+
+
+def test_where_a_pilot_sees_no_window_the_rest_pays_for_a_plain_mean(tmp_path: Path) -> None:
+    values = [0.0, 128.0] * 128
+    sent, found, tape = steer(tmp_path, values)
+    assert sent["window"] is None
+    noisy, squares = sent["trusted"]["sum"], sent["trusted"]["squares"]
+    parts = (REST * 0.9, REST * 0.1) if squares is not None else (REST,)
+    spans = looks(sent, values, tape)
+    spans.append(span_of(tape, [noisy - sum(map(level, values))], laplaces(LEVELS / parts[0])))
+    if squares is not None:
+        spans.append(span_of(tape, [squares - 256 * 2**32], laplaces(2**32 / parts[1])))
+    apart(*spans)
+    assert sum(end - start for start, end in spans) == len(tape.words)
+    charges = [e.budget.epsilon for e in Ledger.open(tmp_path / "l").history()]
+    assert charges == pytest.approx((PILOT, *parts), abs=1e-11)
+    promise = found["receipt"]["promises"][1]
+    assert promise["epsilon"] == EPSILON
+    assert promise["mechanism"].count("noise on counts") == 2
+    assert any("no gain from a window" in line for line in found["receipt"]["assumes"])
+    raw, out = write(tmp_path / "raw.csv", local(*values)), tmp_path / "sent.csv"
+    command("randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--out", out)
+    told = command("release", "mean", out, "--invite", tmp_path / "invite.json", "--ledger", tmp_path / "l")
+    assert told["questions"]["pay"]["mean"]["estimator"] in ("adaptive", "anchored")
+    assert told["receipt"]["promises"][1]["epsilon"] == EPSILON
+
+
+def test_where_no_window_can_pay_all_of_epsilon_goes_into_a_plain_mean(tmp_path: Path) -> None:
+    """By public numbers alone: the same draws, whoever the trusted people are, as in one go."""
+    table = write(tmp_path / "rows.csv", [*trusted(*NEAR[:50]), *local(*NEAR)])
+    tapes = []
+    for name, how in (("plain", ()), ("steered", ("--steered",))):
+        with Recording(3).as_the_systems() as tape:
+            found = command("release", "mean", table, *PAY, "--epsilon", 1, "--simulate-local", "--ledger",
+                            tmp_path / name, *how)  # fmt: skip
+        tapes.append((tape.words.tolist(), found["questions"]["pay"]["mean"]))
+        assert found["simulated"]
+    charges = [[(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / name).history()]
+               for name in ("plain", "steered")]  # fmt: skip
+    assert charges[0] == charges[1]
+    assert len(tapes[0][0]) == len(tapes[1][0])
+    assert any("no window could pay" in line for line in found["receipt"]["assumes"])
+    assert "window" not in tapes[1][1]
+
+
+def test_a_trial_in_any_phase_is_one_to_the_end(tmp_path: Path) -> None:
+    raw = write(tmp_path / "raw.csv", local(*NEAR))
+    for name, seeds in (("pilot", (("--seed", 1), ())), ("answers", ((), ("--seed", 1))), ("none", ((), ()))):
+        folder = tmp_path / name
+        folder.mkdir()
+        steer(folder, NEAR, *seeds[0])
+        sent = folder / "sent.csv"
+        command("randomise", "mean", raw, "--trust", "trust", "--invite", folder / "invite.json", "--out", sent,
+                *seeds[1])  # fmt: skip
+        found = command("release", "mean", sent, "--invite", folder / "invite.json")
+        assert found["simulated"] == (name != "none")
