@@ -115,13 +115,13 @@ def test_what_only_a_table_can_do_is_refused(change: dict[str, Any], says: str) 
     assert says in str(refused.value)
 
 
-def test_a_regression_is_for_files_and_the_service_says_so() -> None:
-    line = {"name": "work", "kind": "regression", "target": "y", "on": ["x"], "lower": 0, "upper": 1}
+def test_points_are_for_files_and_the_service_says_so() -> None:
+    line = {"name": "work", "kind": "points", "columns": ["x"], "lower": 0, "upper": 1, "clusters": 2}
     rule = (
-        "`work.kind` must be one of number, choice, count, vector, records, table for the service; "
+        "`work.kind` must be one of number, choice, count, vector, records, table, regression for the service; "
         "the other kinds are collected over files"
     )
-    with pytest.raises(InvalidInput, match=rf"^{rule}\. Got regression\.$"):
+    with pytest.raises(InvalidInput, match=rf"^{rule}\. Got points\.$"):
         parse_plan({"title": "t", "promise": 1, "questions": [line]})
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hybridp.protocols.heard import Heard
 from hybridp.protocols.heavy import invitation
+from hybridp.protocols.regression_files import invitation_document, invitation_of
 from hybridp.protocols.steered import Steering
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, two_stage
@@ -29,10 +30,11 @@ from hybridp.public.randomisers import (
     piecewise,
     randomised_response,
 )
+from hybridp.public.regression import NoisyRounds
 from hybridp.public.shuffling import mixed_delta
 from hybridp.service import chances, charts, html, words
 from hybridp.service.participant import participant_view
-from hybridp.service.plans import HeavyPlan, QuestionsPlan, parse_plan
+from hybridp.service.plans import HeavyPlan, QuestionsPlan, RegressionPlan, parse_plan
 from hybridp.service.tasks import task_of
 
 from .declared import study_of
@@ -127,6 +129,13 @@ ASKED = {
         {"name": "pay", "kind": "number", "lower": 0, "upper": 9},
     ],
 }
+LINE: dict[str, Any] = {
+    "title": "Work",
+    "epsilon": 1.0,
+    "people": {"local": 1000},
+    "questions": [{"name": "work", "kind": "regression", "target": "hours", "on": ["age", "pay"], "lower": [0, 0, 0],
+                   "upper": [99, 9, 1]}],
+}  # fmt: skip
 STEERED = {"kind": "number", "statistics": ["quantiles"], "at": [0.5, 0.9], "form": "steered"}
 PLANS: dict[str, dict[str, Any]] = {
     "mean": MEAN,
@@ -168,6 +177,10 @@ PLANS: dict[str, dict[str, Any]] = {
     "steered, second": MEAN | STEERED,
     "questions, one drawn": ASKED,
     "questions, split": ASKED | {"epsilon": 16.0},
+    "a line, first": LINE,
+    "a line, second": LINE | {"questions": [LINE["questions"][0] | {"form": "steered"}]},
+    "products, second": LINE | {"questions": [LINE["questions"][0] | {"form": "plain"}]},
+    "log-odds, second": LINE | {"questions": [LINE["questions"][0] | {"model": "logistic"}]},
     "heavy, first": HEAVY,
     "heavy, second": HEAVY,
     "heavy, one list": HEAVY | {"local": "k-rr", "epsilon": 4.0},
@@ -184,13 +197,19 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
     """What was planned, task document and sentences."""
     stated = PLANS[name]
     if "questions" in stated:
-        stated = {"title": stated["title"], "promise": stated["epsilon"], "questions": stated["questions"]}
+        stated = {"title": stated["title"], "promise": stated["epsilon"], "questions": stated["questions"],
+                  "people": stated.get("people", {})}  # fmt: skip
     plan = parse_plan(study_of(stated)).dated(NOW)
     head: Any = None
     if name == "steered, second":
         assert isinstance(plan, QuestionsPlan)
         near = ((0.25, 0.375), (0.5, 0.625))
         head = Steering(plan.parts[0].distribution, "answer", Heard(), near, 1, (1,), None, (), False, "sha256:ab")
+    if isinstance(plan, RegressionPlan) and name.endswith("second"):
+        rounds = 3 if plan.asked.model == "logistic" else 1
+        centres = ((0.0, 0.0, 0.0),) * 3 if rounds == 3 else ((),)
+        said = NoisyRounds(plan.study.kind, 500, ((9,) * 9,) * rounds, plan.trusted(500).noise, centres)
+        head = invitation_of(invitation_document(plan.study, plan.columns, said, 1000, (1,), simulated=False))
     if name in HEADS:
         assert isinstance(plan, HeavyPlan)
         head = invitation(HeadList.of(HEADS[name], 2), plan.study)
@@ -271,11 +290,13 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
     else:
         if plan.kind == "questions":
             assert [("hares" in text), ("tatistics" in text)] == kinds(task)
+        elif plan.kind == "regression":
+            assert text.startswith("The line that explains hours by age, pay of all answers that came this way")
         else:
             assert "average" in text.lower()
         many = plan.releases
         if plan.phased:  # drawn in the first phase; the second blends what was drawn
-            assert "drawn once: first by themselves" in text
+            assert f"drawn once: first by {'itself' if plan.kind == 'regression' else 'themselves'}" in text
             assert many == 1
             return
         assert text.endswith("once." if many == 1 else f"up to {many} times.")
@@ -351,7 +372,8 @@ def rule_local_published(plan: Any, task: Any, text: str) -> None:
     if plan.kind == "questions":
         assert [("hares" in text), ("tatistics" in text)] == kinds(task)
         return
-    assert ("verage" in text) == (plan.kind != "heavy-hitters")
+    assert ("verage" in text) == (plan.kind not in ("heavy-hitters", "regression"))
+    assert ("line that explains hours by age, pay" in text) == (plan.kind == "regression")
 
 
 def rule_local_promise(plan: Any, task: Any, text: str) -> None:
@@ -539,6 +561,7 @@ def test_the_page_makes_no_other_claims(name: str) -> None:
     known |= {view["shuffled"]["sent"]} if view["shuffled"] else set()
     known |= {o["sent"] for o in view["local"].get("offers", [])} | {c.lower() for c in getattr(plan, "columns", ())}
     known |= {f"At ε = {o['epsilon']}: {o['sent']}" for o in view["local"].get("offers", [])}
+    known |= {side["name"] for side in task.get("coordinates", ())}
     asked = task.get("questions", ())
     known |= {text for q in asked for text in (q["text"], q["name"], *q.get("options", ()))}
     known |= {chances.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
@@ -574,6 +597,7 @@ LABELS = {
     ", at ε =", "A hundred people with the same answer do not all send the same report. This is what we would see:",
     "This study’s reports cannot be made in a browser; its Python client can make them.", "Your answer", "Your answers",
     "How much protection do you want?", "All the numbers used here are public:", "the task as data",
+    "the program that compares with the line",
     "the program that randomises", "Query", "3", "I trust a mixer between us", "If the two conspire",
     "If too few take part", "Randomise and seal here, then send", "the program that seals",
     "This choice needs JavaScript: your answer is randomised on your own device. The first choice works without it.",
@@ -626,6 +650,17 @@ def test_where_a_steered_person_is_asked_is_said_in_their_own_unit() -> None:
     (offer,) = view["local"]["offers"]
     assert offer["sent"].endswith("is drawn from 30 to 45 or 60 to 75.")
     assert "sometimes flipped on purpose" in offer["sent"]
+
+
+def test_a_report_on_a_line_says_on_how_many_numbers_of_which() -> None:
+    """Of the score there are as many as columns, of all products (s + 1) (s + 2)/2 - 1; one of them is reported on."""
+    for name, about in (("a line, second", "how far they lie from the line"), ("products, second", "products")):
+        _, task, _ = told(name)
+        many = 3 if name == "a line, second" else 9
+        said = words.sent_about_line(task)
+        assert f"on one of {many} numbers, drawn by chance" in said
+        assert about in said
+        assert (task["randomiser"]["dimensions"], task["randomiser"]["reported"]) == (many, 1)
 
 
 def test_one_option_of_those_ticked() -> None:
@@ -714,6 +749,7 @@ SCRIPT = {
     "Reports of this kind cannot be made in a browser.", "this page shows no promise", "no task",
     "This page will not randomise your answer: #. Please tell the people who run the study.",
     "the study’s server asks for less noise than this page promises (#)", "# must be a whole number in its range",
+    "the study’s line is none",
     "# must be a number from 0 on", "value must be a number", "this page cannot draw from this randomiser",
 }  # fmt: skip
 """Texts of the program that a participant may read. None promises anything: promises are sentences of the page."""
@@ -727,7 +763,7 @@ def script_texts(code: str) -> set[str]:
     return {text for text in texts if " " in text.rstrip() and not re.search(r"^\.|^[\w.#]+, [\w.#]+$|\[data-", text)}
 
 
-PROGRAMS = ("participant.js", "randomise.js", "mixed.js", "seal.js")
+PROGRAMS = ("participant.js", "randomise.js", "models.js", "mixed.js", "seal.js")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -183,7 +183,10 @@ def delete(study: str, yes: bool, database: str | None, key_file: Path | None, a
 @store_options
 @json_option
 def phase_two(study: str, key: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
-    """Heavy hitters and steered quantiles: release the first phase, and invite local people to answer what it says."""
+    """Studies in two phases: release the first one, and invite local people to answer what it says.
+
+    They are those of heavy hitters, of a regression, and of steered quantiles.
+    """
     with _service(database, key_file) as service:
         from hybridp.service.studies import open_phase_two
 
@@ -195,7 +198,8 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
         click.echo(f"{found['title']}: {found['discovered_records']:,} records discovered; local people are invited.")
     else:
         _print_release(found)
-        click.echo("Local people are invited to answer near the quantiles.")
+        line = "centre" in found["invitation"].get("question", {})
+        click.echo(f"Local people are invited to answer {'about the line' if line else 'near the quantiles'}.")
 
 
 @click.command("release")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
+from hybridp.curator.sources import Entrusted
 from hybridp.curator.vector import MECHANISM, VectorColumns, vector_query
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.lattice import HALF
@@ -31,7 +32,7 @@ from hybridp.tables.people import count_people
 from hybridp.tables.source import TableLike
 from hybridp.tables.vector import VectorQuery, check_columns, check_people, group_vectors, vector_totals
 
-__all__ = ["PeopleRows", "People", "Told", "TableRows", "read_reports", "release_round", "release_scale"]
+__all__ = ["AnswerRows", "PeopleRows", "People", "Told", "TableRows", "read_reports", "release_round", "release_scale"]
 
 Ints = NDArray[np.int64]
 _CHUNK = 1 << 16
@@ -98,6 +99,22 @@ class People:
         steps = self.trusted_steps if group == "trusted" else self.local_steps
         for start in range(0, len(steps), _CHUNK):
             yield steps[start : start + _CHUNK]
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerRows:
+    """Answers that a service keeps: those of its trusted people, and nobody else's."""
+
+    answers: Entrusted
+    bounds: VectorBounds
+    trusted: int
+    local: int = 0
+
+    def parts(self, group: str) -> Iterator[Ints]:
+        assert group == "trusted"
+        for values in self.answers.numbers(self.bounds.dimensions):
+            for start in range(0, len(values), _CHUNK):
+                yield self.bounds.steps(values[start : start + _CHUNK])
 
 
 def release_round(

@@ -36,6 +36,7 @@ import numpy as np
 
 from hybridp.device.heavy import report_slots
 from hybridp.device.questions import answer_to, by_name, category, cells_of, question_reports
+from hybridp.device.regression import line_report
 from hybridp.device.stated import number_report, promise_of, randomiser_of, vector_report
 from hybridp.errors import HybridpError, must
 from hybridp.noise import categories
@@ -92,8 +93,8 @@ def trusted_report(
     elif task["kind"] == "heavy-hitters":
         records = _records(task, answer)
         payload = {"records": [records[secrets.randbelow(len(records))]]}
-    elif task["kind"] == "vector-mean":
-        payload = {"values": _numbers(answer)}
+    elif "coordinates" in task:
+        payload = {"values": _numbers(task, answer)}
     else:
         assert isinstance(answer, int | float)
         payload = {"value": float(answer)}
@@ -124,8 +125,10 @@ def local_report(
     elif task["kind"] == "heavy-hitters":
         (record,) = _records(task, answer)
         payload = {"category": _slot_report(task, record, rng)}
+    elif task["kind"] == "regression":
+        payload = {"report": line_report(task, _numbers(task, answer), rng=rng)}
     elif task["kind"] == "vector-mean":
-        payload = {"report": vector_report(task, _numbers(answer), rng)}
+        payload = {"report": vector_report(task, _numbers(task, answer), rng)}
     else:
         assert isinstance(answer, int | float)
         payload = {"report": _number_report(task, float(answer), epsilon, rng)}
@@ -194,8 +197,13 @@ def _records(task: Task, answer: Any) -> list[list[str]]:
     return records
 
 
-def _numbers(answer: Any) -> list[float]:
-    return [float(x) for x in answer]
+def _numbers(task: Task, answer: Any) -> list[float]:
+    """One number for each of the task's coordinates, in their order or by their names."""
+    names = [side["name"] for side in task["coordinates"]]
+    by_name, size = isinstance(answer, Mapping), len(answer)
+    ok = set(answer) == set(names) if by_name else size == len(names)
+    must(ok, "answer", f"must hold one number for each of {', '.join(names)}", "others" if by_name else size)
+    return [float(x) for x in ([answer[name] for name in names] if by_name else answer)]
 
 
 def _report(

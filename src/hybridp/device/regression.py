@@ -14,16 +14,33 @@ lies within public bounds before it is randomised. One report a person.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.device.mean import reach_reports
+from hybridp.device.stated import told_vector
+from hybridp.public.budgets import PureDP
 from hybridp.public.regression import Question
+from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_question"]
+__all__ = ["answer_question", "line_report"]
 
 
 def answer_question(steps: NDArray[np.int64], question: Question, *, rng: Randomness) -> NDArray[np.float64]:
     """Reports of people (a row each, on the lattice, the target last), in reach coordinates; NaN where none is told."""
     return reach_reports(question.steps(steps), question.invite, rng=rng)
+
+
+def line_report(task: Mapping[str, Any], values: list[float], *, rng: Randomness) -> Any:
+    """One person's report on the line of a task document; refused where it states another mechanism than its promise
+    asks for."""
+    sides, line = task["coordinates"], task["line"]
+    bounds = VectorBounds.of([float(c["lower"]) for c in sides], [float(c["upper"]) for c in sides])
+    promise = PureDP(float(task["guarantee"]["local"]["epsilon"]))
+    centre = tuple(map(float, line["centre"]))
+    asked = Question(task["model"], line["form"], bounds, promise, centre, float(line["clip"]))
+    return told_vector(task["randomiser"], asked.invite, asked.steps(bounds.steps([values])), rng)

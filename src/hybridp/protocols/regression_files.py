@@ -26,12 +26,13 @@ from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.regression import NoisyRounds, Question, Trusted
 from hybridp.public.trust import Trusts, drawn_trust
-from hybridp.public.vector import VectorBounds
+from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted
 from hybridp.release.regression import RegressionRelease
 
-__all__ = ["Invitation", "combine_reports", "invitation_to", "read_invitation", "write_invitation", "write_reports"]
+__all__ = ["Invitation", "combine_reports", "invitation_document", "invitation_of", "invitation_to", "publish_answers",
+           "read_invitation", "write_invitation", "write_reports"]  # fmt: skip
 
 _INVITATION = "invitation to a regression"
 _PURPOSE = "regression"
@@ -104,24 +105,10 @@ def write_invitation(
         people = curating.TableRows.read(rows, columns, study.bounds)
         said = trusted_rounds(study, people, trusted, rng=rng)
         assert said is not None
-        question, _ = study.choose(said, expecting, columns.values)
-        assert question is not None
-        content = {
-            "study": _stated(study),
-            "columns": list(columns.values),
-            "missing": None if columns.missing is None else list(columns.missing),
-            "trusted": {
-                "people": said.people,
-                "totals": said.totals,
-                "centres": said.centres,
-                "place": said.place,
-            },
-            "local_people": expecting,
-            "question": {"form": question.form, "centre": list(question.centre), "clip": question.clip},
-            "ledger_entries": list(entries),
-            "notes": list(rows.notes),
-        }
-        document = envelope.sealed(_INVITATION, content, simulated=rng.simulated)
+        document = invitation_document(
+            study, columns.values, said, expecting, tuple(entries), missing=columns.missing, notes=rows.notes,
+            simulated=rng.simulated,
+        )  # fmt: skip
         again = "it was kept nowhere: give a ledger for that"
         if ledger is not None:
             number = ledger.keep(_INVITATION, entries, lambda _: document)
@@ -134,6 +121,38 @@ def write_invitation(
             f"The invitation was made, but `invite-out` {out} could not be written ({error.strerror}); {again}."
         ) from None
     return read_invitation(out)
+
+
+def invitation_document(
+    study: RegressionStudy,
+    columns: tuple[str, ...],
+    said: NoisyRounds,
+    local_people: int,
+    entries: tuple[int, ...],
+    *,
+    missing: tuple[float, ...] | None = None,
+    notes: tuple[str, ...] = (),
+    simulated: bool,
+) -> dict[str, Any]:
+    """What the trusted people said, and the question to local people that follows from it, as they are written down."""
+    question, _ = study.choose(said, local_people, columns)
+    assert question is not None
+    content = {
+        "study": _stated(study),
+        "columns": list(columns),
+        "missing": None if missing is None else list(missing),
+        "trusted": {
+            "people": said.people,
+            "totals": said.totals,
+            "centres": said.centres,
+            "place": said.place,
+        },
+        "local_people": local_people,
+        "question": {"form": question.form, "centre": list(question.centre), "clip": question.clip},
+        "ledger_entries": list(entries),
+        "notes": list(notes),
+    }
+    return envelope.sealed(_INVITATION, content, simulated=simulated)
 
 
 def _stated(study: RegressionStudy) -> dict[str, Any]:
@@ -165,31 +184,39 @@ def _study(stated: dict[str, Any]) -> RegressionStudy:
 def read_invitation(file: Path) -> Invitation:
     """An invitation, checked: its question must be the one that follows from what the trusted people said."""
     try:
-        document = envelope.load(file, _INVITATION)
-        study = _study(document["study"])
-        columns = tuple(document["columns"])
-        missing = None if document["missing"] is None else tuple(map(float, document["missing"]))
-        stated, asked, local = document["trusted"], document["question"], document["local_people"]
-        totals = tuple(tuple(map(int, part)) for part in stated["totals"])
-        centres = tuple(tuple(map(float, part)) for part in stated["centres"])
-        trusted = study.trusted(int(stated["people"]), int(local))
-        place = stated["place"]
-        said = NoisyRounds(study.kind, int(stated["people"]), totals, trusted.noise, centres, place)
-        follows, expected = study.choose(said, int(local), columns)
-        question = Question(
-            study.kind, asked["form"], study.bounds, PureDP(study.guarantee.epsilon),
-            tuple(map(float, asked["centre"])), float(asked["clip"]), columns,
-        )  # fmt: skip
-        entries, notes = tuple(document["ledger_entries"]), tuple(document["notes"])
-        ok = (place is None) == (trusted.scale is None)
-        ok = ok and follows is not None and follows.form == question.form and len(columns) == study.bounds.dimensions
-        ok = ok and follows is not None and np.allclose(follows.centre, question.centre, rtol=1e-6, atol=1e-9)
-        ok = ok and follows is not None and math.isclose(follows.clip, question.clip, rel_tol=1e-2)
-        ok = ok and all(isinstance(c, str) for c in (*columns, *notes)) and all(isinstance(e, int) for e in entries)
-        if not ok:
-            raise ValueError
+        return _invitation(envelope.load(file, _INVITATION))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
+
+
+def invitation_of(document: dict[str, Any]) -> Invitation:
+    """The invitation of a document that was kept, as it was made."""
+    return _invitation(envelope.opened(document, _INVITATION))
+
+
+def _invitation(document: dict[str, Any]) -> Invitation:
+    study = _study(document["study"])
+    columns = tuple(document["columns"])
+    missing = None if document["missing"] is None else tuple(map(float, document["missing"]))
+    stated, asked, local = document["trusted"], document["question"], document["local_people"]
+    totals = tuple(tuple(map(int, part)) for part in stated["totals"])
+    centres = tuple(tuple(map(float, part)) for part in stated["centres"])
+    trusted = study.trusted(int(stated["people"]), int(local))
+    place = stated["place"]
+    said = NoisyRounds(study.kind, int(stated["people"]), totals, trusted.noise, centres, place)
+    follows, expected = study.choose(said, int(local), columns)
+    question = Question(
+        study.kind, asked["form"], study.bounds, PureDP(study.guarantee.epsilon),
+        tuple(map(float, asked["centre"])), float(asked["clip"]), columns,
+    )  # fmt: skip
+    entries, notes = tuple(document["ledger_entries"]), tuple(document["notes"])
+    ok = (place is None) == (trusted.scale is None)
+    ok = ok and follows is not None and follows.form == question.form and len(columns) == study.bounds.dimensions
+    ok = ok and follows is not None and np.allclose(follows.centre, question.centre, rtol=1e-6, atol=1e-9)
+    ok = ok and follows is not None and math.isclose(follows.clip, question.clip, rel_tol=1e-2)
+    ok = ok and all(isinstance(c, str) for c in (*columns, *notes)) and all(isinstance(e, int) for e in entries)
+    if not ok:
+        raise ValueError
     text = question.text(document["digest"].removeprefix("sha256:")[:16])
     return Invitation(
         study,
@@ -250,6 +277,34 @@ def write_reports(
     return written, invite
 
 
+def publish_answers(
+    invite: Invitation,
+    sums: VectorReportSums | None,
+    entries: tuple[int, ...] = (),
+    *,
+    level: float | None = None,
+    joint: bool = False,
+    simulated_local: bool = False,
+) -> RegressionRelease:
+    """Reports that answer an invitation, blended with what it holds; without any, what trusted people said alone."""
+    study = replace(invite.study, level=invite.study.level if level is None else level, joint=joint)
+    return publish_regression(
+        study,
+        invite.columns,
+        invite.trusted,
+        invite.said,
+        None if sums is None else invite.question,
+        sums,
+        expected=invite.expected,
+        local_people=0 if sums is None else sums.people,
+        entries=(*invite.entries, *entries),
+        simulated_local=simulated_local,
+        rows=rows_rule(study, VectorColumns(invite.columns, None, missing=invite.missing)),
+        randomness="seeded generator, simulation only" if invite.simulated else "system randomness",
+        seeded=invite.simulated,
+    )
+
+
 def combine_reports(
     path: TableLike,
     invite_file: Path,
@@ -276,20 +331,8 @@ def combine_reports(
     charges = [Charge("local", promise, invite.text, purpose, digest=told.digest, collection=collection)]
     with spending(ledger, charges, trial=invite.simulated) as entries:
         columns = VectorColumns(invite.columns, None, missing=invite.missing)
-        found = publish_regression(
-            study,
-            invite.columns,
-            invite.trusted,
-            invite.said,
-            invite.question,
-            told.sums,
-            expected=invite.expected,
-            local_people=told.sums.people,
-            entries=(*invite.entries, *entries),
-            simulated_local=told.simulated,
-            rows=rows_rule(study, columns),
-            randomness="seeded generator, simulation only" if invite.simulated else "system randomness",
-            seeded=invite.simulated,
+        found = publish_answers(
+            invite, told.sums, tuple(entries), level=study.level, joint=joint, simulated_local=told.simulated
         )
         found = noted(assuming(found, invite.text if told.assumed else None), invite.notes)
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)

@@ -28,6 +28,7 @@ from hybridp.protocols.heard import Heard as Told
 from hybridp.protocols.heard import hear
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.number import NumberStudy, publish_number, steered_number
+from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy, publish_shares
 from hybridp.protocols.steered import Steering, steering_document
 from hybridp.protocols.study import published
@@ -45,11 +46,22 @@ from hybridp.public.study import Count
 from hybridp.public.sums import NOTHING, Sums, exact_sums
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.ticks import TickInvite, TickReports
+from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness
 from hybridp.release.document import release_document
 from hybridp.release.groups import GroupsRelease
 from hybridp.release.study import StudyRelease
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, TablePlan, VectorPlan
+from hybridp.service.plans import (
+    Head,
+    HeavyPlan,
+    MeanPlan,
+    PersonalPlan,
+    QuestionsPlan,
+    RegressionPlan,
+    SomePlan,
+    TablePlan,
+    VectorPlan,
+)
 from hybridp.service.problems import Refused
 from hybridp.service.questions import SLOT, Asked, Category, unit_reports, unpacked_reports
 from hybridp.service.vectors import own_units, unpacked
@@ -405,19 +417,26 @@ def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Rando
     return best_randomiser(PureDP(epsilon))
 
 
-def readable(plan: SomePlan, epsilon: float | None, body: bytes) -> dict[str, Any]:
-    """A stored report, private by itself, in words and numbers."""
+def readable(plan: SomePlan, head: Head | None, epsilon: float | None, body: bytes) -> dict[str, Any]:
+    """A stored report, private by itself, in words and numbers; `head` is the invitation of a second phase."""
     match plan:
         case HeavyPlan():
             return {"category": SLOT.unpack(body)[0]}
         case VectorPlan():
-            numbers = own_units(plan.invite, unpacked(plan.invite, [body]))[0].tolist()
-            return {"report": [None if math.isnan(x) else x for x in numbers]}
+            return {"report": _coordinates(plan.invite, body)}
+        case RegressionPlan():
+            assert isinstance(head, Line)
+            return {"report": _coordinates(head.question.invite, body)}
         case QuestionsPlan():
             sent = zip(plan.packed, unpacked_reports(plan.packed, plan.drawn, [body]), strict=True)
             return {"report": {one.name: _written(one, own) for one, own in sent if own}}
         case _:
             return {"report": _own_unit(randomiser_of(plan, epsilon), plan.bounds, body)}
+
+
+def _coordinates(invite: VectorInvite, body: bytes) -> list[float | None]:
+    numbers = own_units(invite, unpacked(invite, [body]))[0].tolist()
+    return [None if math.isnan(x) else x for x in numbers]
 
 
 def _written(one: Asked | Category, body: bytes) -> Any:

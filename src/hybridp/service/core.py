@@ -13,14 +13,12 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from hybridp.protocols.heavy import Invitation
-from hybridp.protocols.steered import Steering
 from hybridp.randomness import Randomness, secure
 from hybridp.service.deletion import Sweeper, end
 from hybridp.service.keys import RowCipher
 from hybridp.service.limits import Gate
 from hybridp.service.metrics import Metrics
-from hybridp.service.plans import HeavyPlan, QuestionsPlan, SomePlan, moment, parse_plan
+from hybridp.service.plans import Head, SomePlan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Checker
 from hybridp.service.schema import connect, prepare, progress, releases, studies, study_keys
@@ -53,7 +51,7 @@ class View:
     study: Study
     state: str
     phase: int
-    head: Invitation | Steering | None
+    head: Head | None
     raw: str
     cipher: RowCipher | None
     checker: Checker
@@ -186,8 +184,8 @@ class Service:
         return view
 
     def _view(self, db: Connection, study: Study, state: str, phase: int, raw: str) -> View:
-        head: Invitation | Steering | None = None
-        if isinstance(study.plan, HeavyPlan | QuestionsPlan) and study.plan.phased and phase == 2:
+        head: Head | None = None
+        if study.plan.phased and phase == 2:
             found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
             head = phase_two(db.execute(found).scalar_one(), study.plan)
         cipher = self.cipher(db, study)

@@ -114,6 +114,8 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
         offer: dict[str, Any] = {"epsilon": chances.exact(epsilon), "sent": words.sent(randomiser), "event": ""}
         if "questions" in task:
             offer["sent"] = words.sent_of(alone)
+        elif "line" in task:
+            offer["sent"] = words.sent_about_line(task)
         if randomiser["browser"] and randomiser["name"] != "coordinates":
             one, other = chances.per_hundred(found.one), chances.per_hundred(found.other)
             answers = {"one_answer": found.one_answer, "other_answer": found.other_answer}
@@ -167,7 +169,7 @@ def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[d
         if not all(record):
             raise InvalidInput("Please fill in every field.")
         return {"records": [record]}, None
-    if task["kind"] == "vector-mean":
+    if "coordinates" in task:
         values = [_number(form.get(f"value.{i}", "")) for i in range(len(task["coordinates"]))]
         return {"values": values}, None
     if task["kind"] == "questions":

@@ -222,6 +222,6 @@ class Plan(Generic[Asked]):
         """What the final release of so many people in each group charges."""
         raise NotImplementedError
 
-    def discovery_charges(self) -> list[Charge]:
-        """What the release of the first phase charges, where there is one."""
+    def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
+        """What the release of the first phase of so many people charges, where there is one."""
         raise NotImplementedError

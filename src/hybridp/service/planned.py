@@ -20,7 +20,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import discovery
 from hybridp.public.randomisers import LEVELS, best_randomiser, k_randomised_response
 from hybridp.public.vector import HALF
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, RegressionPlan, SomePlan, VectorPlan
 
 __all__ = ["predicted"]
 
@@ -36,6 +36,8 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
             variances, unit = _coordinate(plan, trusted, local), "half-ranges of a column's bounds"
         case QuestionsPlan():
             variances, unit = _option(plan, trusted, local), "share of people"
+        case RegressionPlan():  # the release of the first phase says what it expects of the second
+            return None
         case _:
             variances, half = _mean(plan, trusted, local, shuffled), plan.bounds.half
     information = sum(1 / v for v in variances if v > 0)
@@ -112,7 +114,7 @@ def _option(plan: QuestionsPlan, trusted: int, local: int) -> list[float]:
     return found
 
 
-def _assumes(plan: SomePlan) -> str:
+def _assumes(plan: MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan) -> str:
     if isinstance(plan, QuestionsPlan):
         return "that all options are as frequent"
     if isinstance(plan, HeavyPlan):

@@ -26,8 +26,10 @@ from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, together
 from hybridp.protocols import asked
 from hybridp.protocols.heavy import HeavyStudy
+from hybridp.protocols.heavy import Invitation as HeavyInvitation
 from hybridp.protocols.mean import MeanStudy, on_reports
 from hybridp.protocols.personal import PersonalStudy
+from hybridp.protocols.regression_files import Invitation as RegressionInvitation
 from hybridp.protocols.steered import Steering
 from hybridp.protocols.study import answered_once
 from hybridp.protocols.synth import SynthStudy
@@ -48,10 +50,12 @@ from hybridp.public.study import (
     Number,
     Question,
     Records,
+    Regression,
     Table,
     Vector,
 )
 from hybridp.public.vector import VectorInvite
+from hybridp.service.models import RegressionPlan, asked_on_a_page
 from hybridp.service.plan import Groups, Plan, moment, over
 from hybridp.service.questions import (
     Asked,
@@ -63,8 +67,8 @@ from hybridp.service.questions import (
     table_parts,
 )
 
-__all__ = ["KINDS", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "QuestionsPlan", "SomePlan", "TablePlan",
-           "VectorPlan", "moment", "parse_plan"]  # fmt: skip
+__all__ = ["KINDS", "Head", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "QuestionsPlan", "RegressionPlan",
+           "SomePlan", "TablePlan", "VectorPlan", "moment", "parse_plan"]  # fmt: skip
 
 MOST_COLUMNS = 500
 MOST_MIXED = 200_000
@@ -233,7 +237,7 @@ class HeavyPlan(Plan[Records]):
         mechanism = f"{self.asked.local} report on the head list"
         return [Charge("local", self.study.local_guarantee, mechanism, self.title, collection=collection)]
 
-    def discovery_charges(self) -> list[Charge]:
+    def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         return [Charge("trusted", self.study.trusted_promise, "thresholded counts of one record", self.title)]
 
 
@@ -327,7 +331,7 @@ class QuestionsPlan(Plan[Question]):
         reports = together(sent, self.title, collection, once=answered_once(self.declared))
         return together(first, self.title) + reports
 
-    def discovery_charges(self) -> list[Charge]:
+    def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         asked = [charge for one in self.parts for charge in one.study.charges(one.name, None)]
         return together([charge for charge in asked if charge.people == "trusted"], self.title)
 
@@ -379,12 +383,15 @@ class TablePlan(QuestionsPlan):
         return [*trusted, replace(own, collection=collection)]
 
 
-SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan
+SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan | RegressionPlan
+Head = HeavyInvitation | Steering | RegressionInvitation
+"""What the first of two phases says to local people: its list, its windows, or its line."""
 KINDS: dict[str, type[Question]] = {
     "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
     "heavy-hitters": Records,
 }  # fmt: skip
-"""What a page collects that a form can state, and the question that asks for it. A table is stated in a study file."""
+"""What a page collects that a form can state, and the question that asks for it. A table and a regression are stated in
+a study file."""
 
 
 def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
@@ -419,8 +426,11 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
             plan = HeavyPlan(declared)
         case Table():
             plan = TablePlan(declared)
+        case Regression():
+            form = asked_on_a_page(question, asked.regression_study(declared, 0))
+            plan = RegressionPlan(replace(declared, questions=(replace(question, form=form),)))
         case _:
-            kinds = ", ".join(dict.fromkeys([*(asked.kind for asked in KINDS.values()), Table.kind]))
+            kinds = ", ".join(dict.fromkeys([*(one.kind for one in KINDS.values()), Table.kind, Regression.kind]))
             rule = f"must be one of {kinds} for the service; the other kinds are collected over files"
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
     got = f"a mixer and a question of kind {question.kind}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,12 @@ from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, VectorPlan
+from hybridp.service.models import line_of, regressed, regression_piloted
+from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, RegressionPlan, VectorPlan
 from hybridp.service.problems import Refused
 from hybridp.service.questions import unit_reports
-from hybridp.service.reports import unpacked_record
-from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
+from hybridp.service.schema import LOCAL, SHUFFLED, batches, progress, releases
+from hybridp.service.sealed import Sealed
 from hybridp.service.store import counts, reading, snapshot, stream
 from hybridp.service.tasks import listed, opt_in_document, opt_in_of, windows_of
 from hybridp.service.vectors import unpacked
@@ -105,7 +106,8 @@ def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
     ones."""
     plan = study.plan
     if not plan.phased:
-        raise Refused("wrong-phase", "Only a study of heavy hitters, or of steered quantiles, has a second phase.")
+        which = "of heavy hitters, of a regression, or of steered quantiles"
+        raise Refused("wrong-phase", f"Only a study {which}, has a second phase.")
     with service.releasing(study):
         with reading(service.engine) as db:
             before = stored(db, study.number, key, "discovery")
@@ -117,15 +119,16 @@ def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
             raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
         with reading(service.engine) as db:
             _check_batch(counts(db, study.number), study, "trusted")
-            _check_budget(db, study, plan.discovery_charges())
+            _check_budget(db, study, plan.discovery_charges(counts(db, study.number)))
         # Phase 0 takes nobody: what is read now is the batch, whole. Who dies here leaves it to the next request.
         service.write(lambda db: _move(db, study.number, 1, 0))
         service.forget(study)
         try:
             with snapshot(service.engine) as db:
                 batch = _batch(db, study)
+                charges = plan.discovery_charges(counts(db, study.number))
                 build = _first(db, study, _cipher(service, db, study), service.rng)
-            return _commit(service, study, key, "discovery", plan.discovery_charges(), build, batch)
+            return _commit(service, study, key, "discovery", charges, build, batch)
         except BaseException:
             service.write(lambda db: _move(db, study.number, 0, 1))
             raise
@@ -258,6 +261,9 @@ def _prepared(db: Connection, service: Service, study: Study) -> Build:
             return _heavy(db, study, plan, service.rng)
         case QuestionsPlan():
             return _questions(db, study, plan, service)
+        case RegressionPlan():
+            final = regressed(plan, line_of(_discovery(db, study)), _bodies(db, study))
+            return lambda entries: _headed(study, final(entries).to_dict())
 
 
 def _document(study: Study, found: MeanRelease | VectorMeanRelease | HeavyRelease) -> dict[str, Any]:
@@ -272,42 +278,11 @@ def _headed(study: Study, document: dict[str, Any]) -> dict[str, Any]:
 # --- means ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Sealed:
-    """RAW: a study's trusted answers, unsealed some at a time; the curator reads them (`hybridp.curator.sources`)."""
-
-    db: Connection
-    number: int
-    cipher: RowCipher
-
-    def _parts(self) -> Iterator[tuple[list[tuple[Any, ...]], list[bytes]]]:
-        for rows in stream(self.db, self.number, TRUSTED):
-            yield rows, [self.cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows]
-
-    def numbers(self, width: int = 1) -> Iterator[Floats]:
-        for rows, bodies in self._parts():
-            yield np.frombuffer(b"".join(bodies), dtype="<f8").reshape(len(rows), width)
-
-    def codes(self, width: int = 1) -> Iterator[NDArray[np.int64]]:
-        for rows, bodies in self._parts():
-            yield np.frombuffer(b"".join(bodies), dtype="<i8").reshape(len(rows), width)
-
-    def by_epsilon(self) -> Iterator[tuple[float, Floats]]:
-        for rows, bodies in self._parts():
-            own, values = np.array([row[1] for row in rows]), np.frombuffer(b"".join(bodies), dtype="<f8")
-            for epsilon in sorted(set(own.tolist())):
-                yield epsilon, values[own == epsilon]
-
-    def records(self) -> Iterator[list[tuple[str, ...]]]:
-        for _, bodies in self._parts():
-            yield [unpacked_record(body) for body in bodies]
-
-
-def _sealed(db: Connection, service: Service, study: Study) -> _Sealed | None:
+def _sealed(db: Connection, service: Service, study: Study) -> Sealed | None:
     """The trusted answers; None where nobody trusted, and then it does not matter that they are gone."""
     if not counts(db, study.number)["trusted"]:
         return None
-    return _Sealed(db, study.number, _cipher(service, db, study))
+    return Sealed(db, study.number, _cipher(service, db, study))
 
 
 def _report_sums(db: Connection, study: Study, plan: MeanPlan, group: int, randomiser: Randomiser) -> LocalSummary:
@@ -407,8 +382,13 @@ def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) ->
     return build
 
 
+def _bodies(db: Connection, study: Study) -> Iterator[list[bytes]]:
+    """The local reports, as they were packed."""
+    return ([bytes(row[2]) for row in rows] for rows in stream(db, study.number, LOCAL))
+
+
 def _questions(db: Connection, study: Study, plan: QuestionsPlan, service: Service) -> Build:
-    sent = ([bytes(row[2]) for row in rows] for rows in stream(db, study.number, LOCAL))
+    sent = _bodies(db, study)
     if plan.phased:
         final = steered(plan, windows_of(_discovery(db, study)), sent, rng=service.rng)
         return lambda entries: _headed(study, final(entries).to_dict())
@@ -433,8 +413,12 @@ def _first(db: Connection, study: Study, cipher: RowCipher, rng: Randomness) -> 
     plan = study.plan
     if isinstance(plan, HeavyPlan):
         return _discovered(db, study, plan, cipher, rng)
-    assert isinstance(plan, QuestionsPlan)
-    state = piloted(plan, (counts(db, study.number)["trusted"], _Sealed(db, study.number, cipher)), rng=rng)
+    trusted = counts(db, study.number)["trusted"], Sealed(db, study.number, cipher)
+    if isinstance(plan, RegressionPlan):
+        state = regression_piloted(plan, trusted, rng=rng)
+    else:
+        assert isinstance(plan, QuestionsPlan)
+        state = piloted(plan, trusted, rng=rng)
 
     def build(entries: tuple[int, ...]) -> dict[str, Any]:
         found, invitation = state(entries)
@@ -456,7 +440,7 @@ def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher
     task = plan.study
     mechanisms = discovery(task.trusted_promise), counting_noise(task.trusted_promise)
     said = heavy_curator.discover_answers(
-        _Sealed(db, study.number, cipher), task.discovery_share, *mechanisms, task.depth, rng=rng
+        Sealed(db, study.number, cipher), task.discovery_share, *mechanisms, task.depth, rng=rng
     )
     found = heavy_protocol.opt_in_counts(*said, task)
 

@@ -19,15 +19,25 @@ import msgspec
 
 from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import Invitation
-from hybridp.protocols.steered import Steering
+from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import normalised
 from hybridp.public.mixing import unseal
 from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
+from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.service import vectors
 from hybridp.service.keys import RowCipher, hashed
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, VectorPlan
+from hybridp.service.plans import (
+    Head,
+    HeavyPlan,
+    MeanPlan,
+    PersonalPlan,
+    QuestionsPlan,
+    RegressionPlan,
+    SomePlan,
+    VectorPlan,
+)
 from hybridp.service.problems import STATUS, Refused
 from hybridp.service.questions import BIT, NUMBER, SLOT, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
@@ -104,7 +114,7 @@ class Category(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Values(msgspec.Struct, forbid_unknown_fields=True):
-    """Trusted, a vector mean: one number for each column."""
+    """Trusted, a vector mean or a regression: one number for each column, the target last."""
 
     values: list[float]
 
@@ -117,13 +127,13 @@ class Coordinates(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CoordinatesReport(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, a vector mean, some coordinates."""
+    """Local, a vector mean or a regression, some coordinates."""
 
     report: Coordinates
 
 
 class DirectionReport(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, a vector mean, one direction: a number for each column, in its own unit."""
+    """Local, a vector mean or a regression, one direction: a number for each coordinate, in its own unit."""
 
     report: list[float]
 
@@ -215,7 +225,7 @@ class Checker:
         self,
         plan: SomePlan,
         phase: int,
-        head: Invitation | Steering | None,
+        head: Head | None,
         cipher: RowCipher | None,
         *,
         since: int,
@@ -230,7 +240,7 @@ class Checker:
         self._latest = plan.closes
         self._skew = clock_skew
         self._slots = len(head.head) if isinstance(head, Invitation) else 0
-        self._packers = self._choose()
+        self._packers = self._choose(head)
 
     def check(self, report: Report, now: int) -> Packed | Failure:
         try:
@@ -286,9 +296,10 @@ class Checker:
 
     # --- payloads -----------------------------------------------------------------------------------------------------
 
-    def _choose(self) -> dict[tuple[int, float | None], Pack]:
+    def _choose(self, head: Head | None) -> dict[tuple[int, float | None], Pack]:
         plan = self.plan
         found: dict[tuple[int, float | None], Pack]
+        steps: dict[int, dict[tuple[int, float | None], Pack]]
         match plan:
             case MeanPlan():
                 found = {(TRUSTED, None): self._value, (LOCAL, None): self._report_of(plan.study.invite.randomiser)}
@@ -302,13 +313,17 @@ class Checker:
                     found[LOCAL, e] = self._report_of(best_randomiser(PureDP(e)))
                 return found
             case VectorPlan():
-                return {(TRUSTED, None): self._values, (LOCAL, None): self._vector_of(plan)}
+                return {(TRUSTED, None): self._values_of(plan.columns), (LOCAL, None): self._vector_of(plan.invite)}
+            case RegressionPlan():
+                steps = {1: {(TRUSTED, None): self._values_of(plan.columns)}}
+                if isinstance(head, Line):
+                    steps[2] = {(LOCAL, None): self._vector_of(head.question.invite)}
+                return steps.get(self.phase, {})
             case QuestionsPlan():
                 found = {(TRUSTED, None): self._answers_of(plan), (LOCAL, None): self._reports_of(plan)}
                 now = {1: TRUSTED, 2: LOCAL}.get(self.phase)
                 return {who: pack for who, pack in found.items() if not plan.phased or who[0] == now}
             case HeavyPlan():
-                steps: dict[int, dict[tuple[int, float | None], Pack]]
                 steps = {1: {(TRUSTED, None): self._record}, 2: {(LOCAL, None): self._slot}}
                 return steps.get(self.phase, {})
 
@@ -334,15 +349,16 @@ class Checker:
 
         return number
 
-    def _values(self, row: bytes, payload: msgspec.Raw) -> bytes:
-        assert isinstance(self.plan, VectorPlan)
-        values: list[float] = _decoded(Values, payload).values
-        if len(values) != len(self.plan.columns) or not all(map(math.isfinite, values)):
-            raise _Bad("bad-payload", f"The values must be {len(self.plan.columns)} finite numbers.")
-        return self._seal(struct.pack(f"<{len(values)}d", *values), row)
+    def _values_of(self, columns: tuple[str, ...]) -> Pack:
+        def numbers(row: bytes, payload: msgspec.Raw) -> bytes:
+            values: list[float] = _decoded(Values, payload).values
+            if len(values) != len(columns) or not all(map(math.isfinite, values)):
+                raise _Bad("bad-payload", f"The values must be {len(columns)} finite numbers.")
+            return self._seal(struct.pack(f"<{len(values)}d", *values), row)
 
-    def _vector_of(self, plan: VectorPlan) -> Pack:
-        invite = plan.invite
+        return numbers
+
+    def _vector_of(self, invite: VectorInvite) -> Pack:
         some = isinstance(invite.reports, ScalarReports)
 
         def vector(row: bytes, payload: msgspec.Raw) -> bytes:

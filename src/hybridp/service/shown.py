@@ -22,7 +22,7 @@ def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> floa
     """Of several columns the root mean square, in half-ranges of each one's bounds."""
     every = [told for facts in release["questions"].values() for told in facts.values()]
     told = every[0]
-    if len(every) > 1 or told["task"] == "heavy-hitters" or "by" in told:
+    if len(every) > 1 or told["task"] in ("heavy-hitters", "regression") or "by" in told:
         return None
     low, high = told["interval"]
     if told["task"] in ("shares", "count"):
@@ -68,7 +68,8 @@ def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[s
         for statistic, told in facts.items():
             if statistic != "distribution":  # a curve, for the download
                 part = _part(statistic, told, level, units.get(name, ""))
-                parts.append({"title": "", "beside": "", "disagreement": "", "chart": "", "own": [], **part})
+                nothing = {"title": "", "beside": "", "disagreement": "", "chart": "", "own": [], "open": False}
+                parts.append({**nothing, **part})
                 if several or len(facts) > 1:
                     parts[-1]["title"] = f"{name}: {statistic}" if several else statistic
     return {**shown, "parts": parts}
@@ -82,6 +83,8 @@ def _part(statistic: str, told: Mapping[str, Any], level: str, unit: str) -> dic
             return _vector(told, level)
         case "mean":
             return _mean(told, level, unit)
+        case "regression":
+            return _regression(told, level)
         case "synthetic-data":
             what = f"A synthetic table of {', '.join(told['features'])}"
             said = "`hybridp study release STUDY --model FOLDER` fits its rows, for free."
@@ -104,8 +107,8 @@ def estimate_rows(statistic: str, told: Mapping[str, Any]) -> list[tuple[str, fl
         return [(name, found, low, high)]
     if "edges" in told:
         names = [f"{a:g} to {b:g}" for a, b in pairwise(told["edges"])]
-    elif "options" in told:
-        names = told["options"]
+    elif "options" in told or "columns" in told:
+        names = told.get("options") or told["columns"]
     else:
         words = {"shares-above": "above {:g}", "shares-below": "at or below {:g}"}.get(statistic)
         names = [words.format(at) if words else f"{100 * at:g}% of people are below" for at in told["at"]]
@@ -169,6 +172,22 @@ def _vector(told: Mapping[str, Any], level: str) -> dict[str, Any]:
         "beside": f"with {level} intervals",
         "chart": charts.intervals(rows[:_MOST], f"mean, with {level} interval"),
         "table": rows,
+        "disagreement": f"The two groups differ in {', '.join(differ)}. Read it with care." if differ else "",
+    }
+
+
+def _regression(told: Mapping[str, Any], level: str) -> dict[str, Any]:
+    """Coefficients, each in its own unit: a chart has one scale and would hide the small ones."""
+    rows, weak = estimate_rows("regression", told), "the spread of the columns cannot be told from the noise"
+    level += " (all together)" if told["joint"] else ""
+    own = [x for x in (told["trusted"], told["local"]) if x is not None]
+    differ = told["disagreement"]["columns"]
+    return {
+        "headline": f"{told['kind'].capitalize()} regression on {', '.join(told['columns'][1:])}",
+        "beside": weak if told["interval"][0][0] is None else f"coefficients, with {level} intervals",
+        "table": rows,
+        "own": list(zip(*own, strict=True)),
+        "open": True,
         "disagreement": f"The two groups differ in {', '.join(differ)}. Read it with care." if differ else "",
     }
 

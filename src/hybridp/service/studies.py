@@ -331,8 +331,8 @@ def delete_study(service: Service, study_id: str) -> dict[str, Any]:
 
 
 def open_phase_two(service: Service, study_id: str, key: str = "phase-two") -> dict[str, Any]:
-    """Heavy hitters and steered quantiles: charge the trusted, publish what they say, invite local people to answer
-    it. The document of the first phase."""
+    """Heavy hitters, regressions and steered quantiles: charge the trusted, publish what they say, invite local people
+    to answer it. The document of the first phase."""
     return releasing.discover(service, service.study(study_id), _key(key))
 
 
@@ -360,12 +360,13 @@ def newest_release(service: Service, study_id: str) -> dict[str, Any]:
 
 def export(service: Service, study_id: str) -> Iterator[bytes]:
     """The local reports, which are private by themselves, as lines of JSON in the order of their random ids."""
-    study = service.study(study_id)
+    view = service.view(study_id)
+    study = view.study
     with store.snapshot(service.engine) as db:
         sql = f"SELECT at, epsilon, body FROM reports WHERE study = {study.number} AND grp = {LOCAL} ORDER BY id"
         rows = db.execution_options(stream_results=True, yield_per=5000).exec_driver_sql(sql)
         for at, epsilon, body in rows:
-            line = {"time": at, "epsilon": epsilon, **readable(study.plan, epsilon, bytes(body))}
+            line = {"time": at, "epsilon": epsilon, **readable(study.plan, view.head, epsilon, bytes(body))}
             yield msgspec.json.encode(line) + b"\n"
 
 

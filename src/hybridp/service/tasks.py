@@ -21,6 +21,7 @@ import numpy as np
 from hybridp.protocols.heavy import Invitation, invitation, trim
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
+from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.steered import Steering, steering_of
 from hybridp.protocols.ticks import TickStudy
@@ -39,12 +40,23 @@ from hybridp.public.randomisers import (
     Randomiser,
     best_randomiser,
 )
-from hybridp.public.study import Number
+from hybridp.public.study import Number, Regression, Vector
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.service.keys import RowCipher
+from hybridp.service.models import line_of
 from hybridp.service.plan import promise
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, SomePlan, TablePlan, VectorPlan
+from hybridp.service.plans import (
+    Head,
+    HeavyPlan,
+    MeanPlan,
+    PersonalPlan,
+    QuestionsPlan,
+    RegressionPlan,
+    SomePlan,
+    TablePlan,
+    VectorPlan,
+)
 from hybridp.service.questions import Asked, Category
 from hybridp.service.words import notices
 
@@ -161,7 +173,7 @@ def _level(budget: PureDP | ApproxDP) -> dict[str, float]:
     return {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | Steering | None) -> dict[str, Any]:
+def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dict[str, Any]:
     """The document of a study in a phase; `head` is the invitation of a second phase."""
     common = {
         "id": study_id,
@@ -204,15 +216,23 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | Steeri
             }
         case VectorPlan():
             own = {
-                "coordinates": [
-                    {"name": name, "lower": lower, "upper": upper}
-                    for name, lower, upper in zip(plan.columns, plan.asked.lower, plan.asked.upper, strict=True)
-                ],
+                "coordinates": _sides(plan.columns, plan.asked),
                 "norm": plan.asked.norm,
                 "radius": plan.asked.radius,
                 **_promised(plan, plan.invite.promise),
                 "randomiser": described_vector(plan.invite),
             }
+        case RegressionPlan():
+            own = {
+                "groups": _PHASES.get(phase, []),
+                "model": plan.asked.model,
+                "coordinates": _sides(plan.columns, plan.asked),
+                **_promised(plan, plan.local_promise),
+            }
+            if isinstance(head, Line):
+                question = head.question
+                line = {"form": question.form, "centre": list(question.centre), "clip": question.clip}
+                own |= {"line": line, "randomiser": described_vector(question.invite), "mechanism": head.text}
         case HeavyPlan():
             own = {
                 "groups": _PHASES.get(phase, []),
@@ -241,6 +261,15 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Invitation | Steeri
     if plan.mixer is not None:
         task["mixer"] = task["mixer"] | {"bytes": task["bytes"]["shuffled"]}
     return task | {"notice": notices(task)}
+
+
+def _sides(columns: tuple[str, ...], question: Vector | Regression) -> list[dict[str, Any]]:
+    """The numbers that a person is asked for; one that is 0 or 1 is asked for as no or yes."""
+    sides = zip(columns, question.lower, question.upper, strict=True)
+    found: list[dict[str, Any]] = [{"name": name, "lower": lower, "upper": upper} for name, lower, upper in sides]
+    if isinstance(question, Regression) and question.model == "logistic":
+        found[-1]["yes"] = True
+    return found
 
 
 def _mixed(plan: MeanPlan, guarantee: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +303,7 @@ _DIGITS = 10**24  # 25 characters: no double is written longer, in Python or in 
 _FORM_NUMBER, _FORM_CHARACTER, _FORM_ROOM = 40, 9, 256
 
 
-def sizes(plan: SomePlan, head: Invitation | Steering | None) -> dict[str, int]:
+def sizes(plan: SomePlan, head: Head | None) -> dict[str, int]:
     """How many bytes a report of each group has on its way, whatever it says: as JSON, and as the page's form.
 
     What is shorter is padded up to it by whoever sends it. A page without scripts cannot.
@@ -303,7 +332,7 @@ def _number(mechanism: Randomiser) -> dict[str, Any]:
     return {"report": _BIT if isinstance(mechanism, DitheredBit) else _DIGITS}
 
 
-def _longest(plan: SomePlan, head: Invitation | Steering | None) -> tuple[Any, list[Any], int]:
+def _longest(plan: SomePlan, head: Head | None) -> tuple[Any, list[Any], int]:
     """The longest payload of a trusted person, those of local people, and the characters of a form's own fields."""
     match plan:
         case MeanPlan():
@@ -312,12 +341,9 @@ def _longest(plan: SomePlan, head: Invitation | Steering | None) -> tuple[Any, l
             offers = [_number(best_randomiser(PureDP(e))) for e in plan.allowed_epsilons]
             return {"value": _DIGITS}, offers, 2 * _FORM_NUMBER
         case VectorPlan():
-            d, reports = len(plan.columns), plan.invite.reports
-            told: Any = [_DIGITS] * d
-            if isinstance(reports, ScalarReports):
-                each = _BIT if isinstance(reports.randomiser, DitheredBit) else _DIGITS
-                told = {"coordinates": [d - 1] * reports.reported, "each": [each] * reports.reported}
-            return {"values": [_DIGITS] * d}, [{"report": told}], d * (_FORM_NUMBER + len(f"&value.{d}="))
+            return _longest_vector(plan.columns, plan.invite)
+        case RegressionPlan():
+            return _longest_vector(plan.columns, head.question.invite if isinstance(head, Line) else None)
         case HeavyPlan():
             # A character is 4 bytes of UTF-8 at most, and 9 in a form (%XX for each of 3, or of 4 in two halves).
             parts = ["x" * (4 * plan.asked.max_length) for _ in plan.record]
@@ -331,6 +357,19 @@ def _longest(plan: SomePlan, head: Invitation | Steering | None) -> tuple[Any, l
             drawn = [{"reports": {name: report}} for name, report in sent.items()]
             characters = sum(own + len("&answer.00=") for *_, own in longest)
             return {"answers": answers}, drawn if plan.drawn else [{"reports": sent}], characters
+
+
+def _longest_vector(columns: tuple[str, ...], invite: VectorInvite | None) -> tuple[Any, list[Any], int]:
+    """The same of several numbers, and of the invitation to report on some, where there is one."""
+    d = len(columns)
+    told: Any = None
+    if invite is not None:
+        size, reports = invite.bounds.dimensions, invite.reports
+        told = [_DIGITS] * size
+        if isinstance(reports, ScalarReports):
+            each = _BIT if isinstance(reports.randomiser, DitheredBit) else _DIGITS
+            told = {"coordinates": [size - 1] * reports.reported, "each": [each] * reports.reported}
+    return {"values": [_DIGITS] * d}, [{"report": told}], d * (_FORM_NUMBER + len(f"&value.{d}="))
 
 
 def _longest_of(one: Asked | Category) -> tuple[Any, Any, int]:
@@ -349,7 +388,7 @@ def _longest_of(one: Asked | Category) -> tuple[Any, Any, int]:
             return _DIGITS, _number(_number_invite(one).randomiser)["report"], _FORM_NUMBER
 
 
-def _promised(plan: MeanPlan | VectorPlan | HeavyPlan | QuestionsPlan, local: PureDP | ApproxDP) -> dict[str, Any]:
+def _promised(plan: SomePlan, local: PureDP | ApproxDP) -> dict[str, Any]:
     """Each group's whole promise, over all the releases that are planned, and what one release spends of it."""
     return {
         "guarantee": {"trusted": _level(plan.accounts()["trusted"]), "local": _level(local)},
@@ -384,17 +423,23 @@ def opt_in_of(stated: dict[str, Any], plan: HeavyPlan) -> OptInCounts:
     )
 
 
-def phase_two(document: str, plan: HeavyPlan | QuestionsPlan) -> Invitation | Steering:
+def phase_two(document: str, plan: SomePlan) -> Head:
     """The invitation that follows from the stored release of the first phase: of heavy hitters its list, trimmed, and
-    the mechanism for it; of a number the windows around its quantiles."""
-    return windows_of(document) if isinstance(plan, QuestionsPlan) else listed(document, plan)
+    the mechanism for it; of a number the windows around its quantiles; of a regression its line."""
+    match plan:
+        case HeavyPlan():
+            return listed(document, plan)
+        case RegressionPlan():
+            return line_of(document)
+        case _:
+            return windows_of(document)
 
 
 def windows_of(document: str) -> Steering:
     return steering_of(json.loads(document)["invitation"])
 
 
-def steering_in(head: Invitation | Steering | None) -> Steering | None:
+def steering_in(head: Head | None) -> Steering | None:
     return head if isinstance(head, Steering) else None
 
 

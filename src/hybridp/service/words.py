@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from hybridp.public.randomisers import WORD
 from hybridp.service.chances import exact, in_words, of_100, told_truly
 
-__all__ = ["SENTENCES", "notices", "said", "sent", "sent_of", "when"]
+__all__ = ["SENTENCES", "notices", "said", "sent", "sent_about_line", "sent_of", "when"]
 
 Task = Mapping[str, Any]
 
@@ -76,6 +76,20 @@ def sent_of(question: Mapping[str, Any]) -> str:
     return sent(randomiser)
 
 
+def sent_about_line(task: Task) -> str:
+    """The same for a regression: a report on some of the numbers that are computed from the answers."""
+    randomiser, steered = task["randomiser"], task["line"]["form"] == "steered"
+    about = "how far they lie from the line of those who trusted" if steered else "products of any two of them"
+    if randomiser["name"] != "coordinates":
+        return f"{_SENT['unit-vector'].removesuffix('your answers are more likely.')}{about} are more likely."
+    many, of = int(randomiser["reported"]), int(randomiser["dimensions"])
+    some = "one" if many == 1 else f"{many:,}"
+    return (
+        f"A randomised report on {some} of {of:,} numbers, drawn by chance. They are computed from your answers on "
+        f"this page: {about}."
+    )
+
+
 def _heavy(task: Task) -> bool:
     return bool(task["kind"] == "heavy-hitters")
 
@@ -85,8 +99,12 @@ def _steered(task: Task) -> bool:
     return any(question.get("form") == "steered" for question in task.get("questions", ()))
 
 
+def _line(task: Task) -> bool:
+    return bool(task["kind"] == "regression")
+
+
 def _phased(task: Task) -> bool:
-    return _heavy(task) or _steered(task)
+    return _heavy(task) or _steered(task) or _line(task)
 
 
 def _named(task: Task) -> bool:
@@ -143,6 +161,11 @@ def _trusted_published(task: Task) -> str:
         )
     if "trusted" not in task["uses"]:
         return f"Nothing of your answer. {_uses(task)}"
+    if _line(task):
+        return (
+            f"{_statistics(task)} of all answers that came this way, with random noise added, drawn once: first by "
+            "itself, so that local people are asked about it, then together with what these say."
+        )
     if _steered(task):
         return (
             "Statistics of all answers that came this way, with random noise added, drawn once: first by themselves, "
@@ -153,6 +176,9 @@ def _trusted_published(task: Task) -> str:
 
 def _statistics(task: Task) -> str:
     """What is published of a study's answers, whichever way they came."""
+    if _line(task):
+        *on, target = (side["name"] for side in task["coordinates"])
+        return f"The line that explains {target} by {', '.join(on)}"
     if task["kind"] != "questions":
         return "Averages" if task["kind"] == "vector-mean" else "An average"
     choices = ["options" in question for question in task["questions"]]
@@ -181,8 +207,8 @@ def _deleted(task: Task) -> str:
     first = "the release" if many == 1 else f"the last of the {many:,} planned releases"
     if _heavy(task):
         first = "the list of frequent answers is made"
-    if _steered(task):
-        first = "the release of the trusted people’s statistics"
+    if _steered(task) or _line(task):
+        first = f"the release of the trusted people’s {'line' if _line(task) else 'statistics'}"
     return (
         f"Your answer is deleted from the study’s database after {first}, and on {last} at the latest, released or not."
     )
@@ -206,7 +232,8 @@ def _local_published(task: Task) -> str:
         return "How frequent each entry of the list is among all reports, corrected for chance."
     if "local" not in task["uses"]:
         return "Nothing of your report: only the first way counts in the result."
-    return f"{_statistics(task)} of all reports{', corrected for chance' if task['kind'] == 'questions' else ''}."
+    corrected = ", corrected for chance" if task["kind"] in ("questions", "regression") else ""
+    return f"{_statistics(task)} of all reports{corrected}."
 
 
 def _local_promise(task: Task) -> str:

@@ -13,6 +13,7 @@ import {
   systemWords,
   vectorPayload,
 } from "./randomise.js";
+import { checkLine, linePayload } from "./models.js";
 import { startMixed } from "./mixed.js";
 
 const study = document.getElementById("study");
@@ -71,6 +72,7 @@ function ready(task) {
   if (problem === "") {
     try {
       if (task.questions) checkQuestions(task, shownPromise(task));
+      else if (task.line) checkLine(task, shownPromise(task));
       else checkPromise(randomiser, shownPromise(task), task);
     } catch (error) {
       problem = `This page will not randomise your answer: ${error.message}. Please tell the people who run the study.`;
@@ -92,10 +94,11 @@ function answer(task) {
     const empty = fields.find((input) => input.value.trim() === "");
     return empty ? refuse(empty, "Please fill in every field.") : fields.map((input) => input.value.trim());
   }
-  if (task.kind === "vector-mean") {
-    const inputs = [...form.querySelectorAll("input.coordinate")];
+  if (task.coordinates) {
+    const inputs = [...form.querySelectorAll(".coordinate")];
     const values = [];
     for (const [i, input] of inputs.entries()) {
+      if (task.coordinates[i].yes && input.value === "") return refuse(input, "Please choose an answer to every question.");
       const value = numberIn(input, task.coordinates[i]);
       if (value === null) return null;
       values.push(value);
@@ -133,7 +136,7 @@ function questionAnswer({ options, several, bounds }, field) {
 }
 
 function numberIn(input, { lower, upper }, place = status) {
-  const value = input.valueAsNumber;
+  const value = input.valueAsNumber ?? Number(input.value); // of a list the option
   input.removeAttribute("aria-invalid");
   if (Number.isNaN(value)) return refuse(input, "Please give a number.", place);
   if (value < lower || value > upper) return refuse(input, `Please give a number from ${lower} to ${upper}.`, place);
@@ -143,6 +146,7 @@ function numberIn(input, { lower, upper }, place = status) {
 function payloadOf(task, randomiser, value, next) {
   if (task.kind === "heavy-hitters") return recordPayload(randomiser, task.slots, value, next);
   if (task.kind === "vector-mean") return vectorPayload(randomiser, task.coordinates, value, next);
+  if (task.line) return linePayload(task, value, next);
   if (task.questions) return questionsPayload(task, places, value.answers, next, value.category);
   return numberPayload(randomiser, task.bounds, value, next);
 }

@@ -10,7 +10,7 @@ export const LEVELS = 2 ** 32;
 
 const WORD = 1n << 64n;
 const HALF = 0xffffffffn;
-const STEPS = 2 ** 24; // lattice steps from the centre of one of several numbers to its bound
+export const STEPS = 2 ** 24; // lattice steps from the centre of one of several numbers to its bound
 const LOW48 = 0xffffffffffffn;
 
 /** Words of the platform's cryptographic generator, the only source that protects anybody. */
@@ -413,18 +413,23 @@ export function subset(d, k, next) {
   return cards.slice(0, k);
 }
 
-function stepOf(value, { lower, upper }) {
+/** Clip one of several numbers to its bounds and put it on its lattice: -STEPS .. STEPS. */
+export function stepOf(value, { lower, upper }) {
   if (typeof value !== "number" || Number.isNaN(value)) throw new RangeError("value must be a number");
   const share = (Math.min(Math.max(value, lower), upper) - lower) * ((2 * STEPS) / (upper - lower));
   return Math.min(Math.floor(share + 0.5), 2 * STEPS) - STEPS;
 }
 
-/** The payload of a report on several numbers: `reported` coordinates, chosen by chance, each with its own report. */
+/** The payload of a report on several numbers. */
 export function vectorPayload(randomiser, coordinates, values, next) {
+  return vectorReport(randomiser, coordinates, values.map((value, i) => stepOf(value, coordinates[i])), next);
+}
+
+/** A report on a vector of lattice steps: `reported` coordinates, chosen by chance, each with its own report. */
+export function vectorReport(randomiser, coordinates, steps, next) {
   if (!supported(randomiser)) throw new RangeError("this page cannot draw from this randomiser");
   const { dimensions, reported, reach, each } = randomiser;
   const chosen = subset(dimensions, reported, next);
-  const steps = values.map((value, i) => stepOf(value, coordinates[i]));
   const r = BigInt(reach);
   const levels = chosen.map((j) => Number(((BigInt(steps[j]) + r) * BigInt(LEVELS) + r) / (2n * r)));
   const drawn =

@@ -1,0 +1,143 @@
+"""Models of several numbers a person gives, in the service: a regression, in two phases.
+
+Trusted people answer first, all columns as they are; what they say, with noise, is the line in the invitation to local
+people, whose devices send one report each. The protocol is that of the files (`hybridp.protocols.regression_files`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from hybridp.curator.regression import AnswerRows
+from hybridp.curator.sources import Entrusted
+from hybridp.ledger import Charge, together
+from hybridp.protocols import asked
+from hybridp.protocols.regression import RegressionStudy, trusted_rounds
+from hybridp.protocols.regression_files import Invitation, invitation_document, invitation_of, publish_answers
+from hybridp.protocols.study import published
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.regression import Trusted
+from hybridp.public.study import Regression
+from hybridp.public.sums import NOTHING, column_sums
+from hybridp.public.vector import VectorReportSums
+from hybridp.public.vector_randomisers import ScalarReports
+from hybridp.randomness import Randomness
+from hybridp.release.study import StudyRelease
+from hybridp.service.plan import Groups, Plan, over
+from hybridp.service.questions import check_bounds
+from hybridp.service.vectors import unpacked
+
+__all__ = ["RegressionPlan", "asked_on_a_page", "line_of", "regressed", "regression_piloted"]
+
+
+class RegressionPlan(Plan[Regression]):
+    """A target explained by columns. Phase one: trusted people find the line; phase two: local people are asked about
+    it."""
+
+    kind: ClassVar[str] = "regression"
+    unsupported: ClassVar[dict[str, Any]] = {"missing": ()}
+
+    @property
+    def phased(self) -> bool:
+        return True
+
+    def check_kind(self) -> None:
+        question, local = self.asked, self.declared.people.local
+        self.once()
+        self.check_levels()
+        for lower, upper in zip(question.lower, question.upper, strict=True):
+            check_bounds(question, lower, upper)
+        rule = "must not be tcm-only in the service, which asks local people too"
+        question.must(question.form != "tcm-only", "form", rule, question.form)
+        rule = "must say how many local people are expected, from 1 on: what they are asked follows from it"
+        self.declared.people.must(bool(local), "local", rule, local or "none")
+        _ = self.study
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The predictors, then the target: what a person is asked for."""
+        return self.asked.columns
+
+    @cached_property
+    def study(self) -> RegressionStudy:
+        return asked.regression_study(self.declared, 0)
+
+    @property
+    def expected_local(self) -> int:
+        return int(self.declared.people.local or 0)
+
+    def trusted(self, people: int) -> Trusted:
+        """How so many trusted people are protected."""
+        return self.study.trusted(people, self.expected_local)
+
+    @property
+    def local_promise(self) -> PureDP:
+        return PureDP(self.study.guarantee.epsilon)
+
+    @property
+    def each_release(self) -> PureDP | ApproxDP:
+        return self.discovery_charges()[0].budget
+
+    def accounts(self) -> Groups:
+        return {"trusted": over(self.each_release, 1), "local": self.local_promise}
+
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
+        """Of the second phase; the first charges the trusted."""
+        made = "report on the line, or on all products"
+        return [Charge("local", self.local_promise, made, self.title, collection=collection)]
+
+    def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
+        """For so many trusted people; before they are counted, enough for whatever their number will be."""
+        if people is None:
+            spent = self.study.charges_at_most(self.title)
+        else:
+            spent = self.study.charges(self.title, None, self.trusted(people["trusted"]))
+        return together([charge for charge in spent if charge.people == "trusted"], self.title)
+
+
+def asked_on_a_page(question: Regression, study: RegressionStudy) -> str:
+    """The form of the question to local people that a page can ask: a direction among all products it cannot draw."""
+    plain = question.model == "linear" and question.form == "best"
+    drawable = not plain or isinstance(study.question("plain", None, 1).invite.reports, ScalarReports)
+    return question.form if drawable else "steered"
+
+
+def line_of(document: str) -> Invitation:
+    """The invitation of the stored release of a first phase."""
+    return invitation_of(json.loads(document)["invitation"])
+
+
+def regression_piloted(
+    plan: RegressionPlan, trusted: tuple[int, Entrusted], *, rng: Randomness
+) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
+    """The first phase: the trusted people's sums, with noise drawn here. What is returned states their release for the
+    ids of its charges, and the invitation to local people that follows from it."""
+    people, answers = trusted
+    said = trusted_rounds(plan.study, AnswerRows(answers, plan.study.bounds, people), plan.trusted(people), rng=rng)
+    assert said is not None
+
+    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
+        document = invitation_document(
+            plan.study, plan.columns, said, plan.expected_local, entries, simulated=rng.simulated
+        )
+        found = publish_answers(invitation_of(document), None, joint=plan.asked.joint)
+        return published(plan.declared, {plan.asked.name: found}, ()), document
+
+    return state
+
+
+def regressed(
+    plan: RegressionPlan, invite: Invitation, chunks: Iterable[Sequence[bytes]]
+) -> Callable[[tuple[int, ...]], StudyRelease]:
+    """The second phase: local people's reports, blended with all that the first one heard. Nothing is drawn."""
+    asked = invite.question.invite
+    people, sums = 0, (NOTHING,) * asked.bounds.dimensions
+    for bodies in chunks:
+        more = column_sums(unpacked(asked, bodies))
+        people, sums = people + len(bodies), tuple(a + b for a, b in zip(sums, more, strict=True))
+    told = VectorReportSums.of(people, sums, asked.reports)
+    found = publish_answers(invite, told, joint=plan.asked.joint)
+    return lambda entries: published(plan.declared, {plan.asked.name: found}, entries)

@@ -1,0 +1,281 @@
+"""Regressions in the service: from what its two releases publish back to the rows, and beside the files' way.
+
+The server is a real one whose system randomness is a tape (`taped_service`). What the first phase publishes are true
+sums of the trusted people plus the stated draws; what the second one publishes is what `hybridp release regression
+--invite` makes of the same invitation and the same reports in a table.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.errors import InvalidInput
+from hybridp.protocols.regression_files import combine_reports, read_invitation
+from hybridp.public import envelope
+from hybridp.public.messages import MECHANISM
+from hybridp.randomness import seeded
+
+from .recording import laplaces
+from .taped_service import Taped, taped
+
+STEPS = 2**13
+UNIT = 3 * STEPS**2
+LOWER, UPPER = (0.0, -4.0, 0.0), (16.0, 4.0, 64.0)
+COLUMNS = ("age", "pay", "hours")
+LINE = {"name": "work", "kind": "regression", "target": "hours", "on": ["age", "pay"], "lower": list(LOWER),
+        "upper": list(UPPER)}  # fmt: skip
+YES = LINE | {"model": "logistic", "upper": [16.0, 4.0, 1.0]}
+PROMISE = {"epsilon": 2.5, "trusted_epsilon": 2.0}
+PAIRS = [(i, j) for i in range(4) for j in range(i, 4)][1:]
+
+
+def crowd(seed: int, many: int, *, logistic: bool = False) -> list[tuple[float, ...]]:
+    rng = np.random.default_rng(seed)
+    age, pay = rng.uniform(0, 16, many), rng.uniform(-4, 4, many)
+    hours = 8 + 2 * age + 3 * pay + rng.normal(0, 4, many)
+    return list(zip(age, pay, np.where(hours > 24, 1.0, 0.0) if logistic else hours, strict=True))
+
+
+TRUSTED = [*crowd(1, 300), (1e9, -1e9, 1e9), (-1e9, 1e9, -1e9)]
+LOCAL = crowd(2, 500)
+
+
+def entries(person: Any) -> list[int]:
+    """(1, age, pay, hours) in steps: first of 2^24 to a bound, nearest, then of 2^13, nearest."""
+    out = [STEPS]
+    for value, low, high in zip(person, LOWER, UPPER, strict=True):
+        share = (Fraction(min(max(value, low), high)) - Fraction(low)) / (Fraction(high) - Fraction(low))
+        fine = math.floor(share * 2**25 + Fraction(1, 2)) - 2**24
+        out.append(math.floor(Fraction(fine, 2**11) + Fraction(1, 2)))
+    return out
+
+
+def exact() -> Any:
+    """Products weigh 3 and squares 2."""
+    every = [entries(person) for person in TRUSTED]
+    return np.array([sum((2 if i == j else 3) * u[i] * u[j] for u in every) for i, j in PAIRS])
+
+
+def l1(predictors: int) -> int:
+    """How far one person moves all products: 2 floor(s^2/4) of them by 2, s - 1 squares by 1 at weight 2 of 3."""
+    s = predictors + 2
+    return 2 * (s * s // 4) * UNIT + (s - 1) * 2 * STEPS**2
+
+
+class Run:
+    """One study from its first answer to its last release, with what it published on the way."""
+
+    def __init__(self, server: Taped, question: Any, expected: int, trusted: Any, local: Any) -> None:
+        self.server, live = server, server.live
+        stated = {"title": "Work", "promise": PROMISE, "collection": {"min_batch": 2}, "questions": [question]}
+        self.study = str(live.ask("", stated | {"people": {"local": expected}})["id"])
+        self.first_task = fetch_task(live.url, self.study)
+        assert send_reports(live.url, self.study, [trusted_report(self.first_task, x) for x in trusted]) == []
+        self.pilot = live.ask(f"/{self.study}/phase-two")
+        self.spent_first = server.spent(self.study)
+        self.task = fetch_task(live.url, self.study)
+        self.reports = [local_report(self.task, x, rng=seeded(i)) for i, x in enumerate(local)]
+        assert send_reports(live.url, self.study, self.reports) == []
+        late = trusted_report(self.task | {"groups": ["trusted"]}, trusted[0])
+        self.refused_late = str(send_reports(live.url, self.study, [late])[0]["code"])
+        self.told: dict[str, Any] = {}
+
+    def finished(self) -> dict[str, Any]:
+        self.told = self.told or self.server.release(self.study)
+        return self.told
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taped]:
+    with taped(tmp_path_factory.mktemp("service"), seed=45) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def run(server: Taped) -> Run:
+    return Run(server, LINE, 500, TRUSTED, LOCAL)
+
+
+@pytest.fixture(scope="module")
+def told(run: Run) -> dict[str, Any]:
+    return run.finished()
+
+
+def promised(found: dict[str, Any]) -> dict[str, float]:
+    every = found["receipt"]["promises"]
+    return {p["group"]: p["epsilon"] for p in every if p["against"].startswith(("whoever", "everyone"))}
+
+
+def test_the_first_phase_publishes_true_sums_plus_a_draw_of_the_stated_noise_each(run: Run) -> None:
+    """500 local people cannot pay for a look at the residuals: all of ε = 2 is for the sums."""
+    (published,) = run.pilot["invitation"]["trusted"]["totals"]
+    drawn = run.server.next(laplaces(l1(2) / 2.0), len(PAIRS))
+    assert np.abs(np.array(published) - exact() - drawn).max() == 0
+    assert len(set(np.asarray(drawn).tolist())) == len(PAIRS)
+    assert run.pilot["questions"]["work"]["regression"]["noisy_totals"] == [published]
+    assert not run.pilot["simulated"]
+
+
+def test_each_group_is_charged_once_in_its_own_phase(run: Run, told: dict[str, Any]) -> None:
+    assert run.spent_first == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
+    assert run.server.spent(run.study) == {"trusted": (2.0, 0.0), "local": (2.5, 0.0)}
+    assert (promised(run.pilot), promised(told)) == ({"trusted": 2.0}, {"trusted": 2.0, "local": 2.5})
+    first, both = run.pilot["receipt"]["ledger_entries"], told["receipt"]["ledger_entries"]
+    assert (len(first), len(both), both[:1]) == (1, 2, first)
+    assert run.server.live.ask(f"/{run.study}/release") == told
+    assert run.server.spent(run.study)["local"] == (2.5, 0.0)
+
+
+def test_who_is_asked_when(run: Run) -> None:
+    assert (run.first_task["groups"], run.task["groups"], run.refused_late) == (["trusted"], ["local"], "wrong-phase")
+    assert [side["name"] for side in run.first_task["coordinates"]] == list(COLUMNS)
+    assert "line" not in run.first_task
+    with pytest.raises(InvalidInput, match="group"):
+        local_report(run.first_task, LOCAL[0], rng=seeded(1))
+
+
+def test_the_task_asks_about_the_line_of_the_first_release(run: Run) -> None:
+    found = run.pilot["questions"]["work"]["regression"]["estimate"]
+    half, middle = [8.0, 4.0, 32.0], [8.0, 0.0, 32.0]
+    level = found[0] + found[1] * middle[0] + found[2] * middle[1] - middle[2]
+    unit = [level / half[2], found[1] * half[0] / half[2], found[2] * half[1] / half[2]]
+    np.testing.assert_allclose(run.task["line"]["centre"], unit, rtol=1e-9)
+    assert run.task["line"]["form"] == "steered"
+    assert run.pilot["invitation"]["digest"].removeprefix("sha256:")[:16] in run.task["mechanism"]
+
+
+def certain(task: dict[str, Any]) -> dict[str, Any]:
+    """The same task at ε = 30: a number is told within a narrow window of the true one."""
+    from hybridp.public.budgets import PureDP
+    from hybridp.public.regression import Question
+    from hybridp.public.vector import VectorBounds
+    from hybridp.service.tasks import described_vector
+
+    line, sides = task["line"], task["coordinates"]
+    bounds = VectorBounds.of([c["lower"] for c in sides], [c["upper"] for c in sides])
+    asked = Question(task["model"], line["form"], bounds, PureDP(30.0), tuple(line["centre"]), line["clip"])
+    promise = {"epsilon": 30.0, "delta": 0.0}
+    sure = {"guarantee": task["guarantee"] | {"local": promise}, "randomiser": described_vector(asked.invite)}
+    return {name: value for name, value in (task | sure).items() if name != "bytes"}
+
+
+def test_a_device_reports_a_coordinate_of_the_score_and_is_refused_less_noise(run: Run) -> None:
+    task, line = certain(run.task), run.task["line"]
+    seen = set()
+    for i, (age, pay, hours) in enumerate([*LOCAL[:20], (99.0, -99.0, 999.0)]):
+        x = [1.0, min(age / 8 - 1, 1.0), max(pay / 4, -1.0)]
+        away = min(hours / 32 - 1, 1.0) - sum(b * c for b, c in zip(line["centre"], x, strict=True))
+        score = [c * min(max(away, -line["clip"]), line["clip"]) for c in x]
+        sent = local_report(task, (age, pay, hours), rng=seeded(i))["payload"]["report"]
+        for place, number in zip(sent["coordinates"], sent["each"], strict=True):
+            assert number == pytest.approx(score[place], abs=0.08 * line["clip"])
+            seen.add(place)
+    assert seen == {0, 1, 2}
+    stricter = run.task["guarantee"] | {"local": {"epsilon": 1.0, "delta": 0.0}}
+    with pytest.raises(InvalidInput, match="small enough for 1-DP"):
+        local_report(run.task | {"guarantee": stricter}, LOCAL[0], rng=seeded(1))
+    other = run.task["randomiser"] | {"reported": 2}
+    with pytest.raises(InvalidInput, match="must be the report of each coordinate"):
+        local_report(run.task | {"randomiser": other}, LOCAL[0], rng=seeded(1))
+
+
+def released_over_files(run: Run, folder: Path) -> Any:
+    from hybridp.service.vectors import pack, unpacked
+
+    invited = folder / "invite.json"
+    envelope.save(invited, run.pilot["invitation"])
+    invite = read_invitation(invited)
+    question = invite.question
+    with (folder / "sent.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow([*question.names, MECHANISM])
+        for report in run.reports:
+            sent = report["payload"]["report"]
+            each = [(x["threshold"], x["above"]) if isinstance(x, dict) else x for x in sent["each"]]
+            row = unpacked(question.invite, [pack(question.invite, sent["coordinates"], each)])[0]
+            out.writerow([*("" if math.isnan(x) else repr(x) for x in row.tolist()), invite.text])
+    return combine_reports(folder / "sent.csv", invited)
+
+
+def test_the_final_release_is_that_of_the_files(run: Run, told: dict[str, Any], tmp_path: Path) -> None:
+    found, mine = released_over_files(run, tmp_path), told["questions"]["work"]["regression"]
+    np.testing.assert_allclose(mine["estimate"], found.estimate, rtol=1e-9)
+    np.testing.assert_allclose(mine["interval"], [found.low, found.high], rtol=1e-9)
+    assert (mine["form"], found.form) == ("steered", "steered")
+    people = {group: part["people"] for group, part in mine["groups"].items()}
+    assert people == {"trusted": len(TRUSTED), "local": len(LOCAL)}
+    # Local people tell something: the blend is surer than the trusted people alone.
+    assert all(a < b for a, b in zip(mine["standard_error"], mine["groups"]["trusted"]["standard_error"], strict=True))
+
+
+def test_where_many_are_expected_a_part_pays_for_the_scale_of_residuals(run: Run, told: dict[str, Any]) -> None:
+    """.93 of ε = 2 for the sums, .07 of it for the place of a noisy maximum, and one charge for both."""
+    server, many = run.server, 10**8
+    study = str(server.live.ask("", {"title": "Many", "promise": PROMISE, "collection": {"min_batch": 2},
+                                     "people": {"local": many}, "questions": [LINE]})["id"])  # fmt: skip
+    task = fetch_task(server.live.url, study)
+    assert send_reports(server.live.url, study, [trusted_report(task, x) for x in TRUSTED]) == []
+    pilot = server.live.ask(f"/{study}/phase-two")
+    (published,) = pilot["invitation"]["trusted"]["totals"]
+    drawn = server.next(laplaces(l1(2) / 1.86), len(PAIRS))
+    assert np.abs(np.array(published) - exact() - drawn).max() <= 2
+    start, *slopes = pilot["questions"]["work"]["regression"]["estimate"]
+    clipped = [[min(max(x, a), b) for x, a, b in zip(p, LOWER, UPPER, strict=True)] for p in TRUSTED]
+    away = np.array([abs(y - start - slopes[0] * a - slopes[1] * b) / 32 for a, b, y in clipped])
+    good = [-abs(20 * int((away > 2 ** (1 - g / 4)).sum()) - len(TRUSTED)) for g in range(32)]
+    quality, place = np.asarray(server.next(laplaces(40 / 0.14), 32)) + good, pilot["invitation"]["trusted"]["place"]
+    assert quality[place] == quality[place:].max()  # nearer ones than the sums allow are left out
+    assert place > 0
+    assert server.spent(study) == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
+    assert len(pilot["receipt"]["ledger_entries"]) == 1
+    assert promised(pilot) == {"trusted": 2.0}
+
+
+def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Run, told: dict[str, Any]) -> None:
+    """Three rounds of sums, each with the noise of all of them; then local people, about the last line."""
+    own, many = crowd(3, 4000, logistic=True), crowd(4, 200, logistic=True)
+    found = Run(run.server, YES, 200, own, many)
+    rounds = found.pilot["invitation"]["trusted"]["totals"]
+    p = 3
+    each = (2 * p + 2 * (p * p // 4)) * UNIT + 2 * p * STEPS**2 + p * (p + 1) // 2
+    drawn = [run.server.next(laplaces(3 * each / 2.0), p + p * (p + 1) // 2) for _ in range(3)]
+    # At 0 everybody's chance is one half: scores are x (y - 1/2), and curvatures the products of x.
+    lines = [(entries((*person[:2], 0.0))[:3], person[2]) for person in own]
+    score = [sum(3 * x[i] * (STEPS // 2 if y else -STEPS // 2) for x, y in lines) for i in range(p)]
+    bent = [sum((2 if i == j else 3) * x[i] * x[j] for x, _ in lines) for i in range(p) for j in range(i, p)]
+    assert np.array_equal(np.array(rounds[0]) - drawn[0], [*score, *bent])
+    # Later rounds stand where the one before led; nobody adds more than one unit to any sum.
+    assert all(
+        np.abs(np.array(told) - noise).max() <= len(own) * UNIT for told, noise in zip(rounds, drawn, strict=True)
+    )
+    assert found.spent_first == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
+    assert found.task["coordinates"][-1] == {"name": "hours", "lower": 0.0, "upper": 1.0, "yes": True}
+    final = found.finished()["questions"]["work"]["regression"]
+    assert (final["kind"], final["form"]) == ("logistic", "steered")
+    assert final["groups"]["local"]["people"] == len(many)
+    assert run.server.spent(found.study) == {"trusted": (2.0, 0.0), "local": (2.5, 0.0)}
+    task = certain(found.task)
+    for i, (age, pay, y) in enumerate(many[:20]):
+        sent = local_report(task, (age, pay, y), rng=seeded(i))["payload"]["report"]
+        x = [1.0, age / 8 - 1, pay / 4]
+        chance = 1 / (1 + math.exp(-sum(b * c for b, c in zip(task["line"]["centre"], x, strict=True))))
+        assert sent["each"] == pytest.approx([x[j] * (y - chance) for j in sent["coordinates"]], abs=0.08)
+
+
+def test_what_was_said_before_is_kept_as_it_was(run: Run) -> None:
+    """The line is that of the stored release, after any restart: a view is made anew from what was published."""
+    stored = run.server.live.ask(f"/{run.study}", method="GET")
+    (first,) = [r["document"] for r in stored["releases"] if r["kind"] == "discovery"]
+    assert json.dumps(first["invitation"], sort_keys=True) == json.dumps(run.pilot["invitation"], sort_keys=True)

@@ -1,0 +1,298 @@
+"""Models of several numbers in the service, on both stores: what a page asks, what is taken, stored, shown and refused.
+
+What is drawn for their releases is in `tests/laws/test_service_regression_law.py`, and what a page computes in
+`test_models_js.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from hybridp.cli.app import main
+from hybridp.device.client import local_report, trusted_report
+from hybridp.errors import InvalidInput
+from hybridp.randomness import seeded
+from hybridp.service import studies
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.participant import trusted_payload
+from hybridp.service.plans import RegressionPlan, parse_plan
+from hybridp.service.problems import Refused
+from hybridp.service.schema import reports
+from hybridp.service.settings import Limits, Settings
+from hybridp.service.shown import shown_release
+from hybridp.service.store import reading
+
+LINE = {"name": "work", "kind": "regression", "target": "hours", "on": ["age", "pay"], "lower": [0, -4, 0],
+        "upper": [16, 4, 64]}  # fmt: skip
+YES = LINE | {"model": "logistic", "upper": [16, 4, 1]}
+
+
+def stated(question: dict[str, Any] = LINE, **more: Any) -> dict[str, Any]:
+    usual = {"title": "Work", "promise": {"epsilon": 4.0}, "people": {"local": 200},
+             "collection": {"min_batch": 4, "time_precision": 60}, "questions": [question]}  # fmt: skip
+    return usual | more
+
+
+def people(many: int, seed: int = 1) -> list[list[float]]:
+    rng = np.random.default_rng(seed)
+    age, pay = rng.uniform(0, 16, many), rng.uniform(-4, 4, many)
+    return np.stack([age, pay, 8 + 2 * age + 3 * pay + rng.normal(0, 2, many)], axis=1).tolist()
+
+
+def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return asyncio.run(studies.submit(service, study, made))
+
+
+def opened(service: Service, **more: Any) -> tuple[str, dict[str, Any]]:
+    study = str(studies.create_study(service, stated(**more))["id"])
+    return study, studies.task_document(service, study)
+
+
+def second_phase(service: Service, trusted: int = 400) -> tuple[str, dict[str, Any]]:
+    study, task = opened(service)
+    assert send(service, study, [trusted_report(task, values) for values in people(trusted)]) == []
+    studies.open_phase_two(service, study)
+    return study, studies.task_document(service, study)
+
+
+def test_a_regression_from_its_answers_to_its_release(service: Service) -> None:
+    study, task = opened(service)
+    entrusted = [trusted_report(task, dict(zip(("age", "pay", "hours"), row, strict=True))) for row in people(2000)]
+    for start in range(0, 2000, 1000):
+        assert send(service, study, entrusted[start : start + 1000]) == []
+    with pytest.raises(Refused, match="close it before"):
+        studies.release_study(service, study)
+    pilot = studies.open_phase_two(service, study)
+    assert studies.open_phase_two(service, study) == pilot
+    alone = pilot["questions"]["work"]["regression"]
+    assert (alone["local"], alone["groups"]["trusted"]["people"], pilot["receipt"]["ledger_entries"]) == (
+        None,
+        2000,
+        [1],
+    )
+    assert studies.study_summary(service, study)["raw_deleted"]
+    task = studies.task_document(service, study)
+    made = [local_report(task, row, rng=seeded(i)) for i, row in enumerate(people(200, 2))]
+    assert send(service, study, made) == []
+    for group, every in (("trusted", entrusted), ("local", made)):
+        assert {len(json.dumps(one, separators=(",", ":"))) for one in every} == {task["bytes"][group]}
+    with reading(service.engine) as db:
+        bodies = db.execute(select(reports.c.body)).scalars().all()
+    assert len({len(body) for body in bodies}) == 1  # one length, whatever the answer
+    lines = [json.loads(line) for line in studies.export(service, study)]
+    clip = task["line"]["clip"]
+    assert len(lines) == 200
+    for line in lines:
+        (number,) = [x for x in line["report"] if x is not None]
+        assert abs(number) <= 5 * clip
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    told = found["questions"]["work"]["regression"]
+    for low, truth, high in zip(told["interval"][0], (8, 2, 3), told["interval"][1], strict=True):
+        assert low < truth < high
+    shown = shown_release(found, studies.study_summary(service, study)["plan"])["parts"][0]
+    assert shown["headline"] == "Linear regression on age, pay"
+    assert [row[0] for row in shown["table"]] == ["intercept", "age", "pay"]
+
+
+def test_where_reports_are_stored_under_another_key_after_the_first_phase_nothing_of_the_answers_is_left(
+    service: Service,
+) -> None:
+    study, task = opened(service)
+    mine = [trusted_report(task, row) for row in people(50)]
+    assert send(service, study, mine) == []
+    studies.open_phase_two(service, study)
+    service.sweeper.wait(60)
+    with reading(service.engine) as db:
+        assert db.execute(select(reports.c.body)).scalars().all() == []
+    (late,) = send(service, study, [trusted_report(task, people(1)[0])])
+    assert late["code"] == "wrong-phase"
+
+
+def test_the_page_asks_for_every_column_and_for_yes_or_no(service: Service) -> None:
+    study, task = opened(service)
+    other = str(studies.create_study(service, stated(YES))["id"])
+    with TestClient(build_app(service.settings)) as client:
+        page, yes = client.get(f"/s/{study}").text, client.get(f"/s/{other}").text
+        answer = {"value.0": "7", "value.1": "-1.5", "value.2": "30", "report_id": studies.new_report_id()}
+        sent = client.post(f"/s/{study}", data=answer, follow_redirects=False)
+        assert sent.status_code == 303
+        empty = client.post(f"/s/{study}", data=answer | {"value.2": ""})
+        assert "Please give a number." in empty.text
+    for place in range(3):
+        assert f'name="value.{place}"' in page
+    assert 'name="value.3"' not in page
+    assert "This way opens later" in page
+    assert '<option value="1">yes</option>' in yes
+    assert '<option value="1">yes</option>' not in page
+    assert trusted_payload(task, answer)[0] == {"values": [7.0, -1.5, 30.0]}
+    assert studies.study_summary(service, study)["people"]["trusted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"people": {}}, "`people.local` must say how many local people are expected"),
+        ({"people": {"local": 0}}, "`people.local` must say how many local people are expected"),
+        ({"question": LINE | {"form": "tcm-only"}}, "`work.form` must not be tcm-only in the service"),
+        ({"question": LINE | {"missing": [1, 1, 1]}}, "`work.missing` must be left out"),
+        ({"question": LINE | {"upper": [16, -4, 64]}}, "`work.upper` must be"),
+        ({"question": LINE | {"lower": [0, -4, -1e40]}}, "`work.lower` must lie between"),
+        ({"question": YES | {"upper": [16, 4, 2]}}, "`work.upper` must bound the target of a logistic regression"),
+        (
+            {"collection": {"releases": 2}},
+            r"`collection.releases` must be 1 for a question of this kind \(regression\)",
+        ),
+        ({"promise": {"epsilon": 4.0, "allowed_epsilons": [1, 2]}}, "epsilon"),
+        ({"questions": [LINE, {"name": "a", "kind": "count", "value": "yes"}]}, "`work.kind` must be one of number"),
+    ],
+)
+def test_what_a_page_cannot_ask_is_refused_in_one_sentence(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as refused:
+        parse_plan(stated(**change))
+    assert str(refused.value).count(". Got ") == 1
+
+
+def test_where_a_page_could_not_draw_the_best_report_people_are_asked_about_the_line() -> None:
+    """At ε = 8 all products are told best by a direction, which a page leaves to programs."""
+    for epsilon, form in ((1.0, "best"), (8.0, "steered")):
+        plan = parse_plan(stated(promise={"epsilon": epsilon}))
+        assert isinstance(plan, RegressionPlan)
+        assert plan.asked.form == form
+    plan = parse_plan(stated(LINE | {"form": "plain"}, promise={"epsilon": 8.0}))
+    assert isinstance(plan, RegressionPlan)
+    assert plan.asked.form == "plain"
+
+
+def test_a_plan_charges_no_more_than_its_people_were_promised() -> None:
+    """However many trusted people there will be, and whichever way their promise is spent."""
+    plan = parse_plan(stated(promise={"epsilon": 2.0, "trusted_epsilon": 0.7, "delta": 1e-6}, people={"local": 10**7}))
+    assert isinstance(plan, RegressionPlan)
+    whole, ways = plan.accounts()["trusted"], set()
+    for many in (4, 100, 10**4, 10**6, 10**9):
+        (charge,) = plan.discovery_charges({"trusted": many, "local": 0})
+        assert charge.people == "trusted"
+        assert charge.budget.epsilon <= whole.epsilon <= 0.7 + 1e-9
+        assert charge.budget.delta <= whole.delta <= 1e-6
+        ways.add(charge.mechanism)
+    assert len(ways) == 2
+    assert [(c.people, c.budget.epsilon) for c in plan.charges("s")] == [("local", 2.0)]
+
+
+def test_what_no_device_sends_is_not_taken(service: Service) -> None:
+    study, task = opened(service)
+    good = trusted_report(task, people(1)[0])
+    for values in ([1.0, 2.0], [1.0, 2.0, 3.0, 4.0], []):
+        (told,) = send(service, study, [{**good, "payload": {"values": values}}])
+        assert told["code"] == "bad-payload", told
+    study, task = second_phase(service)
+    own = local_report(task, people(1)[0], rng=seeded(1))
+    bit = {"threshold": 1, "above": True}
+    wrong = [
+        {"coordinates": [0, 1], "each": [0.0, 0.0]}, {"coordinates": [3], "each": [0.0]}, [0.1, 0.1, 0.1],
+        {"coordinates": [], "each": []}, {"coordinates": [0], "each": [bit]},
+    ]  # fmt: skip
+    for report in wrong:
+        (told,) = send(service, study, [{**own, "payload": {"report": report}}])
+        assert told["code"] == "bad-payload", told
+    (told,) = send(service, study, [{**own, "payload": {"report": {"coordinates": [0], "each": [99.0]}}}])
+    assert told["code"] == "out-of-range"
+    assert studies.study_summary(service, study)["people"]["local"] == 0
+
+
+def test_too_few_people_are_refused_and_nobody_is_charged_twice(service: Service) -> None:
+    study, task = opened(service)
+    assert send(service, study, [trusted_report(task, row) for row in people(3)]) == []
+    with pytest.raises(Refused, match="needs at least 4 trusted people"):
+        studies.open_phase_two(service, study)
+    assert all(account["epsilon_spent"] == 0 for account in studies.study_summary(service, study)["ledger"])
+    study, task = second_phase(service)
+    assert send(service, study, [local_report(task, row, rng=seeded(i)) for i, row in enumerate(people(4))]) == []
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    again = studies.release_study(service, study, key="again")  # nothing is drawn: the same numbers, at no charge
+    assert again["questions"] == found["questions"]
+    spent = {account["people"]: account["epsilon_spent"] for account in studies.study_summary(service, study)["ledger"]}
+    assert spent == {"trusted": 4.0, "local": 4.0}
+
+
+def test_what_a_seed_said_is_no_release_of_anybody(settings: Settings) -> None:
+    """A first phase from a seed marks the second one, whoever makes it."""
+    trial = Service(settings, rng=seeded(3))
+    study, task = second_phase(trial)
+    trial.close()
+    service = Service(settings)
+    assert send(service, study, [local_report(task, row, rng=seeded(i)) for i, row in enumerate(people(9))]) == []
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    service.close()
+    assert (found["simulated"], found["receipt"]["simulated"]) == (True, True)
+
+
+def test_commands_of_both_phases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database, key = f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k"
+    where = ["--database", database, "--key-file", str(key)]
+
+    def command(*given: str) -> str:
+        with pytest.raises(SystemExit) as left:
+            main(["study", *given, *where])
+        assert not left.value.code
+        return capsys.readouterr().out
+
+    (tmp_path / "study.json").write_text(json.dumps(stated()), encoding="utf-8")
+    study = json.loads(command("create", str(tmp_path / "study.json"), "--json"))["id"]
+    service = Service(Settings.from_environment(database, key, limits=Limits(rate=0)))
+    task = studies.task_document(service, study)
+    assert send(service, study, [trusted_report(task, row) for row in people(800)]) == []
+    service.close()
+    first = command("phase-two", study)
+    assert "Local people are invited to answer about the line." in first
+    assert "intercept" in first
+    service = Service(Settings.from_environment(database, key, limits=Limits(rate=0)))
+    task = studies.task_document(service, study)
+    assert send(service, study, [local_report(task, row, rng=seeded(i)) for i, row in enumerate(people(60, 3))]) == []
+    studies.close_study(service, study)
+    service.close()
+    final = command("release", study)
+    assert "local, against whoever sees the release: epsilon 4.0" in final
+    assert "intercept" in final
+
+
+def test_a_line_that_cannot_be_told_from_noise_is_shown_without_ends(service: Service, capsys: Any) -> None:
+    from hybridp.cli.study import _print_release
+
+    study, task = opened(service, promise={"epsilon": 0.05})
+    assert send(service, study, [trusted_report(task, row) for row in people(8)]) == []
+    pilot = studies.open_phase_two(service, study)
+    told = pilot["questions"]["work"]["regression"]
+    assert told["interval"][0] == [None] * 3
+    shown = shown_release(pilot, studies.study_summary(service, study)["plan"])["parts"][0]
+    assert shown["beside"] == "the spread of the columns cannot be told from the noise"
+    _print_release(pilot)
+    assert "intercept" in capsys.readouterr().out
+
+
+def test_answers_lie_in_the_store_as_numbers_of_their_columns(service: Service) -> None:
+    """Sealed, 8 bytes a column, in the declared order, the target last."""
+    study, task = opened(service)
+    row = people(1)[0]
+    report = trusted_report(task, {"hours": row[2], "pay": row[1], "age": row[0]})
+    assert send(service, study, [report]) == []
+    from hybridp.service.schema import TRUSTED
+    from hybridp.service.store import stream
+
+    with reading(service.engine) as db:
+        ((name, _, body),) = next(iter(stream(db, service.number(study), TRUSTED)))
+        cipher = service.cipher(db, service.study(study))
+    assert cipher is not None
+    assert list(struct.unpack("<3d", cipher.unseal(bytes(body), bytes(name)))) == row

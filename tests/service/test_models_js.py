@@ -1,0 +1,160 @@
+"""What the page computes from several answers is what the Python client computes, and equal words give equal reports.
+
+Both read the same task document. Where the numbers take an exponential the two may differ by one lattice step of 2^24,
+and then, once in millions of reports, in a bit.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+from hybridp.device.client import local_report
+from hybridp.public.budgets import PureDP
+from hybridp.public.regression import Question
+from hybridp.public.vector import VectorBounds
+from hybridp.randomness import Randomness
+from hybridp.service.tasks import described_vector
+
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="not installed: Node (apt-get install nodejs)")
+LOWER, UPPER = [0.0, -3.5, 0.0], [16.0, 4.0, 1.0]
+
+PROGRAM = """
+import { readFileSync } from "node:fs";
+import * as models from "./models.js";
+const asked = JSON.parse(readFileSync(0, "utf8"));
+const told = asked.map(({ task, promise, people, words }) => {
+  try {
+    models.checkLine(task, promise);
+  } catch (error) {
+    return error.message;
+  }
+  return people.map((values, i) => {
+    let used = 0;
+    const next = () => BigInt(words[i][used++]);
+    return { steps: models.lineSteps(task, values), payload: models.linePayload(task, values, next), used };
+  });
+});
+process.stdout.write(JSON.stringify(told));
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
+    folder = tmp_path_factory.mktemp("modules")
+    for name in ("models.js", "randomise.js"):
+        source = resources.files("hybridp.service").joinpath("static", name).read_text(encoding="utf-8")
+        (folder / name).write_text(source, encoding="utf-8")
+    (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    (folder / "run.js").write_text(PROGRAM, encoding="utf-8")
+
+    def run(asked: Any) -> Any:
+        done = subprocess.run([str(NODE), str(folder / "run.js")], input=json.dumps(asked), capture_output=True,
+                              text=True, timeout=600, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def task_about(model: Any, form: Any, epsilon: float) -> tuple[dict[str, Any], Question]:
+    bounds = VectorBounds.of(LOWER, UPPER)
+    centre = (0.125, -0.7, 0.31) if form == "steered" else ()
+    question = Question(model, form, bounds, PureDP(epsilon), centre, 1.0 if model == "logistic" else 1.37)
+    names = ("a", "b", "y")
+    sides = [{"name": n, "lower": low, "upper": up} for n, low, up in zip(names, LOWER, UPPER, strict=True)]
+    promise = {"epsilon": epsilon, "delta": 0.0}
+    task = {"kind": "regression", "groups": ["local"], "model": model, "coordinates": sides, "time_precision": 60,
+            "line": {"form": form, "centre": list(centre), "clip": question.clip},
+            "randomiser": described_vector(question.invite), "guarantee": {"local": promise}}  # fmt: skip
+    return task, question
+
+
+def taped(words: list[int]) -> tuple[Randomness, list[int]]:
+    used = [0]
+
+    def read(n: int) -> Any:
+        used[0] += n
+        return np.array(words[used[0] - n : used[0]], dtype=np.uint64)
+
+    rng = Randomness(True, "a tape", read, lambda n: [rng] * n)
+    return rng, used
+
+
+CASES = [("linear", "steered", 1.0), ("linear", "steered", 4.0), ("linear", "plain", 1.0), ("logistic", "steered", 0.5),
+         ("logistic", "steered", 8.0)]  # fmt: skip
+
+
+def people_of(model: str) -> list[list[float]]:
+    rng = np.random.default_rng(8)
+    some = rng.uniform([-1, -4, -0.1], [17, 4.5, 1.1], (60, 3))
+    corners = [[0.0, -3.5, 0.0], [16.0, 4.0, 1.0], [8.0, 0.25, 0.5], [1e9, -1e9, 1e9]]
+    if model == "logistic":
+        some[:, 2] = some[:, 2] > 0.5
+    return [*some.tolist(), *corners]
+
+
+def test_equal_words_give_the_page_and_the_client_equal_reports(page: Callable[[Any], Any]) -> None:
+    asked, expected = [], []
+    for model, form, epsilon in CASES:
+        task, question = task_about(model, form, epsilon)
+        people = people_of(model)
+        words = np.random.Philox(5).random_raw(64 * len(people)).reshape(-1, 64).tolist()
+        asked.append({"task": task, "promise": task["guarantee"]["local"], "people": people,
+                      "words": [[str(w) for w in own] for own in words]})  # fmt: skip
+        mine = []
+        for values, own in zip(people, words, strict=True):
+            rng, used = taped(own)
+            payload = local_report(task, values, rng=rng)["payload"]
+            steps = question.steps(question.bounds.steps([values]))[0].tolist()
+            mine.append({"steps": steps, "payload": payload, "used": used[0]})
+        expected.append(mine)
+    for told, mine, (model, _, _) in zip(page(asked), expected, CASES, strict=True):
+        for page_says, client_says in zip(told, mine, strict=True):
+            apart = np.abs(np.array(page_says["steps"]) - client_says["steps"]).max()
+            assert apart <= (1 if model == "logistic" else 0)
+            assert page_says["used"] == client_says["used"]
+            sent, own = page_says["payload"]["report"], client_says["payload"]["report"]
+            assert sent["coordinates"] == own["coordinates"]
+            if isinstance(own["each"][0], dict):
+                assert sent["each"] == own["each"]
+            else:
+                assert sent["each"] == pytest.approx(own["each"], rel=0 if model == "linear" else 1e-6)
+    # The comparison can fail: another line gives other steps.
+    other = [one | {"task": one["task"] | {"line": one["task"]["line"] | {"clip": 0.2}}} for one in asked[:1]]
+    same = [one["steps"] == mine["steps"] for one, mine in zip(page(other)[0], expected[0], strict=True)]
+    assert sum(same) < len(same) / 2
+
+
+def test_the_page_draws_nothing_that_keeps_less_than_it_promises(page: Callable[[Any], Any]) -> None:
+    task, _ = task_about("linear", "steered", 2.0)
+    bit, _ = task_about("linear", "steered", 1.0)
+    line, weak = task["line"], {"epsilon": 1.0, "delta": 0.0}
+    wrong = [
+        (task, weak, "inside"),
+        (bit, weak | {"epsilon": 0.9}, "flips"),
+        (task | {"randomiser": task["randomiser"] | {"dimensions": 2}}, None, "dimensions"),
+        (task | {"line": line | {"clip": 0}}, None, "line"),
+        (task | {"line": line | {"centre": [0.1, 0.2]}}, None, "line"),
+        (task | {"line": line | {"form": "other"}}, None, "line"),
+        (task | {"model": "logistic", "line": line | {"form": "plain"}}, None, "line"),
+        (task | {"coordinates": [*task["coordinates"][:2], {"name": "y", "lower": 1.0, "upper": 1.0}]}, None, "bounds"),
+        (task, None, ""),
+    ]
+    asked = [{"task": one, "promise": promise or one["guarantee"]["local"], "people": [], "words": []}
+             for one, promise, _ in wrong]  # fmt: skip
+    *refused, fine = page(asked)
+    assert fine == []
+    for said, (_, _, why) in zip(refused, wrong, strict=False):
+        assert isinstance(said, str), why
+        assert why in said
