@@ -11,18 +11,18 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 
-NAMES = ("samplers", "local_users", "weights", "rows", "walk", "coverage", "utility")
+NAMES = ("samplers", "local_users", "weights", "rows", "walk", "adaptive", "utility")
 # Only when named: they write pages of results, take minutes, or want data or peers that must be fetched first.
 STUDIES = ("adpm", "mixed_trust", "oracles", "blender", "heavy_real", "heavy_rows", "heavy_speed")
 STUDIES += ("pareto_svt", "pareto_overhead", "pareto_adult", "dpsgd")
 STUDIES += ("kmeans", "kmeans_peers", "synth_tables", "synth_mixed")
-STUDIES += ("intervals", "quantiles", "questions", "regression", "shares_rows", "engines", "lies")
+STUDIES += ("coverage", "quantiles", "questions", "regression", "shares_rows", "engines", "lies")
 STUDIES += ("service_uploads", "service_kill", "service_release", "service_fuzz", "mixer")
 ARGUMENTS: dict[str, list[str]] = {
     "local_users": [],
     "walk": [],
     "rows": ["--rows", "1e7"],
-    "coverage": [],
+    "adaptive": [],
     "utility": [],
     **{name: [] for name in STUDIES},
 }

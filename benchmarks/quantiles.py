@@ -206,9 +206,9 @@ def shape_of(heard: Heard) -> Shape:
     return blended(heard.known(Bounds(0, 1)), alone=False).both
 
 
-def span_of(heard: Heard, shape: Shape, q: float) -> tuple[float, float]:
+def span_of(heard: Heard, q: float) -> tuple[float, float]:
     """The 95 % interval of a quantile."""
-    return plausible(heard.known(Bounds(0, 1)), shape).quantile_interval(q, 1.96)
+    return plausible(heard.known(Bounds(0, 1))).quantile_interval(q, 1.96)
 
 
 def hierarchical(cell: Cell, lots: R) -> Floats:
@@ -283,7 +283,7 @@ def one_trial(cell: Cell, seed: int) -> dict[str, tuple[float, float, float]]:
     found = {}
     for way, told in ways.items():
         shape = shape_of(told) if isinstance(told, Heard) else told
-        span = span_of(told, shape, q) if isinstance(told, Heard) else (math.nan, math.nan)
+        span = span_of(told, q) if isinstance(told, Heard) else (math.nan, math.nan)
         found[way] = (shape.quantile(q), *span)
     return found
 
@@ -384,7 +384,7 @@ class Seen(NamedTuple):
             for way, heard in ways.items():
                 shape = shape_of(heard)
                 self.errors[way].append(rank_error(people, shape.quantile(q), q))
-                low, high = span_of(heard, shape, q)
+                low, high = span_of(heard, q)
                 self.held[way].append(low <= float(people[int(q * len(people))]) <= high)
                 self.widths[way].append(float(np.diff(_below(people, np.array([low, high])))[0]))
 

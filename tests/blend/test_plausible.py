@@ -75,7 +75,7 @@ def test_one_count_has_the_interval_of_a_share_and_says_what_rising_leaves_besid
     """4,000 people counted once, at .5: there 1.96 standard errors; below it 0 to that, above it that to 1."""
     k, share, spread = 4_000, 0.7, 900.0
     known = Known(counted=(SharesBelow(np.array([share]), (0.5,), k, spread),))
-    found = plausible(known, blended(known, alone=False).both)
+    found = plausible(known)
     error = math.sqrt(share * (1 - share) / k + spread / k**2)
     low, high = found.between(None, 0.5, 1.96)
     assert (low, high) == pytest.approx((share - 1.96 * error, share + 1.96 * error), abs=0.03 * error)
@@ -134,7 +134,7 @@ def test_intervals_hold_where_little_is_known_and_people_are_not_spread_evenly()
         crowd = Crowd(law, 100 + seed)
         known = hear(study, 100, crowd.reports(9_900, study), crowd.count(100)).known(UNIT)
         shape = blended(known, alone=False).both
-        low, high = plausible(known, shape).quantile_interval(0.5, 1.96)
+        low, high = plausible(known).quantile_interval(0.5, 1.96)
         held += low <= law.ppf(0.5) <= high
         share, error = shape.below(law.ppf(0.5))
         control += abs(share - 0.5) <= 1.96 * error

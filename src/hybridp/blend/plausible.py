@@ -23,7 +23,6 @@ from hybridp.blend.distribution import (
     Seen,
     Shape,
     answers_seen,
-    blended,
     finer,
     gini,
     reports_seen,
@@ -41,15 +40,15 @@ _HEAVY = 1e3  # a rule that must hold, in units of what was seen
 _NEAR = 0.01  # an end of an interval is told to this part of its distance from the best value
 _PLACES = 32  # where a band is worked out
 _NARROWEST = 2.0**-14
+_ROUNDS = 3
 _STEPS = 6  # towards the end of an interval of a statistic that bends with F
 
 
-def plausible(known: Known, pilot: Shape, asked: Sequence[float] = ()) -> Plausible:
+def plausible(known: Known, asked: Sequence[float] = ()) -> Plausible:
     """All distribution functions beside what is known, told at the places where people were counted or that are asked
     for.
 
-    How much the counts of trusted people vary by sampling is told by a `pilot`, and then by the best F that it leads
-    to.
+    How much the counts of trusted people vary by sampling depends on F: it is told by the best one, in a few rounds.
     """
     windows = [one.window for one in known.answered]
     counted = [place for one in known.counted for place in one.places]
@@ -58,10 +57,11 @@ def plausible(known: Known, pilot: Shape, asked: Sequence[float] = ()) -> Plausi
     told += [answers_seen(one, ends) for one in known.answered if one.people]
     if not known.counted:
         return Plausible(told, ends)
-    f = np.interp(ends, pilot.ends, pilot.monotone)
-    for _ in range(2):
+    found, f = None, ends
+    for _ in range(_ROUNDS):
         found = Plausible([shares_seen(known.counted, Shape.known(f, ends)), *told], ends)
         f = found.best
+    assert found is not None
     return found
 
 
@@ -71,21 +71,16 @@ def windows_around(at: Sequence[float], known: Known) -> tuple[tuple[float, floa
     In shares of the range. A quantile that lies beyond is still found, because F is known, less well, outside of the
     windows too.
     """
-    shape = blended(known, alone=False).both
-    beside = plausible(known, shape)
+    beside = plausible(known)
     found: list[tuple[float, float]] = []
-    for q in at:
-        low, high = beside.quantile_interval(q, 2.0)
-        low, high = min(low, shape.quantile(q)), max(high, shape.quantile(q))
+    for low, high in sorted(beside.quantile_interval(q, 2.0) for q in at):
         middle, half = (low + high) / 2, max(high - low, _NARROWEST) / 2
-        found.append((max(middle - half, 0.0), min(middle + half, 1.0)))
-    joined: list[tuple[float, float]] = []
-    for low, high in sorted(found):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        low, high = max(middle - half, 0.0), min(middle + half, 1.0)
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
         else:
-            joined.append((low, high))
-    return tuple(joined)
+            found.append((low, high))
+    return tuple(found)
 
 
 class Plausible:
@@ -135,9 +130,10 @@ class Plausible:
             return np.asarray(np.arange(last + 1) == end, dtype=np.float64)
 
         # If F is at most `share` at one end, it is so at all ends before; and at least, at all after.
-        below = _turn(lambda end: self.away(at(end), share, -1) <= reach, 0, last)
-        above = _turn(lambda end: self.away(at(end), share, 1) > reach, 0, last)
-        return float(self.ends[max(above - 1, 0)]), float(self.ends[below])
+        middle = min(int(np.searchsorted(self.best, share)), last)
+        below = _last(lambda end: self.away(at(end), share, -1) <= reach, middle - 1, last)
+        above = _last(lambda end: self.away(at(end), share, 1) <= reach, middle, -1)
+        return float(self.ends[max(above - 1, 0)]), float(self.ends[below + 1])
 
     def interval(self, row: Floats, reach: float) -> tuple[float, float]:
         """The values of ``row @ F``."""
@@ -170,10 +166,12 @@ class Plausible:
         return np.minimum(low, f), np.maximum(high, f)
 
     def variance_interval(self, reach: float) -> tuple[float, float]:
-        return self._ends(lambda f: variance(self.ends, f), reach)
+        low, high = (self.extreme(lambda f: variance(self.ends, f), side, reach) for side in (-1, 1))
+        return low, high
 
     def gini_interval(self, origin: float, reach: float) -> tuple[float, float]:
-        return self._ends(lambda f: gini(self.ends, f, origin), reach)
+        low, high = (self.extreme(lambda f: gini(self.ends, f, origin), side, reach) for side in (-1, 1))
+        return low, high
 
     def _edge(self, row: Floats, side: int, reach: float) -> tuple[float, Floats]:
         """The least (-1) or largest (1) plausible value of ``row @ F``, and an F that has it."""
@@ -192,21 +190,18 @@ class Plausible:
                 outer, far = middle, away
         return outer, f
 
-    def _ends(self, statistic: Statistic, reach: float) -> tuple[float, float]:
-        """The least and the largest plausible value of a statistic, in straight steps towards it."""
-        found = []
-        for side in (-1, 1):
-            f = self.best
-            value, slope = statistic(f)
-            for _ in range(_STEPS):
-                goal = self._edge(slope, side, reach)[1]
-                tried = [f + part * (goal - f) for part in np.linspace(0, 1, 17)]
-                better = max(tried, key=lambda one: side * statistic(one)[0])
-                before, (value, slope), f = value, statistic(better), better
-                if abs(value - before) <= _NEAR * abs(value):
-                    break
-            found.append(value)
-        return found[0], found[1]
+    def extreme(self, statistic: Statistic, side: int, reach: float) -> float:
+        """The least (-1) or largest (1) plausible value of a statistic with a slope, in straight steps towards it."""
+        f = self.best
+        value, slope = statistic(f)
+        for _ in range(_STEPS):
+            goal = self._edge(slope, side, reach)[1]
+            tried = [f + part * (goal - f) for part in np.linspace(0, 1, 17)]
+            f = max(tried, key=lambda one: side * statistic(one)[0])
+            before, (value, slope) = value, statistic(f)
+            if abs(value - before) <= _NEAR * abs(value):
+                break
+        return value
 
 
 def _by_steps(rows: Floats) -> Floats:
@@ -214,12 +209,14 @@ def _by_steps(rows: Floats) -> Floats:
     return np.asarray(rows[:, ::-1].cumsum(axis=1)[:, ::-1])
 
 
-def _turn(holds: Callable[[int], bool], first: int, last: int) -> int:
-    """The first place at which something ceases to hold that holds nowhere after, by halving; `last` if none."""
-    while first < last:
-        middle = (first + last) // 2
-        if holds(middle):
-            first = middle + 1
+def _last(holds: Callable[[int], bool], inner: int, outer: int) -> int:
+    """The last place, from one where something holds towards one where it does not, up to which it does."""
+    step = 1
+    while abs(outer - inner) > 1:
+        ahead = min(step, abs(outer - inner) // 2 if step > 1 else 1)
+        tried = inner + (ahead if outer > inner else -ahead)
+        if holds(tried):
+            inner, step = tried, 2 * step
         else:
-            last = middle
-    return first
+            outer, step = tried, abs(outer - inner)  # from here on by halves
+    return inner

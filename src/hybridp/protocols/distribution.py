@@ -307,7 +307,7 @@ def publish(
         told = replace(told, both=own, trusted=own)
     shape, reach = told.both, _normal_reach(study.level)
     asked = {place for _, between in stretches(study).values() for ends in between for place in ends}
-    beside = plausible(known, shape, sorted(place for place in asked if place is not None))
+    beside = plausible(known, sorted(place for place in asked if place is not None))
     error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
     plain = "tcm-only" if alone else "hybrid" if study.estimator == "best" else study.estimator
     low, high = beside.band(shape, reach)
