@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -97,8 +98,35 @@ class _Tree:
     def home(self, features: Iterable[int]) -> int | None:
         """The smallest clique that holds all of these features."""
         wanted = set(features)
-        holding = [i for i, clique in enumerate(self.cliques) if wanted <= set(clique)]
+        holding = [i for i, clique in enumerate(self._sets) if wanted <= clique]
         return min(holding, key=lambda i: math.prod(self.sizes[f] for f in self.cliques[i]), default=None)
+
+    @cached_property
+    def _sets(self) -> list[frozenset[int]]:
+        return [frozenset(clique) for clique in self.cliques]
+
+    @cached_property
+    def _around(self) -> list[set[int]]:
+        near: list[set[int]] = [set() for _ in self.cliques]
+        for j in self.order[1:]:
+            near[j].add(self.parent[j])
+            near[self.parent[j]].add(j)
+        return near
+
+    def between(self, wanted: set[int]) -> dict[int, set[int]]:
+        """The neighbours of the cliques between these features: leaves that say nothing of their own are left out."""
+        cliques, near = self._sets, {i: {*around} for i, around in enumerate(self._around)}
+        ends = [i for i, around in near.items() if len(around) == 1]
+        while ends:
+            j = ends.pop()
+            if len(near[j]) == 1:
+                (k,) = near[j]
+                if wanted & cliques[j] <= cliques[k]:
+                    del near[j]
+                    near[k].remove(j)
+                    if len(near[k]) == 1:
+                        ends.append(k)
+        return near
 
     def walk(self) -> list[tuple[str, int]]:
         """Every clique once, from the root down and back up: (what is done, clique)."""
@@ -181,10 +209,7 @@ class GraphModel:
         home = tree.home(wanted)
         if home is not None:
             return np.asarray(self.cells[home].sum(axis=_others(tree.cliques[home], wanted)))
-        near: dict[int, set[int]] = {i: set() for i in range(len(tree.cliques))}
-        for j in tree.order[1:]:
-            near[j].add(tree.parent[j])
-            near[tree.parent[j]].add(j)
+        near = tree.between(wanted)
         factors = {i: (tree.cliques[i], self.cells[i]) for i in near}
         # Leaves that say nothing of their own go first, then the smallest.
         while len(near) > 1:
@@ -340,11 +365,13 @@ class _Goal:
 
 
 def _omega(level: Floats) -> Floats:
-    """w with w + ln w = level (Wright's omega), by Newton's method."""
+    """w with w + ln w = level (Wright's omega), by two steps of fourth order (Fritsch, Shafer and Crowley 1973)."""
     small = np.exp(np.minimum(level, 1.0))
     w = np.maximum(np.where(level > 1, level - np.log(np.maximum(level, 1.0)), small / (1 + small)), _TINY)
-    for _ in range(4):
-        w = np.maximum(w * (1 - (w + np.log(w) - level) / (1 + w)), w * 1e-3)
+    for _ in range(2):
+        miss, above = level - w - np.log(w), 1 + w
+        twice = above * (above + miss * (2 / 3))
+        w = w * (1 + miss / above * (twice - miss / 2) / (twice - miss))
     return np.maximum(w, _TINY)
 
 

@@ -40,7 +40,6 @@ from hybridp.public.synth import (
     candidate_weights,
     cumulative_epsilons,
     gumbel_scale,
-    noise_penalty,
     query_rounds,
     significance,
     table_rounds,
@@ -403,18 +402,14 @@ def _measure(codes: Codes, study: SynthStudy, use: Round, state: State, before: 
 def _worst_table(
     codes: Codes, study: SynthStudy, use: Round, model: GraphModel, before: list[Any], rng: Randomness
 ) -> tuple[int, ...]:
-    """The marginal to measure: missed by the most people, less what its noise would add, by the exponential mechanism.
+    """The marginal to measure: the one that would bring the model nearest, by the exponential mechanism.
 
-    What may be chosen is public: whose noise does not hide everybody, and with which the model stays small enough.
+    What may be chosen is public: whatever leaves the model small enough.
     """
     schema, weights = study.workload.schema, candidate_weights(study.workload)
     most = max(weights.values())
-    penalties = {c: noise_penalty(schema.cells(c), use.sigma) for c in weights}
-    named = [c for c, penalty in penalties.items() if len(c) == 1 or penalty < codes.people]
-    scores = []
-    for c in named:
-        missed = curating.gap(codes, c, model.table(c), weights[c], most)
-        scores.append(missed - math.ceil(penalties[c] * weights[c] / most * curating.LATTICE))
+    named = [c for c in weights if len(c) == 1 or schema.cells(c) <= _TREE]
+    scores = [curating.gain(codes, c, model.table(c), use.sigma, weights[c], most) for c in named]
     known = {tuple(sorted(table.features)) for table in before}
 
     def fits(i: int) -> bool:

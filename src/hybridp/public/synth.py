@@ -44,7 +44,6 @@ __all__ = [
     "gaussian_level",
     "gumbel_scale",
     "gumbel_scale_as_printed",
-    "noise_penalty",
     "query_rounds",
     "selection_cost",
     "significance",
@@ -317,27 +316,17 @@ def candidate_weights(workload: Workload) -> dict[tuple[int, ...], int]:
 
     Those of one and more of the features of one question, and all pairs of features asked about: what hangs on a
     column that no question joins to another shows in pairs with it. The weight adds up, over all questions, how many
-    features they have in common (McKenna et al. 2022); it counts twice for what is part of a question.
+    features they have in common (McKenna et al. 2022).
 
     >>> from hybridp.public.queries import Threshold
     >>> schema = Schema.from_domain({"a": 2, "b": 3, "c": 4})
     >>> candidate_weights(Workload(schema, (Threshold((0, 1), 2), Threshold((1, 2), 2))))
-    {(0,): 2, (1,): 4, (0, 1): 6, (2,): 2, (1, 2): 6, (0, 2): 2}
+    {(0,): 1, (1,): 2, (0, 1): 3, (2,): 1, (1, 2): 3, (0, 2): 2}
     """
     asked = [tuple(sorted(t.features)) for t in workload.thresholds]
-    found = {c: 2 for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)}
-    for pair in combinations(sorted({f for t in asked for f in t}), 2):
-        found.setdefault(pair, 1)
-    return {c: times * sum(len({*c} & {*t}) for t in asked) for c, times in found.items()}
-
-
-def noise_penalty(cells: int, sigma: float) -> float:
-    """What a marginal's own noise is taken to add to the model's error, in people: a fifth of half its L1 norm.
-
-    Most of the noise does not survive the fit: cells that do not stand out of it are ceilings, and tables that overlap
-    share their precision.
-    """
-    return 0.2 * 0.5 * math.sqrt(2 / math.pi) * sigma * cells
+    found = [c for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)]
+    found += combinations(sorted({f for t in asked for f in t}), 2)
+    return {c: sum(len({*c} & {*t}) for t in asked) for c in found}
 
 
 def cells_within(workload: Workload, memory: str) -> int:
