@@ -8,6 +8,9 @@ BIN    := $(VENV)/bin
 demo: $(VENV)/.stamp-demo
 	$(BIN)/hybridp demo --out out
 
+# The tests start many interpreters: what one of them compiles, whatever the environment says, the next one reads.
+test quick: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(VENV)/.stamp-dev
 	$(BIN)/ruff check conftest.py src lab tests benchmarks docs tools
 	$(BIN)/mypy

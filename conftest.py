@@ -7,12 +7,15 @@ reason that begins with "not installed:". The run names all of it at its end, wi
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import re
 import secrets
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,20 @@ def postgres_schema(postgres_server: str) -> str:
     return f"{postgres_server}&options=-csearch_path%3D{name}"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Thousands of tests and what they import stay to the end: nobody looks for garbage among them, then or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # some packages complain of what is left at the end
+        gc.set_threshold(10_000, 10, 10)
+        gc.enable()
+
+
+@cache
 def _slow(path: Path) -> bool:
     def within(names: tuple[str, ...]) -> bool:
         return any(path.is_relative_to(ROOT / name) for name in names)
@@ -97,6 +114,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+@cache
 def _turn(path: Path) -> int:
     """What takes longest first, examples in docstrings (hundreds of short files) last."""
     places = ("tests/engines", "tests/test_site.py", "tests/test_docs.py", "lab/tests", "tests")

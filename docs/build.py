@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import gc
 import importlib.util
 import json
 import posixpath
@@ -69,7 +70,9 @@ def build(out: Path, papers: Path) -> int:
         pages = Path(folder) / "pages"
         gather(pages, report=report)
         shutil.rmtree(out, ignore_errors=True)
+        gc.disable()  # millions of nodes live to the end: looking for garbage among them takes half of the time
         code = sphinx(["-W", "--keep-going", "-q", "-b", "html", "-d", f"{folder}/trees", str(pages), str(out)])
+        gc.enable()
     if code == 0 and report:
         (out / "papers-report").mkdir()
         for file in papers.iterdir():

@@ -9,15 +9,19 @@ does. What a fresh interpreter does (imports, start) is tested with `subprocess`
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -28,8 +32,10 @@ COMMAND = "from hybridp.cli import main; main()"
 SCRIPT = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 PATIENCE = 600  # seconds: a limit for what will never come
 _IMPORTED = (
-    "scipy.optimize", "scipy.stats", "scipy.special", "duckdb", "pyarrow", "torch", "matplotlib.pyplot", "rich.console",
+    "scipy.optimize", "scipy.stats", "scipy.special", "duckdb", "pyarrow", "torch", "matplotlib.backends.backend_agg",
+    "matplotlib.pyplot", "rich.console",
     "fastapi", "uvicorn", "sqlalchemy.dialects.sqlite", "psycopg", "cryptography", "multipart", "pytest", "hypothesis",
+    "sqlglot.dialects.duckdb", "sqlglot.dialects.postgres", "sqlglot.dialects.spark",
 )  # fmt: skip
 Stream = IO[str] | IO[bytes] | int
 
@@ -159,37 +165,48 @@ def _import_everything() -> None:
 
 
 def _next_program(control: socket.socket) -> str:
-    """Fork for each program that is asked for. Returns in the forks, with the program's code; ends with the asker."""
+    """Fork for each program that is asked for, and say how it ended. Returns in the forks; ends with the asker."""
+    _leave_nothing_to_the_forks()
+    running: dict[int, tuple[int, int]] = {}  # what tells the end of a program -> its process id, where it is awaited
+    waiting = select.poll()
+    waiting.register(control, select.POLLIN)
     while True:
-        asked, streams, _, _ = socket.recv_fds(control, 1 << 20, 4)
-        if not asked:
-            os._exit(0)
-        if os.fork() == 0:
+        for ready, _ in waiting.poll():
+            if ready != control.fileno():
+                waiting.unregister(ready)
+                _tell_the_end(ready, *running.pop(ready))
+                continue
+            asked, streams, _, _ = socket.recv_fds(control, 1 << 20, 4)
+            if not asked:
+                os._exit(0)
             program = os.fork()
-            if program:
-                _stand_by(program, streams[3])
-            control.close()
-            return _become(json.loads(asked), streams)
-        for one in streams:
-            os.close(one)
-        while _reaped():
-            pass
+            if program == 0:
+                control.close()
+                for number, (_, answers) in running.items():
+                    os.close(number)
+                    os.close(answers)
+                return _become(json.loads(asked), streams)
+            for one in streams[:3]:
+                os.close(one)
+            os.write(streams[3], str(program).encode())
+            running[ended := os.pidfd_open(program)] = (program, streams[3])
+            waiting.register(ended, select.POLLIN)
 
 
-def _reaped() -> bool:
-    try:
-        return os.waitpid(-1, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return False
-
-
-def _stand_by(program: int, answers: int) -> None:
-    os.write(answers, str(program).encode())
+def _tell_the_end(ended: int, program: int, answers: int) -> None:
     _, status = os.waitpid(program, 0)
-    try:
+    with contextlib.suppress(OSError):  # nobody waits any more
         os.write(answers, str(os.waitstatus_to_exitcode(status)).encode())
-    finally:
-        os._exit(0)
+    os.close(answers)
+    os.close(ended)
+
+
+def _leave_nothing_to_the_forks() -> None:
+    """What the imports made is neither searched for garbage nor taken down by each program: that would copy it all."""
+    for one in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        one.atexit = False
+    gc.collect()
+    gc.freeze()
 
 
 def _become(asked: dict[str, object], streams: list[int]) -> str:
