@@ -118,6 +118,30 @@ def test_what_every_group_decides_by_its_size_is_paid_by_the_one_charge(tmp_path
     assert {p["epsilon"] for p in promised} == {1.0}
 
 
+@pytest.mark.parametrize(
+    ("asked", "column", "held"),
+    [(("mean", MEAN), "pay", [3.25, 64.5, 8.0, 99.0, 1.0]), (("shares", SHARES), "way", ["x", "y", "z", "x", "y"])],
+    ids=["mean", "shares"],
+)
+def test_people_of_a_withheld_group_who_were_charged_have_a_line_on_the_receipt(
+    tmp_path: Path, asked: tuple[str, tuple[Any, ...]], column: str, held: list[Any]
+) -> None:
+    """The only local people, or the only trusted ones, are in a group that is withheld: they reported all the same."""
+    (name, words), by = asked, ("--by", "dept", "--least", 4, "--epsilon", 1)
+    for few, many in (("local", "trusted"), ("trusted", "local")):
+        raw = write(tmp_path / f"{few}.csv", rows({"a": held}, column, many) + rows({"b": held[:3]}, column, few))
+        sent, ledger = tmp_path / f"{few}-sent.csv", tmp_path / f"{few}.ledger"
+        command("randomise", name, raw, *words, "--epsilon", 1, "--keep", "dept", "--out", sent)
+        found = command("release", name, sent, *words, *by, "--ledger", ledger)
+        assert told(found)["by"]["withheld"] == ["b"]
+        charged = {entry.people for entry in Ledger.open(ledger).history()}
+        lines = {(p["group"], p["against"]): p for p in found["receipt"]["promises"]}
+        assert {group for group, _ in lines} == charged == {"trusted", "local"}
+        assert (lines["local", "the curator"]["epsilon"], lines["trusted", "the curator"]["epsilon"]) == (1.0, None)
+        assert {p["epsilon"] for (group, _), p in lines.items() if group == "local"} == {1.0}
+        assert any("their group is withheld" in p["mechanism"] + p["note"] for p in lines.values())
+
+
 def test_withheld_people_are_told_of_by_nothing_but_their_number(tmp_path: Path) -> None:
     """Whatever the people of a withheld group hold, the same words give the same document."""
     documents = []

@@ -149,7 +149,7 @@ def test_every_public_group_has_a_draw_for_the_whole_promise(server: Taped) -> N
         own = [min(max(p["pay"], 0.0), 8.0) / 8 * LEVELS for p in PEOPLE if p["smokes"] == name]
         (drawn,) = server.next(laplaces(LEVELS / 0.5))
         assert whole(mean / 8 * len(own) * LEVELS) == pytest.approx(sum(own) + int(drawn), abs=1)
-    assert server.spent(study) == {"trusted": (0.5, 0.0), "local": (0.5, 0.0)}
+    assert server.spent(study) == {"trusted": (0.5, 0.0), "local": (0.0, 0.0)}
 
 
 def test_a_choice_of_local_people_alone_draws_nothing(server: Taped) -> None:

@@ -192,6 +192,24 @@ def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None
     assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("questions", [(SMOKES, KIDS), (PAY,), (PAY | BY,)], ids=["several", "a mean", "by group"])
+@pytest.mark.parametrize("group", ["trusted", "local"])
+def test_a_group_in_which_nobody_is_is_charged_nothing(service: Service, questions: Any, group: str) -> None:
+    study, task = opened(service, stated(*questions, promise={"several": "split"}))
+    given = person(*questions)
+    if len(questions) == 1 and "by" in questions[0]:
+        given = {questions[0]["name"]: given, "town": "Bonn"}
+    made = [trusted_report(task, given) if group == "trusted" else local_report(task, given, rng=seeded(i))
+            for i in range(8)]  # fmt: skip
+    assert send(service, study, made) == []
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    spent = {a["people"]: a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]}
+    assert spent == {"trusted": 1.0 * (group == "trusted"), "local": 1.0 * (group == "local")}
+    assert {p["group"] for p in found["receipt"]["promises"]} == {group}
+
+
 @pytest.mark.parametrize("question", [PAY | BY, SMOKES | BY | {"joint": True}], ids=["a mean", "shares"])
 def test_an_answer_by_public_group(service: Service, question: dict[str, Any]) -> None:
     """Two groups, each of one kind, two small ones that are merged, one charge; the group is sent as it is."""

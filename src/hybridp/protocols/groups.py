@@ -14,7 +14,7 @@ same question without them, and are charged once with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.groups import Difference, GroupAnswer, GroupsRelease
 from hybridp.release.mean import MeanRelease
-from hybridp.release.receipt import Promise, Receipt, assuming, noted, values_rule
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, noted, values_rule
 from hybridp.release.shares import SharesRelease
 
 __all__ = ["adjusted", "group_study", "heard_of", "kind_of", "listed_differences", "publish_groups", "release_groups"]
@@ -94,7 +94,8 @@ def release_groups(
             some = curating.rows_of(every, members)
             totals = _read(some, each, columns, **told)
             parts[group] = _answer(some, totals, each, columns, simulate_local, tuple(entries), rng)
-        found = publish_groups(study, columns.value, grouping, groups, withheld, parts)
+        unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
+        found = publish_groups(study, columns.value, grouping, groups, withheld, parts, unheard)
         mechanism = _invite(study, columns).text if whole.assumed else None
         found = noted(assuming(found, mechanism), rows.notes)
         people = found.trusted_people + found.local_people
@@ -161,8 +162,12 @@ def publish_groups(
     groups: Mapping[str, tuple[str, ...]],
     withheld: tuple[str, ...],
     parts: Mapping[str, tuple[Any, Any]],
+    unheard: Sequence[int] = (0, 0),
 ) -> GroupsRelease:
-    """Every group's own release and the blend behind it, and their differences. Post-processing: no rows, no noise."""
+    """Every group's own release and the blend behind it, and their differences. Post-processing: no rows, no noise.
+
+    `unheard` is how many trusted and local people are in groups that are withheld.
+    """
     names, found = list(groups), [part for part, _ in parts.values()]
     answers = [_group(name, groups[name], part) for name, part in zip(names, found, strict=True)]
     own = [_own_p_values(part, blended) for part, blended in parts.values()]
@@ -194,7 +199,9 @@ def publish_groups(
         local_people=sum(part.local.people for part in found),
         noise=kinds[0] if kinds else "none",
         reports=found[0].randomiser if isinstance(study, MeanStudy) else found[0].reports,
-        receipt=_one_receipt(dict(zip(names, (part.receipt for part in found), strict=True)), grouping),
+        receipt=_one_receipt(
+            dict(zip(names, (part.receipt for part in found), strict=True)), grouping, _unheard(study, *unheard)
+        ),
         bounds=(study.bounds.lower, study.bounds.upper) if isinstance(study, MeanStudy) else None,
     )
 
@@ -239,12 +246,27 @@ def listed_differences(
     )
 
 
-def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping) -> Receipt:
+def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
+    """What holds for people whose groups are withheld: they were asked, and reported, as everybody was."""
+    name = study.rule.name if isinstance(study, MeanStudy) else study.estimator
+    withheld, found = "nothing of theirs is released: their group is withheld", []
+    if trusted and name != "lm-only":
+        found.append(Promise("trusted", CURATOR, None, f"trust: the curator reads their values; {withheld}"))
+    if local and name != "tcm-only":
+        made = study.invite.randomiser.name if isinstance(study, MeanStudy) else study.invite.oracle.name
+        device = f"{made} report on their own device"
+        found += [Promise("local", who, study.invite.promise, device, withheld) for who in (CURATOR, VIEWER)]
+    return found
+
+
+def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Sequence[Promise]) -> Receipt:
     """The receipt of all groups: nobody is in two, so that what each was promised is what everybody was."""
     receipts = list(each.values())
     promises: dict[tuple[str, str], list[Promise]] = {}
     for promise in (promise for receipt in receipts for promise in receipt.promises):
         promises.setdefault((promise.people, promise.against), []).append(promise)
+    for promise in unheard:  # unless others of their trust, who were heard, were promised the same
+        promises.setdefault((promise.people, promise.against), [promise])
     order = sorted(promises, key=lambda key: key[0] != "trusted")
     said = [
         f"who is in which group of `{grouping.column}` is public, and stays when a person's data is replaced; nobody "

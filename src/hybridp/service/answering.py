@@ -317,7 +317,8 @@ def _by_group(
         raw = _together([own[i] for i in members])
         read = raw.trusted_people and one.estimator != "lm-only"
         parts[name] = _blended(each, local, raw if read else None, raw.trusted_people, rng)
-    return publish_groups(one.study, one.name, grouping, groups, withheld, parts)
+    unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
+    return publish_groups(one.study, one.name, grouping, groups, withheld, parts, unheard)
 
 
 def _ticks(study: TickStudy, local: Heard, answers: Entrusted | None, people: int, rng: Randomness) -> Any:

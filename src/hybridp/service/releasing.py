@@ -92,7 +92,8 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
         with snapshot(service.engine) as db:
             people = counts(db, study.number)
             _check_batch(people, study, "local" if plan.phased else None)
-            charges = plan.charges(study.id, people)
+            # Of a group in which nobody is, nothing is read: how many there are is public.
+            charges = [c for c in plan.charges(study.id, people) if people.get(c.people.split(" ")[0], 0)]
             _check_budget(db, study, charges)
             if (why := waits_for_mixer(db, study, service.now())) is not None:
                 raise Refused("still-mixing", why)
