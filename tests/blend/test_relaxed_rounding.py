@@ -36,6 +36,25 @@ def test_records_follow_the_relaxed_rows() -> None:
     assert stats.chisquare(counts[on], rows * bent / bent.sum()).pvalue < 1e-6
 
 
+def test_every_value_of_a_relaxed_row_comes_as_often_as_its_share_says() -> None:
+    one = Relaxed(start(1, SIZES, seed=6).values.double(), SIZES)
+    found = round_records(one, 1003, seed=7)
+    for f, size in enumerate(SIZES):
+        counts = np.bincount(found[:, f], minlength=size)
+        assert np.abs(counts - 1003 * one.block(f)[0].numpy()).max() < 2
+    # Features stay independent within the row: a table of two of them scatters, around the product of their shares.
+    pairs = np.stack([_pair(one, seed) for seed in range(400)])
+    wanted = 1003 * np.outer(one.block(1)[0].numpy(), one.block(2)[0].numpy())
+    error = np.abs(pairs.mean(0) - wanted)
+    assert np.all(error <= 5 * np.sqrt(wanted / 400) + 0.1)
+    assert pairs.std(0).max() > 1
+
+
+def _pair(data: Relaxed, seed: int) -> np.ndarray:
+    found = round_records(data, 1003, seed=seed).astype(np.int64)
+    return np.bincount(found[:, 1] * 5 + found[:, 2], minlength=15).reshape(3, 5)
+
+
 def test_each_row_serves_equally_often() -> None:
     data = one_hot(np.array([[0, 0, 0], [1, 1, 1], [1, 2, 2]]), SIZES)
     for rows in (1, 7, 9, 10):
