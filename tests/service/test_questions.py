@@ -43,6 +43,7 @@ WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "unit": "minut
        "edges": [0, 30, 60, 120], "statistics": ["mean", "quantiles", "histogram", "shares-above"]}  # fmt: skip
 STEERED = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "statistics": ["quantiles", "shares-above"],
            "at": [0.5], "above": [45.0], "form": "steered"}  # fmt: skip
+MEAN = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "form": "steered"}
 EVERY = [SMOKES, TOWN, WAYS, KIDS, PAY, WAY]
 BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "compare": "all"}
 PERSON = {"smokes": "at times", "town": "t7", "ways": ["foot", "bus"], "kids": "yes", "pay": 3.5, "way": 20.0}
@@ -364,9 +365,12 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
         ([PAY | BY | {"compare": "Bonn"}], "`pay.compare` must be all, or left out, on a page"),
         ([WAY | {"publish": "estimate-only", "estimator": "kvh", "sd": 3.0}], "`way.publish` must be full where more"),
         ([WAY | {"clipped_share": 0.1}], "`way.clipped_share` must be left out: a study that people answer on a page"),
-        ([STEERED | {"statistics": ["quantiles", "sum"], "above": []}], "`way.statistics` must name quantiles where"),
+        ([STEERED | {"statistics": ["quantiles", "sum"], "above": []}], "`way.statistics` must be the mean alone"),
         ([STEERED | {"estimator": "lm-only"}], "`way.estimator` must be left out where trusted people are asked first"),
         ([STEERED | {"local": "laplace"}], "`way.local` must be dithered, or left out, where people are asked around"),
+        ([MEAN | {"noise": "gaussian"}], "`way.noise` must not be gaussian where a mean is steered"),
+        ([MEAN | {"sd": 3.0}], "`way.sd` must be left out where trusted people are asked first"),
+        ([MEAN], "`people.local` must say how many are expected where a mean is steered"),
         ([STEERED, PAY], "`way.form` must be that of a study's only question: trusted people are asked about it first"),
         ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),
         ([SMOKES | {"options": [f"o{i}" for i in range(501)]}], "`smokes.options` must be at most 500 on a page"),
@@ -447,18 +451,54 @@ def test_a_number_in_two_phases(service: Service, capsys: pytest.CaptureFixture[
     assert "quantiles" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("epsilon", "local"), [(20.0, 8_000), (3.0, 100)])
+def test_a_mean_in_two_phases(service: Service, capsys: pytest.CaptureFixture[str], epsilon: float, local: int) -> None:
+    """Within a window, or, where none can pay, about all of it: the same pages, client and charges."""
+    from hybridp.cli.study import _print_release
+
+    service.rng = seeded(3)
+    plan = stated(MEAN, epsilon=2.5, promise={"trusted_epsilon": epsilon}, people={"local": local})
+    study, task = opened(service, plan)
+    assert send(service, study, [trusted_report(task, 20.0 + i % 30) for i in range(200)]) == []
+    pilot = studies.open_phase_two(service, study)
+    task = studies.task_document(service, study)
+    (windows,) = task["questions"][0]["windows"]
+    assert (windows == [0.0, 1.0]) == (epsilon == 3.0)
+    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
+        page = web.get(f"/s/{study}").text
+        assert f"about where your number lies from {120 * windows[0]:.6g} to {120 * windows[1]:.6g}" in page
+        made = [local_report(task, 20.0 + i % 30, rng=secure()) for i in range(150)]
+        assert {len(json.dumps(report, separators=(",", ":"))) for report in made} == {task["bytes"]["local"]}
+        assert send(service, study, made) == []
+        studies.close_study(service, study)
+        service.rng = secure()
+        found = studies.release_study(service, study)
+        summary = studies.study_summary(service, study)
+    assert found["receipt"]["simulated"] is True
+    told = found["questions"]["way"]["mean"]
+    assert (told["estimator"] == "steered") == (epsilon == 20.0)
+    assert told["interval"][0] < 34.5 < told["interval"][1]
+    assert {one["people"]: one["epsilon_spent"] for one in summary["ledger"]} == {"trusted": epsilon, "local": 2.5}
+    _print_release(pilot)
+    assert "trusted, against whoever sees the release" in capsys.readouterr().out
+
+
 def test_the_account_of_two_phases_is_what_they_charge() -> None:
     """Laplace noise spends no delta, and nobody is told of one that is not spent."""
     plan = parse_plan(stated(STEERED | {"noise": "laplace"}, promise={"delta": 1e-6}))
     totals = {charge.people: charge.budget for charge in (*plan.discovery_charges(), *plan.charges("t"))}
     assert plan.accounts() == totals
     assert totals["trusted"].delta == 0
+    plan = parse_plan(stated(MEAN, promise={"delta": 1e-6}, people={"local": 900}))
+    both = (*plan.discovery_charges(), *plan.charges("t"))
+    assert plan.accounts() == {charge.people: charge.budget for charge in both}
+    assert plan.accounts()["trusted"].delta == 0
 
 
 def test_a_study_of_one_phase_has_no_second(service: Service) -> None:
     study, task = opened(service, stated(WAY))
     assert send(service, study, [trusted_report(task, 3.0) for _ in range(5)]) == []
-    with pytest.raises(HybridpError, match="or of steered quantiles, has a second phase"):
+    with pytest.raises(HybridpError, match="or of a steered number, has a second phase"):
         studies.open_phase_two(service, study)
 
 

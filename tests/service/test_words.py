@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from hybridp.protocols.heard import Heard
 from hybridp.protocols.heavy import invitation
+from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.regression_files import invitation_document, invitation_of
 from hybridp.protocols.steered import Steering
+from hybridp.protocols.steered_mean import MeanSteering
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, two_stage
 from hybridp.public.oracles import subset_selection
@@ -32,6 +34,7 @@ from hybridp.public.randomisers import (
 )
 from hybridp.public.regression import NoisyRounds
 from hybridp.public.shuffling import mixed_delta
+from hybridp.public.steered_mean import Crowd, WindowNoise, WindowSums, normal_people
 from hybridp.service import chances, charts, html, words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import HeavyPlan, QuestionsPlan, RegressionPlan, parse_plan
@@ -175,6 +178,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "by group": MEAN | {"kind": "number", "by": "town", "categories": ["Bonn", "Kiel"], "least": 5},
     "steered, first": MEAN | STEERED,
     "steered, second": MEAN | STEERED,
+    "a steered mean, first": MEAN | {"form": "steered", "expected": {"local": 900}},
+    "a steered mean, second": MEAN | {"form": "steered", "expected": {"local": 900}, "epsilon": 4.0},
     "questions, one drawn": ASKED,
     "questions, split": ASKED | {"epsilon": 16.0},
     "a line, first": LINE,
@@ -210,6 +215,14 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
         centres = ((0.0, 0.0, 0.0),) * 3 if rounds == 3 else ((),)
         said = NoisyRounds(plan.study.kind, 500, ((9,) * 9,) * rounds, plan.trusted(500).noise, centres)
         head = invitation_of(invitation_document(plan.study, plan.columns, said, 1000, (1,), simulated=False))
+    if name == "a steered mean, second":
+        assert isinstance(plan, QuestionsPlan)
+        assert isinstance(plan.parts[0].study, MeanStudy)
+        crowd = Crowd(500, 900, 4.0, 1.0)
+        (window,) = crowd.steered(np.array([[0.25, 0.5]]), *normal_people(0.4, 0.1))
+        noise = WindowNoise.of(PureDP(3.0), PureDP(1.0), *window.levels)
+        sums = WindowSums(500, 0, 0, 0, noise, window)
+        head = MeanSteering(plan.parts[0].study, "answer", crowd, None, Heard(), sums, None, digest="sha256:ab")
     if name in HEADS:
         assert isinstance(plan, HeavyPlan)
         head = invitation(HeadList.of(HEADS[name], 2), plan.study)
@@ -661,6 +674,15 @@ def test_a_report_on_a_line_says_on_how_many_numbers_of_which() -> None:
         assert f"on one of {many} numbers, drawn by chance" in said
         assert about in said
         assert (task["randomiser"]["dimensions"], task["randomiser"]["reported"]) == (many, 1)
+
+
+def test_where_a_report_of_a_steered_mean_is_about_is_said_in_their_own_unit() -> None:
+    """A window at 1/4 to 1/2 of 0 to 120; at this epsilon a report is a number."""
+    _, task, _ = told("a steered mean, second")
+    assert task["questions"][0]["randomiser"]["name"] == "piecewise"
+    view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
+    (offer,) = view["local"]["offers"]
+    assert offer["sent"].endswith("about where your number lies from 30 to 60; outside counts as its nearest end.")
 
 
 def test_one_option_of_those_ticked() -> None:

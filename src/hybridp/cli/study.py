@@ -185,7 +185,7 @@ def delete(study: str, yes: bool, database: str | None, key_file: Path | None, a
 def phase_two(study: str, key: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
     """Studies in two phases: release the first one, and invite local people to answer what it says.
 
-    They are those of heavy hitters, of a regression, and of steered quantiles.
+    They are those of heavy hitters, of a regression, and of steered numbers.
     """
     with _service(database, key_file) as service:
         from hybridp.service.studies import open_phase_two
@@ -199,7 +199,7 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
     else:
         _print_release(found)
         line = "centre" in found["invitation"].get("question", {})
-        click.echo(f"Local people are invited to answer {'about the line' if line else 'near the quantiles'}.")
+        click.echo(f"Local people are invited to answer {'about the line' if line else 'near what it says'}.")
 
 
 @click.command("release")

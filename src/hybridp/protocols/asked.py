@@ -174,7 +174,7 @@ def personal_study(study: Declaration, place: int) -> PersonalStudy:
 def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
     """Where a table holds the number, and the reports on it."""
     asked, people = cast(Number, study.questions[place]), study.people
-    rule = "must be plain over a table, where `hybridp release quantiles --invite-out` asks people in phases"
+    rule = "must be plain over a table, where `hybridp release quantiles` and `release mean --invite-out` ask in phases"
     asked.must(asked.form == "plain", "form", rule, asked.form)
     report = study.report_columns(asked)[0]
     return Columns(

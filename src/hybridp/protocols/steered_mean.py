@@ -55,12 +55,11 @@ from hybridp.release.receipt import (
     values_rule,
 )
 
-__all__ = ["MeanSteering", "Source", "publish_steered", "read_invitation", "release_answers", "release_steered"]
-__all__ += ["steering_of", "trusted_say", "write_answers"]
+__all__ = ["MEAN_INVITATION", "MeanSteering", "Source", "check_steered", "publish_steered", "read_invitation"]
+__all__ += ["release_answers", "release_steered", "steering_of", "trusted_say", "whole_charge", "write_answers"]
 
-Guarantee = PureDP | ApproxDP
 Levels = Iterable[NDArray[np.int64]]
-_KIND = "invitation to a mean within a window"
+MEAN_INVITATION = "invitation to a mean within a window"
 
 
 def check_steered(study: MeanStudy) -> None:
@@ -120,8 +119,13 @@ class MeanSteering:
     def invite(self) -> Invite:
         """What goes to every device."""
         window, named = self.window, self.digest.removeprefix("sha256:")[:16]
-        windows = () if window is None else ((window.low, window.high),)
-        return replace(self.study.invite, question=(self.column,), windows=windows, answers=named)
+        ends = (0.0, 1.0) if window is None else (window.low, window.high)
+        return replace(self.study.invite, question=(self.column,), windows=(ends,), answers=named)
+
+    @property
+    def windows(self) -> tuple[tuple[float, float], ...]:
+        """Where people are asked now, in shares of the range."""
+        return self.invite.windows
 
     def charge(self, purpose: str, digest: str | None) -> Charge:
         """What the ledger is asked for when answers are used."""
@@ -151,24 +155,34 @@ class MeanSteering:
             "ledger_entries": list(self.entries),
             "notes": list(self.notes),
         }  # fmt: skip
-        return envelope.sealed(_KIND, content, simulated=self.simulated)
+        return envelope.sealed(MEAN_INVITATION, content, simulated=self.simulated)
 
 
 # --- what trusted people say ------------------------------------------------------------------------------------------
 
 
-def _whole(study: MeanStudy) -> Guarantee:
-    return study.trusted_guarantee or study.guarantee
+def _whole(study: MeanStudy) -> PureDP:
+    """All noise is Laplace's: no delta is spent."""
+    return PureDP((study.trusted_guarantee or study.guarantee).epsilon)
+
+
+def whole_charge(study: MeanStudy, purpose: str) -> Charge:
+    """All that trusted people are promised, whichever form it takes."""
+    return Charge("trusted", _whole(study), "laplace noise on a steered mean", purpose)
 
 
 def _crowd(study: MeanStudy, trusted: int, local: int) -> Crowd:
     return Crowd(trusted, local, _whole(study).epsilon, study.invite.randomiser.worst_variance / 4)
 
 
-def _window_noise(rest: Guarantee, window: Window) -> WindowNoise:
-    sums, squares = split_off(PureDP(rest.epsilon), SQUARES_SHARE)
-    assert isinstance(sums, PureDP)
-    return WindowNoise.of(sums, squares, *window.levels)
+def _parted(whole: PureDP, share: float) -> tuple[PureDP, PureDP]:
+    """What is left, and the part that is taken off."""
+    rest, part = split_off(whole, share)
+    return PureDP(rest.epsilon), part
+
+
+def _window_noise(rest: PureDP, window: Window) -> WindowNoise:
+    return WindowNoise.of(*_parted(rest, SQUARES_SHARE), *window.levels)
 
 
 def trusted_say(
@@ -180,7 +194,7 @@ def trusted_say(
     crowd, rest = _crowd(study, trusted, local), _whole(study)
     seen, looked = None, Heard(trusted=trusted)
     if crowd.worth_a_pilot:
-        rest, part = split_off(rest, PILOT_SHARE)
+        rest, part = _parted(rest, PILOT_SHARE)
         source.charge([Charge("trusted", part, "laplace noise on counts that name a window", purpose)])
         asked = DistributionStudy(
             study.bounds, study.guarantee, at=(), spread=True, estimator="tcm-only", noise="laplace",
@@ -218,7 +232,8 @@ def publish_steered(
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
     stated: dict[str, Any] = {"entries": entries, "simulated_local": simulated_local, "rng": rng}
     if said.sums is None:
-        own = replace(said.study, trusted_guarantee=_rest(said)).decided(said.crowd.trusted, said.crowd.local)
+        own = replace(said.study, trusted_guarantee=_rest(said.study, said.seen))
+        own = own.decided(said.crowd.trusted, said.crowd.local)
         found = publish_mean(own, said.plain, local, trusted_people=said.crowd.trusted, rows=rows, **stated)
         promises = tuple(
             replace(p, budget=_whole(said.study), mechanism=f"{said.looked.protection}, then {p.mechanism}")
@@ -237,9 +252,8 @@ _SEEN_PLAIN = "the mean is not steered: trusted people's counts promise no gain 
 _ONE_REPORT = "a local person answers one invitation, once"
 
 
-def _rest(said: MeanSteering) -> Guarantee:
-    whole = _whole(said.study)
-    return whole if said.seen is None else split_off(whole, PILOT_SHARE)[0]
+def _rest(study: MeanStudy, seen: Quartiles | None) -> PureDP:
+    return _whole(study) if seen is None else _parted(_whole(study), PILOT_SHARE)[0]
 
 
 def _publish_window(
@@ -285,7 +299,7 @@ def _publish_window(
         question=said.column,
         window=said.natural,
         receipt=build_receipt(
-            Protection(PureDP(_whole(study).epsilon), text),
+            Protection(_whole(study), text),
             None if local is None else Protection(invite.promise, device, "one report a person"),
             assumes=(
                 public_choice(),
@@ -331,7 +345,7 @@ def release_steered(
     both = "must be given, or --simulate-local for a trial of both phases at once; not both"
     must(simulate_local != (invite_out is not None), "invite-out", both, "both" if simulate_local else "neither")
     draft = None if invite_out is None else Draft.checked(invite_out)
-    most = [Charge("trusted", _whole(study), "laplace noise on a steered mean", purpose)]
+    most = [whole_charge(study, purpose)]
     reports = [c for c in study.charges(purpose, None) if c.people == "local"] if simulate_local else []
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"reads": {"value": columns.value}, "undecided": True, "trial": rng.simulated or simulate_local}
@@ -364,7 +378,7 @@ def release_steered(
         found = noted(found, rows.notes)
         if draft is not None:
             said = replace(said, entries=tuple(entries), notes=rows.notes, simulated=found.simulated)
-            draft.hold(_KIND, said.document(), tuple(entries), ledger)
+            draft.hold(MEAN_INVITATION, said.document(), tuple(entries), ledger)
         found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
     if draft is not None:
         draft.write()
@@ -374,14 +388,14 @@ def release_steered(
 def read_invitation(file: Path) -> MeanSteering:
     """The invitation in a file, checked."""
     try:
-        return _steering(envelope.load(file, _KIND))
+        return _steering(envelope.load(file, MEAN_INVITATION))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
 
 
 def steering_of(document: dict[str, Any]) -> MeanSteering:
     """The invitation of a document that was kept, as it was made."""
-    return _steering(envelope.opened(document, _KIND))
+    return _steering(envelope.opened(document, MEAN_INVITATION))
 
 
 def _steering(document: dict[str, Any]) -> MeanSteering:
@@ -397,7 +411,7 @@ def _steering(document: dict[str, Any]) -> MeanSteering:
     seen = None if document["quartiles"] is None else Quartiles(*map(float, document["quartiles"]))
     looked = Heard(counted_of(document["counted"]), trusted=trusted, protection=str(document["protection"]))
     sums = plain = None
-    rest = _whole(study) if seen is None else split_off(_whole(study), PILOT_SHARE)[0]
+    rest = _rest(study, seen)
     if asked is None:
         own = replace(study, trusted_guarantee=rest).decided(trusted, local)
         squares = own.squares_noise

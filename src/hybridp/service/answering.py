@@ -31,6 +31,7 @@ from hybridp.protocols.number import NumberStudy, publish_number, steered_number
 from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy, publish_shares
 from hybridp.protocols.steered import Steering, steering_document
+from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say
 from hybridp.protocols.study import published
 from hybridp.protocols.synth_mixed import publish_mixed
 from hybridp.protocols.ticks import TickStudy, publish_ticks
@@ -367,6 +368,8 @@ def piloted(
     """The first phase: trusted people are counted, with noise drawn here. What is returned states their release for the
     ids of its charges, and the invitation to local people that follows from it (`hybridp.protocols.steered`)."""
     (one,), (people, answers) = plan.parts, trusted
+    if isinstance(one.study, MeanStudy):
+        return _mean_piloted(plan, one, one.study, people, answers, rng)
 
     def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
         return counting.count_answers(answers, one.distribution.bounds, places, stated, rng=rng)
@@ -381,10 +384,48 @@ def piloted(
     return state
 
 
+def _mean_piloted(
+    plan: QuestionsPlan, one: Asked, study: MeanStudy, people: int, answers: Entrusted, rng: Randomness
+) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
+    """The same of a mean: all that trusted people say of it, and where local people are asked. One charge covers it."""
+    source = Source(
+        lambda places, stated: counting.count_answers(answers, study.bounds, places, stated, rng=rng),
+        lambda: (study.bounds.levels(values[:, 0]) for values in answers.numbers()),
+        lambda own: summing.read_answers(answers, own.bounds, LocalSummary.of(NOTHING, own.invite.randomiser)),
+        lambda charges: None,
+    )
+    expected = plan.declared.people.local or 1
+    said = trusted_say(study, one.name, people, expected, source, purpose=plan.title, rng=rng)
+
+    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
+        found = publish_steered(said, None, rows=_CLIPPED, rng=rng)
+        invited = replace(said, entries=entries, simulated=rng.simulated).document()
+        return published(plan.declared, {one.name: found}, entries), invited
+
+    return state
+
+
+_CLIPPED = "devices clip numbers to the bounds"
+
+
+def _mean_steered(
+    plan: QuestionsPlan, head: MeanSteering, chunks: Iterable[Sequence[bytes]], rng: Randomness
+) -> Callable[[tuple[int, ...]], StudyRelease]:
+    invite, sums = head.invite, NOTHING
+    for bodies in chunks:
+        sums += exact_sums(unit_reports(invite.randomiser, invite.bounds, bodies))[0]
+    told = LocalSummary.of(sums, invite.randomiser)
+    stated: dict[str, Any] = {"entries": head.entries, "simulated_local": head.simulated, "rows": _CLIPPED}
+    found = {plan.parts[0].name: publish_steered(head, told, rng=rng, **stated)}
+    return lambda entries: published(plan.declared, found, entries)
+
+
 def steered(
-    plan: QuestionsPlan, head: Steering, chunks: Iterable[Sequence[bytes]], *, rng: Randomness
+    plan: QuestionsPlan, head: Steering | MeanSteering, chunks: Iterable[Sequence[bytes]], *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], StudyRelease]:
     """The second phase: local people's answers within the windows, blended with all that the first one heard."""
+    if isinstance(head, MeanSteering):
+        return _mean_steered(plan, head, chunks, rng)
     invite = head.invite
     assert isinstance(invite.randomiser, DitheredBit)
     bins = window_bins(invite.randomiser, len(invite.windows))
@@ -402,8 +443,8 @@ def _steered(
 ) -> dict[str, Any]:
     (one,) = plan.parts
     assert isinstance(one.study, NumberStudy)
-    rows = "devices clip numbers to the bounds"
-    found = publish(one.distribution, one.name, told, entries=entries, simulated_local=simulated, rows=rows, rng=rng)
+    stated: dict[str, Any] = {"entries": entries, "simulated_local": simulated, "rows": _CLIPPED}
+    found = publish(one.distribution, one.name, told, rng=rng, **stated)
     return {one.name: steered_number(one.study, one.name, found)}
 
 

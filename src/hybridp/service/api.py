@@ -85,7 +85,7 @@ def close(id: str, service: Here, who: Who) -> dict[str, Any]:
 
 @router.post("/api/studies/{id}/phase-two", tags=["analysts"])
 def phase_two(id: str, service: Here, who: Who, key: Idempotency = "phase-two") -> dict[str, Any]:
-    """Heavy hitters, regressions and steered quantiles: end the first phase, charge it, and invite local people to
+    """Heavy hitters, regressions and steered numbers: end the first phase, charge it, and invite local people to
     answer what it says."""
     return studies.open_phase_two(service, id, key)
 

@@ -302,7 +302,7 @@ def _discovering(s: Mapping[str, Any]) -> list[str]:
     made = "the list of frequent answers" if heavy else "statistics of what they say"
     public = "The list is public from then on, and local people are asked about it."
     if not heavy:
-        public = "These are public from then on, and local people are asked near the quantiles."
+        public = "These are public from then on, and local people are asked near what they say."
     return [
         f"The trusted people’s part ends: their whole promise is spent on {made}.",
         public,

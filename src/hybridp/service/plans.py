@@ -31,6 +31,7 @@ from hybridp.protocols.mean import MeanStudy, on_reports
 from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.regression_files import Invitation as RegressionInvitation
 from hybridp.protocols.steered import Steering
+from hybridp.protocols.steered_mean import MeanSteering, whole_charge
 from hybridp.protocols.study import answered_once
 from hybridp.protocols.synth import SynthStudy
 from hybridp.protocols.synth_mixed import charge_for_reports
@@ -39,6 +40,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
+from hybridp.public.messages import Invite
 from hybridp.public.mixing import from_text
 from hybridp.public.study import (
     Choice,
@@ -245,7 +247,7 @@ class QuestionsPlan(Plan[Question]):
     """Shares of options, counts, several statistics of a number: one question, or several under one promise.
 
     Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole. Of
-    one number they may be asked in a second phase, around the quantiles that trusted people named in the first.
+    one number they may be asked in a second phase, around the quantiles or within the window that trusted people named.
     """
 
     kind: ClassVar[str] = "questions"
@@ -257,12 +259,16 @@ class QuestionsPlan(Plan[Question]):
             rule = "must be that of a study's only question: trusted people are asked about it first"
             self.asked.must(len(self.parts) == 1, "form", rule, "steered")
             self.once()
+            if isinstance(self.parts[0].study, MeanStudy):
+                expected = self.declared.people.local
+                rule = "must say how many are expected where a mean is steered: that decides where they are asked"
+                must(expected is not None and expected >= 1, "people.local", rule, expected or "nothing")
 
     @property
     def phased(self) -> bool:
         return any(one.steered for one in self.parts)
 
-    def parts_within(self, head: Steering | None) -> tuple[Asked, ...]:
+    def parts_within(self, head: Steering | MeanSteering | None) -> tuple[Asked, ...]:
         """The questions as local people are asked them: in the second phase within the invitation's windows."""
         return self.parts if head is None else tuple(replace(one, within=head.invite) for one in self.parts)
 
@@ -325,13 +331,18 @@ class QuestionsPlan(Plan[Question]):
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """The trusted for every release, the reports once, under the collection's name; of two phases the second's."""
         if self.phased:
-            made = "dithered report within windows"
+            invite = self.parts[0].invite
+            assert isinstance(invite, Invite)
+            made = f"{invite.randomiser.name} report within windows"
             return [Charge("local", self.local_promise, made, self.title, collection=collection)]
         first, sent = on_reports([c for one in self.parts for c in one.study.charges(one.name, None)], trial=False)
         reports = together(sent, self.title, collection, once=answered_once(self.declared))
         return together(first, self.title) + reports
 
     def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
+        mean = self.parts[0].study
+        if isinstance(mean, MeanStudy):
+            return [whole_charge(mean, self.title)]
         asked = [charge for one in self.parts for charge in one.study.charges(one.name, None)]
         return together([charge for charge in asked if charge.people == "trusted"], self.title)
 
@@ -384,7 +395,7 @@ class TablePlan(QuestionsPlan):
 
 
 SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan | RegressionPlan
-Head = HeavyInvitation | Steering | RegressionInvitation
+Head = HeavyInvitation | Steering | MeanSteering | RegressionInvitation
 """What the first of two phases says to local people: its list, its windows, or its line."""
 KINDS: dict[str, type[Question]] = {
     "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
@@ -412,7 +423,7 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
             plan = QuestionsPlan(declared)
         case Choice() | Count():
             plan = QuestionsPlan(declared)
-        case Number() if question.statistics != ("mean",) or question.by is not None:
+        case Number() if question.statistics != ("mean",) or question.by is not None or question.form == "steered":
             plan = QuestionsPlan(declared)
         case Number() if declared.promise.personal:
             plan = PersonalPlan(declared)

@@ -151,7 +151,7 @@ class Asked:
 
     @property
     def steered(self) -> bool:
-        """Whether local people are asked within windows around quantiles."""
+        """Whether local people are asked later, near what trusted people say."""
         return isinstance(self.question, Number) and self.question.form == "steered"
 
     @property
@@ -163,7 +163,7 @@ class Asked:
         """What goes to every device; a study computes it anew every time."""
         if self.within is not None:
             return self.within
-        if self.steered:
+        if self.steered and isinstance(self.study, NumberStudy):
             return self.distribution.invite_within(())  # where is not known yet
         return self.study.invite
 

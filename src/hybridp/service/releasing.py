@@ -103,11 +103,11 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
 
 
 def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
-    """Phase one to two: what the trusted people say, their list or where quantiles lie, becomes the invitation to local
+    """Phase one to two: what the trusted people say, their list or where people lie, becomes the invitation to local
     ones."""
     plan = study.plan
     if not plan.phased:
-        which = "of heavy hitters, of a regression, or of steered quantiles"
+        which = "of heavy hitters, of a regression, or of a steered number"
         raise Refused("wrong-phase", f"Only a study {which}, has a second phase.")
     with service.releasing(study):
         with reading(service.engine) as db:

@@ -331,7 +331,7 @@ def delete_study(service: Service, study_id: str) -> dict[str, Any]:
 
 
 def open_phase_two(service: Service, study_id: str, key: str = "phase-two") -> dict[str, Any]:
-    """Heavy hitters, regressions and steered quantiles: charge the trusted, publish what they say, invite local people
+    """Heavy hitters, regressions and steered numbers: charge the trusted, publish what they say, invite local people
     to answer it. The document of the first phase."""
     return releasing.discover(service, service.study(study_id), _key(key))
 

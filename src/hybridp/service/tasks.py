@@ -24,6 +24,8 @@ from hybridp.protocols.number import NumberStudy
 from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.steered import Steering, steering_of
+from hybridp.protocols.steered_mean import MEAN_INVITATION, MeanSteering
+from hybridp.protocols.steered_mean import steering_of as mean_steering_of
 from hybridp.protocols.ticks import TickStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
@@ -425,7 +427,7 @@ def opt_in_of(stated: dict[str, Any], plan: HeavyPlan) -> OptInCounts:
 
 def phase_two(document: str, plan: SomePlan) -> Head:
     """The invitation that follows from the stored release of the first phase: of heavy hitters its list, trimmed, and
-    the mechanism for it; of a number the windows around its quantiles; of a regression its line."""
+    the mechanism for it; of a number its windows; of a regression its line."""
     match plan:
         case HeavyPlan():
             return listed(document, plan)
@@ -435,12 +437,13 @@ def phase_two(document: str, plan: SomePlan) -> Head:
             return windows_of(document)
 
 
-def windows_of(document: str) -> Steering:
-    return steering_of(json.loads(document)["invitation"])
+def windows_of(document: str) -> Steering | MeanSteering:
+    invitation = json.loads(document)["invitation"]
+    return (mean_steering_of if invitation["hybridp"] == MEAN_INVITATION else steering_of)(invitation)
 
 
-def steering_in(head: Head | None) -> Steering | None:
-    return head if isinstance(head, Steering) else None
+def steering_in(head: Head | None) -> Steering | MeanSteering | None:
+    return head if isinstance(head, Steering | MeanSteering) else None
 
 
 def listed(document: str, plan: HeavyPlan) -> Invitation:

@@ -72,6 +72,9 @@ def sent_of(question: Mapping[str, Any]) -> str:
     if question.get("windows"):
         low, width = question["bounds"]["lower"], question["bounds"]["upper"] - question["bounds"]["lower"]
         near = " or ".join(f"{low + width * a:.6g} to {low + width * b:.6g}" for a, b in question["windows"])
+        if randomiser["name"] != "dithered":
+            about = f"It is about where your number lies from {near}; outside counts as its nearest end."
+            return f"{sent(randomiser)} {about}"
         return f"{_SENT['dithered']} The random number is drawn from {near}."
     return sent(randomiser)
 

@@ -64,7 +64,7 @@ STATISTICS = {
 }
 NUMBER_FORMS = {
     "plain": "their number, with noise, at any time",
-    "steered": "whether it is above a value near the quantiles that trusted people named first (in the service)",
+    "steered": "near the quantiles, or within the window, that trusted people named first (in the service)",
 }
 _PLACES = {"at": "quantiles", "below": "shares-below", "above": "shares-above", "edges": "histogram"}
 MOST_PLACES = 50
@@ -198,12 +198,18 @@ class Number(Grouped):
             self._check_steered()
 
     def _check_steered(self) -> None:
-        """One bit near the quantiles tells of the distribution there, and of nothing else."""
-        rule = "must name quantiles where people are asked around them, and neither mean nor sum"
+        """One bit near the quantiles tells of the distribution there, and of nothing else; or it is a mean alone."""
+        rule = "must be the mean alone, or name quantiles and neither mean nor sum, where local people are asked later"
+        mean = self.statistics == ("mean",)
         asked = "quantiles" in self.statistics and not self.summed
-        self.must(asked, "statistics", rule, ", ".join(self.statistics))
+        self.must(asked or mean, "statistics", rule, ", ".join(self.statistics))
         rule = "must be left out where trusted people are asked first, and local people around what they say"
         self.must(self.estimator in (None, "best"), "estimator", rule, self.estimator)
+        if mean:
+            for name in ("sd", "local_sd", "gap", "by"):
+                self.must(getattr(self, name) is None, name, rule, getattr(self, name))
+            self.must(self.noise != "gaussian", "noise", "must not be gaussian where a mean is steered", self.noise)
+            return
         rule = "must be dithered, or left out, where people are asked around quantiles"
         self.must(self.local in ("best", "dithered"), "local", rule, self.local)
 
