@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hybridp.blend.relaxed import Options, TableGoal, one_hot, project, start, table
-from hybridp.blend.relaxed.pairs import Small
+from hybridp.blend.relaxed.pairs import Small, gathered
 from hybridp.blend.synth import Fit, fit_tables, pair_sums, settle
 from hybridp.errors import InvalidInput
 from hybridp.public.queries import Threshold
@@ -97,6 +97,26 @@ def test_the_slope_of_a_small_table_is_that_of_the_stated_loss(features: tuple[i
     Small.of(lines, wanted, target, 1.7).add_slope(data.values.T.contiguous(), slope)
     assert values.grad is not None
     assert torch.allclose(slope.T - 1, values.grad, atol=1e-6)
+
+
+def test_goals_at_once_have_the_slopes_of_each() -> None:
+    data = start(7, (3, 4, 5), seed=4)
+    draw = torch.Generator().manual_seed(6)
+    goals = []
+    for features in ((0,), (2,), (0, 1), (2, 1), (0, 2), (0, 2), (2, 0)):  # one pair comes three times
+        shape = [data.sizes[f] for f in features]
+        lines = [slice(data.offsets[f], data.offsets[f] + data.sizes[f]) for f in features]
+        wanted, target = torch.rand(shape, generator=draw) / len(shape) ** 2, torch.rand(shape, generator=draw) < 0.5
+        goals.append(Small.of(lines, wanted, target, 1.0 + len(goals)))
+    found = []
+    for at_once in (False, True):
+        slope = torch.zeros_like(data.values.T)
+        for goal in gathered(goals, sum(data.sizes), at_once=at_once):
+            goal.add_slope(data.values.T.contiguous(), slope)
+        found.append(slope)
+    assert torch.allclose(*found, atol=1e-6)
+    assert float(found[0].abs().max()) > 0.01
+    assert len(gathered(goals, sum(data.sizes), at_once=True)) == 3
 
 
 def test_settled_answers_are_never_farther_from_a_truth_that_the_measurement_allows() -> None:

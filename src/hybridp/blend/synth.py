@@ -34,7 +34,7 @@ from hybridp.blend.relaxed.contract import (
     support,
 )
 from hybridp.blend.relaxed.data import Relaxed, sparsemax_lines
-from hybridp.blend.relaxed.pairs import Small
+from hybridp.blend.relaxed.pairs import Small, gathered
 from hybridp.blend.relaxed.single import selected_loss
 from hybridp.errors import must
 from hybridp.public.queries import Selection
@@ -151,21 +151,25 @@ def fit_tables(
     sums = [pair for pair in pair_sums(tables) if pair.counts.size <= chosen.large]
     goals, cells = _goals(data, tables, sums, people, chosen)
     scratch = Scratch()
+    alike: dict[tuple[int, int], list[Small]] = {}  # those that the same steps look at
+    for i, goal in enumerate(goals):
+        if goal.small is not None:
+            alike.setdefault((goal.every, i % goal.every), []).append(goal.small)
+    small = {when: gathered(some, sum(data.sizes)) for when, some in alike.items()}
 
     def add_slope(lines: Tensor, slope: Tensor, step: int) -> None:
-        now = [goal for i, goal in enumerate(goals) if (i + step) % goal.every == 0]
-        for goal in now:
-            if goal.small is not None:
-                goal.small.add_slope(lines, slope)
+        for (every, first), some in small.items():
+            for one in some if (first + step) % every == 0 else []:
+                one.add_slope(lines, slope)
         if len(cells.selection):
             selected_loss(data, cells.selection, cells.wanted, cells.weights, slope, lines)
-        if any(goal.small is None for goal in now):
+        now = [goal for i, goal in enumerate(goals) if goal.small is None and (i + step) % goal.every == 0]
+        if now:
             rows = Relaxed(lines.T.contiguous(), data.sizes)
             found: dict[int, Support] = {}
             upright = torch.zeros_like(rows.values)
             for goal in now:
-                if goal.small is None:
-                    _add_slope(rows, goal, upright, scratch, found, chosen)
+                _add_slope(rows, goal, upright, scratch, found, chosen)
             slope += upright.T
 
     return _descend(data, add_slope, chosen, moved)
