@@ -304,6 +304,40 @@ def test_a_local_person_of_the_second_phase_is_asked_within_windows(server: Any,
     assert traffic.complaints == []
 
 
+WORK = {"name": "work", "kind": "regression", "target": "retired", "on": ["age", "pay"], "lower": [0, -4, 0],
+        "upper": [16, 4, 1], "model": "logistic"}  # fmt: skip
+HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": 0, "upper": [8, 4], "clusters": 2}
+
+
+@pytest.mark.parametrize("asked", [WORK, HOMES], ids=["about a line", "for a field of a map"])
+def test_answers_to_a_model_never_leave_the_page(server: Any, page: Any, traffic: Any, asked: dict[str, Any]) -> None:
+    stated = {"title": "t", "promise": 4.0, "collection": {"min_batch": 2}, "questions": [asked]}
+    study = str(server.ask("", stated | {"people": {"trusted": 300, "local": 600}})["id"])
+    if asked is WORK:
+        task = fetch_task(server.url, study)
+        made = [trusted_report(task, [i / 4, 2.0 - i / 16, float(i > 30)]) for i in range(64)]
+        assert send_reports(server.url, study, made) == []
+        server.open_phase_two(study)
+    page.goto(f"{server.url}/s/{study}")
+    page.fill("#local-value-0", "3.51234")
+    page.fill("#local-value-1", "1.98765")
+    if asked is WORK:
+        page.click("#local-send:enabled")
+        page.wait_for_selector("#local-status .problem")
+        assert "Please choose an answer" in page.inner_text("#local-status")
+        page.select_option("#local-value-2", "1")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    assert traffic.holding("3.51234", "1.98765") == []
+    assert not server.has_received("3.51234", "1.98765")
+    (report,) = json.loads(traffic.uploads[0])["reports"]
+    assert set(report["payload"]) == {"report" if asked is WORK else "category"}
+    assert server.people(study)["local"] == 1
+    assert traffic.complaints == []
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
 def test_of_a_table_a_local_person_is_asked_a_cell_of_the_drawn_marginal(
     server: Any, page: Any, plain_page: Any, traffic: Any
 ) -> None:

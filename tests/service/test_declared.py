@@ -115,14 +115,10 @@ def test_what_only_a_table_can_do_is_refused(change: dict[str, Any], says: str) 
     assert says in str(refused.value)
 
 
-def test_points_are_for_files_and_the_service_says_so() -> None:
-    line = {"name": "work", "kind": "points", "columns": ["x"], "lower": 0, "upper": 1, "clusters": 2}
-    rule = (
-        "`work.kind` must be one of number, choice, count, vector, records, table, regression for the service; "
-        "the other kinds are collected over files"
-    )
-    with pytest.raises(InvalidInput, match=rf"^{rule}\. Got points\.$"):
-        parse_plan({"title": "t", "promise": 1, "questions": [line]})
+def test_every_kind_that_can_be_declared_can_be_asked_on_a_page() -> None:
+    from hybridp.public.study.question import KINDS
+
+    assert set(KINDS) == {"number", "choice", "count", "vector", "records", "table", "regression", "points"}
 
 
 def test_several_questions_are_not_half_collected() -> None:

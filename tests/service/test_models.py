@@ -1,6 +1,6 @@
 """Models of several numbers in the service, on both stores: what a page asks, what is taken, stored, shown and refused.
 
-What is drawn for their releases is in `tests/laws/test_service_regression_law.py`, and what a page computes in
+What is drawn for their releases is in `tests/laws/test_service_models_law.py`, and what a page computes in
 `test_models_js.py`.
 """
 
@@ -280,6 +280,93 @@ def test_a_line_that_cannot_be_told_from_noise_is_shown_without_ends(service: Se
     assert shown["beside"] == "the spread of the columns cannot be told from the noise"
     _print_release(pilot)
     assert "intercept" in capsys.readouterr().out
+
+
+# --- points -----------------------------------------------------------------------------------------------------------
+
+HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": [0, 0], "upper": [8, 4],
+         "clusters": 2}  # fmt: skip
+EXPECTED = {"people": {"trusted": 300, "local": 600}}
+
+
+def homes(many: int, seed: int = 1) -> list[list[float]]:
+    rng = np.random.default_rng(seed)
+    first = rng.random((many, 1)) < 0.7
+    return np.where(first, rng.normal((2, 1), 0.3, (many, 2)), rng.normal((6, 3), 0.3, (many, 2))).tolist()
+
+
+def test_points_from_their_answers_to_their_centres(service: Service) -> None:
+    study, task = opened(service, question=HOMES, **EXPECTED)
+    assert task["groups"] == ["trusted", "local"]
+    made = [trusted_report(task, point) for point in homes(300)]
+    made += [local_report(task, point, rng=seeded(i)) for i, point in enumerate(homes(600, 2))]
+    assert send(service, study, made) == []
+    for start, end, group in ((0, 300, "trusted"), (300, 900, "local")):
+        assert {len(json.dumps(one, separators=(",", ":"))) for one in made[start:end]} == {task["bytes"][group]}
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    assert studies.release_study(service, study) == found
+    told = found["questions"]["homes"]["centres"]
+    low, high = sorted(told["estimate"])
+    assert low == pytest.approx([2, 1], abs=0.25)
+    assert high == pytest.approx([6, 3], abs=0.25)
+    assert sorted(told["size"]) == pytest.approx([270, 630], abs=90)
+    assert told["groups"] == {"trusted": {"people": 300}, "local": {"people": 600}}
+    summary = studies.study_summary(service, study)
+    assert summary["raw_deleted"]
+    assert [(a["people"], a["epsilon_spent"]) for a in summary["ledger"]] == [("trusted", 4.0), ("local", 4.0)]
+    lines = [json.loads(line) for line in studies.export(service, study)]
+    assert {line["category"] for line in lines} <= set(range(task["grid"]["cells"]))
+    (part,) = shown_release(found, summary["plan"])["parts"]
+    assert (part["headline"], len(part["table"])) == ("2 centres of east, north", 2)
+    with TestClient(build_app(service.settings)) as client:
+        assert 'name="value.1"' in client.get(f"/s/{opened(service, question=HOMES, **EXPECTED)[0]}").text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"people": {"local": 10}}, "`people.trusted` must say how many trusted people are expected"),
+        ({"people": {"trusted": 10}}, "`people.local` must say how many local people are expected"),
+        ({"people": {"trusted": 3, "local": 3}}, "`people` must be more, or epsilon larger"),
+        ({"question": HOMES | {"method": "paper"}}, "`homes.method` must be improved in the service"),
+        ({"question": HOMES | {"upper": [8, 0]}}, "`homes.upper` must be"),
+        ({"collection": {"releases": 3}}, r"`collection.releases` must be 1 for .* \(points\)"),
+    ],
+)
+def test_a_map_that_a_page_cannot_ask_about_is_refused_in_one_sentence(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as refused:
+        parse_plan(stated(**({"question": HOMES} | EXPECTED | change)))
+    assert str(refused.value).count(". Got ") == 1
+
+
+def test_cells_that_no_map_has_are_not_taken(service: Service) -> None:
+    study, task = opened(service, question=HOMES, **EXPECTED)
+    own = local_report(task, [1.0, 1.0], rng=seeded(1))
+    for cell in (-1, task["grid"]["cells"]):
+        (told,) = send(service, study, [{**own, "payload": {"category": cell}}])
+        assert told["code"] == "out-of-range"
+    weaker = task | {"guarantee": task["guarantee"] | {"local": {"epsilon": 1.0, "delta": 0.0}}}
+    with pytest.raises(InvalidInput, match="`keep` must"):
+        local_report(weaker, [1.0, 1.0], rng=seeded(1))
+    other = task | {"grid": {"per_axis": 2, "cells": 4}}
+    with pytest.raises(InvalidInput, match="`response` must have one category for each"):
+        local_report(other, [1.0, 1.0], rng=seeded(1))
+
+
+def test_centres_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = Service(Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k"))
+    study, task = opened(service, question=HOMES, **EXPECTED)
+    assert send(service, study, [trusted_report(task, point) for point in homes(300)]) == []
+    studies.close_study(service, study)
+    service.close()
+    with pytest.raises(SystemExit) as left:
+        main(["study", "release", study, "--database", f"sqlite:///{tmp_path / 's.db'}", "--key-file",
+              str(tmp_path / "k")])  # fmt: skip
+    assert not left.value.code
+    out = capsys.readouterr().out
+    assert "east" in out
+    assert "people" in out
 
 
 def test_answers_lie_in_the_store_as_numbers_of_their_columns(service: Service) -> None:

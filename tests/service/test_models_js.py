@@ -20,10 +20,12 @@ pytest.importorskip("fastapi")
 
 from hybridp.device.client import local_report
 from hybridp.public.budgets import PureDP
+from hybridp.public.kmeans import Box, Grid
+from hybridp.public.kmeans_rounds import map_invite
 from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
-from hybridp.service.tasks import described_vector
+from hybridp.service.tasks import described, described_vector
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="not installed: Node (apt-get install nodejs)")
@@ -35,14 +37,15 @@ import * as models from "./models.js";
 const asked = JSON.parse(readFileSync(0, "utf8"));
 const told = asked.map(({ task, promise, people, words }) => {
   try {
-    models.checkLine(task, promise);
+    models.checkModel(task, promise);
   } catch (error) {
     return error.message;
   }
   return people.map((values, i) => {
     let used = 0;
     const next = () => BigInt(words[i][used++]);
-    return { steps: models.lineSteps(task, values), payload: models.linePayload(task, values, next), used };
+    const steps = task.line ? models.lineSteps(task, values) : [models.cellOf(task, values)];
+    return { steps, payload: models.modelPayload(task, values, next), used };
   });
 });
 process.stdout.write(JSON.stringify(told));
@@ -134,6 +137,45 @@ def test_equal_words_give_the_page_and_the_client_equal_reports(page: Callable[[
     other = [one | {"task": one["task"] | {"line": one["task"]["line"] | {"clip": 0.2}}} for one in asked[:1]]
     same = [one["steps"] == mine["steps"] for one, mine in zip(page(other)[0], expected[0], strict=True)]
     assert sum(same) < len(same) / 2
+
+
+def map_task(per_axis: int, epsilon: float) -> dict[str, Any]:
+    box = Box(tuple(LOWER[:2]), tuple(UPPER[:2]))
+    promise = {"epsilon": epsilon, "delta": 0.0}
+    invite = map_invite(Grid(box, per_axis), epsilon)
+    sides = [{"name": n, "lower": low, "upper": up} for n, low, up in zip("ab", LOWER, UPPER, strict=False)]
+    return {"kind": "points", "groups": ["local"], "coordinates": sides, "time_precision": 60,
+            "grid": {"per_axis": per_axis, "cells": per_axis**2}, "randomiser": described(invite.response),
+            "guarantee": {"local": promise}}  # fmt: skip
+
+
+def test_equal_words_give_the_page_and_the_client_equal_fields_of_a_map(page: Callable[[Any], Any]) -> None:
+    """At the edges of fields too: both put a point on the same lattice first."""
+    asked, expected = [], []
+    for per_axis, epsilon in ((3, 1.0), (7, 30.0), (11, 4.0)):
+        task, edges = map_task(per_axis, epsilon), np.arange(per_axis + 1) / per_axis
+        corners = [[16 * a, -3.5 + 7.5 * b] for a in edges for b in edges]
+        people = [*np.random.default_rng(9).uniform([-1, -4], [17, 5], (80, 2)).tolist(), *corners]
+        words = np.random.Philox(6).random_raw(64 * len(people)).reshape(-1, 64).tolist()
+        asked.append({"task": task, "promise": task["guarantee"]["local"], "people": people,
+                      "words": [[str(w) for w in own] for own in words]})  # fmt: skip
+        grid, mine = Grid(Box(tuple(LOWER[:2]), tuple(UPPER[:2])), per_axis), []
+        for point, own in zip(people, words, strict=True):
+            rng, used = taped(own)
+            payload = local_report(task, point, rng=rng)["payload"]
+            cell = int(grid.cell(grid.box.levels([point]))[0])
+            mine.append({"steps": [cell], "payload": payload, "used": used[0]})
+        expected.append(mine)
+    assert page(asked) == expected
+    cells = [one["steps"][0] for one in expected[1]]
+    assert [one["payload"]["category"] for one in expected[1]] == cells  # at ε = 30 the truth, and all of it differs
+    assert len(set(cells)) > 40
+    changes = [{"grid": {"per_axis": 2}}, {"grid": {"per_axis": 1}}, {"grid": {"per_axis": 500}},
+               {"randomiser": asked[1]["task"]["randomiser"]}, {"randomiser": {"name": "dithered", "flips": "7"}},
+               {"randomiser": asked[0]["task"]["randomiser"] | {"keep": str(2**63)}}]  # fmt: skip
+    less = {"promise": {"epsilon": 1.0, "delta": 0.0}, "people": [], "words": []}
+    said = page([{"task": asked[0]["task"] | change, **less} for change in changes])
+    assert all(isinstance(text, str) for text in said), said
 
 
 def test_the_page_draws_nothing_that_keeps_less_than_it_promises(page: Callable[[Any], Any]) -> None:

@@ -186,6 +186,9 @@ PLANS: dict[str, dict[str, Any]] = {
     "a line, second": LINE | {"questions": [LINE["questions"][0] | {"form": "steered"}]},
     "products, second": LINE | {"questions": [LINE["questions"][0] | {"form": "plain"}]},
     "log-odds, second": LINE | {"questions": [LINE["questions"][0] | {"model": "logistic"}]},
+    "points": LINE | {"people": {"trusted": 500, "local": 1000}, "questions": [
+        {"name": "homes", "kind": "points", "columns": ["age", "pay"], "lower": 0, "upper": [99, 9], "clusters": 3}],
+        "epsilon": 4.0},
     "heavy, first": HEAVY,
     "heavy, second": HEAVY,
     "heavy, one list": HEAVY | {"local": "k-rr", "epsilon": 4.0},
@@ -303,6 +306,8 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
     else:
         if plan.kind == "questions":
             assert [("hares" in text), ("tatistics" in text)] == kinds(task)
+        elif plan.kind == "points":
+            assert text.startswith("3 centres, and how many people are near each, of everybody’s answers")
         elif plan.kind == "regression":
             assert text.startswith("The line that explains hours by age, pay of all answers that came this way")
         else:
@@ -365,14 +370,14 @@ def rule_deleted(plan: Any, task: Any, text: str) -> None:
 
 def rule_local_stays(plan: Any, task: Any, text: str) -> None:
     assert ("Your answer itself stays" in text) != ("leaves it only as the report" in text)
-    if "slots" in task or any("options" in question for question in task.get("questions", ())):
+    if "slots" in task or "grid" in task or any("options" in question for question in task.get("questions", ())):
         assert "Your answer itself stays" not in text  # it may be what the report names
 
 
 def rule_local_seen(plan: Any, task: Any, text: str) -> None:
     assert "obody sees" not in text
     assert "see the report" in text
-    named = "slots" in task and len(task["slots"]) > 1
+    named = "grid" in task or ("slots" in task and len(task["slots"]) > 1)
     named |= any("options" in question for question in task.get("questions", ()))
     assert ("may well be right" in text) == named
 
@@ -385,7 +390,8 @@ def rule_local_published(plan: Any, task: Any, text: str) -> None:
     if plan.kind == "questions":
         assert [("hares" in text), ("tatistics" in text)] == kinds(task)
         return
-    assert ("verage" in text) == (plan.kind not in ("heavy-hitters", "regression"))
+    assert ("verage" in text) == (plan.kind not in ("heavy-hitters", "regression", "points"))
+    assert ("3 centres" in text) == (plan.kind == "points")
     assert ("line that explains hours by age, pay" in text) == (plan.kind == "regression")
 
 
@@ -610,7 +616,7 @@ LABELS = {
     ", at ε =", "A hundred people with the same answer do not all send the same report. This is what we would see:",
     "This study’s reports cannot be made in a browser; its Python client can make them.", "Your answer", "Your answers",
     "How much protection do you want?", "All the numbers used here are public:", "the task as data",
-    "the program that compares with the line",
+    "the program that computes from your answers",
     "the program that randomises", "Query", "3", "I trust a mixer between us", "If the two conspire",
     "If too few take part", "Randomise and seal here, then send", "the program that seals",
     "This choice needs JavaScript: your answer is randomised on your own device. The first choice works without it.",
@@ -683,6 +689,14 @@ def test_where_a_report_of_a_steered_mean_is_about_is_said_in_their_own_unit() -
     view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
     (offer,) = view["local"]["offers"]
     assert offer["sent"].endswith("about where your number lies from 30 to 60; outside counts as its nearest end.")
+
+
+def test_a_report_on_a_map_says_how_often_it_is_true() -> None:
+    _, task, _ = told("points")
+    cells = task["grid"]["per_axis"] ** 2
+    truth = 1 / (1 + (cells - 1) * math.exp(-4.0))
+    assert f"one of {cells} fields" in words.sent_about_map(task)
+    assert f"your own about {round(100 * truth)} times in 100" in words.sent_about_map(task)
 
 
 def test_one_option_of_those_ticked() -> None:
@@ -771,7 +785,7 @@ SCRIPT = {
     "Reports of this kind cannot be made in a browser.", "this page shows no promise", "no task",
     "This page will not randomise your answer: #. Please tell the people who run the study.",
     "the study’s server asks for less noise than this page promises (#)", "# must be a whole number in its range",
-    "the study’s line is none",
+    "the study’s line is none", "the study’s map is none",
     "# must be a number from 0 on", "value must be a number", "this page cannot draw from this randomiser",
 }  # fmt: skip
 """Texts of the program that a participant may read. None promises anything: promises are sentences of the page."""

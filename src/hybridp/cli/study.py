@@ -246,6 +246,9 @@ def _print_release(found: dict[str, Any]) -> None:
     told, level = every[0][2], found["level"]
     if told["task"] == "synthetic-data":
         click.echo(f"A synthetic table of {', '.join(told['features'])}, from {told['people']:,} people.")
+    elif told["task"] == "kmeans":
+        centres = zip(told["estimate"], told["size"], strict=True)
+        table(found["title"], (*told["columns"], "people"), [(*map(number, x), number(size)) for x, size in centres])
     elif len(every) > 1 or told["task"] not in ("mean", "vector-mean", "heavy-hitters"):
         from hybridp.service.shown import estimate_rows
 

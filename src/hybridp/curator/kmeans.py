@@ -18,13 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp import noise
+from hybridp.curator.sources import Entrusted
 from hybridp.errors import must
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, nearest
 from hybridp.public.kmeans_rounds import TrustedMap, TrustedRound
 from hybridp.randomness import Randomness
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
 
-__all__ = ["PointQuery", "PointRows", "Points", "check_points", "release_map", "release_round", "store_points"]
+__all__ = ["AnswerPoints", "PointQuery", "PointRows", "Points", "check_points", "release_map", "release_round",
+           "store_points"]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -110,6 +112,31 @@ class Points:
     def parts(self) -> Iterator[Floats]:
         for start in range(0, self.people, _CHUNK):
             yield self.levels[:, start : start + _CHUNK]
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerPoints:
+    """Answers that a service keeps, read anew for every question: memory does not grow with the number of people."""
+
+    answers: Entrusted
+    box: Box
+    people: int
+
+    def cell_counts(self, grid: Grid) -> Ints:
+        counts = np.zeros(grid.cells, dtype=np.int64)
+        for part in self.parts():
+            counts += Points(part).cell_counts(grid)
+        return counts
+
+    def totals(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
+        counts, sums = np.zeros(len(centres), dtype=np.int64), np.zeros(np.shape(centres), dtype=np.int64)
+        for part in self.parts():
+            more, moved = Points(part).totals(centres, origins, radius)
+            counts, sums = counts + more, sums + moved
+        return counts, sums
+
+    def parts(self) -> Iterator[Floats]:
+        return (self.box.levels(values) for values in self.answers.numbers(self.box.dims))
 
 
 def _sums(x: Floats, label: Ints, clusters: int) -> Ints:

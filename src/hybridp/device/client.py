@@ -35,6 +35,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from hybridp.device.heavy import report_slots
+from hybridp.device.kmeans import cell_report
 from hybridp.device.questions import answer_to, by_name, category, cells_of, question_reports
 from hybridp.device.regression import line_report
 from hybridp.device.stated import number_report, promise_of, randomiser_of, vector_report
@@ -125,6 +126,8 @@ def local_report(
     elif task["kind"] == "heavy-hitters":
         (record,) = _records(task, answer)
         payload = {"category": _slot_report(task, record, rng)}
+    elif task["kind"] == "points":
+        payload = {"category": cell_report(task, _numbers(task, answer), rng=rng)}
     elif task["kind"] == "regression":
         payload = {"report": line_report(task, _numbers(task, answer), rng=rng)}
     elif task["kind"] == "vector-mean":

@@ -38,6 +38,7 @@ from hybridp.public.kmeans_rounds import (
     RoundReports,
     map_invite,
     plan_rounds,
+    plan_with_map,
     round_invite,
     spends_gaussian,
 )
@@ -123,6 +124,17 @@ class KMeansStudy:
             local=local,
             iterations=self.iterations if iterations is None else iterations,
             local_epsilon=self.guarantee.epsilon,
+        )
+
+    def rounds_after(self, asked: MapInvite, trusted: int, local: int) -> Plan:
+        """The same where all local people answer this map, once: the trusted go on alone."""
+        return plan_with_map(
+            self.trusted_whole,
+            asked.grid.per_axis,
+            dims=self.box.dims,
+            trusted=trusted,
+            local=local,
+            iterations=self.iterations,
         )
 
     def charges(

@@ -25,14 +25,15 @@ from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
-from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite, plan_with_map
+from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite
 from hybridp.public.messages import report_text
 from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 from hybridp.release.kmeans import KMeansRelease
 from hybridp.release.receipt import assuming, noted
 
-__all__ = ["PointColumns", "read_invitation", "release_kmeans", "write_invitation", "write_point_reports"]
+__all__ = ["PointColumns", "ToldCells", "map_for", "read_invitation", "release_kmeans", "write_invitation"]
+__all__ += ["write_point_reports"]
 
 _INVITATION = "invitation to a map of K-means"
 _SIMULATED = " SIMULATED"
@@ -56,7 +57,7 @@ class _Said:
 
 
 @dataclass(frozen=True)
-class _Told:
+class ToldCells:
     """Local people who have answered the map already, all of them."""
 
     counts: NDArray[np.int64]
@@ -116,11 +117,11 @@ def release_kmeans(
     local: Any = None
     said = _Said()
     if asked is not None and tally is not None:
-        local = _Told(np.array(tally.counts, dtype=np.int64))
+        local = ToldCells(np.array(tally.counts, dtype=np.int64))
         said = _Said(tally.origin.simulated, digest=tally.origin.digest(tally.to_dict()))
     elif asked is not None and reports is not None:  # private already: read before the charge, which names them
         sent = read_slots(reports, asked[1], asked[0].grid.cells, assume=assume_mechanism)
-        local, said = _Told(sent.counts), _Said(sent.simulated, sent.assumed, sent.digest)
+        local, said = ToldCells(sent.counts), _Said(sent.simulated, sent.assumed, sent.digest)
     charges = study.charges(purpose, collection, groups=groups, **which)
     charges, _ = on_reports(charges, trial=simulate_local, digest=said.digest)
     label = label_column(columns.trust)
@@ -139,14 +140,7 @@ def release_kmeans(
         plan = None
         if asked is not None:
             people = people[0], local.people
-            plan = plan_with_map(
-                study.trusted_whole,
-                asked[0].grid.per_axis,
-                dims=study.box.dims,
-                trusted=people[0],
-                local=people[1],
-                iterations=study.iterations,
-            )
+            plan = study.rounds_after(asked[0], *people)
         elif uses_local and people[1]:
             local = SimulatedCrowd(np.concatenate([*store_points(rows, query, "local").parts()], axis=1), rng)
         must(sum(people) >= study.clusters, "clusters", f"must be at most the {sum(people)} people", study.clusters)
@@ -173,13 +167,7 @@ def write_invitation(study: KMeansStudy, columns: tuple[str, ...], *, trusted: i
     """The map for these public numbers, as a file for the devices. No data is read, nothing is spent."""
     must(study.method == "improved", "method", "must be improved for an invitation", study.method)
     must(len(columns) == study.box.dims, "columns", f"must be {study.box.dims}, as the bounds", columns)
-    plan = study.rounds(trusted, local, iterations=2)
-    must(
-        plan.per_axis > 0,
-        "people",
-        "must be more, or epsilon larger, or coordinates and clusters fewer, for a useful map",
-        trusted + local,
-    )
+    made = map_for(study, trusted, local)
     content = {
         "columns": list(columns),
         "lower": list(study.box.lower),
@@ -187,11 +175,18 @@ def write_invitation(study: KMeansStudy, columns: tuple[str, ...], *, trusted: i
         "clusters": study.clusters,
         "epsilon": study.guarantee.epsilon,
         "delta": study.guarantee.delta,
-        "per_axis": plan.per_axis,
+        "per_axis": made.grid.per_axis,
     }
     must(out.parent.is_dir(), "invite", "must lie in an existing folder", out)
     envelope.save(out, envelope.sealed(_INVITATION, content, simulated=False))
     return read_invitation(out)[1]
+
+
+def map_for(study: KMeansStudy, trusted: int, local: int) -> MapInvite:
+    """The map that so many expected people are asked about: from public numbers alone."""
+    plan, rule = study.rounds(trusted, local, iterations=2), "must be more, or epsilon larger, or coordinates and"
+    must(plan.per_axis > 0, "people", f"{rule} clusters fewer, for a useful map", trusted + local)
+    return map_invite(Grid(study.box, plan.per_axis), study.guarantee.epsilon)
 
 
 def read_invitation(file: Path) -> tuple[KMeansStudy, MapInvite, tuple[str, ...], str]:

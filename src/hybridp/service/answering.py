@@ -57,6 +57,7 @@ from hybridp.service.plans import (
     HeavyPlan,
     MeanPlan,
     PersonalPlan,
+    PointsPlan,
     QuestionsPlan,
     RegressionPlan,
     SomePlan,
@@ -462,7 +463,7 @@ def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Rando
 def readable(plan: SomePlan, head: Head | None, epsilon: float | None, body: bytes) -> dict[str, Any]:
     """A stored report, private by itself, in words and numbers; `head` is the invitation of a second phase."""
     match plan:
-        case HeavyPlan():
+        case HeavyPlan() | PointsPlan():
             return {"category": SLOT.unpack(body)[0]}
         case VectorPlan():
             return {"report": _coordinates(plan.invite, body)}

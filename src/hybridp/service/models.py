@@ -1,7 +1,12 @@
-"""Models of several numbers a person gives, in the service: a regression, in two phases.
+"""Models of several numbers that a person gives, in the service: a regression, in two phases, and K-means, in one.
 
-Trusted people answer first, all columns as they are; what they say, with noise, is the line in the invitation to local
-people, whose devices send one report each. The protocol is that of the files (`hybridp.protocols.regression_files`).
+*Regression.* Trusted people answer first, all columns as they are; what they say, with noise, is the line in the
+invitation to local people, whose devices send one report each.
+
+*K-means.* The map of a public grid follows from how many people are expected. Trusted people give their point, local
+people's devices tell one cell of the map; the trusted people's counts and sums then move the centres.
+
+The protocols are those of the files (`hybridp.protocols.regression_files`, `hybridp.protocols.kmeans_files`).
 """
 
 from __future__ import annotations
@@ -11,26 +16,37 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
+from hybridp.curator.kmeans import AnswerPoints
 from hybridp.curator.regression import AnswerRows
 from hybridp.curator.sources import Entrusted
 from hybridp.ledger import Charge, together
 from hybridp.protocols import asked
+from hybridp.protocols.kmeans import KMeansStudy, publish_kmeans, run_kmeans
+from hybridp.protocols.kmeans_files import ToldCells, map_for
 from hybridp.protocols.regression import RegressionStudy, trusted_rounds
 from hybridp.protocols.regression_files import Invitation, invitation_document, invitation_of, publish_answers
 from hybridp.protocols.study import published
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.regression import Trusted
-from hybridp.public.study import Regression
+from hybridp.public.study import Points, Regression
 from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
 from hybridp.release.study import StudyRelease
 from hybridp.service.plan import Groups, Plan, over
+from hybridp.service.problems import Refused
 from hybridp.service.questions import check_bounds
 from hybridp.service.vectors import unpacked
 
-__all__ = ["RegressionPlan", "asked_on_a_page", "line_of", "regressed", "regression_piloted"]
+__all__ = ["PointsPlan", "RegressionPlan", "asked_on_a_page", "clustered", "line_of", "regressed"]
+__all__ += ["regression_piloted"]
+
+MOST_COORDINATES = 20
+"""Of a point, on a page."""
 
 
 class RegressionPlan(Plan[Regression]):
@@ -141,3 +157,66 @@ def regressed(
     told = VectorReportSums.of(people, sums, asked.reports)
     found = publish_answers(invite, told, joint=plan.asked.joint)
     return lambda entries: published(plan.declared, {plan.asked.name: found}, entries)
+
+
+class PointsPlan(Plan[Points]):
+    """Points around K centres: trusted people give theirs, local people one cell of a public map."""
+
+    kind: ClassVar[str] = "points"
+
+    def check_kind(self) -> None:
+        question, people = self.asked, self.declared.people
+        self.once()
+        self.check_levels()
+        many = len(question.columns)
+        question.must(many <= MOST_COORDINATES, "columns", f"must be at most {MOST_COORDINATES} on a page", many)
+        for lower, upper in zip(question.lower, question.upper, strict=True):
+            check_bounds(question, lower, upper)
+        rule = "must be improved in the service: there a person answers once"
+        question.must(question.method == "improved", "method", rule, question.method)
+        for name, expected in (("trusted", people.trusted), ("local", people.local)):
+            rule = f"must say how many {name} people are expected: the map follows from it"
+            people.must(expected is not None, name, rule, "none")
+        _ = self.invite
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.asked.columns
+
+    @cached_property
+    def study(self) -> KMeansStudy:
+        return asked.kmeans_study(self.declared, 0)
+
+    @cached_property
+    def invite(self) -> MapInvite:
+        """The map, which everybody may know before anybody answers."""
+        people = self.declared.people
+        return map_for(self.study, int(people.trusted or 0), int(people.local or 0))
+
+    @property
+    def each_release(self) -> PureDP | ApproxDP:
+        return self.study.trusted_promise
+
+    def accounts(self) -> Groups:
+        return {charge.people: over(charge.budget, 1) for charge in self.charges("")}
+
+    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
+        return self.study.charges(self.title, collection, groups=("trusted", "local"), reports="cell of the map")
+
+
+def clustered(
+    plan: PointsPlan, trusted: tuple[int, Entrusted] | None, chunks: Iterable[Sequence[bytes]], *, rng: Randomness
+) -> Callable[[tuple[int, ...]], StudyRelease]:
+    """Draw the noise of the trusted people's counts and sums; what is returned states the release."""
+    study, invite = plan.study, plan.invite
+    told = np.zeros(invite.grid.cells, dtype=np.int64)
+    for bodies in chunks:
+        told += np.bincount(np.frombuffer(b"".join(bodies), dtype="<u4"), minlength=invite.grid.cells)
+    local = ToldCells(told) if told.any() else None
+    rows = None if trusted is None else AnswerPoints(trusted[1], study.box, trusted[0])
+    people = 0 if trusted is None else trusted[0], int(told.sum())
+    if sum(people) < study.clusters:
+        raise Refused("batch-too-small", f"{study.clusters} centres need at least as many people.")
+    found, rounds = run_kmeans(study, rows, local, plan=study.rounds_after(invite, *people), rng=rng)
+    release = publish_kmeans(study, found, rounds, columns=plan.columns, people=people, rng=rng)
+    return lambda entries: published(plan.declared, {plan.asked.name: release}, entries)

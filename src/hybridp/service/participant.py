@@ -116,6 +116,8 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
             offer["sent"] = words.sent_of(alone)
         elif "line" in task:
             offer["sent"] = words.sent_about_line(task)
+        elif "grid" in task:
+            offer["sent"] = words.sent_about_map(task)
         if randomiser["browser"] and randomiser["name"] != "coordinates":
             one, other = chances.per_hundred(found.one), chances.per_hundred(found.other)
             answers = {"one_answer": found.one_answer, "other_answer": found.other_answer}

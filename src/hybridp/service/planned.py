@@ -20,7 +20,16 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import discovery
 from hybridp.public.randomisers import LEVELS, best_randomiser, k_randomised_response
 from hybridp.public.vector import HALF
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, RegressionPlan, SomePlan, VectorPlan
+from hybridp.service.plans import (
+    HeavyPlan,
+    MeanPlan,
+    PersonalPlan,
+    PointsPlan,
+    QuestionsPlan,
+    RegressionPlan,
+    SomePlan,
+    VectorPlan,
+)
 
 __all__ = ["predicted"]
 
@@ -36,7 +45,7 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
             variances, unit = _coordinate(plan, trusted, local), "half-ranges of a column's bounds"
         case QuestionsPlan():
             variances, unit = _option(plan, trusted, local), "share of people"
-        case RegressionPlan():  # the release of the first phase says what it expects of the second
+        case RegressionPlan() | PointsPlan():  # a first phase says what it expects; no law is known of centres
             return None
         case _:
             variances, half = _mean(plan, trusted, local, shuffled), plan.bounds.half

@@ -50,6 +50,7 @@ from hybridp.public.study import (
     Grouped,
     Mixer,
     Number,
+    Points,
     Question,
     Records,
     Regression,
@@ -57,7 +58,7 @@ from hybridp.public.study import (
     Vector,
 )
 from hybridp.public.vector import VectorInvite
-from hybridp.service.models import RegressionPlan, asked_on_a_page
+from hybridp.service.models import PointsPlan, RegressionPlan, asked_on_a_page
 from hybridp.service.plan import Groups, Plan, moment, over
 from hybridp.service.questions import (
     Asked,
@@ -69,8 +70,8 @@ from hybridp.service.questions import (
     table_parts,
 )
 
-__all__ = ["KINDS", "Head", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "QuestionsPlan", "RegressionPlan",
-           "SomePlan", "TablePlan", "VectorPlan", "moment", "parse_plan"]  # fmt: skip
+__all__ = ["KINDS", "Head", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "PointsPlan", "QuestionsPlan",
+           "RegressionPlan", "SomePlan", "TablePlan", "VectorPlan", "moment", "parse_plan"]  # fmt: skip
 
 MOST_COLUMNS = 500
 MOST_MIXED = 200_000
@@ -394,15 +395,15 @@ class TablePlan(QuestionsPlan):
         return [*trusted, replace(own, collection=collection)]
 
 
-SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan | RegressionPlan
+SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan | RegressionPlan | PointsPlan
 Head = HeavyInvitation | Steering | MeanSteering | RegressionInvitation
 """What the first of two phases says to local people: its list, its windows, or its line."""
 KINDS: dict[str, type[Question]] = {
     "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
     "heavy-hitters": Records,
 }  # fmt: skip
-"""What a page collects that a form can state, and the question that asks for it. A table and a regression are stated in
-a study file."""
+"""What a page collects that a form can state, and the question that asks for it. A table, a regression and
+points are stated in a study file."""
 
 
 def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
@@ -441,9 +442,8 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
             form = asked_on_a_page(question, asked.regression_study(declared, 0))
             plan = RegressionPlan(replace(declared, questions=(replace(question, form=form),)))
         case _:
-            kinds = ", ".join(dict.fromkeys([*(one.kind for one in KINDS.values()), Table.kind, Regression.kind]))
-            rule = f"must be one of {kinds} for the service; the other kinds are collected over files"
-            raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
+            assert isinstance(question, Points)  # every kind that can be declared can be asked
+            plan = PointsPlan(declared)
     got = f"a mixer and a question of kind {question.kind}"
     got += " where everyone has their own epsilon" if declared.promise.personal else ""
     must(declared.mixer is None or isinstance(plan, MeanPlan), "mixer", "must go with the mean of a number here", got)

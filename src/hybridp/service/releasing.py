@@ -45,8 +45,16 @@ from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
-from hybridp.service.models import line_of, regressed, regression_piloted
-from hybridp.service.plans import HeavyPlan, MeanPlan, PersonalPlan, QuestionsPlan, RegressionPlan, VectorPlan
+from hybridp.service.models import clustered, line_of, regressed, regression_piloted
+from hybridp.service.plans import (
+    HeavyPlan,
+    MeanPlan,
+    PersonalPlan,
+    PointsPlan,
+    QuestionsPlan,
+    RegressionPlan,
+    VectorPlan,
+)
 from hybridp.service.problems import Refused
 from hybridp.service.questions import unit_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, batches, progress, releases
@@ -265,6 +273,11 @@ def _prepared(db: Connection, service: Service, study: Study) -> Build:
         case RegressionPlan():
             final = regressed(plan, line_of(_discovery(db, study)), _bodies(db, study))
             return lambda entries: _headed(study, final(entries).to_dict())
+        case PointsPlan():
+            answers = _sealed(db, service, study)
+            trusted = None if answers is None else (counts(db, study.number)["trusted"], answers)
+            centres = clustered(plan, trusted, _bodies(db, study), rng=service.rng)
+            return lambda entries: _headed(study, centres(entries).to_dict())
 
 
 def _document(study: Study, found: MeanRelease | VectorMeanRelease | HeavyRelease) -> dict[str, Any]:

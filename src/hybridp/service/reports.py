@@ -33,6 +33,7 @@ from hybridp.service.plans import (
     HeavyPlan,
     MeanPlan,
     PersonalPlan,
+    PointsPlan,
     QuestionsPlan,
     RegressionPlan,
     SomePlan,
@@ -108,13 +109,13 @@ class Records(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Category(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, heavy hitters: the number of a slot of the head list."""
+    """Local, heavy hitters: the number of a slot of the head list; points: of a cell of the map."""
 
     category: int
 
 
 class Values(msgspec.Struct, forbid_unknown_fields=True):
-    """Trusted, a vector mean or a regression: one number for each column, the target last."""
+    """Trusted, a vector mean, a regression or points: one number for each column, a target last."""
 
     values: list[float]
 
@@ -240,6 +241,8 @@ class Checker:
         self._latest = plan.closes
         self._skew = clock_skew
         self._slots = len(head.head) if isinstance(head, Invitation) else 0
+        if isinstance(plan, PointsPlan):
+            self._slots = plan.invite.grid.cells
         self._packers = self._choose(head)
 
     def check(self, report: Report, now: int) -> Packed | Failure:
@@ -314,6 +317,8 @@ class Checker:
                 return found
             case VectorPlan():
                 return {(TRUSTED, None): self._values_of(plan.columns), (LOCAL, None): self._vector_of(plan.invite)}
+            case PointsPlan():
+                return {(TRUSTED, None): self._values_of(plan.columns), (LOCAL, None): self._slot}
             case RegressionPlan():
                 steps = {1: {(TRUSTED, None): self._values_of(plan.columns)}}
                 if isinstance(head, Line):

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybridp.service import charts
 
-__all__ = ["error_rows", "error_unit", "estimate_rows", "shown_release"]
+__all__ = ["centre_rows", "error_rows", "error_unit", "estimate_rows", "shown_release"]
 
 _MOST = 15  # records in the chart
 
@@ -22,7 +22,7 @@ def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> floa
     """Of several columns the root mean square, in half-ranges of each one's bounds."""
     every = [told for facts in release["questions"].values() for told in facts.values()]
     told = every[0]
-    if len(every) > 1 or told["task"] in ("heavy-hitters", "regression") or "by" in told:
+    if len(every) > 1 or told["task"] in ("heavy-hitters", "regression", "kmeans") or "by" in told:
         return None
     low, high = told["interval"]
     if told["task"] in ("shares", "count"):
@@ -85,6 +85,8 @@ def _part(statistic: str, told: Mapping[str, Any], level: str, unit: str) -> dic
             return _mean(told, level, unit)
         case "regression":
             return _regression(told, level)
+        case "kmeans":
+            return _centres(told)
         case "synthetic-data":
             what = f"A synthetic table of {', '.join(told['features'])}"
             said = "`hybridp study release STUDY --model FOLDER` fits its rows, for free."
@@ -189,6 +191,27 @@ def _regression(told: Mapping[str, Any], level: str) -> dict[str, Any]:
         "own": list(zip(*own, strict=True)),
         "open": True,
         "disagreement": f"The two groups differ in {', '.join(differ)}. Read it with care." if differ else "",
+    }
+
+
+def centre_rows(told: Mapping[str, Any]) -> list[tuple[str, float, float, float]]:
+    """How many people are near each centre, which its coordinates name, with an interval of two deviations."""
+    found = []
+    for centre, size, error in zip(told["estimate"], told["size"], told["size_error"], strict=True):
+        name = ", ".join(f"{column} {_number(x)}" for column, x in zip(told["columns"], centre, strict=True))
+        reach = math.inf if error is None else 1.96 * error
+        found.append((name, size, size - reach, size + reach))
+    return found
+
+
+def _centres(told: Mapping[str, Any]) -> dict[str, Any]:
+    rows = centre_rows(told)
+    known = all(math.isfinite(row[2]) for row in rows)
+    return {
+        "headline": f"{len(rows):,} centres of {', '.join(told['columns'])}",
+        "beside": "how many people are near each, with 95% intervals for the noise",
+        "chart": charts.intervals(rows[:_MOST], "people, with 95% interval") if known else "",
+        "table": rows,
     }
 
 

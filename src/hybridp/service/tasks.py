@@ -42,7 +42,7 @@ from hybridp.public.randomisers import (
     Randomiser,
     best_randomiser,
 )
-from hybridp.public.study import Number, Regression, Vector
+from hybridp.public.study import Number, Points, Regression, Vector
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.service.keys import RowCipher
@@ -53,6 +53,7 @@ from hybridp.service.plans import (
     HeavyPlan,
     MeanPlan,
     PersonalPlan,
+    PointsPlan,
     QuestionsPlan,
     RegressionPlan,
     SomePlan,
@@ -224,6 +225,14 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
                 **_promised(plan, plan.invite.promise),
                 "randomiser": described_vector(plan.invite),
             }
+        case PointsPlan():
+            own = {
+                "coordinates": _sides(plan.columns, plan.asked),
+                "clusters": plan.asked.clusters,
+                "grid": {"per_axis": plan.invite.grid.per_axis, "cells": plan.invite.grid.cells},
+                **_promised(plan, plan.invite.promise),
+                "randomiser": described(plan.invite.response),
+            }
         case RegressionPlan():
             own = {
                 "groups": _PHASES.get(phase, []),
@@ -265,7 +274,7 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
     return task | {"notice": notices(task)}
 
 
-def _sides(columns: tuple[str, ...], question: Vector | Regression) -> list[dict[str, Any]]:
+def _sides(columns: tuple[str, ...], question: Vector | Regression | Points) -> list[dict[str, Any]]:
     """The numbers that a person is asked for; one that is 0 or 1 is asked for as no or yes."""
     sides = zip(columns, question.lower, question.upper, strict=True)
     found: list[dict[str, Any]] = [{"name": name, "lower": lower, "upper": upper} for name, lower, upper in sides]
@@ -344,6 +353,9 @@ def _longest(plan: SomePlan, head: Head | None) -> tuple[Any, list[Any], int]:
             return {"value": _DIGITS}, offers, 2 * _FORM_NUMBER
         case VectorPlan():
             return _longest_vector(plan.columns, plan.invite)
+        case PointsPlan():
+            trusted, _, characters = _longest_vector(plan.columns, None)
+            return trusted, [{"category": plan.invite.grid.cells}], characters
         case RegressionPlan():
             return _longest_vector(plan.columns, head.question.invite if isinstance(head, Line) else None)
         case HeavyPlan():

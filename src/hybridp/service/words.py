@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from hybridp.public.randomisers import WORD
 from hybridp.service.chances import exact, in_words, of_100, told_truly
 
-__all__ = ["SENTENCES", "notices", "said", "sent", "sent_about_line", "sent_of", "when"]
+__all__ = ["SENTENCES", "notices", "said", "sent", "sent_about_line", "sent_about_map", "sent_of", "when"]
 
 Task = Mapping[str, Any]
 
@@ -93,6 +93,15 @@ def sent_about_line(task: Task) -> str:
     )
 
 
+def sent_about_map(task: Task) -> str:
+    """The same for points: a cell of the map."""
+    cells, truth = int(task["grid"]["cells"]), of_100(Fraction(int(task["randomiser"]["keep"]), WORD))
+    return (
+        f"The number of one of {cells:,} fields, into which a grid divides all possible answers: your own about "
+        f"{truth} times in 100, otherwise another one by chance."
+    )
+
+
 def _heavy(task: Task) -> bool:
     return bool(task["kind"] == "heavy-hitters")
 
@@ -114,6 +123,8 @@ def _named(task: Task) -> bool:
     """Whether a local person's report may name the very answer."""
     if task["kind"] == "questions":
         return any("options" in question for question in task["questions"])
+    if task["kind"] == "points":
+        return True
     return _heavy(task) and "randomiser" in task and told_truly(task["randomiser"]) > 0
 
 
@@ -182,6 +193,8 @@ def _statistics(task: Task) -> str:
     if _line(task):
         *on, target = (side["name"] for side in task["coordinates"])
         return f"The line that explains {target} by {', '.join(on)}"
+    if task["kind"] == "points":
+        return f"{int(task['clusters']):,} centres, and how many people are near each,"
     if task["kind"] != "questions":
         return "Averages" if task["kind"] == "vector-mean" else "An average"
     choices = ["options" in question for question in task["questions"]]
@@ -235,7 +248,7 @@ def _local_published(task: Task) -> str:
         return "How frequent each entry of the list is among all reports, corrected for chance."
     if "local" not in task["uses"]:
         return "Nothing of your report: only the first way counts in the result."
-    corrected = ", corrected for chance" if task["kind"] in ("questions", "regression") else ""
+    corrected = ", corrected for chance" if task["kind"] in ("questions", "regression", "points") else ""
     return f"{_statistics(task)} of all reports{corrected}."
 
 

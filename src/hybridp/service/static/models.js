@@ -1,6 +1,6 @@
 // What a device computes from several answers before one report on them is drawn: the same numbers as
-// hybridp/public/regression.py, in the same order of operations.
-import { checkPromise, stepOf, STEPS, vectorReport } from "./randomise.js";
+// hybridp/public/regression.py and hybridp/public/kmeans.py, in the same order of operations.
+import { category, checkPromise, stepOf, STEPS, vectorReport } from "./randomise.js";
 
 const COARSE = 2 ** 13; // steps from the centre of a column to its bound
 const RATIO = STEPS / COARSE;
@@ -40,8 +40,7 @@ export function lineSteps({ model, coordinates, line }, values) {
   return x.map((entry) => onLattice(entry * share));
 }
 
-/** Throws unless the report on a line keeps the promise {epsilon, delta}, whatever the answers are. */
-export function checkLine(task, promise) {
+function checkLine(task, promise) {
   const { model, coordinates, line, randomiser } = task;
   const centred = line.form === "plain" || line.centre.length === coordinates.length;
   const known = ["linear", "logistic"].includes(model) && ["plain", "steered"].includes(line.form);
@@ -50,7 +49,33 @@ export function checkLine(task, promise) {
   for (const side of coordinates) checkPromise(randomiser, promise, { coordinates: sides(task).fill(side) });
 }
 
-/** The payload of a report on a regression. */
-export function linePayload(task, values, next) {
-  return vectorReport(task.randomiser, sides(task), lineSteps(task, values), next);
+/** The field of the public grid where a point lies, as hybridp/public/kmeans.py numbers them. */
+export function cellOf({ coordinates, grid }, values) {
+  const widths = coordinates.map(({ lower, upper }) => upper - lower);
+  const step = Math.max(...widths) / 2 ** 20;
+  return values.reduce((cell, value, i) => {
+    if (typeof value !== "number" || Number.isNaN(value)) throw new RangeError("value must be a number");
+    const { lower, upper } = coordinates[i];
+    const top = Math.floor(widths[i] / step + 0.5);
+    const level = Math.floor((Math.min(Math.max(value, lower), upper) - lower) * (top / widths[i]) + 0.5);
+    return cell * grid.per_axis + Math.min(Math.floor(level * (grid.per_axis / (top + 1))), grid.per_axis - 1);
+  }, 0);
+}
+
+function checkMap({ coordinates, grid, randomiser }, promise) {
+  const cells = grid.per_axis ** coordinates.length;
+  const known = Number.isSafeInteger(grid.per_axis) && grid.per_axis >= 2 && cells <= 2 ** 14 && randomiser.name === "k-rr";
+  if (!known) throw new RangeError("the study’s map is none");
+  checkPromise(randomiser, promise, { coordinates, options: new Array(cells) });
+}
+
+/** Throws unless the report on a line, or on a map, keeps the promise {epsilon, delta}, whatever the answers are. */
+export function checkModel(task, promise) {
+  return task.line ? checkLine(task, promise) : checkMap(task, promise);
+}
+
+/** The payload of a report on a regression, or on a map. */
+export function modelPayload(task, values, next) {
+  if (task.line) return vectorReport(task.randomiser, sides(task), lineSteps(task, values), next);
+  return { category: category(task.randomiser, cellOf(task, values), next) };
 }

@@ -13,7 +13,7 @@ import {
   systemWords,
   vectorPayload,
 } from "./randomise.js";
-import { checkLine, linePayload } from "./models.js";
+import { checkModel, modelPayload } from "./models.js";
 import { startMixed } from "./mixed.js";
 
 const study = document.getElementById("study");
@@ -72,7 +72,7 @@ function ready(task) {
   if (problem === "") {
     try {
       if (task.questions) checkQuestions(task, shownPromise(task));
-      else if (task.line) checkLine(task, shownPromise(task));
+      else if (task.line || task.grid) checkModel(task, shownPromise(task));
       else checkPromise(randomiser, shownPromise(task), task);
     } catch (error) {
       problem = `This page will not randomise your answer: ${error.message}. Please tell the people who run the study.`;
@@ -146,7 +146,7 @@ function numberIn(input, { lower, upper }, place = status) {
 function payloadOf(task, randomiser, value, next) {
   if (task.kind === "heavy-hitters") return recordPayload(randomiser, task.slots, value, next);
   if (task.kind === "vector-mean") return vectorPayload(randomiser, task.coordinates, value, next);
-  if (task.line) return linePayload(task, value, next);
+  if (task.line || task.grid) return modelPayload(task, value, next);
   if (task.questions) return questionsPayload(task, places, value.answers, next, value.category);
   return numberPayload(randomiser, task.bounds, value, next);
 }

@@ -1,8 +1,9 @@
-"""Regressions in the service: from what its two releases publish back to the rows, and beside the files' way.
+"""Regressions and K-means in the service: from what it publishes back to the rows, and beside the files' way.
 
-The server is a real one whose system randomness is a tape (`taped_service`). What the first phase publishes are true
-sums of the trusted people plus the stated draws; what the second one publishes is what `hybridp release regression
---invite` makes of the same invitation and the same reports in a table.
+The server is a real one whose system randomness is a tape (`taped_service`). What a regression's first phase publishes
+are true sums of the trusted people plus the stated draws; what the second one publishes is what `hybridp release
+regression --invite` makes of the same invitation and the same reports in a table. The centres of points are those that
+`hybridp release kmeans --invite` finds in a table of the same points and reports, with the same words.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hybridp.public import envelope
 from hybridp.public.messages import MECHANISM
 from hybridp.randomness import seeded
 
-from .recording import laplaces
+from .recording import Recording, laplaces
 from .taped_service import Taped, taped
 
 STEPS = 2**13
@@ -245,7 +246,7 @@ def test_where_many_are_expected_a_part_pays_for_the_scale_of_residuals(run: Run
 
 def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Run, told: dict[str, Any]) -> None:
     """Three rounds of sums, each with the noise of all of them; then local people, about the last line."""
-    own, many = crowd(3, 4000, logistic=True), crowd(4, 200, logistic=True)
+    own, many = crowd(3, 1200, logistic=True), crowd(4, 200, logistic=True)
     found = Run(run.server, YES, 200, own, many)
     rounds = found.pilot["invitation"]["trusted"]["totals"]
     p = 3
@@ -279,3 +280,64 @@ def test_what_was_said_before_is_kept_as_it_was(run: Run) -> None:
     stored = run.server.live.ask(f"/{run.study}", method="GET")
     (first,) = [r["document"] for r in stored["releases"] if r["kind"] == "discovery"]
     assert json.dumps(first["invitation"], sort_keys=True) == json.dumps(run.pilot["invitation"], sort_keys=True)
+
+
+# --- K-means ----------------------------------------------------------------------------------------------------------
+
+HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": [0, 0], "upper": [8, 4],
+         "clusters": 2}  # fmt: skip
+
+
+def points(seed: int, many: int) -> list[list[float]]:
+    rng = np.random.default_rng(seed)
+    first = rng.random((many, 1)) < 0.7
+    return np.where(first, rng.normal((2, 1), 0.3, (many, 2)), rng.normal((6, 3), 0.3, (many, 2))).tolist()
+
+
+def test_centres_are_those_of_the_files_with_the_same_words(run: Run, tmp_path: Path) -> None:
+    """Counts on the map for half of the trusted people's ε = 2, then counts and sums by centre for the other half."""
+    from hybridp.protocols.kmeans import KMeansStudy
+    from hybridp.protocols.kmeans_files import PointColumns, release_kmeans, write_invitation
+    from hybridp.public.budgets import PureDP
+    from hybridp.public.kmeans import Box
+
+    server, live = run.server, run.server.live
+    own, others = [*points(1, 300), [1e9, -1e9]], points(2, 600)
+    stated = {"title": "Homes", "promise": {"epsilon": 3.0, "trusted_epsilon": 2.0}, "collection": {"min_batch": 2},
+              "people": {"trusted": 300, "local": 600}, "questions": [HOMES]}  # fmt: skip
+    study = str(live.ask("", stated)["id"])
+    task = fetch_task(live.url, study)
+    made = [local_report(task, point, rng=seeded(i)) for i, point in enumerate(others)]
+    assert send_reports(live.url, study, [*(trusted_report(task, point) for point in own), *made]) == []
+    found = server.release(study)
+    assert server.spent(study) == {"trusted": (2.0, 0.0), "local": (3.0, 0.0)}
+    assert promised(found) == {"trusted": 2.0, "local": 3.0}
+    start, cells = server.at, task["grid"]["cells"]
+    server.next(laplaces(2 / 1.0), cells)  # one person leaves a cell and enters another: 2 over half of ε
+    after = server.at
+    box = Box((0.0, 0.0), (8.0, 4.0))
+    files = KMeansStudy(box, 2, PureDP(3.0), trusted_guarantee=PureDP(2.0))
+    write_invitation(files, ("east", "north"), trusted=300, local=600, out=tmp_path / "invite.json")
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["trust", "east", "north"])
+        out.writerows(["trusted", *map(repr, point)] for point in own)
+    from hybridp.protocols.kmeans_files import read_invitation as read_map
+
+    *_, text = read_map(tmp_path / "invite.json")
+    with (tmp_path / "reports.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["report", MECHANISM])
+        out.writerows([report["payload"]["category"], text] for report in made)
+    told = found["questions"]["homes"]["centres"]
+    for skipped, same in ((start, True), (start + 1, False)):
+        tape = Recording(45)
+        tape.take(skipped)
+        with tape.as_the_systems():
+            again = release_kmeans(tmp_path / "rows.csv", files, PointColumns(("east", "north"), "trust"),
+                                   reports=tmp_path / "reports.csv", invite=tmp_path / "invite.json")  # fmt: skip
+        alike = [list(c.centre) for c in again.clusters] == told["estimate"]
+        assert alike == same
+        if same:
+            assert [c.size for c in again.clusters] == told["size"]
+            assert len(tape.words) > after  # the map's draws, and those of the round behind them
