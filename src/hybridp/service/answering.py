@@ -6,7 +6,6 @@ for its places first. The noise is drawn here, before anything is charged; `publ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,7 +27,6 @@ from hybridp.protocols.heard import Heard as Told
 from hybridp.protocols.heard import hear
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.number import NumberStudy, publish_number, steered_number
-from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy, publish_shares
 from hybridp.protocols.steered import Steering, steering_document
 from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say
@@ -39,36 +37,28 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BinnedReports, report_bins, window_bins
 from hybridp.public.distribution import answers as window_answers
 from hybridp.public.groups import Grouping
-from hybridp.public.messages import Invite, LocalSummary
+from hybridp.public.messages import LocalSummary
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import DitheredBit, Randomiser, best_randomiser
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, written_reports
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
 from hybridp.public.study import Count
 from hybridp.public.sums import NOTHING, Sums, exact_sums
 from hybridp.public.synth_reports import MarginalReports
-from hybridp.public.ticks import TickInvite, TickReports
-from hybridp.public.vector import VectorInvite
+from hybridp.public.ticks import TickReports
 from hybridp.randomness import Randomness
 from hybridp.release.document import release_document
 from hybridp.release.groups import GroupsRelease
 from hybridp.release.study import StudyRelease
 from hybridp.service.plans import (
-    Head,
-    HeavyPlan,
     MeanPlan,
     PersonalPlan,
-    PointsPlan,
     QuestionsPlan,
-    RegressionPlan,
-    SomePlan,
     TablePlan,
-    VectorPlan,
 )
 from hybridp.service.problems import Refused
-from hybridp.service.questions import SLOT, Asked, Category, unit_reports, unpacked_reports
-from hybridp.service.vectors import own_units, unpacked
+from hybridp.service.questions import Asked, unit_reports, unpacked_reports
 
-__all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "readable", "steered"]
+__all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "steered"]
 
 Ints = NDArray[np.int64]
 
@@ -449,53 +439,9 @@ def _steered(
     return {one.name: steered_number(one.study, one.name, found)}
 
 
-# --- one stored report, for an export ---------------------------------------------------------------------------------
-
-
 def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Randomiser:
     """What the devices of people with this epsilon use."""
     if isinstance(plan, MeanPlan):
         return plan.study.invite.randomiser
     assert epsilon is not None
     return best_randomiser(PureDP(epsilon))
-
-
-def readable(plan: SomePlan, head: Head | None, epsilon: float | None, body: bytes) -> dict[str, Any]:
-    """A stored report, private by itself, in words and numbers; `head` is the invitation of a second phase."""
-    match plan:
-        case HeavyPlan() | PointsPlan():
-            return {"category": SLOT.unpack(body)[0]}
-        case VectorPlan():
-            return {"report": _coordinates(plan.invite, body)}
-        case RegressionPlan():
-            assert isinstance(head, Line)
-            return {"report": _coordinates(head.question.invite, body)}
-        case QuestionsPlan():
-            sent = zip(plan.packed, unpacked_reports(plan.packed, plan.drawn, [body]), strict=True)
-            return {"report": {one.name: _written(one, own) for one, own in sent if own}}
-        case _:
-            return {"report": _own_unit(randomiser_of(plan, epsilon), plan.bounds, body)}
-
-
-def _coordinates(invite: VectorInvite, body: bytes) -> list[float | None]:
-    numbers = own_units(invite, unpacked(invite, [body]))[0].tolist()
-    return [None if math.isnan(x) else x for x in numbers]
-
-
-def _written(one: Asked | Category, body: bytes) -> Any:
-    """As a device would write it into a table."""
-    if isinstance(one, Category):
-        return one.names[SLOT.unpack(body)[0]]
-    match one.invite:
-        case ShareInvite(oracle=SubsetSelection()):
-            return body.hex()
-        case ShareInvite() as invite:
-            return written_reports(invite, np.frombuffer(body, dtype="<u4").astype(np.int64))[0]
-        case TickInvite() as invite:
-            return invite.names[SLOT.unpack(body)[0]]
-        case Invite() as invite:
-            return _own_unit(invite.randomiser, invite.bounds, body)
-
-
-def _own_unit(randomiser: Randomiser, bounds: Any, body: bytes) -> float:
-    return float(bounds.from_unit(float(unit_reports(randomiser, bounds, [body])[0])))

@@ -18,8 +18,8 @@ from sqlalchemy import Connection, select
 from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
-from hybridp.service.answering import readable
 from hybridp.service.core import Service, Study, View
+from hybridp.service.exported import readable
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
 from hybridp.service.planned import predicted
