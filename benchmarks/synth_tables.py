@@ -8,7 +8,8 @@ core and without a GPU, `--jobs` of them at a time.
 
 The first file of `--results` gets a line of JSON for every fit that has ended. What is there, or in the other files, is
 not run again, so that a run can be stopped and go on, or be spread over machines; the tables are printed from all of
-them (`--jobs 0` does nothing else). A fit that failed, or did not end within `--minutes`, is tried again.
+them (`--jobs 0` does nothing else), and `--write` puts the first ones into the README of this folder. A fit that
+failed, or did not end within `--minutes`, is tried again.
 
 AIM, MST and JAM run by an interpreter of their own, with the sources of `ryan112358/mbi`:
 
@@ -250,6 +251,7 @@ Means = dict[tuple[str, float, str], dict[str, float]]
 ALLOWED = {"distance": 1.0, "largest": 0.5, "unasked": 1.0, "seconds": 0.05, "memory": math.inf}
 TITLES = {"distance": "distance", "largest": "largest error", "unasked": "not asked", "accuracy": "accuracy"}
 TITLES |= {"seconds": "CPU s", "memory": "MiB"}
+STAR = r"\*"  # after the names of tables on which constants were chosen
 
 
 def _short(value: float) -> str:
@@ -301,9 +303,9 @@ def _beside(means: Means, settings: list[tuple[str, float]], how: str, tuned: se
             cells.append(f"{_short(ours[name])} / {_short(other[name])} = {said}")
             ratios.setdefault((table in tuned, epsilon), {}).setdefault(name, []).append(ratio)
         seeds = f"{ours['seeds']:.0f} / {other.get('seeds', 0):.0f}"
-        yield f"| {table}{'*' if table in tuned else ''} | {epsilon:g} | {seeds} | {' | '.join(cells)} |"
+        yield f"| {table}{STAR if table in tuned else ''} | {_short(epsilon)} | {seeds} | {' | '.join(cells)} |"
     epsilons = sorted({epsilon for _, epsilon in ratios})
-    groups = [(f"{epsilon:g}", [epsilon]) for epsilon in epsilons]
+    groups = [(_short(epsilon), [epsilon]) for epsilon in epsilons]
     for words, which in (("not tuned on", [False]), ("all tables", [False, True])):
         for title, some in [*groups, ("all", epsilons)] if ratios else []:
             cells = []
@@ -335,22 +337,24 @@ def _all_methods(means: Means, settings: list[tuple[str, float]], name: str, tun
         found = {how: means.get((table, epsilon, how), {}).get(name) for how in methods}
         cells = ["" if value is None else _short(value) for value in found.values()]
         if any(cells):
-            yield f"| {table}{'*' if table in tuned else ''} | {epsilon:g} | {' | '.join(cells)} |"
+            yield f"| {table}{STAR if table in tuned else ''} | {_short(epsilon)} | {' | '.join(cells)} |"
 
 
-def tabulated(lines: dict[Fit, dict[str, Any]], tables: list[str], epsilons: list[float], tuned: set[str]) -> list[str]:
-    """Markdown of everything that has ended, misses in bold; and what has not."""
+def tabulated(
+    lines: dict[Fit, dict[str, Any]], tables: list[str], epsilons: list[float], tuned: set[str]
+) -> dict[str, list[str]]:
+    """Markdown of everything that has ended, misses in bold, by method of ours and by measure; and what has not."""
     means = _means(lines)
     settings = [(table, epsilon) for table in tables for epsilon in epsilons]
-    said: list[str] = []
-    for how in (how for how in OURS if any(key[2] == how for key in means)):
-        said += _beside(means, settings, how, tuned)
+    said = {how: list(_beside(means, settings, how, tuned)) for how in OURS if any(key[2] == how for key in means)}
     for name in ("distance", "largest", "unasked", "accuracy", "seconds"):
-        said += _all_methods(means, settings, name, tuned)
+        said[name] = list(_all_methods(means, settings, name, tuned))
+    late = []
     for fit, line in sorted(lines.items()):
-        if "distance" not in line and fit.table in tables and fit.epsilon in epsilons:
-            why = line.get("error") or f"had not ended after {line['unfinished_after']:.0f} s"
-            said.append(f"\n**{fit.table}, eps {fit.epsilon:g}, {fit.how}, seed {fit.seed}: {why.splitlines()[-1]}**")
+        if "distance" not in line and (fit.table, fit.epsilon) in settings:
+            why = line.get("error", "").splitlines()[-1:] or [f"{line.get('unfinished_after', 0):.0f} s"]
+            late.append(f"{fit.how} on {fit.table}, {_short(fit.epsilon)}, seed {fit.seed} ({why[0]})")
+    said["not ended"] = [f"\n**Not ended** (table, eps, seed, stopped after): {'; '.join(late)}."] if late else []
     return said
 
 
@@ -367,6 +371,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--results", nargs="+", type=Path, default=[Path("out/synth_tables.jsonl")])
     parser.add_argument("--jobs", type=int, default=1, help="fits at a time, each on one core; 0: only print")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop fits that run after so long")
+    parser.add_argument("--write", action="store_true", help="put ours beside AIM, and all distances, into README.md")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.one:
@@ -390,7 +395,13 @@ def main(arguments: list[str] | None = None) -> None:
                 print(f"[{i}/{len(missing)}] {line}", file=sys.stderr, flush=True)
                 if line.get("unfinished_after") != 0:
                     print(json.dumps(line), file=kept, flush=True)
-    print("\n".join(tabulated(_read(asked.results), asked.tables, asked.epsilons, set(TUNED))))
+    said = tabulated(_read(asked.results), asked.tables, asked.epsilons, set(TUNED))
+    print("\n".join(itertools.chain(*said.values())))
+    if asked.write:
+        from benchmarks.utility import write_between
+
+        chosen = itertools.chain(*(said.get(part, []) for part in (*OURS, "distance", "not ended")))
+        write_between(Path(__file__).with_name("README.md"), "synth_tables", "\n".join(chosen).strip())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import runpy
+from pathlib import Path
+
 import pytest
 
 from hybridp_lab.problems.tables import HELD_OUT, TUNED, marginals, table
@@ -24,3 +28,27 @@ def test_records_are_codes_and_workloads_do_not_meet(name: str) -> None:
 def test_half_of_the_tables_are_held_out() -> None:
     assert len(TUNED) == len(HELD_OUT) == 5
     assert not set(TUNED) & set(HELD_OUT)
+
+
+def test_figures_are_means_of_what_has_ended_and_misses_are_bold(tmp_path: Path) -> None:
+    path = Path(__file__).resolve().parents[2] / "benchmarks" / "synth_tables.py"
+    bench = runpy.run_path(str(path))
+
+    def line(how: str, seed: int, **figures: float) -> str:
+        return json.dumps({"table": "fair", "epsilon": 1, "how": how, "seed": seed, **figures})
+
+    def ended(distance: float, seconds: float) -> dict[str, float]:
+        same = {"largest": 0.01, "unasked": 0.2, "accuracy": 0.5, "memory": 9.0}
+        return {"distance": distance, "seconds": seconds, **same}
+
+    ours, other = tmp_path / "ours.jsonl", tmp_path / "aim.jsonl"
+    ours.write_text("\n".join([line("adaptive", 0, **ended(0.2, 1.0)), line("adaptive", 1, **ended(0.4, 3.0))]))
+    late = [line("aim, replaced", seed, unfinished_after=60.0) for seed in (0, 1)]
+    other.write_text("\n".join([*late, line("aim, replaced", 0, **ended(0.25, 100.0))]))
+    said = bench["tabulated"](bench["_read"]([ours, other]), ["fair"], [1.0], {"fair"})
+    row = next(text for text in said["adaptive"] if text.startswith("| fair"))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[2:5] == ["2 / 1", ".3 / .25 = **1.2**", ".0100 / .0100 = **1**"]  # allowed: half of the largest error
+    assert cells[6:8] == [".5 / .5 = +0.000", "2 / 100 = .0200"]
+    assert "seed 1 (60 s)" in said["not ended"][0]
+    assert "seed 0" not in said["not ended"][0]
