@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
+from hybridp.device.questions import answer_to
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.protocols.asked import choice_study
 from hybridp.public.study import Declaration
@@ -194,6 +196,30 @@ def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_choice_by_bins_lists_them_and_a_program_may_give_the_number(service: Service) -> None:
+    """Everybody is in the middle bin, by its name or by a number in it; whoever is outside is in the nearest one."""
+    age = {"name": "age", "kind": "choice", "edges": [0, 18, 65, 120], "other": "not told"}
+    study, task = opened(service, stated(age, epsilon=20.0))
+    (question,) = task["questions"]
+    assert question["options"] == ["0..17", "18..64", "65..120", "not told"]
+    for said, place in ((-3, 0), (17.9, 0), (18, 1), (64.5, 1), (65, 2), (500, 2), ("not told", 3), ("18..64", 1)):
+        assert answer_to(question, said) == place
+    for wrong in (math.nan, True, "17", None):
+        with pytest.raises(InvalidInput, match=r"`age` must be .*one of the task's options\. Got another value"):
+            answer_to(question, wrong)
+    made = [trusted_report(task, 30 if i % 2 else "18..64") for i in range(30)]
+    made += [local_report(task, 30, rng=seeded(i)) for i in range(30)]
+    assert send(service, study, made) == []
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    told = found["questions"]["age"]["histogram"]
+    assert told["edges"] == [0, 18, 65, 120]
+    assert [row[0] for row in estimate_rows("histogram", told)] == question["options"]
+    np.testing.assert_allclose(told["estimate"], [0, 1, 0, 0], atol=0.2)
+    assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("questions", [(SMOKES, KIDS), (PAY,), (PAY | BY,)], ids=["several", "a mean", "by group"])
 @pytest.mark.parametrize("group", ["trusted", "local"])
 def test_a_group_in_which_nobody_is_is_charged_nothing(service: Service, questions: Any, group: str) -> None:
@@ -357,7 +383,6 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
 @pytest.mark.parametrize(
     ("questions", "says"),
     [
-        ([{"name": "age", "kind": "choice", "edges": [0, 10, 20]}], "`age.edges` must be left out on a page: list"),
         ([SMOKES | {"by": "town"}], "`smokes.categories` must list 2 to 500: people choose from them"),
         ([SMOKES | BY, PAY], "`smokes.by` must be that of a study's only question on a page"),
         ([PAY | BY | {"by_private": True}], "`pay.by_private` must be left out on a page: people say in the open"),

@@ -7,6 +7,7 @@ question's mechanism keeps its part, and the parts together no more than the who
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
@@ -77,6 +78,9 @@ def answer_to(question: Mapping[str, Any], answer: Any) -> Any:
         return float(answer)
     options = question["options"]
     if question["several"] is None:
+        if "edges" in question and isinstance(answer, int | float) and not isinstance(answer, bool):
+            must(math.isfinite(answer), name, "must be a finite number, or one of the task's options", "another value")
+            return bisect_right(question["edges"][1:-1], answer)  # outside of the edges: the nearest bin
         must(answer in options, name, "must be one of the task's options", "another value")
         return options.index(answer)
     given = set() if isinstance(answer, str) or not isinstance(answer, Iterable) else set(answer)

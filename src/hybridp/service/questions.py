@@ -104,9 +104,6 @@ def _asked(declared: Declaration, place: int, question: Question) -> Asked:
             study = asking.mean_study(declared, place) if alone else asking.number_study(declared, place)
             if question.by is not None and isinstance(study, MeanStudy):
                 study = study.decided(0, 0)  # no one size speaks for all groups
-        case Choice() if question.edges:
-            rule = "must be left out on a page: list options, or ask a number for its histogram"
-            raise InvalidInput(f"`{question.name}.edges` {rule}. Got {len(question.edges)}.")
         case Choice() | Count():
             study = asking.choice_study(declared, place)
             many = study.question.size

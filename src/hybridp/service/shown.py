@@ -107,10 +107,10 @@ def estimate_rows(statistic: str, told: Mapping[str, Any]) -> list[tuple[str, fl
     if not isinstance(found, list):
         name = told["options"][0] if told.get("options") else "everyone"
         return [(name, found, low, high)]
-    if "edges" in told:
-        names = [f"{a:g} to {b:g}" for a, b in pairwise(told["edges"])]
-    elif "options" in told or "columns" in told:
+    if told.get("options") or "columns" in told:
         names = told.get("options") or told["columns"]
+    elif "edges" in told:
+        names = [f"{a:g} to {b:g}" for a, b in pairwise(told["edges"])]
     else:
         words = {"shares-above": "above {:g}", "shares-below": "at or below {:g}"}.get(statistic)
         names = [words.format(at) if words else f"{100 * at:g}% of people are below" for at in told["at"]]

@@ -127,6 +127,8 @@ def described_question(one: Asked) -> dict[str, Any]:
             if several is not None:
                 how |= {"name": "one-option", "options": len(one.options)}
             found |= {"options": list(one.options), "several": several, "randomiser": how}
+            if one.study.question.edges:  # a program may give the number; a page lists the bins
+                found |= {"edges": list(one.study.question.edges)}
         case MeanStudy() | NumberStudy():
             assert isinstance(one.question, Number)
             found |= {
