@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from hybridp.protocols.shares import ShareStudy as ShareStudy
     from hybridp.protocols.shares import choice as choice
     from hybridp.protocols.shares import release_shares as release_shares
+    from hybridp.protocols.steered_mean_files import release_steered as release_steered
     from hybridp.protocols.synth import SynthStudy as SynthStudy
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.protocols.vector import VectorStudy as VectorStudy
@@ -128,6 +129,7 @@ _PLACES = {
     "release_mean": "protocols.mean",
     "release_regression": "protocols.regression",
     "release_shares": "protocols.shares",
+    "release_steered": "protocols.steered_mean_files",
     "result_schema": "release.document",
     "secure": "randomness",
     "seeded": "randomness",

@@ -12,7 +12,7 @@ PureDP(epsilon=1.0, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import INVITED, Declaration, Question, Table
+from hybridp.public.study import Declaration, Question, Table, needs_invitation
 
 if TYPE_CHECKING:
     from hybridp.bench.study import StudyPlan
@@ -116,9 +116,9 @@ class Study(Declaration):
 
         drawn = None if trial_opt_in is None else TrustRule(trial_opt_in=trial_opt_in)
         files = Files(
-            self._named("invite", invite, INVITED),
-            self._named("reports", reports, INVITED),
-            self._named("model", model, (Table,)),
+            self._named("invite", invite, needs_invitation),
+            self._named("reports", reports, needs_invitation),
+            self._named("model", model, lambda question: isinstance(question, Table)),
         )
         trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)
         with self._paying(ledger, trial=trial) as paying:
@@ -180,10 +180,10 @@ class Study(Declaration):
             raise
 
     def _named(
-        self, name: str, given: Place | Mapping[str, Place] | None, kinds: tuple[type[Question], ...]
+        self, name: str, given: Place | Mapping[str, Place] | None, needs: Callable[[Question], bool]
     ) -> dict[str, Path]:
-        """Paths by the question that they belong to; one alone belongs to the only question of these kinds."""
-        known = [question.name for question in self.questions if isinstance(question, kinds)]
+        """Paths by the question that they belong to; one alone belongs to the only question that needs one."""
+        known = [question.name for question in self.questions if needs(question)]
         if given is None:
             return {}
         if isinstance(given, Mapping):

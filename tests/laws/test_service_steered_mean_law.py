@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.steered_mean import read_invitation, release_answers
+from hybridp.protocols.steered_mean_files import read_invitation, release_answers
 from hybridp.public import envelope
 from hybridp.public.messages import MECHANISM
 from hybridp.public.randomisers import DitheredReports

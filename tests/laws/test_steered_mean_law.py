@@ -188,3 +188,59 @@ def test_a_trial_in_any_phase_is_one_to_the_end(tmp_path: Path) -> None:
                 *seeds[1])  # fmt: skip
         found = command("release", "mean", sent, "--invite", folder / "invite.json")
         assert found["simulated"] == (name != "none")
+
+
+STUDY = """
+schema = 1
+promise = {{ epsilon = 1.0, trusted_epsilon = {epsilon} }}
+trust = "trust"
+people = {{ local = 20000 }}
+
+[[questions]]
+name = "pay"
+kind = "number"
+lower = 0
+upper = 128
+form = "steered"
+"""
+
+
+def test_a_declared_study_draws_and_charges_what_the_command_does(tmp_path: Path) -> None:
+    """The same tape: the same invitation but for its digest's name of the question, the same answer."""
+    sent, _, tape = steer(tmp_path, NEAR)
+    study, invite, ledger = tmp_path / "study.toml", tmp_path / "second.json", tmp_path / "study.ledger"
+    study.write_text(STUDY.format(epsilon=EPSILON))
+    with Recording(1).as_the_systems() as again:
+        told = command("release", study, tmp_path / "own.csv", "--invite-out", invite, "--ledger", ledger)
+    assert again.words.tolist() == tape.words.tolist()
+    made = json.loads(invite.read_text())
+    assert {name: made[name] for name in ("counted", "window", "trusted")} == {
+        name: sent[name] for name in ("counted", "window", "trusted")
+    }
+    assert told["window"] == [128 * end for end in sent["window"]]
+    people = np.random.default_rng(2).normal(60, 12, 2000).round(3).tolist()
+    raw, answers = write(tmp_path / "raw.csv", local(*people)), tmp_path / "answers.csv"
+    with pytest.raises(AssertionError, match="`invite` must be given"):
+        command("randomise", study, raw, "--out", answers)
+    command("randomise", study, raw, "--invite", invite, "--out", answers)
+    (tmp_path / "weak.toml").write_text(STUDY.format(epsilon=1.0))
+    with pytest.raises(AssertionError, match="must be an invitation to the mean of pay with this study"):
+        command("randomise", tmp_path / "weak.toml", raw, "--invite", invite, "--out", tmp_path / "weak.csv")
+    own = tmp_path / "own.csv"
+    found = command("release", study, own, "--invite", invite, "--reports", answers, "--ledger", ledger)
+    mean = found["questions"]["pay"]["mean"]
+    assert mean["estimator"] == "steered"
+    assert [mean["groups"][name]["people"] for name in ("trusted", "local")] == [256, 2000]
+    charges = [(e.people, e.budget.epsilon) for e in Ledger.open(ledger).history()]
+    assert [who for who, _ in charges] == ["trusted"] * 3 + ["local"]
+    assert [epsilon for _, epsilon in charges] == pytest.approx([*PARTS, 1.0], abs=1e-11)
+    promises = [(p["group"], p["epsilon"]) for p in found["receipt"]["promises"]]
+    assert promises == [("trusted", None), ("trusted", EPSILON), ("local", 1.0), ("local", 1.0)]
+    # A trial in one go.
+    table = write(tmp_path / "rows.csv", [*trusted(*NEAR), *local(*people)])
+    trial = command("release", study, table, "--simulate-local", "--ledger", tmp_path / "trial.ledger")
+    assert trial["simulated"]
+    spent = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "trial.ledger").history()]
+    assert spent == [("trusted", EPSILON), ("local", 1.0)]
+    with pytest.raises(AssertionError, match="`invite` must be given with the reports"):
+        command("release", study, table)

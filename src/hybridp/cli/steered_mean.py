@@ -64,7 +64,7 @@ def release_invited(
 ) -> Any:
     """What trusted people say, and the invitation that follows from it; or a trial of both phases."""
     from hybridp.protocols.asked import mean_study, number_columns
-    from hybridp.protocols.steered_mean import release_steered
+    from hybridp.protocols.steered_mean_files import release_steered
     from hybridp.protocols.study import ledger_totals
 
     must_not_join("a steered mean", "by", "epsilon-column", "tally", "mixed", "batch", "collection", "assume-mechanism")
@@ -98,7 +98,7 @@ def release_answered(
     asked: Releasing,
 ) -> Any:  # fmt: skip
     """Answers to an invitation, which says the rest."""
-    from hybridp.protocols.steered_mean import read_invitation, release_answers
+    from hybridp.protocols.steered_mean_files import read_invitation, release_answers
 
     must_not_join("invite", *_SETTLED, "invite-out")
     rule = TrustRule(everyone="local") if trust is None else trust  # only local people answer an invitation
@@ -121,7 +121,7 @@ def answer(
     file: Path, invite: Path, trust: Trusts | None, person: str | None, missing: float | None, asked: Writing
 ) -> None:
     """What devices do with an invitation."""
-    from hybridp.protocols.steered_mean import read_invitation, write_answers
+    from hybridp.protocols.steered_mean_files import read_invitation, write_answers
 
     must_not_join("invite", "value", "lower", "upper", "local", "epsilon", "delta", "epsilon-column", "batch", "by",
                   "by-private", "categories")  # fmt: skip

@@ -225,7 +225,7 @@ def _expected(predicted: dict[str, Any], form: str | None) -> str:
 @study_argument
 @rows_in("DATA")
 @options_of(asked=Writing)
-@click.option("--invite", type=_PATH, help="The invitation to answer: records, points or a regression.")
+@click.option("--invite", type=_PATH, help="The invitation to answer: records, points, a regression or a steered mean.")
 @click.option(
     "--reports", type=_PATH, help="With --invite, where questions are drawn: a new file of the answers to it."
 )
@@ -283,9 +283,11 @@ def randomise(
                "as_json"),
 )  # fmt: skip
 @click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
-@click.option("--invite-out", type=_PATH, help="Phase one of records or a regression: write the devices' invitation.")
-@click.option("--invite", type=_PATH, help="Records, points or a regression: the invitation that --reports answer.")
-@click.option("--reports", type=_PATH, help="Records, points or a regression: the reports that answer --invite.")
+@click.option(
+    "--invite-out", type=_PATH, help="Phase one of records, a regression, a steered mean: write what devices answer."
+)
+@click.option("--invite", type=_PATH, help="Of records, points, a regression, a steered mean: what --reports answer.")
+@click.option("--reports", type=_PATH, help="Of records, points, a regression, a steered mean: answers to --invite.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
 @click.option("--mixed", type=_PATH, multiple=True, help="A batch that the mixer handed on; several: one option each.")
 @insist_option

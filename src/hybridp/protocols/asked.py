@@ -34,7 +34,19 @@ from hybridp.public.distribution import CELLS
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
 from hybridp.public.queries import Feature, Schema
-from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, Points, Records, Regression, Table, Vector
+from hybridp.public.study import (
+    Choice,
+    Count,
+    Declaration,
+    Grouped,
+    Number,
+    Points,
+    Records,
+    Regression,
+    Table,
+    Vector,
+    needs_invitation,
+)
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
@@ -174,8 +186,11 @@ def personal_study(study: Declaration, place: int) -> PersonalStudy:
 def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
     """Where a table holds the number, and the reports on it."""
     asked, people = cast(Number, study.questions[place]), study.people
-    rule = "must be plain over a table, where `hybridp release quantiles` and `release mean --invite-out` ask in phases"
-    asked.must(asked.form == "plain", "form", rule, asked.form)
+    rule = "must be plain over a table, where `hybridp release quantiles --invite-out` asks people in phases"
+    asked.must(asked.form == "plain" or needs_invitation(asked), "form", rule, asked.form)
+    alone = len(study.questions) == 1 and not study.promise.personal
+    rule = "must be that of a study's only question, with one epsilon for all: trusted people are asked about it first"
+    asked.must(asked.form == "plain" or alone, "form", rule, asked.form)
     report = study.report_columns(asked)[0]
     return Columns(
         asked.columns_read[0], trust, report, people.column, people.record_key, people.record_id, asked.missing

@@ -19,7 +19,7 @@ from hybridp.device.files import (
     write_without,
 )
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, vector
+from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered_mean_files, vector
 from hybridp.protocols.mixed import written_levels
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
@@ -32,11 +32,13 @@ from hybridp.public.study import (
     Count,
     Declaration,
     Grouped,
+    Number,
     Question,
     Records,
     Regression,
     Table,
     Vector,
+    needs_invitation,
 )
 from hybridp.public.trust import Answering, TrustRule, label_column, rule_of
 from hybridp.randomness import Randomness, secure
@@ -100,7 +102,7 @@ def randomise_study(
     if mixed:
         return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
     rule = asked.trust_rule(study)
-    beside_table = study.drawn and any(isinstance(q, INVITED) for q in study.questions)
+    beside_table = study.drawn and any(needs_invitation(q) for q in study.questions)
     if not beside_table:
         must(reports is None, "reports", "must go with an invitation to one of several drawn questions", reports)
     elif invite is None or reports is None:
@@ -110,7 +112,7 @@ def randomise_study(
         )
     if invite is not None and not beside_table:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
-    places = [i for i, q in enumerate(study.questions) if isinstance(q, REPORTED)]
+    places = [i for i, q in enumerate(study.questions) if isinstance(q, REPORTED) and not needs_invitation(q)]
     alone = study.questions[0]
     if isinstance(alone, Table) and len(study.questions) == 1 and study.trust.everyone != "trusted":
         marginal = asked.synth_study(study, 0, mixed=True).invite
@@ -269,8 +271,9 @@ def _write_batch(
 
 def _invited(study: Declaration) -> tuple[int, Question]:
     """The one question that an invitation is to."""
-    named = [(i, q) for i, q in enumerate(study.questions) if isinstance(q, INVITED)]
-    rule = f"must be one of kind {', '.join(q.kind for q in INVITED)}, and the only one, to answer an invitation"
+    named = [(i, q) for i, q in enumerate(study.questions) if needs_invitation(q)]
+    kinds = ", ".join(q.kind for q in INVITED)
+    rule = f"must be one of kind {kinds}, or a steered mean, and the only one, to answer an invitation"
     must(len(named) == 1, "questions", rule, f"{len(named)} of them")
     return named[0]
 
@@ -295,6 +298,13 @@ def _answer_invitation(
         heavy_files.invitation_to(asked.heavy_study(study, i), columns, invite)
         text = heavy_files.read_invitation(invite)[1]
         people = heavy_files.write_record_reports(data, invite, columns, out, table=table, rng=rng)
+    elif isinstance(question, Number):
+        number = asked.number_columns(study, i, trust)
+        steered_mean_files.invitation_to(asked.mean_study(study, i), number.value, invite)
+        where = {"person": number.person, "missing": number.missing, "table": table, "report": number.report}
+        people, text, gone = steered_mean_files.write_answers(data, invite, out, trust=trust, rng=rng, **where)
+        names = {question.name: people}, {question.name: text}
+        return Randomised(str(out), *names, tuple(gone), rng.simulated, rng.label)
     elif isinstance(question, Regression):
         own, at = asked.regression_study(study, i), asked.regression_columns(study, i, trust)
         text = regression_files.invitation_to(own, at, invite).text

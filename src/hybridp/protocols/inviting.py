@@ -8,8 +8,8 @@ from typing import Any
 
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Ledger
-from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files
-from hybridp.public.study import INVITED, Declaration, Points, Regression
+from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered_mean_files
+from hybridp.public.study import Declaration, Number, Points, Regression, needs_invitation
 from hybridp.randomness import Randomness
 
 __all__ = ["invite_study"]
@@ -29,11 +29,11 @@ def invite_study(
 ) -> dict[str, Any]:
     """Write the invitation to a question that local people can only answer when they have been sent one.
 
-    Records are discovered, and the line of a regression is found, by the trusted people of `data` first, at the
-    question's part of the promise, which is charged now; a map of points is planned from the number of trusted and
-    local `people` alone.
+    Records are discovered, and the line of a regression or the window of a mean is found, by the trusted people of
+    `data` first, at the question's part of the promise, which is charged now; a map of points is planned from the
+    number of trusted and local `people` alone.
     """
-    named = [q.name for q in study.questions if isinstance(q, INVITED)]
+    named = [q.name for q in study.questions if needs_invitation(q)]
     name = question or (named[0] if len(named) == 1 else None)
     rule = f"must be one of {', '.join(named) or 'none in this study'}: questions that need an invitation"
     must(name in named, "question", rule, name or "none")
@@ -46,10 +46,17 @@ def invite_study(
         local = round(people[1] * study.chances[str(name)])
         sent = kmeans_files.write_invitation(own, columns.coordinates, trusted=people[0], local=local, out=place)
         return {"question": name, "invitation": str(place), "cells": sent.grid.cells}
-    line = isinstance(study.questions[i], Regression)
+    line, mean = isinstance(study.questions[i], Regression), isinstance(study.questions[i], Number)
     what = "find the line that local people are asked about" if line else "discover the records"
+    what = "name the window that local people are asked within" if mean else what
     must(data is not None, "data", f"must be given: trusted people {what}", "none")
     labels = asked.trust_rule(study) if trust is None else trust
+    if mean:
+        found = steered_mean_files.release_steered(
+            data, asked.mean_study(study, i), asked.number_columns(study, i, labels), invite_out=place, table=table,
+            local_people=study.people.local if people is None else people[1], ledger=ledger, purpose=str(name), rng=rng,
+        )  # fmt: skip
+        return {"question": name, "invitation": str(place), "window": found.window, "people": found.people}
     if line:
         steered = regression_files.write_invitation(
             data, asked.regression_study(study, i), asked.regression_columns(study, i, labels), place,

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,40 +22,32 @@ from numpy.typing import NDArray
 
 from hybridp.blend.distribution import blended
 from hybridp.blend.steered_mean import blend_window
-from hybridp.curator import distribution as counting
 from hybridp.curator import mean as curating
-from hybridp.curator.sources import TableLike, open_rows
-from hybridp.device.files import write_number_reports
-from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge, Ledger
+from hybridp.errors import must
+from hybridp.ledger import Charge
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heard import Heard, hear
-from hybridp.protocols.mean import MeanStudy, publish_mean, read_totals
-from hybridp.protocols.paying import kept, paid_rows, spending
-from hybridp.protocols.steered import Draft, counted_of, counted_parts, stated_promises
+from hybridp.protocols.mean import MeanStudy, publish_mean
+from hybridp.protocols.steered import counted_of, counted_parts, stated_promises
 from hybridp.public import envelope
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.messages import Invite, LocalSummary, NoisySquares, TrustedSummary
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Crowd, Quartiles, Window, WindowNoise, WindowSums
-from hybridp.public.trust import Trusts, drawn_trust
-from hybridp.randomness import Randomness, secure
+from hybridp.randomness import Randomness
 from hybridp.release.mean import GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
     Protection,
-    assuming,
     build_receipt,
     choice_unprotected,
     chosen_blindly,
     honest_devices,
-    noted,
     public_choice,
-    values_rule,
 )
 
-__all__ = ["MEAN_INVITATION", "MeanSteering", "Source", "check_steered", "publish_steered", "read_invitation"]
-__all__ += ["release_answers", "release_steered", "steering_of", "trusted_say", "whole_charge", "write_answers"]
+__all__ = ["MEAN_INVITATION", "MeanSteering", "Source", "check_steered", "publish_steered", "steering_of"]
+__all__ += ["steering_said", "trusted_say", "whole_charge"]
 
 Levels = Iterable[NDArray[np.int64]]
 MEAN_INVITATION = "invitation to a mean within a window"
@@ -196,11 +187,11 @@ def trusted_say(
     if crowd.worth_a_pilot:
         rest, part = _parted(rest, PILOT_SHARE)
         source.charge([Charge("trusted", part, "laplace noise on counts that name a window", purpose)])
-        asked = DistributionStudy(
+        counted = DistributionStudy(
             study.bounds, study.guarantee, at=(), spread=True, estimator="tcm-only", noise="laplace",
             trusted_guarantee=part,
         )  # fmt: skip
-        looked = hear(asked, trusted, None, source.count)
+        looked = hear(counted, trusted, None, source.count)
         shape = blended(looked.known(study.bounds), alone=False).both
         seen = Quartiles(*(shape.quantile(share) for share in (0.25, 0.5, 0.75)))
     window = None if seen is None else crowd.window(seen)
@@ -317,102 +308,30 @@ def _publish_window(
     )
 
 
-# --- over files -------------------------------------------------------------------------------------------------------
-
-
-def release_steered(
-    path: TableLike,
-    study: MeanStudy,
-    columns: curating.Columns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    local_people: int | None = None,
-    invite_out: Path | None = None,
-    ledger: Ledger | None = None,
-    purpose: str = "mean",
-    rng: Randomness | None = None,
-) -> MeanRelease:
-    """What trusted people say of a mean, and the invitation for local people, who are asked later (`invite_out`).
-
-    Trusted people: the study's guarantee against whoever sees the release and the invitation, under replacement of one
-    person's data, one record a person. `local_people` is how many are to be asked, the table's own local rows unless
-    given: it is public. With `simulate_local` those rows are raw, and are asked here at once: a trial, marked as such.
-    """
-    check_steered(study)
-    rng = secure() if rng is None else rng
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    both = "must be given, or --simulate-local for a trial of both phases at once; not both"
-    must(simulate_local != (invite_out is not None), "invite-out", both, "both" if simulate_local else "neither")
-    draft = None if invite_out is None else Draft.checked(invite_out)
-    most = [whole_charge(study, purpose)]
-    reports = [c for c in study.charges(purpose, None) if c.people == "local"] if simulate_local else []
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"value": columns.value}, "undecided": True, "trial": rng.simulated or simulate_local}
-    with paid_rows(path, [*most, *reports], [], ledger, **opened) as (rows, entries, counted):
-        assert counted is not None
-        local = counted.local if local_people is None or simulate_local else local_people
-        rule = "must say how many will be asked, where the file holds none of them"
-        must(local >= 1, "local-people", rule, local)
-        invite = replace(study.invite, question=(columns.value,))
-        how: dict[str, Any] = {"local_raw": True}
-
-        def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
-            return counting.count_between(rows, columns, invite, places, stated, counted.trusted, rng=rng, **how)
-
-        source = Source(
-            count,
-            lambda: curating.table_levels(rows, columns, invite, **how),
-            lambda own: read_totals(rows, own, columns, invite, assume=False, **how),
-            entries.charge,
-        )
-        said = trusted_say(study, columns.value, counted.trusted, local, source, purpose=purpose, rng=rng)
-        told = None
-        if simulate_local:
-            entries.charge([replace(said.charge(purpose, None), digest=None)])
-            told = curating.simulate_local(rows, columns, said.invite, rng=rng)
-        middle = study.bounds.centre if columns.missing is None else columns.missing
-        found = publish_steered(
-            said, told, entries=tuple(entries), simulated_local=simulate_local, rows=values_rule(f"{middle:g}"), rng=rng
-        )
-        found = noted(found, rows.notes)
-        if draft is not None:
-            said = replace(said, entries=tuple(entries), notes=rows.notes, simulated=found.simulated)
-            draft.hold(MEAN_INVITATION, said.document(), tuple(entries), ledger)
-        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
-    if draft is not None:
-        draft.write()
-    return found
-
-
-def read_invitation(file: Path) -> MeanSteering:
-    """The invitation in a file, checked."""
-    try:
-        return _steering(envelope.load(file, MEAN_INVITATION))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
-        raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
+# --- as it was written down -------------------------------------------------------------------------------------------
 
 
 def steering_of(document: dict[str, Any]) -> MeanSteering:
     """The invitation of a document that was kept, as it was made."""
-    return _steering(envelope.opened(document, MEAN_INVITATION))
+    return steering_said(envelope.opened(document, MEAN_INVITATION))
 
 
-def _steering(document: dict[str, Any]) -> MeanSteering:
+def steering_said(document: dict[str, Any]) -> MeanSteering:
+    """What an opened document says."""
     stated: dict[str, Any] = dict(document["study"])
     bounds = Bounds(stated.pop("lower"), stated.pop("upper"))
     for name in ("guarantee", "trusted_guarantee"):
         epsilon, delta = stated[name] or (None, 0.0)
         stated[name] = None if epsilon is None else ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
     study = MeanStudy(bounds, **stated)
-    told, asked = document["trusted"], document["window"]
+    told, ends = document["trusted"], document["window"]
     trusted, local = int(told["people"]), int(document["local_people"])
     crowd = _crowd(study, trusted, local)
     seen = None if document["quartiles"] is None else Quartiles(*map(float, document["quartiles"]))
     looked = Heard(counted_of(document["counted"]), trusted=trusted, protection=str(document["protection"]))
     sums = plain = None
     rest = _rest(study, seen)
-    if asked is None:
+    if ends is None:
         own = replace(study, trusted_guarantee=rest).decided(trusted, local)
         squares = own.squares_noise
         plain = TrustedSummary(
@@ -420,7 +339,7 @@ def _steering(document: dict[str, Any]) -> MeanSteering:
             None if squares is None else NoisySquares(trusted, int(told["squares"]), squares),
         )  # fmt: skip
     else:
-        low, high = map(float, asked)
+        low, high = map(float, ends)
         if seen is None or not 0 <= low < high <= 1 or [low * 2**20 % 1, high * 2**20 % 1] != [0, 0]:
             raise ValueError
         (window,) = crowd.steered(np.array([[low, high]]), *crowd.assumed(seen))
@@ -429,56 +348,3 @@ def _steering(document: dict[str, Any]) -> MeanSteering:
     entries, notes = tuple(map(int, document["ledger_entries"])), tuple(map(str, document["notes"]))
     return MeanSteering(study, str(document["column"]), crowd, seen, looked, sums, plain, entries, notes,
                         document["simulated"], document["digest"])  # fmt: skip
-
-
-def write_answers(
-    path: TableLike, invite_file: Path, out: Path, *, trust: Trusts | None, rng: Randomness | None = None, **how: Any
-) -> tuple[int, str, list[str]]:
-    """What the devices do: a copy of the table in which local rows hold one report that answers the invitation.
-
-    Gives the number of answers, the text that stands beside each, and the columns that were left out.
-    """
-    said = read_invitation(invite_file)
-    must(not drawn_trust(trust), "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
-    rng = secure() if rng is None else rng
-    return write_number_reports(path, said.invite, out, value=said.column, trust=trust, rng=rng, **how)
-
-
-def release_answers(
-    path: TableLike,
-    invite_file: Path,
-    trust: Trusts,
-    *,
-    person: str | None = None,
-    report: str = "report",
-    table: str | None = None,
-    ledger: Ledger | None = None,
-    level: float | None = None,
-    assume_mechanism: bool = False,
-) -> MeanRelease:
-    """Answers to an invitation, blended with what trusted people said. No noise is drawn and no raw value is read.
-
-    The answers are charged once, however often they are used; another set of them is charged again.
-    """
-    said = read_invitation(invite_file)
-    must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
-    said = said if level is None else replace(said, study=replace(said.study, level=level))
-    purpose, invite, rng = f"mean of {said.column}", said.invite, secure()
-    columns = curating.Columns(said.column, trust, report, person)
-    with (
-        spending(ledger, [], [said.charge(purpose, None)], trial=said.simulated, path=path) as entries,
-        open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows,
-    ):
-        totals = curating.read(rows, columns, invite, assume=assume_mechanism)
-        must(totals.local.people >= 1, "people", "must be at least 1 among those who answer", 0)
-        entries.charge([said.charge(purpose, totals.digest)])
-        found = publish_steered(
-            said,
-            totals.local,
-            entries=(*said.entries, *entries),
-            simulated_local=said.simulated or totals.simulated_reports,
-            rows="devices clip numbers to the bounds; one that is missing counts as the middle",
-            rng=rng,
-        )
-        found = noted(assuming(found, invite.text if totals.assumed else None), (*said.notes, *rows.notes))
-        return kept(found, ledger, entries, purpose=purpose, study=said.study, columns=columns, people=found.people)

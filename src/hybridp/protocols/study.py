@@ -30,6 +30,7 @@ from hybridp.protocols.number import release_number
 from hybridp.protocols.personal import release_personal_mean
 from hybridp.protocols.regression import release_regression
 from hybridp.protocols.shares import release_shares
+from hybridp.protocols.steered_mean_files import steered_way
 from hybridp.protocols.synth import fit_file
 from hybridp.protocols.synth_mixed import charge_for_reports, fit_groups
 from hybridp.protocols.ticks import release_ticks
@@ -282,6 +283,8 @@ def _people(answer: Any) -> tuple[int, int]:
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
     question = study.questions[i]
     match question:
+        case Number() if question.form == "steered":
+            return _Way(*steered_way(study, i, data, trust, _answered(question, files), run))
         case Number() if study.promise.personal:
             return _personal(study, i, data, trust, run)
         case Number() | Choice() if question.by is not None:
@@ -389,8 +392,7 @@ def _records(study: Declaration, i: int, data: Any, trust: Any, files: Files, ru
     question = study.questions[i]
     mixed = run.get("mixed", ())
     own, (invite, reports) = asked.heavy_study(study, i), _answered(question, files, mixed=bool(mixed))
-    rule = "must go with the invitation that the reports in it answer (invite)"
-    must(invite is not None or not mixed, "mixed", rule, "no invitation")
+    must(invite is not None or not mixed, "mixed", "must go with the invitation that its reports answer", "none")
     columns = asked.record_columns(study, i, trust)
     if invite is not None:
         must(not run["simulate_local"], "simulate_local", "must not join reports that answer an invitation", True)

@@ -1,7 +1,7 @@
 """THE STUDY: questions, trust, promise, declared once as fields with help and check; everything else is derived."""
 
 from hybridp.public.study.fields import Check, Declared, Fields, declared, field
-from hybridp.public.study.invited import INVITED, Points, Records
+from hybridp.public.study.invited import INVITED, Points, Records, needs_invitation
 from hybridp.public.study.mixer import Mixer
 from hybridp.public.study.questions import (
     KINDS,
@@ -26,7 +26,6 @@ __all__ = [
     "SCHEMA",
     "Check",
     "Choice",
-    "Grouped",
     "Collection",
     "Count",
     "Declaration",
@@ -34,6 +33,7 @@ __all__ = [
     "Feature",
     "Fields",
     "Form",
+    "Grouped",
     "Mixer",
     "Number",
     "Part",
@@ -48,4 +48,5 @@ __all__ = [
     "Vector",
     "declared",
     "field",
+    "needs_invitation",
 ]

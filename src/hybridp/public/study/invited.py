@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from hybridp.public.study.fields import at_least, between_0_and_1, field
 from hybridp.public.study.question import KINDS, Question, named
-from hybridp.public.study.questions import check_box
+from hybridp.public.study.questions import Number, check_box
 from hybridp.public.study.regression import Regression
 
-__all__ = ["INVITED", "Points", "Records"]
+__all__ = ["INVITED", "Points", "Records", "needs_invitation"]
 
 RECORD_ESTIMATORS = {
     "best": "anchored where that costs at most 3 % of the error if nobody lies, else hybrid",
@@ -97,4 +97,12 @@ class Points(Question):
 
 
 INVITED = (Records, Points, Regression)
+
+
+def needs_invitation(question: Question) -> bool:
+    """Whether local people can answer only what they have been sent: these kinds, and the steered mean of a number."""
+    mean = isinstance(question, Number) and question.form == "steered" and question.statistics == ("mean",)
+    return isinstance(question, INVITED) or mean
+
+
 KINDS |= {one.kind: one for one in INVITED}

@@ -64,7 +64,7 @@ STATISTICS = {
 }
 NUMBER_FORMS = {
     "plain": "their number, with noise, at any time",
-    "steered": "near the quantiles, or within the window, that trusted people named first (in the service)",
+    "steered": "near the quantiles (in the service), or within the window, that trusted people named first",
 }
 _PLACES = {"at": "quantiles", "below": "shares-below", "above": "shares-above", "edges": "histogram"}
 MOST_PLACES = 50
