@@ -8,10 +8,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hybridp.blend.regression import LEAN, Score, blend_plain, clip_for, forecast, steer, steered_alone, widest
+from hybridp.blend.regression import (
+    LEAN,
+    Score,
+    blend_plain,
+    clip_for,
+    forecast,
+    spread_as_told,
+    steer,
+    steered_alone,
+    widest,
+)
+from hybridp.device.regression import answer_question
 from hybridp.public.budgets import PureDP
 from hybridp.public.regression import LADDER, Question
+from hybridp.public.sums import column_sums
 from hybridp.public.vector import VectorBounds, VectorReportSums
+from hybridp.randomness import seeded
 
 BETA = np.array([0.1, 0.4, -0.3])
 SECOND = np.array([[1.0, 0.1, 0.0], [0.1, 0.3, 0.05], [0.0, 0.05, 0.2]])
@@ -173,8 +186,39 @@ def test_the_slope_of_a_few_trusted_people_is_not_that_of_everybody() -> None:
         both = steer(noisy, sums, question)
         assert both is not None
         hits += (np.abs(both.beta - BETA) < 1.96 * np.sqrt(np.diag(both.covariance))).tolist()
-        fixed = steer(replace(noisy, most=0.0, people=10**9, spread=10**9 / people * noisy.spread), sums, question)
+        fixed = steer(replace(noisy, people=10**9, spread=10**9 / people * noisy.spread), sums, question)
         assert fixed is not None
         careless += (np.abs(fixed.beta - BETA) < 1.96 * np.sqrt(np.diag(fixed.covariance))).tolist()
     assert 0.93 < np.mean(hits) < 0.985
     assert np.mean(careless) < 0.9, "the check can fail"
+
+
+def test_residuals_that_grow_with_a_column_spread_as_reports_show_and_noise_shows_nothing() -> None:
+    """Reports of scores x r with E (x r)^2 above E x^2 E r^2, drawn by devices; with little epsilon they say nothing."""
+    draw = np.random.default_rng(9)
+    x = np.column_stack([np.ones(40_000), draw.uniform(-1, 1, (40_000, 2))])
+    r = 0.15 * np.abs(x[:, 1]) * draw.standard_normal(40_000)
+    alike = np.mean(r**2) * (x.T @ x) / len(x)
+    truth = np.diag((x * r[:, None]).T @ (x * r[:, None])) / len(x)
+    none = np.zeros((3, 3))
+    trusted = Score(1000, np.zeros(3), np.zeros(3), x.T @ x / len(x), np.zeros(3), none, alike, 0.0075)
+    for epsilon in (6.0, 0.2):
+        question = Question("linear", "steered", BOX, PureDP(epsilon), (0.0, 0.0, 0.0), 0.6)
+        rows = BOX.steps(np.column_stack([x[:, 1:], r]))
+        sent = column_sums(answer_question(rows, question, rng=seeded(1)))
+        sums = VectorReportSums.of(len(x), sent, question.invite.reports)
+        found = np.diag(spread_as_told(trusted, sums, question).spread)
+        if epsilon > 1:
+            assert truth[1] > 1.7 * alike[1, 1], "the check can fail"
+            assert found == pytest.approx(truth, rel=0.2)
+        else:
+            assert found == pytest.approx(np.diag(alike), rel=0.02)
+
+
+def test_what_is_told_at_a_line_that_nobody_could_place_has_no_bounded_interval() -> None:
+    draw = np.random.default_rng(10)
+    for _ in range(50):
+        score = said(draw, 0.3)
+        both = steer(score, told(draw, asked(score)), asked(score))
+        assert both is not None
+        assert both.weak or not score.fit().weak

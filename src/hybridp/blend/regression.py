@@ -30,7 +30,7 @@ from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 
 __all__ = ["LEAN", "Fit", "Score", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer"]
-__all__ += ["deviation", "steered_alone", "trusted_score", "widest"]
+__all__ += ["deviation", "spread_as_told", "steered_alone", "trusted_score", "widest"]
 
 Floats = NDArray[np.float64]
 LEAN = 0.4
@@ -50,10 +50,10 @@ class Fit:
         return math.inf if self.weak else float(np.trace(self.covariance))
 
 
-def _product(variances: Floats, a: Floats, b: Floats) -> Floats:
-    """The covariance of Sa with Sb, where S is symmetric and its entries are independent with these variances."""
-    out = variances * np.outer(b, a)  # (j, k): the one entry (j, k) of S, times a_k and b_j
-    np.fill_diagonal(out, variances @ (a * b))
+def _product(variances: Floats, moments: Floats) -> Floats:
+    """The covariance of Sa with Sb where S is symmetric, its entries independent with these variances, and E ba' given."""
+    out = variances * moments  # (j, k): the one entry (j, k) of S, times a_k and b_j
+    np.fill_diagonal(out, variances @ np.diag(moments))
     return np.asarray(out)
 
 
@@ -61,7 +61,7 @@ def _product(variances: Floats, a: Floats, b: Floats) -> Floats:
 class Score:
     """The mean score around a centre; `residual` is an upper estimate of the residuals' variance.
 
-    `most` is the largest that a square in one person's part of the slope can be.
+    A `curved` one, that of a logistic regression, has a slope of its own at every beta.
     """
 
     people: int
@@ -72,11 +72,11 @@ class Score:
     slope_noise: Floats
     spread: Floats
     residual: float
-    most: float = 1.0
+    curved: bool = False
 
     def cross(self, beta: Floats, other: Floats) -> Floats:
         """The covariance of the noise in g at beta with that in g at `other`."""
-        out = _product(self.slope_noise, beta - self.centre, other - self.centre)
+        out = _product(self.slope_noise, np.outer(other - self.centre, beta - self.centre))
         return np.asarray(out + np.diag(self.score_noise))
 
     @property
@@ -87,20 +87,36 @@ class Score:
     def drawn(self) -> Floats:
         """The variances of the slope of as many people as these, around that of everybody.
 
-        A square within [0, `most`] varies by no more than what lies at both ends; other products are taken to vary as
-        those of independent columns.
+        A square within [0, 1] (curved: 1/4) varies by no more than what lies at both ends; other products are taken to
+        vary as those of independent columns.
         """
         own = np.diag(self.stable[0])
         out = np.outer(own, own)
-        np.fill_diagonal(out, np.maximum(self.most - own, 0.0) * own)
+        np.fill_diagonal(out, np.maximum((0.25 if self.curved else 1.0) - own, 0.0) * own)
         return np.asarray(out / self.people)
+
+    def bent(self, way: Floats) -> Floats:
+        """How much the slope may change along a way, as variances: relatively by at most that of the predictor."""
+        if not self.curved:
+            return np.zeros_like(self.slope)
+        stable = self.stable[0]
+        moved = float(way @ stable @ way) / max(float(np.trace(stable)) / len(stable), 1e-9)
+        return np.asarray(0.1 * min(moved, 1.0) * stable**2)
 
     @property
     def stable(self) -> tuple[Floats, bool]:
         """The slope with its eigenvalues kept above the size of its noise, and whether one lay below."""
         value, vector = np.linalg.eigh(self.slope)
-        least = max(math.sqrt(float(np.mean(self.slope_noise)) * len(value)), 1e-9)
-        return np.asarray((vector * np.maximum(value, least)) @ vector.T), bool(value.min() < least)
+        return np.asarray((vector * np.maximum(value, self._least)) @ vector.T), bool(value.min() < self._least)
+
+    @property
+    def _least(self) -> float:
+        return max(math.sqrt(float(np.mean(self.slope_noise)) * len(self.slope)), 1e-9)
+
+    @property
+    def faint(self) -> bool:
+        """Whether a curve's slope is so near its noise that it is mostly one that noise has made larger."""
+        return self.curved and bool(np.linalg.eigvalsh(self.slope).min() < 1.5 * self._least)
 
     def fit(self) -> Fit:
         slope, weak = self.stable
@@ -132,13 +148,9 @@ def trusted_score(said: NoisyRounds) -> Score:
         return _linear(said.people, second, noise, sampled=False)
     score, score_noise, slope, slope_noise = said.last
     centre = np.array(said.centres[-1])
-    found = Score(said.people, centre, score, slope, score_noise, slope_noise, slope, 0.25, 0.25)
+    found = Score(said.people, centre, score, slope, score_noise, slope_noise, slope, 0.25, curved=True)
     stable = found.stable[0]
-    # The curvature moves with the estimate, relatively by at most the change of the linear predictor.
-    move = np.linalg.solve(stable, score)
-    bent = float(move @ stable @ move) / max(float(np.trace(stable)) / len(stable), 1e-9)
-    slope_noise = slope_noise + 0.1 * min(bent, 1.0) * slope**2
-    return replace(found, spread=stable, slope_noise=slope_noise)
+    return replace(found, spread=stable, slope_noise=slope_noise + found.bent(np.linalg.solve(stable, score)))
 
 
 def newton(said: NoisyRounds) -> tuple[float, ...]:
@@ -195,17 +207,42 @@ def _told(sums: VectorReportSums, question: Question, score: Score, lean: float)
     return mean, covariance + lean**2 * float(variance[0]) * np.outer(one, one)
 
 
+def spread_as_told(score: Score, sums: VectorReportSums, question: Question) -> Score:
+    """The score with residuals that spread as widely as local people's reports show, coordinate by coordinate.
+
+    Taken to vary alike everywhere, residuals that grow with a column would make its coefficient look too sure. A report
+    y has ``E y^2 = constant + (1 + quadratic) z^2``; what stands out of its own error by two counts, where it is more.
+    """
+    if score.curved or not question.form == "steered" or int(sums.counts.min()) < 30:
+        return score
+    law = sums.reports.randomiser if isinstance(sums.reports, ScalarReports) else sums.reports
+    constant, quadratic = law.variance_terms
+    mean, square = sums.totals / sums.counts, sums.squares / sums.counts
+    seen = np.clip((square - constant) / (1 + quadratic), 0.0, 1.0)
+    each = [law.square_deviation(float(m), float(s)) for m, s in zip(mean, seen, strict=True)]
+    error = np.array(each) / np.sqrt(sums.counts) / (1 + quadratic)
+    stated = np.maximum(np.diag(score.spread), 1e-12)
+    times = np.sqrt(np.where(seen > 2 * error, np.maximum(question.clip**2 * seen / stated, 1.0), 1.0))
+    return replace(score, spread=score.spread * np.outer(times, times))
+
+
 # --- together ---------------------------------------------------------------------------------------------------------
 
 
 def _updated(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fit:
     """The estimate when local people say what the mean score at beta0 is, up to this error.
 
-    Their mean score is the slope of everybody times the way to the truth, and the trusted people's slope is that of a
-    draw: it counts as an error of what is told, for the way that the first pass finds.
+    Their mean score is the slope of everybody, along the way to the truth, times that way; the trusted people's slope
+    is that of a draw, at its start. Both count as errors of what is told, for the way that the first pass finds.
     """
-    way = _update(score, beta0, told, covariance).beta - beta0
-    return _update(score, beta0, told, covariance + _product(score.drawn, way, way))
+    first = _update(score, beta0, told, covariance)
+    way = first.beta - beta0
+    moments = np.outer(way, way) + first.covariance
+    fit = _update(score, beta0, told, covariance + _product(score.drawn + score.bent(way), moments))
+    # The noise left in the slope meets a way that is itself known up to an error.
+    inverse = np.linalg.inv(score.stable[0])
+    total = fit.covariance + inverse @ _product(score.slope_noise, fit.covariance) @ inverse
+    return replace(fit, covariance=1.5 * total if score.faint else total)  # by trials: benchmarks/regression.py
 
 
 def _update(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fit:
@@ -222,7 +259,8 @@ def _update(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fi
     beta = score.centre + inverse @ at
     shared = score.cross(beta, beta0) + score.sampling
     left = score.cross(beta, beta) + score.sampling - shared @ gain @ shared.T
-    return Fit(beta, inverse @ left @ inverse, weak)
+    # What is told at a line that nobody could place does not place it.
+    return Fit(beta, inverse @ left @ inverse, weak or score.stable[1])
 
 
 def steer(score: Score, sums: VectorReportSums, question: Question, lean: float = 0.0) -> Fit | None:
@@ -248,7 +286,7 @@ def steered_alone(
     step = inverse @ mean
     after = beta0 + step
     at = replace(score, centre=beta0, score_noise=np.zeros(len(beta0)))
-    covariance = covariance + _product(score.drawn, step, step)
+    covariance = covariance + _product(score.drawn + score.bent(step), np.outer(step, step))
     alone = Fit(after, inverse @ (covariance + at.cross(after, after)) @ inverse, weak)
     apart = covariance + score.cross(beta0, beta0) + score.sampling
     return alone, inverse @ apart @ inverse

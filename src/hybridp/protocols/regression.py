@@ -365,6 +365,8 @@ def publish_regression(
     score = None if said is None else blending.trusted_score(said)
     if sums is not None and not sums.people:
         sums = None
+    if score is not None and asked is not None and sums is not None:
+        score = blending.spread_as_told(score, sums, asked)
     own = None if score is None else score.fit()
     found = study.kind == "linear" and study.clip is None
     both, told, apart = _together(score, asked, sums, blending.LEAN if found else 0.0)
@@ -413,7 +415,7 @@ def publish_regression(
                 chosen_blindly(),
                 honest_devices("a local mean"),
                 _clipped(asked, units) if used else "",
-                "the sampling error of trusted people takes residuals to vary alike everywhere",
+                "the sampling error of trusted people takes residuals to vary alike everywhere, unless reports show more",
                 rows,
             ),
             randomness=randomness,
