@@ -194,7 +194,7 @@ def test_the_slope_of_a_few_trusted_people_is_not_that_of_everybody() -> None:
 
 
 def test_residuals_that_grow_with_a_column_spread_as_reports_show_and_noise_shows_nothing() -> None:
-    """Reports of scores x r with E (x r)^2 above E x^2 E r^2, drawn by devices; with little epsilon they say nothing."""
+    """Reports of scores x r with E (x r)^2 above E x^2 E r^2, drawn by devices; a small epsilon shows nothing."""
     draw = np.random.default_rng(9)
     x = np.column_stack([np.ones(40_000), draw.uniform(-1, 1, (40_000, 2))])
     r = 0.15 * np.abs(x[:, 1]) * draw.standard_normal(40_000)

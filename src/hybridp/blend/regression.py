@@ -51,7 +51,7 @@ class Fit:
 
 
 def _product(variances: Floats, moments: Floats) -> Floats:
-    """The covariance of Sa with Sb where S is symmetric, its entries independent with these variances, and E ba' given."""
+    """The covariance of Sa with Sb: S symmetric, its entries independent with these variances, and E ba' known."""
     out = variances * moments  # (j, k): the one entry (j, k) of S, times a_k and b_j
     np.fill_diagonal(out, variances @ np.diag(moments))
     return np.asarray(out)
@@ -213,7 +213,7 @@ def spread_as_told(score: Score, sums: VectorReportSums, question: Question) -> 
     Taken to vary alike everywhere, residuals that grow with a column would make its coefficient look too sure. A report
     y has ``E y^2 = constant + (1 + quadratic) z^2``; what stands out of its own error by two counts, where it is more.
     """
-    if score.curved or not question.form == "steered" or int(sums.counts.min()) < 30:
+    if score.curved or question.form != "steered" or int(sums.counts.min()) < 30:
         return score
     law = sums.reports.randomiser if isinstance(sums.reports, ScalarReports) else sums.reports
     constant, quadratic = law.variance_terms

@@ -415,7 +415,7 @@ def publish_regression(
                 chosen_blindly(),
                 honest_devices("a local mean"),
                 _clipped(asked, units) if used else "",
-                "the sampling error of trusted people takes residuals to vary alike everywhere, unless reports show more",
+                "trusted people's sampling error takes residuals to vary alike everywhere, unless reports show more",
                 rows,
             ),
             randomness=randomness,
