@@ -150,7 +150,8 @@ def trusted_score(said: NoisyRounds) -> Score:
     centre = np.array(said.centres[-1])
     found = Score(said.people, centre, score, slope, score_noise, slope_noise, slope, 0.25, curved=True)
     stable = found.stable[0]
-    return replace(found, spread=stable, slope_noise=slope_noise + found.bent(np.linalg.solve(stable, score)))
+    bent = found.bent(np.asarray(np.linalg.solve(stable, score), dtype=np.float64))
+    return replace(found, spread=stable, slope_noise=slope_noise + bent)
 
 
 def newton(said: NoisyRounds) -> tuple[float, ...]:
