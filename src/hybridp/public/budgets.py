@@ -239,6 +239,8 @@ def zcdp_for(epsilon: float, delta: float) -> ZCDP:
     low, high = 0.0, epsilon
     for _ in range(200):
         middle = (low + high) / 2
+        if middle in (low, high):
+            break
         if _zcdp_epsilon(middle, delta) <= epsilon:
             low = middle
         else:

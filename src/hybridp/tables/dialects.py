@@ -89,7 +89,8 @@ def adapted(expression: exp.Expression, dialect: str, source: exp.Expression | N
             return _for_postgres(node)
         return node
 
-    found = (expression if source is None else _flags_as_text(expression.copy(), source, view)).transform(change)
+    own = expression.copy()
+    found = (own if source is None else _flags_as_text(own, source, view)).transform(change, copy=False)
     if source is not None:
         for table in list(found.find_all(exp.Table)):
             if table.name == view and not table.db:

@@ -81,7 +81,7 @@ def written(expression: exp.Expression, dialect: str = "duckdb", source: exp.Exp
     from hybridp.tables.dialects import adapted
     from hybridp.tables.source import VIEW
 
-    return str(adapted(expression, dialect, source, VIEW).sql(dialect=dialect, identify=True))
+    return str(adapted(expression, dialect, source, VIEW).sql(dialect=dialect, identify=True, copy=False))
 
 
 def _sql(rows: Rows, expression: exp.Expression) -> str:

@@ -92,7 +92,7 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
         # Of people who ask for the same epsilon there are far fewer than 2^31, so that their sum fits 64 bits.
         asked["levels"] = cast(asked["levels"], "bigint")
     outputs = [*(key.copy() for key in keys), *(named(this, name) for name, this in asked.items())]
-    return exp.select(*outputs).from_(_numbers(rows, query).subquery("numbers")).group_by(*keys)
+    return exp.select(*outputs).from_(_numbers(rows, query).subquery("numbers", copy=False)).group_by(*keys)
 
 
 def levels(rows: Rows, query: MeanQuery, label: str) -> exp.Select:
@@ -100,7 +100,7 @@ def levels(rows: Rows, query: MeanQuery, label: str) -> exp.Select:
     wanted = [column(label), *([column("first")] if "first" in flags(query) else [])]
     return (
         exp.select(column("level"))
-        .from_(_numbers(rows, query).subquery("numbers"))
+        .from_(_numbers(rows, query).subquery("numbers", copy=False))
         .where(both(*wanted))
         .order_by(column("level"))
     )
@@ -127,7 +127,7 @@ def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
         outputs += [named(not_a_number(column("sent"), sent.copy()), "report_text")]
     if query.epsilon is not None:
         outputs.append(column("asked"))
-    return exp.select(*outputs).from_(chosen.subquery("chosen"))
+    return exp.select(*outputs).from_(chosen.subquery("chosen", copy=False))
 
 
 def _value(rows: Rows, name: str, feature: Feature | None) -> Any:
@@ -225,11 +225,12 @@ def _records(rows: Rows, query: MeanQuery, *, alike: bool = False) -> exp.Select
         names = dict.fromkeys((query.trust, query.value, *([query.report] if query.reads_reports else [])))
         read = [column(name or "") for name in names]
         many = named(exp.Count(this=exp.Star()), TIMES)
-        held = exp.select(*read, many).from_(VIEW).group_by(*(name.copy() for name in read)).subquery("held")
+        grouped = exp.select(*read, many).from_(VIEW).group_by(*(name.copy() for name in read))
+        held = grouped.subquery("held", copy=False)
         fields.append(column(TIMES))
         outputs.append(column(TIMES))
     base = exp.select(*fields).from_(held)
-    return exp.select(*outputs).from_(base.subquery("fields"))
+    return exp.select(*outputs).from_(base.subquery("fields", copy=False))
 
 
 def _by_hash(records: exp.Select, query: MeanQuery) -> exp.Select:
@@ -253,7 +254,7 @@ def _by_hash(records: exp.Select, query: MeanQuery) -> exp.Select:
     if query.count_clipped:  # of several records, whether any was clipped
         outputs["clipped"] = exp.GT(this=exp.Max(this=cast(column("clipped"), "int")), expression=whole(0))
     asked = exp.select(*(named(this, name) for name, this in outputs.items()))
-    return asked.from_(records.subquery("records")).group_by(who.copy())
+    return asked.from_(records.subquery("records", copy=False)).group_by(who.copy())
 
 
 def _by_key(records: exp.Select, query: MeanQuery) -> exp.Select:
@@ -290,10 +291,11 @@ def _by_key(records: exp.Select, query: MeanQuery) -> exp.Select:
             exp.Case().when(column("trusted"), over(exp.Min(this=asked.copy()), None)).else_(asked.copy())
         )
         kept.append("asked")
-    ranked = exp.select(*(named(this, name) for name, this in outputs.items())).from_(records.subquery("records"))
+    ranked = exp.select(*(named(this, name) for name, this in outputs.items()))
+    ranked = ranked.from_(records.subquery("records", copy=False))
     masked = [named(exp.Case().when(column("first"), column(name)), name) for name in kept]
     labels = [column(name) for name in ("trusted", "local", *flags(query))]
-    return exp.select(*labels, *masked).from_(ranked.subquery("ranked"))
+    return exp.select(*labels, *masked).from_(ranked.subquery("ranked", copy=False))
 
 
 def mechanisms(trust: str, mechanism_column: str, real: str, simulated: str) -> exp.Select:
@@ -338,7 +340,7 @@ def draws(
         stated = exp.GTE(this=column("epsilon"), expression=double(0.0))
         sensible = both(stated, exp.LTE(this=column("epsilon"), expression=double(float("inf"))))
         outputs.append(named(sensible, "asked"))
-    return exp.select(*outputs).from_(exp.select(*fields).from_(VIEW).subquery("fields"))
+    return exp.select(*outputs).from_(exp.select(*fields).from_(VIEW).subquery("fields", copy=False))
 
 
 def _asked(local: Any, asked: tuple[str, str] | None, table: str | None = None) -> Any:

@@ -3,6 +3,8 @@
 Three facts that they rely on hold in all three: NaN is greater than infinity and equal to itself, a comparison with
 NULL selects no branch of a CASE, and arithmetic on doubles is IEEE. LEAST(GREATEST(x, lower), upper) is avoided:
 it turns NULL into `lower` and NaN into `upper`.
+
+A part may stand in several places of a query: `written` copies the whole once, and nothing is copied on the way.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from hybridp.tables.dialects import whole_number
 __all__ = ["both", "cast", "column", "count_if", "double", "fingerprint", "is_missing", "labelled", "level", "named"]
 __all__ += ["not_a_number", "number", "steps", "whole"]
 
+_TYPES = {name: exp.DataType.Type[name.upper()] for name in ("bigint", "double", "int", "text")}  # not parsed each time
 Sql = Any  # Any sqlglot node: the library's own node classes share no public static type for operands.
 
 
@@ -25,11 +28,11 @@ def column(name: str) -> Sql:
 
 
 def named(this: Sql, name: str) -> Sql:
-    return exp.alias_(this, name, quoted=True)
+    return exp.alias_(this, name, quoted=True, copy=False)
 
 
 def cast(this: Sql, to: str) -> Sql:
-    return exp.Cast(this=this, to=exp.DataType.build(to))
+    return exp.Cast(this=this, to=exp.DataType.build(_TYPES.get(to, to)))
 
 
 def double(value: float) -> Sql:
@@ -42,7 +45,7 @@ def whole(value: int) -> Sql:
 
 
 def both(*flags: Sql) -> Sql:
-    return exp.and_(*flags)
+    return exp.and_(*flags, copy=False)
 
 
 def is_missing(this: Sql) -> Sql:
