@@ -34,7 +34,6 @@ import json
 import math
 import multiprocessing
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -49,7 +48,7 @@ import numpy as np
 __all__ = ["main", "tabulated"]
 
 _PEER = r"""
-import sys, time, json, resource, contextlib, os
+import sys, time, json, contextlib, os
 import numpy as np
 folder, mechanisms, how, epsilon, seed = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5])
 sys.path.insert(0, mechanisms)
@@ -90,7 +89,8 @@ with contextlib.redirect_stdout(open(os.devnull, "w")):
 seconds = time.process_time() - before
 columns = made.to_dict() if hasattr(made, "to_dict") else made.df
 np.save(folder + "/out.npy", np.stack([np.asarray(columns[c]) for c in names], axis=1).astype(np.int64))
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+memory = int(status["VmHWM"].split()[0]) / 1024
 print(json.dumps({"seconds": seconds, "memory": memory}))
 """
 OURS = ("adaptive", "tables")
@@ -143,7 +143,13 @@ def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
         data = fit_synth(codes, SynthStudy(work, promise, how), rng=rng).data  # type: ignore[arg-type]
     seconds = time.process_time() - before
     np.save(f"{folder}/out.npy", round_records(data, _rows(codes.people), seed=seed).astype(np.int64))
-    return {"seconds": seconds, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {"seconds": seconds, "memory": _memory()}
+
+
+def _memory() -> float:
+    """The most memory in MiB that this process has held; ru_maxrss would count that of the one which started it."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) / 1024
 
 
 def _distances(real: Any, made: Any, sizes: list[int], work: list[tuple[int, ...]]) -> tuple[float, float]:
@@ -298,7 +304,7 @@ def _beside(means: Means, settings: list[tuple[str, float]], how: str, tuned: se
                 cells.append(f"{_short(ours[name])} / not run" if name in ours else "")
                 continue
             ratio = ours[name] - other[name] if name == "accuracy" else ours[name] / other[name]
-            said = f"{ratio:+.3f}" if name == "accuracy" else _short(ratio)
+            said = f"{ratio:+.4f}" if name == "accuracy" else _short(ratio)
             said = f"**{said}**" if _misses(name, ours[name], other[name]) else said
             cells.append(f"{_short(ours[name])} / {_short(other[name])} = {said}")
             ratios.setdefault((table in tuned, epsilon), {}).setdefault(name, []).append(ratio)
@@ -320,7 +326,7 @@ def _mean_of_ratios(name: str, values: list[float]) -> str:
         return ""
     if name == "accuracy":
         mean = float(np.mean(values))
-        return f"{mean:+.3f}" if mean >= 0 else f"**{mean:+.3f}**"
+        return f"{mean:+.4f}" if mean >= 0 else f"**{mean:+.4f}**"
     mean = math.exp(float(np.mean(np.log(values))))
     allowed = 0.9 if name == "distance" else ALLOWED[name]
     return f"**{_short(mean)}**" if mean > allowed else _short(mean)

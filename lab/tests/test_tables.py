@@ -49,6 +49,6 @@ def test_figures_are_means_of_what_has_ended_and_misses_are_bold(tmp_path: Path)
     row = next(text for text in said["adaptive"] if text.startswith("| fair"))
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells[2:5] == ["2 / 1", ".3 / .25 = **1.2**", ".0100 / .0100 = **1**"]  # allowed: half of the largest error
-    assert cells[6:8] == [".5 / .5 = +0.000", "2 / 100 = .0200"]
+    assert cells[6:8] == [".5 / .5 = +0.0000", "2 / 100 = .0200"]
     assert "seed 1 (60 s)" in said["not ended"][0]
     assert "seed 0" not in said["not ended"][0]
