@@ -2,7 +2,8 @@
 
 Everything that trusted people say is drawn by the library itself, from numbers in memory; local reports are drawn as
 one normal number with the mean and the variance of their sum, which is exact enough for thousands of people and lets
-ten million of them take no time. The plain form is the library's own, with the whole of epsilon.
+ten million of them take no time. The plain form is the library's own, with the whole of epsilon. Errors are compared by
+their exact variance given the window and the weight of every run, so that few runs tell them; coverage takes many.
 """
 
 from __future__ import annotations
@@ -12,24 +13,26 @@ import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hybridp.curator.distribution import _cuts
-from hybridp.curator.mean import Totals, release_sum, squares
+from hybridp.curator.mean import Totals, release_sum, release_window, squares
 from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.steered_mean import Source, publish_steered, trusted_say
+from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.messages import LocalSummary
 from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.public.steered_mean import WindowSums
 from hybridp.randomness import seeded
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 BOUNDS = Bounds(0.0, 1.0)
-POPULATION = 400_000
+POPULATION = 100_000
 SDS = (0.02, 0.05, 0.1, 0.18)
 CROWDS = ((10**5, 0.01), (10**5, 0.05), (10**5, 0.2), (10**6, 0.002), (10**6, 0.01), (10**6, 0.05), (10**7, 0.002),
           (10**7, 0.01))  # fmt: skip
@@ -53,20 +56,34 @@ def people(law: str, sd: float) -> Floats:
     return np.asarray(np.clip(x, 0.0, 1.0))
 
 
-def reports(study: MeanStudy, placed: Floats, local: int, draw: np.random.Generator) -> LocalSummary:
+def reports(study: MeanStudy, placed: Floats, local: int, seed: int) -> LocalSummary:
     """The sums of so many reports on these places in [-1, 1]; of the squares only the mean matters."""
     randomiser = study.invite.randomiser
     constant, quadratic = randomiser.variance_terms
     square = float((placed**2).mean())
     variance = float(placed.var()) + constant + quadratic * square
-    mean = float(placed.mean()) + math.sqrt(variance / local) * float(draw.standard_normal())
+    draw = float(np.random.default_rng([seed, 1]).standard_normal())
+    mean = float(placed.mean()) + math.sqrt(variance / local) * draw
     return LocalSummary(local, mean * local, (variance + float(placed.mean()) ** 2) * local, randomiser)
 
 
+def variance(study: MeanStudy, everyone: Floats, local: int, said: Any, weight: float) -> float:
+    """The exact variance of the estimate, given its window and weight: what an average over many draws would tell."""
+    constant, quadratic = study.invite.randomiser.variance_terms
+    if isinstance(said, WindowSums):
+        y = np.clip(everyone, said.window.low, said.window.high)
+        unit = 2 * (y - said.window.low) / said.window.width - 1
+        told = y.var() + said.window.width**2 / 4 * (constant + quadratic * (unit**2).mean())
+        own = np.var(everyone - y + weight * y) / said.people + (1 + weight**2) * said.noise_variance
+        return float(own + (1 - weight) ** 2 * told / local)
+    told = everyone.var() + (constant + quadratic * ((2 * everyone - 1) ** 2).mean()) / 4
+    own = everyone.var() / said.people + said.noise_variance / 4
+    return float(weight**2 * own + (1 - weight) ** 2 * told / local)
+
+
 def trial(study: MeanStudy, everyone: Floats, trusted: int, local: int, seed: int) -> dict[str, Any]:
-    """One collection, plain and steered."""
-    rng, draw = seeded(seed), np.random.default_rng(seed)
-    values = everyone[draw.integers(0, len(everyone), trusted)]
+    """One collection, plain and steered: the same trusted people and, where both ask the same, the same draws."""
+    rng, values = seeded(seed), everyone[np.random.default_rng(seed).integers(0, len(everyone), trusted)]
     levels = BOUNDS.levels(values)
     totals = Totals(trusted, int(levels.sum()), LocalSummary(0, 0.0, 0.0, study.invite.randomiser),
                     trusted_squares=squares(levels))  # fmt: skip
@@ -79,23 +96,44 @@ def trial(study: MeanStudy, everyone: Floats, trusted: int, local: int, seed: in
     said = trusted_say(study, "x", trusted, local, source, purpose="", rng=rng)
     window = said.window
     placed = everyone if window is None else (np.clip(everyone, window.low, window.high) - window.low) / window.width
-    steered = publish_steered(said, reports(study, 2 * placed - 1, local, draw), rng=rng)
-    own = study.decided(trusted, local)
+    steered = publish_steered(said, reports(study, 2 * placed - 1, local, seed), rng=rng)
+    own, rng = study.decided(trusted, local), seeded(seed)
     summed = release_sum(totals, own.sum_noise, own.squares_noise, rng=rng)
-    plain = publish_mean(own, summed, reports(study, 2 * everyone - 1, local, draw), trusted_people=trusted, rng=rng)
+    plain = publish_mean(own, summed, reports(study, 2 * everyone - 1, local, seed), trusted_people=trusted, rng=rng)
     truth = float(everyone.mean())
+    sides: list[Any] = [said.plain if said.sums is None else said.sums, summed]
     return {
-        "steered": window is not None, "pilot": said.seen is not None,
+        "said": said, "steered": window is not None, "pilot": said.seen is not None,
+        "variance": variance(study, everyone, local, sides[0], steered.weight),
+        "plain_variance": variance(study, everyone, local, sides[1], plain.weight),
         "error": steered.estimate - truth, "plain": plain.estimate - truth,
         "covered": steered.low <= truth <= steered.high, "plain_covered": plain.low <= truth <= plain.high,
         "width": steered.high - steered.low, "plain_width": plain.high - plain.low,
     }  # fmt: skip
 
 
-def cell(job: tuple[str, float, int, float, float, int]) -> dict[str, Any]:
-    law, sd, n, opt_in, epsilon, trials = job
+def again(said: MeanSteering, everyone: Floats, local: int, times: int, seed: int) -> list[bool]:
+    """Whether the interval holds the mean in further collections with the same window, of other people."""
+    if said.sums is None:
+        return []
+    rng, draw, window, found = seeded(seed), np.random.default_rng([seed, 2]), said.sums.window, []
+    placed = 2 * (np.clip(everyone, window.low, window.high) - window.low) / window.width - 1
+    levels, truth = BOUNDS.levels(everyone), float(everyone.mean())
+    for i in range(times):
+        chosen = levels[draw.integers(0, len(levels), said.sums.people)]
+        sums = release_window([chosen], window, said.sums.noise, rng=rng)
+        told = reports(said.study, placed, local, seed + 10_000 * (i + 1))
+        one = publish_steered(replace(said, sums=sums), told, rng=rng)
+        found.append(one.low <= truth <= one.high)
+    return found
+
+
+def cell(job: tuple[str, float, int, float, float, int, int]) -> dict[str, Any]:
+    law, sd, n, opt_in, epsilon, trials, times = job
     study, everyone, trusted = MeanStudy(BOUNDS, PureDP(epsilon)), people(law, sd), round(n * opt_in)
     found = [trial(study, everyone, trusted, n - trusted, 1000 + i) for i in range(trials)]
+    more = [ok for i, one in enumerate(found) for ok in again(one["said"], everyone, n - trusted, times, 1000 + i)]
+    covered = [one["covered"] for one in found] + more
     mean: Callable[[str], float] = lambda name: float(np.mean([one[name] for one in found]))  # noqa: E731
 
     def rmse(name: str) -> float:
@@ -104,7 +142,8 @@ def cell(job: tuple[str, float, int, float, float, int]) -> dict[str, Any]:
     return {
         "law": law, "sd": sd, "n": n, "opt_in": opt_in, "epsilon": epsilon, "trials": trials,
         "steered": mean("steered"), "pilot": mean("pilot"), "rmse": rmse("error"), "plain_rmse": rmse("plain"),
-        "ratio": rmse("error") / rmse("plain"), "coverage": mean("covered"), "plain_coverage": mean("plain_covered"),
+        "ratio": math.sqrt(mean("variance") / mean("plain_variance")), "coverage": float(np.mean(covered)),
+        "collections": len(covered), "plain_coverage": mean("plain_covered"),
         "width": mean("width") / mean("plain_width"),
     }  # fmt: skip
 
@@ -112,6 +151,7 @@ def cell(job: tuple[str, float, int, float, float, int]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--again", type=int, default=0, help="Further collections in each run's window.")
     parser.add_argument("--laws", default="normal,skewed,lumpy,outliers")
     parser.add_argument("--sds", default=",".join(map(str, SDS)))
     parser.add_argument("--epsilons", default="1")
@@ -120,7 +160,7 @@ def main() -> None:
     parser.add_argument("--out", help="Write all figures as JSON lines to this file.")
     asked = parser.parse_args()
     crowds = [(int(n), float(c)) for n, c in (part.split(":") for part in asked.crowds.split(";"))]
-    jobs = [(law, float(sd), n, c, float(epsilon), asked.trials) for law in asked.laws.split(",")
+    jobs = [(law, float(sd), n, c, float(epsilon), asked.trials, asked.again) for law in asked.laws.split(",")
             for sd in asked.sds.split(",") for epsilon in asked.epsilons.split(",") for n, c in crowds]  # fmt: skip
     print("| law | sd | n, trusted, epsilon | steered | RMSE over plain | width over plain | coverage, plain |")
     print("|---|---|---|---|---|---|---|")
