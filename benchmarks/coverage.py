@@ -28,7 +28,6 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise, product
@@ -66,7 +65,7 @@ from hybridp.randomness import Randomness, seeded
 __all__ = ["main"]
 
 LEVEL, REACH = 0.95, 1.959964
-CHUNK = 125
+BLOCK = 100
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
 UNIT = Bounds(0, 1)
 Floats = NDArray[np.float64]
@@ -399,44 +398,36 @@ TRIALS: dict[str, Trial] = {
     "steered": steered_trial, "number": number_trial, "waves": wave_trial, "mean": mean_trial, "groups": group_trial,
     "shares": share_trial, "private": private_trial,
 }  # fmt: skip
-PEOPLE = {
-    "mean": [(500, 0), (0, 5_000), (50, 5_000), (1_000, 9_000)],
-    "shares": [(500, 0), (0, 5_000), (200, 5_000)],
-    "number": [(2_000, 0), (0, 20_000), (100, 9_900), (5_000, 45_000)],
-    "steered": [(1_000, 99_000)],
-    "groups": [(600, 0), (150, 6_000)],
-    "waves": [(200, 10_000)],
-    "private": [(0, 6_000), (600, 5_400), (2_000, 4_000)],
-}
-LAWS = {
-    "mean": ["beta(2,5)", PAY, "yes or no 0.02"],
-    "shares": list(CHOICES),
-    "number": [PAY],
-    "steered": [PAY],
-    "groups": [PAY],
-    "waves": ["log-normal"],
-    "private": ["at the bounds", "within them"],
+SOME = (0.1, 1.0)
+GRID: dict[str, tuple[Sequence[str], Sequence[tuple[int, int]], Sequence[float]]] = {
+    "steered": ((PAY,), ((1_000, 99_000),), SOME),
+    "number": ((PAY,), ((2_000, 0), (0, 20_000), (100, 9_900), (5_000, 45_000)), EPSILONS),
+    "waves": (("log-normal",), ((200, 10_000),), SOME),
+    "mean": (("beta(2,5)", PAY, "yes or no 0.02"), ((500, 0), (0, 5_000), (200, 5_000)), EPSILONS),
+    "groups": ((PAY,), ((600, 0), (150, 6_000)), SOME),
+    "shares": (tuple(CHOICES), ((500, 0), (0, 5_000), (200, 5_000)), EPSILONS),
+    "private": (("at the bounds",), ((0, 6_000), (600, 5_400)), (1.0, 4.0)),
 }
 
 
 def cells() -> Iterator[Cell]:
     """The grid, what takes longest first."""
-    for kind in TRIALS:
-        for epsilon, (trusted, local), law in product(EPSILONS, PEOPLE[kind], LAWS[kind]):
-            if kind == "private" and (epsilon < 0.5 or (law == "within them") != (trusted == 2_000)):
-                continue  # local people tell nothing of a small category there
+    for kind, (laws, people, epsilons) in GRID.items():
+        for epsilon, (trusted, local), law in product(epsilons, people, laws):
             yield Cell(kind, law, trusted, local, epsilon)
-    for law, (trusted, local) in product(("beta(2,5)", "log-normal", "two hills"), PEOPLE["number"][1:3]):
-        yield from (Cell("number", law, trusted, local, epsilon) for epsilon in EPSILONS)
+    for epsilon, law in product(SOME, ("beta(2,5)", "log-normal", "two hills")):
+        yield Cell("number", law, 100, 9_900, epsilon)
+    yield Cell("private", "within the bounds", 2_000, 4_000, 1.0)
 
 
-def _chunk(cell: Cell, chunk: int, many: int, until: float) -> tuple[Cell, dict[str, int], int]:
-    if time.time() > until:
-        return cell, {}, 0
-    seed = zlib.crc32(repr((cell, chunk)).encode())
+def _block(block: tuple[Cell, int, int, float]) -> tuple[Cell, dict[str, int], int]:
+    cell, number, many, until = block
+    seed = zlib.crc32(repr((cell, number)).encode())
     draw, rng = np.random.default_rng(seed), seeded(seed)
     held: dict[str, int] = {}
-    for _ in range(many):
+    for trial in range(many):
+        if time.time() > until:
+            return cell, held, trial
         for name, inside in TRIALS[cell.kind](cell, draw, rng).items():
             held[name] = held.get(name, 0) + bool(inside)
     return cell, held, many
@@ -450,6 +441,7 @@ def _line(cell: Cell, name: str, held: int, trials: int) -> str:
 def _table(lines: Sequence[str]) -> str:
     """A row for each kind, people and interval, a column for each epsilon: the least and the largest over the laws."""
     told: dict[tuple[str, str, str], dict[float, list[float]]] = {}
+    trials = min(json.loads(line)["trials"] for line in lines)
     for line in lines:
         one = json.loads(line)
         cell = Cell(one["kind"], one["law"], one["trusted"], one["local"], one["epsilon"])
@@ -469,8 +461,7 @@ def _table(lines: Sequence[str]) -> str:
                 texts.append("")
                 continue
             ends = dict.fromkeys(f"{100 * x:.1f}" for x in (min(by[epsilon]), max(by[epsilon])))
-            error = math.sqrt(0.93 * 0.07 / 2_000)
-            bold = "**" if min(by[epsilon]) < 0.93 - 1.96 * error else ""
+            bold = "**" if min(by[epsilon]) < 0.93 - 1.96 * math.sqrt(0.93 * 0.07 / trials) else ""
             texts.append(f"{bold}{' – '.join(ends)}{bold}")
         found.append("| " + " | ".join([kind, people, name, *texts]) + " |")
     return "\n".join(found)
@@ -492,23 +483,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     chosen = [cell for cell in cells() if cell.kind in asked.only.split(",")]
-    parts = [min(CHUNK, asked.trials - start) for start in range(0, asked.trials, CHUNK)]
+    parts = [min(BLOCK, asked.trials - start) for start in range(0, asked.trials, BLOCK)]
     counts: dict[Cell, dict[str, int]] = {cell: {} for cell in chosen}
     done = dict.fromkeys(chosen, 0)
-    until = time.time() + 60 * asked.minutes
-    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(_chunk, cell, i, many, until) for i, many in enumerate(parts) for cell in chosen]
-        for at, future in enumerate(as_completed(waiting), 1):
-            cell, held, many = future.result()
+    until, kept = time.time() + 60 * asked.minutes, time.time()
+    blocks = [(cell, i, many, until) for i, many in enumerate(parts) for cell in chosen]
+    with get_context("spawn").Pool(asked.jobs) as pool:
+        for at, (cell, held, many) in enumerate(pool.imap_unordered(_block, blocks), 1):
             done[cell] += many
             for name, times in held.items():
                 counts[cell][name] = counts[cell].get(name, 0) + times
-            print(f"\r{at} of {len(waiting)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    lines = [_line(cell, name, times, done[cell]) for cell in chosen for name, times in counts[cell].items()]
-    print("\n".join(lines))
-    if asked.out is not None:
-        asked.out.write_text("\n".join(lines) + "\n")
+            if time.time() > kept + 5 or at == len(blocks):  # what was done is never lost
+                kept = time.time()
+                lines = [_line(one, name, times, done[one]) for one in chosen for name, times in counts[one].items()]
+                if asked.out is not None:
+                    asked.out.write_text("\n".join(lines) + "\n")
+                print(f"{at} of {len(blocks)} blocks", file=sys.stderr, flush=True)
+    print("\n".join(lines), flush=True)
     return 0
 
 

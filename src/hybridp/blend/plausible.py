@@ -4,7 +4,9 @@ What groups sent is linear in the distribution function F with errors that are c
 by some ``chi2(F) = |values - matrix @ F|^2`` in units of those errors. An interval of 95 % holds every value of a
 statistic that some F has which misfits by at most ``1.96^2`` more than the best F does, both among the functions that
 rise from 0 to 1: the profile of a likelihood ratio (Wilks 1938; at a point of a rising function Banerjee and Wellner
-2001, whose limit is below that of Wilks, so that the interval errs on the wide side).
+2001, whose limit is below that of Wilks, so that the interval errs on the wide side). Where a value leaves F less room
+than one direction, as a tail without people does in which many places were counted, the misfit is that of as many
+normal numbers as directions were given up (chi-bar-square, conditionally on the faces: Wollan and Dykstra 1986).
 
 Nothing is assumed of F between the places where it was seen: a rank that people tell coarsely has a wide interval,
 however even the estimate's own curve is, and above the last place that was counted F is not below its value there.
@@ -40,6 +42,7 @@ _HEAVY = 1e3  # a rule that must hold, in units of what was seen
 _NEAR = 0.01  # an end of an interval is told to this part of its distance from the best value
 _PLACES = 32  # where a band is worked out
 _NARROWEST = 2.0**-14
+_CLOSE = 1e-6  # parts of the way to the farthest value there is
 _ROUNDS = 3
 _STEPS = 6  # towards the end of an interval of a statistic that bends with F
 
@@ -66,14 +69,14 @@ def plausible(known: Known, asked: Sequence[float] = ()) -> Plausible:
 
 
 def windows_around(at: Sequence[float], known: Known) -> tuple[tuple[float, float], ...]:
-    """Where to ask about these quantiles next: where each may lie, by two standard errors; joined where they meet.
+    """Where to ask about these quantiles next: where each may lie, in eleven of twelve cases; joined where they meet.
 
     In shares of the range. A quantile that lies beyond is still found, because F is known, less well, outside of the
     windows too.
     """
     beside = plausible(known)
     found: list[tuple[float, float]] = []
-    for low, high in sorted(beside.quantile_interval(q, 2.0) for q in at):
+    for low, high in sorted(beside.quantile_interval(q, 1.75) for q in at):
         middle, half = (low + high) / 2, max(high - low, _NARROWEST) / 2
         low, high = max(middle - half, 0.0), min(middle + half, 1.0)
         if found and low <= found[-1][1]:
@@ -94,45 +97,67 @@ class Plausible:
         turn, rows = np.linalg.qr(matrix)
         self._rows, self._values = _by_steps(rows), turn.T @ values
         self._heavy = _HEAVY * math.sqrt(float((self._rows**2).sum() / len(ends)))
-        self._least, self.best = self._fit(None, 0.0)
+        self._least, self._free, self.best = self._fit(None, 0.0)
 
-    def _fit(self, row: Floats | None, target: float, side: int = 0) -> tuple[float, Floats]:
-        """The misfit of the best F whose ``row @ F`` is the target, at most (-1) or at least (1) it; and that F."""
+    def _fit(
+        self, row: Floats | None, target: float, side: int = 0, error: float | None = None
+    ) -> tuple[float, int, Floats]:
+        """The misfit of the best F whose ``row @ F`` is the target, at most (-1) or at least (1) it; in how many
+        directions that F was free to move; and F.
+
+        With an `error`, of the best F where the target was seen with that standard error.
+        """
         from scipy.optimize import nnls
 
         count = len(self.ends)
         rules = np.zeros((1 if row is None else 2, count + 2))
         rules[0, : count + 1] = 1.0  # steps of F and what is left for the upper bound itself add up to 1
-        sums = np.ones(len(rules))
+        sums, weights = np.ones(len(rules)), np.full(len(rules), self._heavy)
         if row is not None:
             scale = float(np.abs(row).max())
             rules[1, :count] = _by_steps(row[None, :])[0] / scale
             rules[1, -1] = -float(side)
             sums[1] = target / scale
+            weights[1] = self._heavy if error is None else scale / error
         seen = np.pad(self._rows, ((0, 0), (0, 2)))
         steps, _ = nnls(
-            np.concatenate([seen, self._heavy * rules]),
-            np.concatenate([self._values, self._heavy * sums]),
+            np.concatenate([seen, weights[:, None] * rules]),
+            np.concatenate([self._values, weights * sums]),
             maxiter=50 * (count + 2),
         )
         miss = self._rows @ steps[:count] - self._values
-        return float(miss @ miss), np.cumsum(steps[:count])
+        free = int(np.count_nonzero(steps)) - (len(rules) if error is None else 1)
+        return float(miss @ miss), free, np.cumsum(steps[:count])
 
     def away(self, row: Floats, target: float, side: int = 0) -> float:
         """By how many standard errors ``row @ F`` is seen away from the target, or beyond it on one side."""
-        return math.sqrt(max(self._fit(row, target, side)[0] - self._least, 0.0))
+        return self._errors(*self._fit(row, target, side)[:2])
+
+    def apart(self, place: float, share: float, error: float) -> float:
+        """By how many standard errors F at one of the ends is seen away from what others, with an error, say of it."""
+        row = self._row(place)
+        misfit, free, f = self._fit(row, share, error=error)
+        return self._errors(misfit + ((float(row @ f) - share) / error) ** 2, free - 1)
+
+    def _errors(self, misfit: float, free: int) -> float:
+        """A misfit as standard errors of one normal number: with the directions that were given up as its degrees."""
+        from scipy.special import chdtrc, ndtri
+
+        more, lost = max(misfit - self._least, 0.0), max(self._free - free, 1)
+        return math.sqrt(more) if lost == 1 else max(-float(ndtri(max(chdtrc(lost, more), 1e-300) / 2)), 0.0)
+
+    def _row(self, place: float) -> Floats:
+        """F at one of the ends."""
+        return np.asarray(np.arange(len(self.ends)) == np.searchsorted(self.ends, place), dtype=np.float64)
 
     def quantile_interval(self, share: float, reach: float) -> tuple[float, float]:
         """All cells in which F may reach `share`."""
-        last = len(self.ends) - 1  # F is 1 there
-
-        def at(end: int) -> Floats:
-            return np.asarray(np.arange(last + 1) == end, dtype=np.float64)
+        last, at = len(self.ends) - 1, np.eye(len(self.ends))  # F is 1 at the last end
 
         # If F is at most `share` at one end, it is so at all ends before; and at least, at all after.
         middle = min(int(np.searchsorted(self.best, share)), last)
-        below = _last(lambda end: self.away(at(end), share, -1) <= reach, middle - 1, last)
-        above = _last(lambda end: self.away(at(end), share, 1) <= reach, middle, -1)
+        below = _last(lambda end: self.away(at[end], share, -1) <= reach, middle - 1, last)
+        above = _last(lambda end: self.away(at[end], share, 1) <= reach, middle, -1)
         return float(self.ends[max(above - 1, 0)]), float(self.ends[below + 1])
 
     def interval(self, row: Floats, reach: float) -> tuple[float, float]:
@@ -141,11 +166,8 @@ class Plausible:
 
     def between(self, low: float | None, high: float | None, reach: float) -> tuple[float, float]:
         """The share of people above one end and at or below another; None is no limit."""
-        row = np.zeros(len(self.ends))
-        for place, sign in ((low, -1.0), (high, 1.0)):
-            if place is not None:
-                row[int(np.searchsorted(self.ends, place))] += sign
-        least, most = self.interval(row, reach)
+        ends = [np.zeros(len(self.ends)) if place is None else self._row(place) for place in (low, high)]
+        least, most = self.interval(ends[1] - ends[0], reach)
         rest = 1.0 if high is None else 0.0
         return max(rest + least, 0.0), min(rest + most, 1.0)
 
@@ -177,17 +199,20 @@ class Plausible:
         """The least (-1) or largest (1) plausible value of ``row @ F``, and an F that has it."""
         steps = np.append(_by_steps(row[None, :])[0], 0.0)  # of all people at one place
         inner, outer = float(row @ self.best), float(steps.max() if side > 0 else steps.min())
-        near, (misfit, f) = 0.0, self._fit(row, outer)
-        far = math.sqrt(max(misfit - self._least, 0.0))
+        least = _CLOSE * abs(outer - inner)
+        near, (misfit, free, f) = 0.0, self._fit(row, outer)
+        far = self._errors(misfit, free)
         while far > reach * (1 + _NEAR):  # by secants, which are close: misfit is a parabola where no rule binds
             part = min(max((reach - near) / (far - near), 0.05), 0.95)
             middle = inner + part * (outer - inner)
-            misfit, f = self._fit(row, middle)
-            away = math.sqrt(max(misfit - self._least, 0.0))
-            if away < reach * (1 - _NEAR) and abs(outer - inner) > 1e-12:
+            misfit, free, f = self._fit(row, middle)
+            away = self._errors(misfit, free)
+            if away < reach * (1 - _NEAR) and abs(outer - inner) > least:
                 inner, near = middle, away
             else:
                 outer, far = middle, away
+                if abs(outer - inner) <= least:
+                    break
         return outer, f
 
     def extreme(self, statistic: Statistic, side: int, reach: float) -> float:

@@ -36,6 +36,7 @@ from hybridp.public.adjusting import holm
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import BinnedReports, adds_little, rank_variances
+from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, NoisyCounts, count_noise
@@ -430,17 +431,22 @@ def statistics(
 
 
 def _disagreement(known: Known, told: Blended) -> float | None:
-    """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm)."""
+    """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm).
+
+    The largest of the draws that a count below a place adds up keeps its Laplace tails; whatever else errs is normal.
+    """
     if told.local is None or told.counted is None:
         return None
-    from scipy.special import ndtr
-
-    found: list[float] = []
-    spread = np.diag(np.linalg.inv(told.counted.precision)).tolist()
-    places = [place for one in known.counted for place in one.places]
-    for place, counted, variance in zip(places, told.counted.values.tolist(), spread, strict=True):
-        share, error = told.local.below(place)
-        found.append(2 * float(ndtr(-abs(counted - share) / math.sqrt(variance + error**2))))
+    local = plausible(replace(known, counted=()), [place for one in known.counted for place in one.places])
+    variances = iter(np.diag(np.linalg.inv(told.counted.precision)).tolist())
+    found = []
+    for one in known.counted:
+        many = len(one.places) + 1
+        for i, (place, share) in enumerate(zip(one.places, one.shares.tolist(), strict=True), 1):
+            spread, drawn = next(variances), 1.0 if many == 2 else max(i, many - i) / many
+            laplace = min(drawn**2 * one.noise / one.people**2 / spread, 1.0)
+            law = NormalLaplace(math.sqrt(1 - laplace), math.sqrt(laplace / 2))
+            found.append(float(law.two_sided_p(local.apart(place, share, math.sqrt(spread)))))
     return min(holm(found))
 
 
