@@ -25,7 +25,6 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.curator.synth import LATTICE, gain, measure_table, pick_table
-from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.synth import SynthStudy, fit_file, fit_synth
 from hybridp.public.budgets import ApproxDP
@@ -220,7 +219,6 @@ def check_adaptive(model: Any, tape: Recording, *, select: float = 1.0, noise: f
     from hybridp.blend.graph import GraphModel
 
     names = CANDIDATES
-    weights = np.array([sum(len(set(c) & set(t.features)) for t in WORK.thresholds) for c in names])
     first = RHO * 3 / (ROUNDS + 3)
     single = noise * math.sqrt(len(SINGLES) / first)
     assert tuple(t.features for t in model.tables[:4]) == SINGLES
@@ -233,7 +231,7 @@ def check_adaptive(model: Any, tape: Recording, *, select: float = 1.0, noise: f
         rho = (RHO - first) * 1.25**i / sum(1.25**j for j in range(ROUNDS))
         sigma, scale = math.sqrt(1 / (0.9 * rho)), select * math.sqrt(1 / (2 * 0.1 * rho))
         gains = np.array([nearer(truth(records(), c), PEOPLE * graph.table(c), sigma) for c in names])
-        keys = gains * weights / weights.max() / scale
+        keys = gains / scale
         now = model.tables[4 + i]
         spans.append(span_of(tape, (now.counts - truth(records(), now.features)).ravel(), gaussians(noise * sigma)))
         # The pick is the request for words before the marginal's noise.
@@ -280,19 +278,17 @@ def test_replacing_a_record_moves_a_gain_by_at_most_one_person() -> None:
     people, draw, moved = records(), np.random.default_rng(3), 0.0
     for features in sorted(CANDIDATES):
         law = draw.dirichlet(np.full(math.prod(SIZES[f] for f in features), 0.3)).reshape([SIZES[f] for f in features])
-        for weight, most, sigma in ((3, 3, 4.0), (2, 3, 4.0), (3, 3, 100.0)):
-            before = gain(codes_of(SCHEMA, people), features, law, sigma, weight, most)
-            exact = nearer(truth(people, features), PEOPLE * law, sigma) * weight / most
+        for sigma in (4.0, 100.0):
+            before = gain(codes_of(SCHEMA, people), features, law, sigma)
+            exact = nearer(truth(people, features), PEOPLE * law, sigma)
             assert before / LATTICE == pytest.approx(exact, abs=0.01)
             for other in itertools.product(*((0, s - 1) for s in SIZES)):
                 changed = people.copy()
                 changed[0] = other
-                step = abs(gain(codes_of(SCHEMA, changed), features, law, sigma, weight, most) - before)
-                assert step <= math.ceil(LATTICE * weight / most)
+                step = abs(gain(codes_of(SCHEMA, changed), features, law, sigma) - before)
+                assert step <= LATTICE
                 moved = max(moved, step / LATTICE)
     assert moved == 1  # the bound is reached
-    with pytest.raises(InvalidInput, match="weight"):
-        gain(codes_of(SCHEMA, people), features, law, 1.0, 4, 3)
 
 
 def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds() -> None:

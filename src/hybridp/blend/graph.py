@@ -21,6 +21,7 @@ True
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,7 @@ Floats = NDArray[np.float64]
 Clique = tuple[int, ...]
 _SLACK, _DOUBT = 0.1, 10.0  # theta's unit, in standard deviations of the noise, and how it grows with the noise
 _TINY = 1e-250
+_SMALL, _NEAR = 1 << 14, 1e-9  # cells of a product; how near to 1 a table must sum
 
 
 def _cliques(sizes: Sequence[int], tables: Iterable[Clique]) -> list[Clique]:
@@ -106,16 +108,31 @@ class _Tree:
         return [frozenset(clique) for clique in self.cliques]
 
     @cached_property
+    def part(self) -> list[int]:
+        """Of every clique the first of those that it hangs together with: cliques that share nothing are apart."""
+        found = list(range(len(self.cliques)))
+        for j in self.order[1:]:
+            if self.shared(j):
+                found[j] = found[self.parent[j]]
+        return found
+
+    @cached_property
+    def part_of_feature(self) -> dict[int, int]:
+        return {f: self.part[i] for i, clique in enumerate(self.cliques) for f in clique}
+
+    @cached_property
     def _around(self) -> list[set[int]]:
         near: list[set[int]] = [set() for _ in self.cliques]
         for j in self.order[1:]:
-            near[j].add(self.parent[j])
-            near[self.parent[j]].add(j)
+            if self.shared(j):
+                near[j].add(self.parent[j])
+                near[self.parent[j]].add(j)
         return near
 
     def between(self, wanted: set[int]) -> dict[int, set[int]]:
-        """The neighbours of the cliques between these features: leaves that say nothing of their own are left out."""
-        cliques, near = self._sets, {i: {*around} for i, around in enumerate(self._around)}
+        """The neighbours of the cliques between features of one part, without leaves that say nothing of their own."""
+        part = self.part_of_feature[next(iter(wanted))]
+        cliques, near = self._sets, {i: {*self._around[i]} for i, p in enumerate(self.part) if p == part}
         ends = [i for i, around in near.items() if len(around) == 1]
         while ends:
             j = ends.pop()
@@ -186,16 +203,20 @@ class GraphModel:
             home = tree.home(features)
             assert home is not None
             goals[home].append(_Goal.of(features, y, noise[features], tree.cliques[home], sizes))
-        steps = tree.walk()
-        for _ in range(sweeps):
+        steps = [(what, i) for what, i in tree.walk() if what == "fit" or tree.shared(i)]
+        many = Counter(tree.part[i] for i, some in enumerate(goals) for _ in some)
+        for sweep in range(sweeps):
             for what, i in steps:
                 if what == "fit":
                     for goal in goals[i]:
                         theta[goal.features] = goal.step(cells[i], theta[goal.features])
                 else:
                     _pass(tree, cells, i, up=what == "up")
+            if not sweep:  # a step is exact: where a table is alone, one is enough
+                steps = [(what, i) for what, i in steps if many[tree.part[i]] > 1]
         for j in tree.order[1:]:
-            _pass(tree, cells, j, up=False)
+            if tree.shared(j):
+                _pass(tree, cells, j, up=False)
         return GraphModel(tree, cells, theta)
 
     # --- answers ------------------------------------------------------------------------------------------------------
@@ -209,6 +230,14 @@ class GraphModel:
         home = tree.home(wanted)
         if home is not None:
             return np.asarray(self.cells[home].sum(axis=_others(tree.cliques[home], wanted)))
+        parts: dict[int, list[int]] = {}
+        for f in features:
+            parts.setdefault(tree.part_of_feature[f], []).append(f)
+        if len(parts) > 1:  # apart are independent
+            found = np.ones([1] * len(wanted))
+            for some in parts.values():
+                found = found * _spread(self.table(some), tuple(sorted(wanted)), some, tree.sizes)
+            return found
         near = tree.between(wanted)
         factors = {i: (tree.cliques[i], self.cells[i]) for i in near}
         # Leaves that say nothing of their own go first, then the smallest.
@@ -229,7 +258,8 @@ class GraphModel:
             out = tuple(sorted((needed & {*other}) | (wanted & {*kept})))
             name = {f: i for i, f in enumerate(sorted({*other, *kept}))}
             labels = [[name[f] for f in part] for part in (kept, other, out)]
-            factors[k] = (out, np.einsum(given, labels[0], into, labels[1], labels[2], optimize=True))
+            large = math.prod(tree.sizes[f] for f in name) > _SMALL  # only there a plan is worth its time
+            factors[k] = (out, np.einsum(given, labels[0], into, labels[1], labels[2], optimize=large))
         ((has, values),) = factors.values()
         return np.asarray(values.sum(axis=_others(has, wanted)))
 
@@ -355,9 +385,11 @@ class _Goal:
             w = _omega(level - norm)
             below = self.ceiling & (drive > w)
             mass = np.where(below, free * math.exp(-norm), w)
-            if not last:
-                slope = np.where(below, mass, w / (1 + w)).sum()
-                norm += float(np.clip((mass.sum() - 1 / slack) / max(slope, 1e-12), -5, 5))
+            over = float(mass.sum()) * slack - 1
+            if last or abs(over) < _NEAR:
+                break
+            slope = float(np.where(below, mass, w / (1 + w)).sum())
+            norm += min(max(over / slack / max(slope, 1e-12), -5.0), 5.0)
         new = np.where(below, 0.0, drive - w)
         cells *= np.exp(np.clip(new - theta - norm, -50, 50)).reshape(self.shape)
         cells /= cells.sum()

@@ -97,26 +97,22 @@ def errors(
         yield piece.start, np.abs(counts * LATTICE - modelled)
 
 
-def gain(
-    codes: Codes, features: tuple[int, ...], modelled: Floats, sigma: float, weight: int, most: int
-) -> int:
-    """RAW: how many people nearer a marginal measured with noise sigma would bring a model, times weight/most, in
-    lattice steps.
+def gain(codes: Codes, features: tuple[int, ...], modelled: Floats, sigma: float) -> int:
+    """RAW: how many people nearer a marginal measured with noise sigma would bring a model, in lattice steps.
 
     Half the L1 distance, less what noise would leave of it. That is k = sqrt(2/pi) sigma for each cell, and at most
     what the cell holds by the rows or by the model: |c - m| - min(k, max(c, m)). But a cell that already agrees to
     within k, where a fit that trusts the model would stay, loses nothing: max(0, |c - m| - k). The score is the mean of
     the two. Replacing a person moves one count up and another down by 1, both terms of a cell by at most as much, and
-    the score by at most LATTICE, since weight <= most and rounding down keeps whole bounds.
+    the score by at most LATTICE: rounding down keeps whole bounds.
     """
-    must(0 <= weight <= most, "weight", f"must be between 0 and {most}", weight)
     counts = marginals.table_counts(codes, features) * LATTICE
     expected = np.rint(modelled * (float(LATTICE) * codes.people)).astype(np.int64)
     left = round(math.sqrt(2 / math.pi) * sigma * LATTICE)
     missed = np.abs(counts - expected)
     clear = np.maximum(missed - left, 0)
     known = missed - np.minimum(np.maximum(counts, expected), left)
-    return int((clear + known).sum()) * weight // (4 * most)
+    return int((clear + known).sum()) // 4
 
 
 def pick_table(scores: Sequence[int], rho: float, allowed: Callable[[int], bool], *, rng: Randomness) -> int | None:

@@ -37,7 +37,7 @@ from hybridp.public.synth import (
     Round,
     adaptive_count,
     adaptive_rounds,
-    candidate_weights,
+    candidates,
     cumulative_epsilons,
     gumbel_scale,
     query_rounds,
@@ -406,10 +406,9 @@ def _worst_table(
 
     What may be chosen is public: whatever leaves the model small enough.
     """
-    schema, weights = study.workload.schema, candidate_weights(study.workload)
-    most = max(weights.values())
-    named = [c for c in weights if len(c) == 1 or schema.cells(c) <= _TREE]
-    scores = [curating.gain(codes, c, model.table(c), use.sigma, weights[c], most) for c in named]
+    schema = study.workload.schema
+    named = [c for c in candidates(study.workload) if len(c) == 1 or schema.cells(c) <= _TREE]
+    scores = [curating.gain(codes, c, model.table(c), use.sigma) for c in named]
     known = {tuple(sorted(table.features)) for table in before}
 
     def fits(i: int) -> bool:

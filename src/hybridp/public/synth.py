@@ -38,7 +38,7 @@ __all__ = [
     "adaptive_count",
     "adaptive_rounds",
     "answer_sigma",
-    "candidate_weights",
+    "candidates",
     "cells_within",
     "cumulative_epsilons",
     "gaussian_level",
@@ -216,7 +216,7 @@ def _fitting(schema: Schema, features: tuple[int, ...], most: int) -> Iterator[t
 class Round:
     """One use of the rows: tables to measure at `measure_rho` in all, or `picks` queries to select and answer.
 
-    With `whole`, what is picked is not a query but a whole table, among those of `candidate_weights`.
+    With `whole`, what is picked is not a query but a whole table, among those of `candidates`.
     """
 
     tables: tuple[tuple[int, ...], ...]
@@ -311,22 +311,20 @@ def adaptive_rounds(workload: Workload, rho: float, *, rounds: int) -> list[Roun
     return [Round(singles, 0, 0.0, first), *chosen]
 
 
-def candidate_weights(workload: Workload) -> dict[tuple[int, ...], int]:
-    """The marginals that may be measured for a workload, each with how much it says about it; all of it public.
+def candidates(workload: Workload) -> list[tuple[int, ...]]:
+    """The marginals that may be measured for a workload; public.
 
     Those of one and more of the features of one question, and all pairs of features asked about: what hangs on a
-    column that no question joins to another shows in pairs with it. The weight adds up, over all questions, how many
-    features they have in common (McKenna et al. 2022).
+    column that no question joins to another shows in pairs with it.
 
     >>> from hybridp.public.queries import Threshold
     >>> schema = Schema.from_domain({"a": 2, "b": 3, "c": 4})
-    >>> candidate_weights(Workload(schema, (Threshold((0, 1), 2), Threshold((1, 2), 2))))
-    {(0,): 1, (1,): 2, (0, 1): 3, (2,): 1, (1, 2): 3, (0, 2): 2}
+    >>> candidates(Workload(schema, (Threshold((0, 1), 2), Threshold((1, 2), 2))))
+    [(0,), (1,), (0, 1), (2,), (1, 2), (0, 2)]
     """
     asked = [tuple(sorted(t.features)) for t in workload.thresholds]
-    found = [c for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)]
-    found += combinations(sorted({f for t in asked for f in t}), 2)
-    return {c: sum(len({*c} & {*t}) for t in asked) for c in found}
+    inside = [c for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)]
+    return list(dict.fromkeys([*inside, *combinations(sorted({f for t in asked for f in t}), 2)]))
 
 
 def cells_within(workload: Workload, memory: str) -> int:
