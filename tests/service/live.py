@@ -166,14 +166,40 @@ class Traffic:
         context.on("request", self._note)
         context.on("page", self._page)
 
+    @contextmanager
+    def along(self, page: Any) -> Iterator[Any]:
+        """A page that others used before, as if it were new, and its requests and complaints until the end."""
+        heard = {"console": self._said, "pageerror": self._raised, "websocket": self._socket}
+        page.unroute_all()
+        page.context.clear_cookies()
+        page.set_viewport_size({"width": 1280, "height": 720})
+        page.goto("about:blank")
+        page.context.on("request", self._note)
+        for event, listener in heard.items():
+            page.on(event, listener)
+        yield page
+        for event, listener in heard.items():
+            page.remove_listener(event, listener)
+        page.context.remove_listener("request", self._note)
+
     def _note(self, request: Any) -> None:
         body = request.post_data_buffer or b""
         self.sent.append((request.method, request.url, repr(request.headers), body.decode("utf-8", "replace")))
 
     def _page(self, page: Any) -> None:
-        page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda e: self.complaints.append(str(e)))
-        page.on("websocket", lambda w: self.sent.append(("WS", w.url, "", "")))
+        page.on("console", self._said)
+        page.on("pageerror", self._raised)
+        page.on("websocket", self._socket)
+
+    def _said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _raised(self, error: Any) -> None:
+        self.complaints.append(str(error))
+
+    def _socket(self, opened: Any) -> None:
+        self.sent.append(("WS", opened.url, "", ""))
 
     def holding(self, *texts: str) -> list[tuple[str, str, str, str]]:
         """Requests with one of these texts anywhere in them."""

@@ -53,23 +53,28 @@ def traffic() -> Any:
     return live.Traffic()
 
 
-@pytest.fixture
-def page(chromium: Any, traffic: Any) -> Iterator[Any]:
-    context = chromium.new_context()
-    context.set_default_timeout(live.PATIENCE * 1000)
-    traffic.watch(context)
-    yield context.new_page()
-    context.close()
+@pytest.fixture(scope="module")
+def pages(chromium: Any) -> dict[bool, Any]:
+    """A page that runs scripts and one that does not: to open another costs the browser ten times a new address."""
+    found = {}
+    for scripts in (True, False):
+        context = chromium.new_context(java_script_enabled=scripts)
+        context.set_default_timeout(live.PATIENCE * 1000)
+        found[scripts] = context.new_page()
+    return found
 
 
 @pytest.fixture
-def plain_page(chromium: Any, traffic: Any) -> Iterator[Any]:
+def page(pages: dict[bool, Any], traffic: Any) -> Iterator[Any]:
+    with traffic.along(pages[True]) as page:
+        yield page
+
+
+@pytest.fixture
+def plain_page(pages: dict[bool, Any], traffic: Any) -> Iterator[Any]:
     """A page without scripts."""
-    context = chromium.new_context(java_script_enabled=False)
-    context.set_default_timeout(live.PATIENCE * 1000)
-    traffic.watch(context)
-    yield context.new_page()
-    context.close()
+    with traffic.along(pages[False]) as page:
+        yield page
 
 
 # --- the raw value stays ----------------------------------------------------------------------------------------------
@@ -319,8 +324,8 @@ def test_answers_to_a_model_never_leave_the_page(server: Any, page: Any, traffic
         assert send_reports(server.url, study, made) == []
         server.open_phase_two(study)
     page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-value-0", "3.51234")
-    page.fill("#local-value-1", "1.98765")
+    page.fill("#local-value-0", "3.61357")
+    page.fill("#local-value-1", "1.92468")
     if asked is WORK:
         page.click("#local-send:enabled")
         page.wait_for_selector("#local-status .problem")
@@ -328,8 +333,8 @@ def test_answers_to_a_model_never_leave_the_page(server: Any, page: Any, traffic
         page.select_option("#local-value-2", "1")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
-    assert traffic.holding("3.51234", "1.98765") == []
-    assert not server.has_received("3.51234", "1.98765")
+    assert traffic.holding("3.61357", "1.92468") == []
+    assert not server.has_received("3.61357", "1.92468")
     (report,) = json.loads(traffic.uploads[0])["reports"]
     assert set(report["payload"]) == {"report" if asked is WORK else "category"}
     assert server.people(study)["local"] == 1
@@ -629,7 +634,7 @@ def released_vectors(server: Any) -> str:
     return study
 
 
-def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any) -> None:
+def test_every_page_is_readable(server: Any, page: Any, traffic: Any) -> None:
     """On a desk and on a phone: contrast of 4.5 at least, labels, landmarks, no scrolling sideways, nothing inline, no
     complaint anywhere."""
     personal = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 1, 4])
@@ -642,10 +647,6 @@ def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any) -> Non
     task = fetch_task(server.url, answered)
     assert send_reports(server.url, answered, [trusted_report(task, told) for _ in range(3)]) == []
     server.release(answered)
-    context = chromium.new_context()
-    context.set_default_timeout(live.PATIENCE * 1000)
-    traffic.watch(context)
-    page = context.new_page()
     open_study = server.study()
     mixed = server.study(mixer={"batch": 1000, "delta": 1e-6, "url": "http://127.0.0.1:1", "key": "A" * 43})
     addresses = [f"/s/{mixed}{way}" for way in ("#trusted", "#shuffled", "#local", "")]
@@ -671,19 +672,20 @@ def test_every_page_is_readable(server: Any, chromium: Any, traffic: Any) -> Non
                 summary.click()
             assert page.evaluate(LOOKS) == FINE, (address, size)
     assert traffic.complaints == []
-    context.close()
 
 
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("kind", ["mean", "personal-mean", "heavy-hitters"])
-def test_both_ways_are_in_the_first_screen_of_a_phone(server: Any, chromium: Any, kind: str, scripts: bool) -> None:
+def test_both_ways_are_in_the_first_screen_of_a_phone(
+    server: Any, page: Any, plain_page: Any, kind: str, scripts: bool
+) -> None:
     """Side by side, equally large, whole, and no field of either way before one of them is chosen."""
     more = {"mean": {}, "heavy-hitters": HEAVY, "personal-mean": {"bounds": {"lower": 0, "upper": 9}}}[kind]
     more |= {"kind": kind, "question": "How many minutes did you need to get to work yesterday, one way, door to door?"}
     if kind == "personal-mean":
         more["allowed_epsilons"] = [0.5, 4.0]
-    context = chromium.new_context(viewport={"width": 390, "height": 844}, java_script_enabled=scripts)
-    page = context.new_page()
+    page = page if scripts else plain_page
+    page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{server.url}/s/{server.study(**more)}")
     first, second = (page.locator(f".pick a[href='#{way}']").bounding_box() for way in ("trusted", "local"))
     assert (first["y"], first["height"]) == (second["y"], second["height"])
@@ -697,7 +699,6 @@ def test_both_ways_are_in_the_first_screen_of_a_phone(server: Any, chromium: Any
         page.click(f".pick a[href='#{way}']")
         assert page.is_visible(f"#{way} h2")
         assert not page.is_visible(f"#{other} h2")
-    context.close()
 
 
 def test_both_ways_are_in_the_first_screen_of_a_desk(server: Any, page: Any) -> None:
