@@ -24,6 +24,7 @@ from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
+from hybridp.service.forms import declared_by, fieldsets
 from hybridp.service.participant import trusted_payload
 from hybridp.service.plans import RegressionPlan, parse_plan
 from hybridp.service.problems import Refused
@@ -237,6 +238,41 @@ def test_what_a_seed_said_is_no_release_of_anybody(settings: Settings) -> None:
     found = studies.release_study(service, study)
     service.close()
     assert (found["simulated"], found["receipt"]["simulated"]) == (True, True)
+
+
+def test_the_page_of_a_study_shows_what_trusted_people_said_until_local_people_are_heard(settings: Settings) -> None:
+    site = {"sec-fetch-site": "same-origin"}
+    with TestClient(build_app(settings), base_url="http://127.0.0.1:8000") as client:
+        service: Service = client.app.state.service  # type: ignore[attr-defined]
+        client.post("/login", data={"key": studies.add_analyst(service, "ana")}, headers=site)
+        study, task = second_phase(service)
+        first = client.get(f"/studies/{study}").text
+        assert send(service, study, [local_report(task, row, rng=seeded(i)) for i, row in enumerate(people(9))]) == []
+        studies.close_study(service, study)
+        studies.release_study(service, study)
+        last = client.get(f"/studies/{study}").text
+    said = "What the trusted people say, from the first phase."
+    assert (said in first, said in last) == (True, False)
+    assert "frequent answers" not in first
+    for page in (first, last):
+        assert "Linear regression on age, pay" in page
+        assert '<th scope="row">intercept</th>' in page
+
+
+@pytest.mark.parametrize("kind", ["regression", "points"])
+def test_a_form_states_what_a_study_file_would(kind: str) -> None:
+    own = {"regression": {"question.target": "hours", "question.on": "age, pay", "question.lower": "0, -4, 0",
+                          "question.upper": "16, 4, 64", "people.local": "200"},
+           "points": {"question.lower": "0", "question.upper": "8, 4", "question.clusters": "2",
+                      "people.trusted": "300", "people.local": "600", "promise.epsilon": "4"}}[kind]  # fmt: skip
+    fields = [field for _, some in fieldsets(kind) for field in some]
+    usual = {field.name: field.value for field in fields}
+    assert set(own) <= set(usual)
+    needed = {field.name for field in fields if field.required and field.name.startswith("people.")}
+    assert needed == {name for name in own if name.startswith("people.")}
+    plan = parse_plan(declared_by(usual | own | {"kind": kind, "title": "t"}))
+    assert plan.kind == kind
+    assert plan.asked.columns == (("age", "pay", "hours") if kind == "regression" else ("x", "y"))
 
 
 def test_commands_of_both_phases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

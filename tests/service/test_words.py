@@ -309,7 +309,7 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
         elif plan.kind == "points":
             assert text.startswith("3 centres, and how many people are near each, of everybody’s answers")
         elif plan.kind == "regression":
-            assert text.startswith("The line that explains hours by age, pay of all answers that came this way")
+            assert text.startswith("The line that explains hours by age, pay, from all answers that came this way")
         else:
             assert "average" in text.lower()
         many = plan.releases

@@ -29,6 +29,8 @@ NAMES = {
     "personal-mean": "Mean, everyone their own ε",
     "vector-mean": "Mean of several numbers",
     "heavy-hitters": "Heavy hitters",
+    "regression": "Regression",
+    "points": "Centres of K groups",
 }
 
 _READ = ("text", "unit")
@@ -41,11 +43,13 @@ _COLLECTED = {
     "personal-mean": ("lower", "upper", "sd", "step"),
     "vector-mean": ("columns", "lower", "upper"),
     "heavy-hitters": ("columns", "head"),
+    "regression": ("target", "on", "lower", "upper", "model"),
+    "points": ("columns", "lower", "upper", "clusters"),
 }
 _PROMISED = {
     **dict.fromkeys(("mean", "number", "choice", "count"), ("epsilon", "delta", "trusted_epsilon")),
     "personal-mean": ("allowed_epsilons",),
-    "vector-mean": ("epsilon", "delta", "trusted_epsilon"),
+    **dict.fromkeys(("vector-mean", "regression", "points"), ("epsilon", "delta", "trusted_epsilon")),
     "heavy-hitters": ("epsilon", "delta"),
 }
 _KEPT = ("min_batch", "releases", "delete_raw_after_release", "delete_by")
@@ -66,9 +70,15 @@ _SUGGESTED: dict[str, dict[str, str]] = {
     "personal-mean": {"question.lower": "0", "promise.allowed_epsilons": "0.2, 0.5, 1, 2"},
     "vector-mean": {"question.lower": "0", "promise.epsilon": "1"},
     "heavy-hitters": {"question.columns": "query, url", "promise.epsilon": "4", "promise.delta": "1e-6"},
+    "regression": {"promise.epsilon": "1"},
+    "points": {"question.columns": "x, y", "promise.epsilon": "2"},
 }
 """What a new form holds already, beside the declared defaults."""
 _NEEDED = {"title", "promise.epsilon", "promise.allowed_epsilons", "question.options"}
+_ONCE = ("personal-mean", "heavy-hitters", "regression", "points")
+"""The kinds that are released once."""
+_COUNTED = {"regression": {"people.local"}, "points": {"people.trusted", "people.local"}}
+"""The kinds whose questions follow from how many people are expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,9 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     rest += ["joint"] if kind in ("number", "choice") else []
     if personal:
         rest = [name for name in rest if name not in ("local", "noise", "local_sd", "gap", "trusted_weight")]
-    single = (*_KEPT[:1], *_KEPT[2:]) if kind in ("personal-mean", "heavy-hitters") else _KEPT
+    if kind == "points":  # there is one that a page can ask for
+        rest.remove("method")
+    single = (*_KEPT[:1], *_KEPT[2:]) if kind in _ONCE else _KEPT
     return [
         ("What participants read", [
             *_fields(kind, Declaration, "", ("title", "asked_by")), *_fields(kind, question, "question.", _READ)]),
@@ -122,7 +134,7 @@ def _fields(kind: str, of: type[Fields], where: str, names: Iterable[str]) -> li
 def _field(kind: str, one: Declared, where: str) -> FormField:
     name = f"{where}{one.name}"
     value = _SUGGESTED[kind].get(name, _SUGGESTED[""].get(name, _written(one)))
-    needed = one.required or name in _NEEDED
+    needed = one.required or name in _NEEDED or name in _COUNTED.get(kind, ())
     listed = {"texts": " Separated by commas.", "numbers": " Separated by commas.", "moment": " UTC."}
     choices = () if one.form == "texts" else tuple((word, word) for word in one.choices)
     if choices and one.optional:

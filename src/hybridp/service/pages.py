@@ -200,6 +200,8 @@ def _study_page(
         return trouble(error, "/")
     finals = [r for r in s["releases"] if r["kind"] == "final"]
     planned = whatever_is_stored(lambda: error_rows(s), [])
+    first = (r["document"] for r in s["releases"] if r["kind"] == "discovery" and "questions" in r["document"])
+    told = s["release"] or next(first, None)
     return page(
         "study.html",
         status,
@@ -215,7 +217,8 @@ def _study_page(
         assumed=(s["now_predicted"] or s["planned"] or {}).get("assumes", ""),
         may_release=s["can_release"],
         may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
-        shown=whatever_is_stored(lambda: shown_release(s["release"], s["plan"]), None) if s["release"] else None,
+        told=told,
+        shown=whatever_is_stored(lambda: shown_release(told, s["plan"]), None) if told else None,
         release_key=f"release-{len(finals) + 1}" if finals else "release",
     )
 

@@ -400,10 +400,9 @@ Head = HeavyInvitation | Steering | MeanSteering | RegressionInvitation
 """What the first of two phases says to local people: its list, its windows, or its line."""
 KINDS: dict[str, type[Question]] = {
     "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
-    "heavy-hitters": Records,
+    "heavy-hitters": Records, "regression": Regression, "points": Points,
 }  # fmt: skip
-"""What a page collects that a form can state, and the question that asks for it. A table, a regression and
-points are stated in a study file."""
+"""What a page collects that a form can state, and the question that asks for it. A table is stated in a study file."""
 
 
 def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:

@@ -177,7 +177,7 @@ def _trusted_published(task: Task) -> str:
         return f"Nothing of your answer. {_uses(task)}"
     if _line(task):
         return (
-            f"{_statistics(task)} of all answers that came this way, with random noise added, drawn once: first by "
+            f"{_statistics(task)}, from all answers that came this way, with random noise added, drawn once: first by "
             "itself, so that local people are asked about it, then together with what these say."
         )
     if _steered(task):
@@ -249,7 +249,8 @@ def _local_published(task: Task) -> str:
     if "local" not in task["uses"]:
         return "Nothing of your report: only the first way counts in the result."
     corrected = ", corrected for chance" if task["kind"] in ("questions", "regression", "points") else ""
-    return f"{_statistics(task)} of all reports{corrected}."
+    of = ", from" if _line(task) else " of"
+    return f"{_statistics(task)}{of} all reports{corrected}."
 
 
 def _local_promise(task: Task) -> str:
