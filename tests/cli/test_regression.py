@@ -123,7 +123,7 @@ def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runn
         ("release regression people.csv --target y --on a --lower 9 --upper 0 --trust trust --epsilon 1", "`upper`"),
         ("release regression people.csv --target y --on a,b,a --lower 0 --upper 9 --trust trust --epsilon 1", "twice"),
         ("release regression people.csv --target y --on a,,b --lower 0 --upper 9 --trust trust --epsilon 1", "`on`"),
-        ("release regression people.csv --target y --on a,y --lower 0 --upper 9 --trust trust --epsilon 1", "twice"),
+        ("release regression people.csv --target y --on a,y --lower 0 --upper 9 --trust trust --epsilon 1", "itself"),
         ("release regression people.csv --target no --on a --lower 0 --upper 9 --trust trust --epsilon 1", "`no`"),
         (f"release regression people.csv {ASK} --simulate-local --noise gaussian", "`delta`"),
         (f"release regression people.csv {ASK} --simulate-local --clip -1", "`clip`"),
@@ -134,6 +134,13 @@ def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runn
         ("release regression people.csv --invite people.csv", "`invite`"),
         ("release regression people.csv --invite people.csv --epsilon 1", "`epsilon`"),
         ("randomise regression people.csv --invite people.csv --out r.csv", "`invite`"),
+        (f"release regression people.csv {ASK} --simulate-local --clip 1e300", "a million half-ranges"),
+        (f"release regression few.csv {ASK} --simulate-local", "as many as the coefficients (3, with the intercept)"),
+        (f"release regression few.csv {ASK} --invite-out i.json", "as many as the coefficients (3"),
+        ("plan regression --on a,a --n 100 --opt-in 5% --epsilon 1", "once"),
+        ("plan regression --target a --on a,b --n 100 --opt-in 5% --epsilon 1", "not the target"),
+        ("plan regression --on ² --n 100 --opt-in 5% --epsilon 1 --json --target ²", "`on`"),
+        (f"plan regression --on {'9' * 5000} --n 100 --opt-in 5% --epsilon 1", "1 to 20 columns"),
         ("plan regression --on 0 --n 100 --opt-in 5% --epsilon 1", "`on`"),
         ("plan regression --on 3 --n 100 --opt-in 5% --epsilon 1 --residual-sd 3", "`residual-sd`"),
         ("plan regression --on 3 --n 100 --opt-in 0 --epsilon 1 --kind logistic", "trusted"),
@@ -141,6 +148,7 @@ def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runn
 )
 def test_bad_input_is_one_sentence_and_charges_nothing(run: Runner, people: Path, line: str, word: str) -> None:
     more = " --ledger l" if line.startswith("release") else ""
+    Path("few.csv").write_text("a,b,y,trust\n1,2,3,trusted\n4,5,6,local\n")
     refused = run(line + more)
     assert refused.code == 2
     assert word in refused.err

@@ -154,7 +154,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [PLACE], "people": {"column": "id"}}, r"`people.column` must be left out with place, .* row"),
         ({"questions": [HOME], "people": {"column": "id"}, "promise": {"epsilon": 1, "delta": 1e-6},
           "trust": {"everyone": "trusted"}}, r"`people.column` must be left out with home, a question of kind table"),
-        ({"questions": [{**WORK, "on": ["age", "hours"]}]}, r"`work.columns` must have different names. Got a name"),
+        ({"questions": [{**WORK, "on": ["age", "hours"]}]}, r"`work.on` must not name the target"),
         ({"questions": [{**WORK, "model": "logistic"}]}, r"`work.upper` must bound the target .* by 0 and 1. Got 0"),
         ({"questions": [{**WORK, "model": "logistic", "upper": 1, "form": "plain"}]}, r"`work.form` must not be plain"),
         ({"questions": [{**WORK, "model": "logistic", "upper": 1, "clip": 1}]}, r"`work.clip` must go with a linear"),

@@ -18,7 +18,7 @@ from hybridp.errors import must
 from hybridp.protocols.mean import noise_level
 from hybridp.protocols.regression import FormName, RegressionStudy
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, Trusted
+from hybridp.public.regression import LADDER, MOST_PREDICTORS, KindName, NoisyRounds, Question, Trusted
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_noise import VectorNoiseName
 from hybridp.release import style
@@ -132,6 +132,8 @@ def plan_regression(
     together are guessed to explain as much as the residuals leave.
     """
     must(n >= 1, "n", "must be at least 1", n)
+    ok = 1 <= predictors <= MOST_PREDICTORS
+    must(ok, "on", f"must name 1 to {MOST_PREDICTORS} columns", predictors)
     must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
     must(0 < column_sd <= 1, "column-sd", "must be positive and at most 1 (half of the bounds' range)", column_sd)
     must(0 < residual_sd <= 1, "residual-sd", "must be positive and at most 1 (half of the bounds' range)", residual_sd)

@@ -214,10 +214,13 @@ def plan(
 
     assert promise.epsilon is not None
     own = promise.trusted_epsilon
+    names = [] if on.isascii() and on.isdigit() else listed("on", on)
+    if target in names or len(set(names)) < len(names):
+        raise InvalidInput(f"`on` must name each column once, and not the target. Got {on}.")
     found = plan_regression(
         n=crowd.n,
         opt_in=crowd.opt_in,
-        predictors=int(on) if on.isdigit() else len(listed("on", on)),
+        predictors=len(names) or int(on[:10]),
         guarantee=promise.budget(promise.epsilon),
         kind=model,
         column_sd=column_sd,

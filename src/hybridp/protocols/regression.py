@@ -64,7 +64,7 @@ from hybridp.release.receipt import (
 from hybridp.release.regression import RegressionGroup, RegressionRelease
 
 __all__ = ["FORMS", "FormName", "RegressionStudy", "publish_regression", "release_people", "release_regression"]
-__all__ += ["rows_rule", "trusted_rounds"]
+__all__ += ["enough_people", "rows_rule", "trusted_rounds"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
@@ -235,6 +235,12 @@ def trusted_rounds(
     return said
 
 
+def enough_people(study: RegressionStudy, people: int) -> None:
+    """Refuse fewer people than coefficients, who are counted and public, before anything is charged."""
+    p = study.bounds.dimensions
+    must(people >= p, "people", f"must be at least as many as the coefficients ({p}, with the intercept)", people)
+
+
 def _answers(rows: curating.PeopleRows, question: Question, *, rng: Randomness) -> VectorReportSums:
     """For a trial: local people's reports, drawn here by the code of the devices."""
     people, sums = 0, (NOTHING,) * question.invite.bounds.dimensions
@@ -279,6 +285,7 @@ def release_regression(
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "reads": {}, "rng": rng}
     with paid_rows(path, most, [], ledger, undecided=True, trial=trial, **opened) as (rows, entries, counted):
         assert counted is not None
+        enough_people(study, counted.trusted + counted.local)
         trusted = study.trusted(counted.trusted, counted.local)
         entries.charge(asked(trusted))
         people = curating.TableRows.read(rows, columns, study.bounds, local_raw=simulate_local)

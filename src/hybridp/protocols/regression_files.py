@@ -21,7 +21,13 @@ from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, spending
 from hybridp.protocols.paying import paid_rows
-from hybridp.protocols.regression import RegressionStudy, publish_regression, rows_rule, trusted_rounds
+from hybridp.protocols.regression import (
+    RegressionStudy,
+    enough_people,
+    publish_regression,
+    rows_rule,
+    trusted_rounds,
+)
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.regression import NoisyRounds, Question, Trusted
@@ -100,6 +106,7 @@ def write_invitation(
         must(expecting >= 1, "local-people", "must say how many will be asked, where the file holds none of them",
              expecting)  # fmt: skip
         must(counted.trusted >= 1, "trust", "must leave somebody trusted", "nobody")
+        enough_people(study, counted.trusted + expecting)
         trusted = study.trusted(counted.trusted, expecting)
         entries.charge(asked(trusted))
         people = curating.TableRows.read(rows, columns, study.bounds)

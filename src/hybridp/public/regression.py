@@ -282,7 +282,8 @@ class Question:
         p = self.bounds.dimensions
         ok = plain or (len(self.centre) == p and all(map(math.isfinite, self.centre)))
         must(ok, "centre", f"must be {p} finite numbers", len(self.centre))
-        must(0 < self.clip <= 1e6, "clip", "must be positive", self.clip)
+        rule = "must be positive and at most a million half-ranges of the target"
+        must(0 < self.clip <= 1e6, "clip", rule, self.clip)
 
     @cached_property
     def invite(self) -> VectorInvite:

@@ -66,6 +66,7 @@ class Regression(Question):
         split = tuple(part.strip() for text in self.on for part in text.split(","))
         object.__setattr__(self, "on", split)
         self.must(all(split), "on", "must be a list such as A,B without empty parts", ",".join(self.on))
+        self.must(self.target not in split, "on", "must not name the target, which cannot explain itself", self.target)
         check_box(self)
         few = len(split) <= MOST_PREDICTORS
         self.must(few, "on", f"must name 1 to {MOST_PREDICTORS} columns", len(split))
