@@ -48,7 +48,7 @@ def released(server: Taped, *questions: Any, local: int = 0, **promise: Any) -> 
               "questions": list(questions)}  # fmt: skip
     study = str(server.live.ask("", stated)["id"])
     task = fetch_task(server.live.url, study)
-    names = [question["name"] for question in questions]
+    names = [n for question in questions for n in (question["name"], *([question["by"]] if "by" in question else []))]
     answers = [{name: person[name] for name in names} for person in PEOPLE]
     sent = [trusted_report(task, a) for a in answers]
     sent += [local_report(task, answers[i % N], rng=seeded(i)) for i in range(local)]
@@ -150,6 +150,25 @@ def test_every_public_group_has_a_draw_for_the_whole_promise(server: Taped) -> N
         (drawn,) = server.next(laplaces(LEVELS / 0.5))
         assert whole(mean / 8 * len(own) * LEVELS) == pytest.approx(sum(own) + int(drawn), abs=1)
     assert server.spent(study) == {"trusted": (0.5, 0.0), "local": (0.0, 0.0)}
+
+
+def test_a_private_group_has_noise_on_every_cell_for_the_whole_promise(server: Taped) -> None:
+    """A replaced person moves two cells of category and option by one: Laplace noise of scale 2/epsilon on each."""
+    question = SMOKES | {"by": "kids", "by_private": True, "categories": ["yes", "not yes"]}
+    found, study, task = released(server, question, local=40, epsilon=4.0)
+    drawn = np.array(server.next(laplaces(2 / 4.0), 6))
+    true = [[sum((p["kids"], p["smokes"]) == (kids, option) for p in PEOPLE) for option in SMOKES["options"]]
+            for kids in ("yes", "not yes")]  # fmt: skip
+    noisy = np.array(true) + drawn.reshape(2, 3)
+    noisy = noisy - (noisy.sum() - N) / 6  # how many there are is public
+    told = found["questions"]["smokes"]["shares_by_group"]
+    assert told["by"]["categories"] == ["yes", "not yes"]
+    for mine, cells in zip(told["trusted"], noisy, strict=True):
+        assert mine == pytest.approx(cells / cells.sum(), rel=1e-6)
+    assert server.spent(study) == {"trusted": (4.0, 0.0), "local": (4.0, 0.0)}
+    (asked,) = task["questions"]
+    assert asked["guarantee"] == {"epsilon": 4.0, "delta": 0.0}
+    assert asked["randomiser"]["categories"] == 6
 
 
 def test_a_choice_of_local_people_alone_draws_nothing(server: Taped) -> None:

@@ -219,6 +219,39 @@ def test_a_choice_by_bins_lists_them_and_a_program_may_give_the_number(service: 
     assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
 
 
+def test_a_choice_by_a_private_group_is_one_report_about_both(service: Service) -> None:
+    """Nobody's group is sent in the open: trusted people seal it with their answer, a local report is about both."""
+    private = SMOKES | BY | {"by_private": True, "least": 1, "compare": "all"}
+    study, task = opened(service, stated(private, epsilon=20.0))
+    assert task["by"] is None
+    assert [column["name"] for column in task["columns"]] == ["town", "smokes"]
+    (question,) = task["questions"]
+    assert question["columns"] == ["town", "smokes"]
+    assert len(question["options"]) == 12
+    people = [{"town": "Bonn", "smokes": "never"}] * 40 + [{"town": "Kiel", "smokes": "daily"}] * 40
+    sent = [trusted_report(task, one) for one in people] + [local_report(task, one, rng=secure()) for one in people]
+    assert [*sent[-1]["payload"]["reports"]] == ["smokes by town"]
+    assert send(service, study, sent) == []
+    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
+        page = web.get(f"/s/{study}").text
+        own = page[page.index('<form method="post"') :]
+        assert own.index(">Jena<") < own.index(">at times<") < own.index("</form>")
+        local = page[page.index('id="local-form"') :]
+        assert local.index(">Bonn: never<") < local.index(">Jena: daily<") < local.index("</form>")
+        with reading(service.engine) as db:
+            assert len({(group, len(body)) for group, body in db.execute(select(reports.c.grp, reports.c.body))}) == 2
+        studies.close_study(service, study)
+        found = studies.release_study(service, study)
+    told = found["questions"]["smokes"]["shares_by_group"]
+    assert told["by"]["private"] is True
+    by = dict(zip(told["by"]["categories"], told["estimate"], strict=True))
+    np.testing.assert_allclose(by["Bonn"], [1, 0, 0], atol=0.2)
+    np.testing.assert_allclose(by["Kiel"], [0, 0, 1], atol=0.2)
+    assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
+    assert any("`town` is private" in line for line in found["receipt"]["assumes"])
+    assert estimate_rows("shares_by_group", told)[0][0] == "Bonn: never"  # as the page shows it
+
+
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("questions", [(SMOKES, KIDS), (PAY,), (PAY | BY,)], ids=["several", "a mean", "by group"])
 @pytest.mark.parametrize("group", ["trusted", "local"])
@@ -385,7 +418,7 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
     [
         ([SMOKES | {"by": "town"}], "`smokes.categories` must list 2 to 500: people choose from them"),
         ([SMOKES | BY, PAY], "`smokes.by` must be that of a study's only question on a page"),
-        ([PAY | BY | {"by_private": True}], "`pay.by_private` must be left out on a page: people say in the open"),
+        ([PAY | BY | {"by_private": True}], "`pay.by_private` must go with a choice of one option on a page: collect"),
         ([PAY | BY | {"least": 1}], "`pay.least` must be at least 2 on a page: a category that nobody chooses"),
         ([PAY | BY | {"compare": "Bonn"}], "`pay.compare` must be all, or left out, on a page"),
         ([WAY | {"publish": "estimate-only", "estimator": "kvh", "sd": 3.0}], "`way.publish` must be full where more"),

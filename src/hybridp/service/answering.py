@@ -25,6 +25,7 @@ from hybridp.protocols.distribution import publish
 from hybridp.protocols.groups import group_study, heard_of, publish_groups
 from hybridp.protocols.heard import Heard as Told
 from hybridp.protocols.heard import hear
+from hybridp.protocols.joint import publish_joint
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.number import NumberStudy, publish_number, steered_number
 from hybridp.protocols.shares import ShareStudy, publish_shares
@@ -50,6 +51,7 @@ from hybridp.release.document import release_document
 from hybridp.release.groups import GroupsRelease
 from hybridp.release.study import StudyRelease
 from hybridp.service.plans import (
+    JointPlan,
     MeanPlan,
     PersonalPlan,
     QuestionsPlan,
@@ -197,6 +199,9 @@ def answered(
     """
     if isinstance(plan, TablePlan):
         return _tabled(plan, told, trusted, rng=rng)
+    if isinstance(plan, JointPlan):
+        both = {plan.asked.name: _by_private_group(plan, told[0], trusted, rng)}
+        return lambda entries: published(plan.declared, both, entries)
     if plan.grouping is not None:
         by_group = {plan.parts[0].name: _by_group(plan, plan.grouping, told, trusted, rng)}
         return lambda entries: published(plan.declared, by_group, entries)
@@ -275,6 +280,35 @@ def _blended(
         added = summing.release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
     used = summary if local.people else None
     return publish_mean(study, added, used, trusted_people=people, rng=rng), blend(added, used, study.rule)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """RAW: a category and an option, two places a person, as the place of both among their pairs."""
+
+    answers: Entrusted
+    options: int
+
+    def codes(self, width: int = 1) -> Iterator[Ints]:
+        return ((rows[:, 0] * self.options + rows[:, 1])[:, None] for rows in self.answers.codes(2))
+
+    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
+        raise NotImplementedError
+
+
+def _by_private_group(
+    plan: JointPlan, told: Heard, trusted: tuple[int, Entrusted] | None, rng: Randomness
+) -> GroupsRelease:
+    """Votes for a category and an option at once (`hybridp.protocols.joint`)."""
+    study, noisy, people = plan.study, None, 0 if trusted is None else trusted[0]
+    if trusted is not None and study.estimator != "lm-only":
+        cells = _Cells(trusted[1], study.joint.size)
+        raw = share_curator.read_answers(cells, study.joint.cells.size)
+        noisy = share_curator.release_counts(raw, study.noise, rng=rng)
+    local = ShareReports(told.people, told.counts, study.invite.oracle) if told.people else None
+    if noisy is None and local is None:
+        raise Refused("batch-too-small", f"Nobody took part whom the estimator {study.estimator} listens to.")
+    return publish_joint(study, noisy, local, trusted_people=people, rng=rng)
 
 
 def _by_group(

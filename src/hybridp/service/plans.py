@@ -27,6 +27,7 @@ from hybridp.ledger import Charge, together
 from hybridp.protocols import asked
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.heavy import Invitation as HeavyInvitation
+from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.mean import MeanStudy, on_reports
 from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.regression_files import Invitation as RegressionInvitation
@@ -67,6 +68,7 @@ from hybridp.service.questions import (
     check_bounds,
     check_category,
     check_number,
+    joint_parts,
     table_parts,
 )
 
@@ -395,6 +397,32 @@ class TablePlan(QuestionsPlan):
         return [*trusted, replace(own, collection=collection)]
 
 
+class JointPlan(QuestionsPlan):
+    """A choice by a private category: trusted people answer both, a local person's one report is about both at once."""
+
+    @cached_property
+    def _both(self) -> tuple[tuple[Asked, ...], Asked]:
+        return joint_parts(self.declared)
+
+    @cached_property
+    def parts(self) -> tuple[Asked, ...]:
+        """One question, whose options are every category with every option."""
+        return (self._both[1],)
+
+    @property
+    def entrusted(self) -> tuple[Asked, ...]:
+        return self._both[0]
+
+    @property
+    def grouping(self) -> None:
+        """Nobody's group is public."""
+        return None
+
+    @cached_property
+    def study(self) -> JointStudy:
+        return asked.joint_study(self.declared, 0)
+
+
 SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan | RegressionPlan | PointsPlan
 Head = HeavyInvitation | Steering | MeanSteering | RegressionInvitation
 """What the first of two phases says to local people: its list, its windows, or its line."""
@@ -421,6 +449,8 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
     match question:
         case _ if len(declared.questions) > 1:
             plan = QuestionsPlan(declared)
+        case Choice() if question.by_private:
+            plan = JointPlan(declared)
         case Choice() | Count():
             plan = QuestionsPlan(declared)
         case Number() if question.statistics != ("mean",) or question.by is not None or question.form == "steered":

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -46,7 +46,8 @@ from hybridp.public.ticks import TickInvite
 from hybridp.service.vectors import OutOfReach
 
 __all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "asked_of", "check_bounds", "check_category", "check_number",
-           "pack_answers", "pack_reports", "table_parts", "unit_reports", "unpacked_reports"]  # fmt: skip
+           "joint_parts", "pack_answers", "pack_reports", "table_parts", "unit_reports",
+           "unpacked_reports"]  # fmt: skip
 
 BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
 """How local reports lie in the store: a dithered bit (threshold, above), a number, a place in a list."""
@@ -122,8 +123,7 @@ def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tupl
     asked.must(largest <= MOST_OPTIONS, "marginals", f"must have at most {MOST_OPTIONS} cells each on a page", largest)
 
     def choice(name: str, options: Sequence[str]) -> Asked:
-        feature = Feature.categorical(name, options)
-        return Asked(Choice(name=name, options=tuple(options)), ShareStudy(feature, invite.guarantee))
+        return _listed(name, options, ShareStudy(Feature.categorical(name, options), invite.guarantee))
 
     marginals = []
     for features in invite.marginals:
@@ -132,6 +132,26 @@ def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tupl
         labels = ["; ".join(f"{f.name}: {value}" for f, value in zip(own, cell, strict=True)) for cell in cells]
         marginals.append(choice(", ".join(f.name for f in own), labels))
     return tuple(choice(f.name, f.values) for f in schema.features), tuple(marginals)
+
+
+def joint_parts(declared: Declaration) -> tuple[tuple[Asked, ...], Asked]:
+    """Of a choice by a private category: both, as a trusted person answers them, and every category with every option,
+    of which a local person's report is about one."""
+    question, study = declared.questions[0], asking.joint_study(declared, 0)
+    assert isinstance(question, Choice)
+    own, cells = asking.share_study(declared, 0), study.joint.cells
+    rule = f"and categories must make at most {MOST_OPTIONS} pairs on a page"
+    question.must(cells.size <= MOST_OPTIONS, "options", rule, cells.size)
+    groups = Feature.categorical(study.grouping.column, study.grouping.names)
+    columns = (
+        _listed(groups.name, groups.values, ShareStudy(groups, own.guarantee)),
+        Asked(replace(question, by=None, by_private=False, categories=(), least=1, compare=None), own),
+    )
+    return columns, _listed(cells.name, cells.values, replace(own, question=cells), question.estimator)
+
+
+def _listed(name: str, options: Sequence[str], study: ShareStudy, estimator: str = "best") -> Asked:
+    return Asked(Choice(name=name, options=tuple(options), estimator=estimator), study)
 
 
 # --- one question -----------------------------------------------------------------------------------------------------
@@ -279,15 +299,16 @@ class Category:
 
 def check_category(question: Grouped, alone: bool) -> None:
     """The rules of an answer by group on a page, where nobody knows beforehand who will be in which."""
-    unable = "must be left out on a page: people say in the open which group they are in"
-    question.must(not question.by_private, "by_private", unable, question.by_private)
+    choice = isinstance(question, Choice) and question.several is None
+    unable = "must go with a choice of one option on a page: collect a number by private groups over files"
+    question.must(choice or not question.by_private, "by_private", unable, question.by_private)
     question.must(alone, "by", "must be that of a study's only question on a page", question.by)
     question.must(question.by != question.name, "by", "must not be the question's own name", question.by)
     many = len(question.categories)
     ok = 2 <= many <= MOST_OPTIONS
     question.must(ok, "categories", f"must list 2 to {MOST_OPTIONS}: people choose from them", many)
     rule = "must be at least 2 on a page: a category that nobody chooses is merged or withheld"
-    question.must(question.least >= 2, "least", rule, question.least)
+    question.must(question.least >= 2 or question.by_private, "least", rule, question.least)
     rule = "must be all, or left out, on a page: a category may turn out too small to compare with"
     question.must(question.compare in (None, "all"), "compare", rule, question.compare)
 

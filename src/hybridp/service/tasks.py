@@ -51,6 +51,7 @@ from hybridp.service.plan import promise
 from hybridp.service.plans import (
     Head,
     HeavyPlan,
+    JointPlan,
     MeanPlan,
     PersonalPlan,
     PointsPlan,
@@ -148,14 +149,16 @@ def _number_invite(one: Asked) -> Invite:
     return one.invite
 
 
-def _columns(plan: TablePlan, marginals: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of a synthetic table: the columns, which a trusted person answers, and those of every marginal, whose cells are
-    the options of a question."""
+def _columns(plan: TablePlan | JointPlan, marginals: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of a synthetic table, or a private category: the columns, which a trusted person answers, and those of every
+    marginal, whose cells are the options of a question."""
     columns = [
-        {"name": one.name, "kind": one.question.kind, "text": one.name, "options": list(one.options), "several": None}
+        {"name": one.name, "kind": one.question.kind, "text": one.question.text or one.name,
+         "options": list(one.options), "several": None}
         for one in plan.entrusted
-    ]
-    own = ([columns[f]["name"] for f in features] for features in plan.study.invite.marginals)
+    ]  # fmt: skip
+    each = plan.study.invite.marginals if isinstance(plan, TablePlan) else ((0, 1),)
+    own = ([columns[f]["name"] for f in features] for features in each)
     return {
         "columns": columns,
         "questions": [{**told, "columns": names} for told, names in zip(marginals, own, strict=True)],
@@ -268,7 +271,7 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
                 else {"name": plan.grouping.column, "categories": list(plan.grouping.names)},
                 **_promised(plan, plan.local_promise),
             }
-            if isinstance(plan, TablePlan):
+            if isinstance(plan, TablePlan | JointPlan):
                 own |= _columns(plan, own["questions"])
     task: dict[str, Any] = common | own | {"bytes": sizes(plan, head)}
     if plan.mixer is not None:
