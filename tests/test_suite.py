@@ -134,7 +134,7 @@ def test_without_apt_the_run_goes_on_and_says_how(tmp_path: Path) -> None:
 
 
 def test_a_commit_is_checked_by_the_checkers_of_make_test_and_fetches_nothing() -> None:
-    """Every hook is local and calls .venv; the same three programs that `make test` begins with."""
+    """Every hook is local and calls .venv; the same three programs that `make test` runs."""
     text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     assert re.findall(r"repo: (\S+)", text) == ["local"]
     assert not re.search(r"https?://|additional_dependencies|language: (?!system)", text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -308,12 +310,26 @@ def test_a_local_spark_leaves_nothing_behind(tmp_path: Path, closed_port: int) -
     assert [each.name for each in tmp_path.iterdir()] == ["people.csv"]
 
 
-def test_a_spark_server_that_does_not_answer_is_not_waited_for(closed_port: int) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def unanswered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[warm.Process, str, Path]]:
+    """A command that asks a server which does not answer, the server and its complaints: it waits while others run."""
+    complaints = tmp_path_factory.mktemp("unanswered") / "stderr"
+    with socket.socket() as taken, complaints.open("wb") as stderr:
+        taken.bind(("127.0.0.1", 0))
+        url = f"sc://127.0.0.1:{taken.getsockname()[1]}"
+        words = ("release", "mean", f"{url}/;token=hunter2", "--table", "people", *MEAN)
+        process = warm.Process(warm.COMMAND, *words, stderr=stderr)
+        yield process, url, complaints
+        process.kill()
+
+
+def test_a_spark_server_that_does_not_answer_is_not_waited_for(unanswered: tuple[warm.Process, str, Path]) -> None:
     """PySpark would try for ten minutes, and once more when the process ends."""
     need_spark()
-    url = f"sc://127.0.0.1:{closed_port}"
-    code, _, told = _told("release", "mean", f"{url}/;token=hunter2", "--table", "people", *MEAN)
-    assert (code, told) == (2, f"hybridp: `engine` must be a Spark Connect server that answers. Got {url}.")
+    process, url, complaints = unanswered
+    assert process.wait() == 2
+    told = complaints.read_text(encoding="utf-8").strip()
+    assert told == f"hybridp: `engine` must be a Spark Connect server that answers. Got {url}."
 
 
 @pytest.mark.parametrize(

@@ -247,24 +247,41 @@ def chromium() -> Iterator[Any]:
     options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     with playwright.sync_playwright() as p:
         browser = p.chromium.launch(executable_path=live.CHROMIUM, args=options)
-        yield browser
+        yield Pages(browser)
         browser.close()
 
 
-def sent(chromium: Any, address: str, script: str, fields: dict[str, str], button: str, done: str) -> bytes:
+class Pages(dict[str, Any]):
+    """A page for each script that runs before all others: opening one costs ten times a new address in it."""
+
+    def __init__(self, browser: Any) -> None:
+        super().__init__()
+        self.browser = browser
+
+    def __missing__(self, script: str) -> Any:
+        context = self.browser.new_context()
+        context.set_default_timeout(live.PATIENCE * 1000)
+        context.add_init_script(script)
+        self[script] = page = context.new_page()
+        return page
+
+
+def sent(chromium: Pages, address: str, script: str, fields: dict[str, str], button: str, done: str) -> bytes:
     """The body that leaves the browser when a form is filled in and sent."""
-    context = chromium.new_context()
-    context.set_default_timeout(live.PATIENCE * 1000)
-    context.add_init_script(script)
-    page, bodies = context.new_page(), []
-    page.on("request", lambda r: bodies.append(r.post_data_buffer) if r.method == "POST" else None)
+    page, bodies = chromium[script], []
+
+    def note(request: Any) -> None:
+        if request.method == "POST":
+            bodies.append(request.post_data_buffer)
+
+    page.on("request", note)
     page.goto(address)
     page.wait_for_selector("#local-send:enabled")  # the script has read the task
     for field, text in fields.items():
         page.locator(field).evaluate("(e, text) => { e.value = text; }", text)
     page.locator(button).evaluate("(e) => e.closest('form').requestSubmit()")
     page.wait_for_selector(done)
-    context.close()
+    page.remove_listener("request", note)
     found: list[bytes] = [body for body in bodies if body is not None]
     return found[-1]
 
