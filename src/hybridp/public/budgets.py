@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from numbers import Real
 
@@ -236,6 +237,11 @@ def zcdp_for(epsilon: float, delta: float) -> ZCDP:
     """
     must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
     must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
+    return ZCDP(_largest_rho(epsilon, delta))
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _largest_rho(epsilon: float, delta: float) -> float:
     low, high = 0.0, epsilon
     for _ in range(200):
         middle = (low + high) / 2
@@ -245,7 +251,7 @@ def zcdp_for(epsilon: float, delta: float) -> ZCDP:
             low = middle
         else:
             high = middle
-    return ZCDP(low)
+    return low
 
 
 def split_off(budget: PureDP | ApproxDP, share: float) -> tuple[PureDP | ApproxDP, PureDP]:

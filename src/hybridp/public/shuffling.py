@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,11 @@ def _clones(n: int, p: float) -> tuple[int, Floats]:
 def central_epsilon(n: int, local_epsilon: float, delta: float, *, k: int | None = None) -> float:
     """The smallest epsilon, rounded up, that a batch of n keeps at this delta; never above `local_epsilon`."""
     _check_delta(delta)
+    return _central_epsilon(n, local_epsilon, delta, k)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _central_epsilon(n: int, local_epsilon: float, delta: float, k: int | None) -> float:
     low, high = 0.0, float(local_epsilon)
     if mixed_delta(n, local_epsilon, 0.0, k=k) <= delta:
         return 0.0
