@@ -70,7 +70,7 @@ def test_the_fit_is_the_least_of_its_objective() -> None:
     wanted = consistent(shares, dict.fromkeys(shares, sigma / people), SIZES)
     noise, gaps = sigma / people, []
     for features, y in wanted.items():
-        slack = 0.1 * noise + (10 * noise**2 if len(features) > 1 else 0)
+        slack = 0.1 * noise + (10 if len(features) > 1 else 1) * noise**2
         ceiling = y < significance(y.size) * sigma / people
         theta = (np.where(ceiling, np.maximum(y, 0), y) - model.table(features)) / slack
         theta = np.where(ceiling, np.minimum(theta, 0), theta)
@@ -78,6 +78,14 @@ def test_the_fit_is_the_least_of_its_objective() -> None:
     assert max(gaps) < 0.02
     short = GraphModel.uniform(SIZES).fit(tables, people, sweeps=60)
     assert max(np.abs(short.table(t) - model.table(t)).max() for t in wanted) < 0.002
+
+
+def test_noise_larger_than_everybody_says_nothing_about_a_column() -> None:
+    people, seen = 100, np.array([80, 20, 0, 0])
+    far = [MeasuredTable((2,), np.array([1500, -900, -300, -200]), 1000.0)]
+    near = [MeasuredTable((2,), seen, 1.0)]
+    assert GraphModel.uniform(SIZES).fit(far, people).table((2,)).max() < 0.6
+    assert np.abs(GraphModel.uniform(SIZES).fit(near, people).table((2,)) - seen / people).max() < 0.02
 
 
 def test_of_exact_tables_nothing_is_lost_and_what_was_not_measured_is_independent() -> None:

@@ -7,8 +7,8 @@ proportional fitting, Jirousek and Preucil 1995), each table's step being exact 
     least relative entropy to the uniform law + sum_t |mu_t - y_t|^2 / (2 lambda_t),   lambda_t = s_t (.1 + 10 s_t),
 
 s_t = sigma_t / people, of which theta_t = (y_t - mu_t) / lambda_t is the dual: an error of a tenth of the noise moves a
-cell by a factor of e. Tables of two and more features are followed less the noisier they are (10 s_t; one-way ones are
-not): where noise is a tenth of the people, to within its own size.
+cell by a factor of e. The noisier a table is, the less it is followed (10 s_t, but s_t where it has one feature): one
+of two features whose noise is a tenth of the people to within that noise, a one-way one where the noise is everybody.
 A cell that does not stand out of its noise (`significance`) is a ceiling, as in `hybridp.blend.synth`: its theta is at
 most 0. Before the fit the tables are made consistent: what two of them share has one value.
 
@@ -37,7 +37,8 @@ __all__ = ["GraphModel", "consistent", "tree_cells"]
 
 Floats = NDArray[np.float64]
 Clique = tuple[int, ...]
-_SLACK, _DOUBT = 0.1, 10.0  # theta's unit, in standard deviations of the noise, and how it grows with the noise
+# Theta's unit, in standard deviations of the noise, and how it grows with the noise (of one-way tables, of others).
+_SLACK, _DOUBT = 0.1, (1.0, 10.0)
 _TINY = 1e-250
 _SMALL, _NEAR = 1 << 14, 1e-9  # cells of a product; how near to 1 a table must sum
 
@@ -367,7 +368,7 @@ class _Goal:
         ceiling = y < significance(y.size) * sigma
         shape = [sizes[f] if f in features else 1 for f in clique]
         wanted = np.where(ceiling, np.maximum(y, 0.0), y)
-        slack = sigma * (_SLACK + (_DOUBT * sigma if len(features) > 1 else 0.0))
+        slack = sigma * (_SLACK + _DOUBT[len(features) > 1] * sigma)
         return _Goal(features, wanted, ceiling, slack, _others(clique, features), shape)
 
     def step(self, cells: Floats, theta: Floats) -> Floats:
