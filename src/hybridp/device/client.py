@@ -202,7 +202,7 @@ def _records(task: Task, answer: Any) -> list[list[str]]:
 
 def _numbers(task: Task, answer: Any) -> list[float]:
     """One number for each of the task's coordinates, in their order or by their names."""
-    names = [side["name"] for side in task["coordinates"]]
+    names = [str(side.get("name", place)) for place, side in enumerate(task["coordinates"])]
     by_name, size = isinstance(answer, Mapping), len(answer)
     ok = set(answer) == set(names) if by_name else size == len(names)
     must(ok, "answer", f"must hold one number for each of {', '.join(names)}", "others" if by_name else size)
