@@ -20,7 +20,8 @@ from hybridp.curator.mean import NoiseName, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.public import mean as theory
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.mechanisms import discrete_laplace
+from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.randomness import seeded
 
@@ -330,3 +331,21 @@ def test_a_spread_that_stands_for_one_which_nobody_knows_decides_the_weight_and_
     assert assumed.trusted_error.variance == pytest.approx(1 / 4_000 + noise, rel=1e-6)
     assert assumed.half_width(0.95) > stats.norm.ppf(0.975) * assumed.weight / math.sqrt(4_000)
     assert stated.half_width(0.95) < 0.7 * assumed.half_width(0.95)
+
+
+def test_an_interval_holds_a_mean_that_few_people_far_from_all_others_make() -> None:
+    """Two in a hundred at the upper bound and the rest at the lower: coverage over all samples of 200, without noise.
+
+    The control: a limit of the spread as of a normal sample, which such people do not obey.
+    """
+    k, p, held, control = 200, 0.02, 0.0, 0.0
+    loud = discrete_laplace(PureDP(400.0), LEVELS)
+    for x in range(40):
+        often = math.comb(k, x) * p**x * (1 - p) ** (k - x)
+        squares = NoisySquares(k, k * SQUARE_STEPS**2, discrete_laplace(PureDP(400.0), SQUARE_STEPS**2))
+        found = blend(TrustedSummary(k, x * LEVELS, loud, squares), None, Rule("adaptive"))
+        held += often * (abs(found.estimate - (2 * p - 1)) <= found.half_width(0.95))
+        v = 4 * x / k * (1 - x / k)
+        control += often * (abs(2 * x / k - 2 * p) <= 1.96 * math.sqrt(v * (1 + 1.645 * math.sqrt(2 / k)) / k))
+    assert held >= 0.93
+    assert control < 0.93

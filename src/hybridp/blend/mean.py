@@ -24,7 +24,14 @@ from hybridp.public.adjusting import holm
 from hybridp.public.anchoring import TIGHTEST, clipping_loss, leash
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE, learned_variance, predicted_se, raw_variance
+from hybridp.public.variance import (
+    PILOT_VARIANCE,
+    WORST_VARIANCE,
+    learned_variance,
+    predicted_se,
+    raw_variance,
+    upper_variance,
+)
 from hybridp.public.vector import VectorReportSums, VectorSum
 
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "VectorBlend", "blend", "blend_vectors"]
@@ -218,13 +225,21 @@ def _learned(trusted: TrustedSummary | None, local: LocalSummary) -> tuple[float
 
 
 def _measured(trusted: TrustedSummary) -> tuple[float, float]:
-    """The variance from the trusted group's noisy sum of squares, which no report can move."""
+    """The variance from the trusted group's noisy sum of squares, which no report can move; and an upper limit.
+
+    How much it varies by sampling: for the weight as that of a normal sample does. For the limit as that of any numbers
+    within the bounds may: with ``(z - mean)^2 <= m = (1 + |mean|)^2`` its variance is at most ``v (m - v)``, which few
+    people far from all others reach.
+    """
     assert trusted.squares is not None
     mean = trusted.clamped_mean
     raw = trusted.squares.mean - mean**2 + trusted.noise_variance
-    sampling = 2 * min(max(raw, 0.0), 1.0) ** 2 / trusted.people  # of a normal sample
-    se = math.sqrt(trusted.squares.noise_variance + 4 * mean**2 * trusted.noise_variance + sampling)
-    return learned_variance(raw, se, mean)
+    v, most = min(max(raw, 0.0), 1.0), (1 + abs(mean)) ** 2
+    noise = trusted.squares.noise_variance + 4 * mean**2 * trusted.noise_variance
+    learned = learned_variance(raw, math.sqrt(noise + 2 * v**2 / trusted.people), mean)[0]
+    for _ in range(4):  # the limit is the variance that would just vary so much
+        v = upper_variance(raw, math.sqrt(noise + v * (most - v) / trusted.people))
+    return learned, v
 
 
 def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> _Spread:
