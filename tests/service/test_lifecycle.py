@@ -443,7 +443,7 @@ def test_a_plan_that_would_break_a_page_is_refused(mean_plan: Make, name: str, c
         ({"estimater": 1}, "Did you mean `estimator`?"),
         ({"kind": "numbr"}, "`answer.kind` must be one of number, "),
         ({"kind": "numbr"}, "Did you mean `number`?"),
-        ({"kind": "points", "columns": ["a"], "clusters": 2}, "`answer.kind` must be one of number, choice, count, "),
+        ({"kind": "points", "columns": ["a"], "clusters": 2}, "`people.trusted` must say how many trusted people are"),
         ({"promise": 3, "collection": 3}, "`collection` must be a table of fields. Got 3."),
         ({"bounds": {"lower": 0}}, "`answer.upper` must be given: public upper bound"),
         ({"guessed": True}, "`answer.guessed` must be deleted, and the bounds chosen"),
