@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, pairs
-from hybridp.public.vector import VectorReportSums
+from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 
-__all__ = ["LEAN", "Fit", "Score", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer"]
+__all__ = ["LEAN", "Fit", "Score", "Units", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer"]
 __all__ += ["deviation", "spread_as_told", "steered_alone", "trusted_score", "widest"]
 
 Floats = NDArray[np.float64]
@@ -318,6 +318,32 @@ def _mixed(trusted: Score, local: Score, w: float) -> Score:
         spread=trusted.people * (w**2 * trusted.sampling + v**2 * local.sampling),
         residual=min(trusted.residual, local.residual),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """From unit coordinates to those of the columns; a logistic regression's target has none."""
+
+    target: float
+    start: float
+    change: Floats
+
+    @classmethod
+    def of(cls, bounds: VectorBounds, kind: KindName) -> Units:
+        *on, last = bounds.bounds
+        linear = kind == "linear"
+        target, start = (last.half, last.centre) if linear else (1.0, 0.0)
+        half, middle = np.array([b.half for b in on]), np.array([b.centre for b in on])
+        change = np.diag(np.append(1.0, 1 / half))
+        change[0, 1:] = -middle / half
+        return cls(target, start, change * target)
+
+    def fit(self, found: Fit) -> tuple[Floats, Floats]:
+        """Coefficients and standard errors; infinite ones where the slope cannot be told from noise."""
+        beta = self.change @ found.beta
+        beta[0] += self.start
+        errors = np.sqrt(np.maximum(np.diag(self.change @ found.covariance @ self.change.T), 0.0))
+        return beta, np.full(len(beta), np.inf) if found.weak else errors
 
 
 # --- before local people are asked ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import regression as blending
-from hybridp.blend.regression import Fit, Score
+from hybridp.blend.regression import Fit, Score, Units
 from hybridp.curator import regression as curating
 from hybridp.curator.sources import TableLike
 from hybridp.curator.vector import VectorColumns
@@ -387,7 +387,7 @@ def publish_regression(
         p_values = holm(np.minimum(2 * ndtr(-away), 1.0).tolist())
     from scipy.special import ndtri
 
-    units = _Units(study)
+    units = Units.of(study.bounds, study.kind)
     centre, errors = units.fit(both)
     missed = (1 - study.level) / (len(errors) if study.joint else 1)  # by each interval, at most
     wide = float(-ndtri(missed / 2)) * errors
@@ -404,8 +404,8 @@ def publish_regression(
         high=_numbers(centre + wide),
         level=study.level,
         joint=study.joint,
-        trusted=units.group(trusted_people, own),
-        local=units.group(sums.people if sums is not None else local_people, told),
+        trusted=_group(units, trusted_people, own),
+        local=_group(units, sums.people if sums is not None else local_people, told),
         p_values=p_values,
         expected={name: error for name, error in expected.items() if np.isfinite(error)},
         clip=asked.clip * units.target if used and asked is not None and asked.form == "steered" else None,
@@ -452,38 +452,18 @@ def _together(
     return blending.blend_plain(score, told)[0], local, own.covariance + local.covariance
 
 
-class _Units:
-    """From unit coordinates to those of the columns; a logistic regression's target has none."""
-
-    def __init__(self, study: RegressionStudy) -> None:
-        *on, last = study.bounds.bounds
-        linear = study.kind == "linear"
-        self.target = last.half if linear else 1.0
-        self.start = last.centre if linear else 0.0
-        half, middle = np.array([b.half for b in on]), np.array([b.centre for b in on])
-        self.change = np.diag(np.append(1.0, 1 / half))
-        self.change[0, 1:] = -middle / half
-        self.change *= self.target
-
-    def fit(self, found: Fit) -> tuple[Floats, Floats]:
-        """Coefficients and standard errors; infinite ones where the slope cannot be told from noise."""
-        beta = self.change @ found.beta
-        beta[0] += self.start
-        errors = np.sqrt(np.maximum(np.diag(self.change @ found.covariance @ self.change.T), 0.0))
-        return beta, np.full(len(beta), np.inf) if found.weak else errors
-
-    def group(self, people: int, found: Fit | None) -> RegressionGroup:
-        if found is None:
-            return RegressionGroup(people)
-        beta, errors = self.fit(found)
-        return RegressionGroup(people, _numbers(beta), _numbers(errors))
+def _group(units: Units, people: int, found: Fit | None) -> RegressionGroup:
+    if found is None:
+        return RegressionGroup(people)
+    beta, errors = units.fit(found)
+    return RegressionGroup(people, _numbers(beta), _numbers(errors))
 
 
 def _numbers(x: Floats) -> tuple[float, ...]:
     return tuple(float(v) for v in x)
 
 
-def _clipped(asked: Question | None, units: _Units) -> str:
+def _clipped(asked: Question | None, units: Units) -> str:
     if asked is None or asked.form == "plain" or asked.kind == "logistic":
         return ""
     reach = asked.clip * units.target
