@@ -26,8 +26,10 @@ from hybridp.public.study import (
     Mixer,
     Number,
     People,
+    Points,
     Promise,
     Records,
+    Regression,
     Vector,
     declared,
 )
@@ -175,7 +177,11 @@ TYPED = {
     "personal-mean": {"question.upper": "9"},
     "vector-mean": {"question.columns": "a, b", "question.upper": "9, 1"},
     "heavy-hitters": {},
-}
+    "regression": {"question.target": "y", "question.on": "x", "question.lower": "0", "question.upper": "9",
+                   "people.local": "50"},
+    "points": {"question.lower": "0", "question.upper": "9", "question.clusters": "2", "people.trusted": "900",
+               "people.local": "900"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -251,6 +257,7 @@ def test_the_interface_describes_every_field_with_its_help() -> None:
     parts = complete({"paths": {"/api/studies": {"post": {"responses": {}}}}})["components"]["schemas"]
     described = {"Study": Declaration, "Promise": Promise, "Collection": Collection, "People": People}
     described |= {"Number": Number, "Choice": Choice, "Count": Count, "Vector": Vector, "Records": Records}
+    described |= {"Regression": Regression, "Points": Points}
     for name, of in described.items():
         schema = parts[name]
         assert schema["additionalProperties"] is False
@@ -261,7 +268,7 @@ def test_the_interface_describes_every_field_with_its_help() -> None:
                 assert set(field.choices) == set(told.get("enum") or told["items"]["enum"])
             assert (field.name in schema["required"]) == (field.required and field.name != "trust")
     kinds = {ref["$ref"].rsplit("/", 1)[1] for ref in parts["Study"]["properties"]["questions"]["items"]["oneOf"]}
-    assert kinds == {"Number", "Choice", "Count", "Vector", "Records"}
+    assert kinds == {"Number", "Choice", "Count", "Vector", "Records", "Regression", "Points"}
 
 
 def test_a_study_survives_its_file() -> None:
