@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
@@ -40,6 +41,36 @@ def test_a_release_is_kept_drawn_and_charged(run: Runner, people: Path) -> None:
     assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local"]
     shown = run(f"release quantiles people.csv {PAY} --simulate-local --seed 1")
     assert "quantiles 0.5" in shown.out
+
+
+def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run: Runner, people: Path) -> None:
+    """Two quantiles, a share, the variance (an sd's interval is the variance's) and Gini: five. Bonferroni: each misses
+    a fifth as often. The curve, of which nobody asked, is not among those that hold together."""
+    line = f"release quantiles people.csv {PAY} --at .25,.5 --below 30 --spread --simulate-local --seed 5"
+    found = [run(f"{line} {how} --json").document for how in ("--level .9 --joint", "--level .98", "--level .9")]
+    joint, each, plain = (one["questions"]["pay"] for one in found)
+    assert [one["level"] for one in found] == [0.9, 0.98, 0.9]
+    for name in ("quantiles", "shares-below", "variance", "sd", "gini"):
+        assert np.allclose(joint[name]["interval"], each[name]["interval"], rtol=1e-9)
+        assert joint[name]["joint"]
+        assert not plain[name]["joint"]
+    assert not joint["distribution"]["joint"]
+    assert np.ptp(joint["variance"]["interval"]) > np.ptp(plain["variance"]["interval"])
+    assert "90% joint intervals" in " ".join(run(f"{line} --level .9 --joint").out.split())
+
+    first = f"release quantiles people.csv {PAY} --at .5 --below 30 --seed 6"
+    assert run(f"{first} --level .9 --joint --invite-out joint.json").code == 0
+    assert run(f"{first} --level .95 --invite-out each.json").code == 0
+    later = []
+    for name in ("joint", "each"):
+        send = f"randomise quantiles people.csv --trust trust --invite {name}.json --out {name}.csv --seed 7"
+        assert run(send).code == 0
+        later.append(run(f"release quantiles {name}.csv --trust trust --invite {name}.json --json").document)
+    assert [one["level"] for one in later] == [0.9, 0.95]
+    told = [one["questions"]["pay"] for one in later]
+    assert [one["quantiles"]["joint"] for one in told] == [True, False]
+    assert np.allclose(told[0]["quantiles"]["interval"], told[1]["quantiles"]["interval"])
+    assert "`joint`" in run("release quantiles joint.csv --trust trust --invite joint.json --joint").err
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,7 @@ SCENES: dict[str, tuple[str, ...]] = {
     "quantiles": (
         f"release quantiles people.csv {MEAN} --at .5,.9 --below 30000 --spread --simulate-local --seed 5",
         f"release quantiles people.csv {MEAN} --simulate-local --seed 5 --estimator tcm-only --delta 1e-6",
+        f"release quantiles people.csv {MEAN} --at .5,.9 --spread --joint --simulate-local --seed 5",
         f"randomise quantiles people.csv {MEAN} --out quantiles.csv --seed 4",
         f"release quantiles quantiles.csv {MEAN} --estimator lm-only --seed 4",
         "tally add quantiles.csv --state q.tally --trust trust",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ _SETTLED = [
     "at",
     "below",
     "spread",
+    "joint",
     "epsilon",
     "delta",
     "trusted-epsilon",
@@ -65,7 +67,9 @@ _SETTLED = [
 
 
 @command("quantiles")
-@options_of(question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report", later=True))
+@options_of(
+    question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report", "joint", later=True)
+)
 @click.option(
     "--estimator", type=click.Choice(["best", "hybrid", "tcm-only", "lm-only"]), default="best", show_default=True,
     help="Who is heard: both groups (hybrid), the people who trust (tcm-only) or the local people (lm-only); best: "
@@ -102,8 +106,8 @@ def release(
     windows around the quantiles for people who are asked later, `hybridp randomise quantiles --invite` answers within
     them on the devices, and --invite blends their answers with everything before; it may write the next invitation.
     """
-    from hybridp.protocols.asked import mean_study, number_columns
-    from hybridp.protocols.distribution import DistributionStudy, release_distribution
+    from hybridp.protocols.asked import number_columns, number_study
+    from hybridp.protocols.distribution import release_distribution
 
     if invite is not None:
         must_not_join("invite", *_SETTLED)
@@ -114,20 +118,11 @@ def release(
     for name in ("value", "lower", "upper"):
         needed(name, question.values["column" if name == "value" else name], "--invite, whose invitation states it")
     needed("epsilon", promise.values["epsilon"], "--invite, whose invitation states it")
+    question.values.update(_statistics(at, below, spread, question.values["lower"]))
     study = one_question(question(), promise(), trust=rule, people=people, level=level)
-    mean = mean_study(study, 0)
-    own = DistributionStudy(
-        mean.bounds,
-        mean.guarantee,
-        at=_quantiles(at, alone=below is None and not spread),
-        below=() if below is None else tuple(numbers("below", below)),
-        spread=spread,
-        estimator=estimator,
-        local=mean.local,
-        noise=mean.noise,
-        trusted_guarantee=mean.trusted_guarantee,
-        level=level,
-    )
+    asked_of = number_study(study, 0).distribution
+    assert asked_of is not None
+    own = replace(asked_of, estimator=estimator)
     totals = {"trusted": study.trusted_guarantee, "local": study.guarantee}
     column, tally = question.values["column"], asked.tallied("mean")
     with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
@@ -231,11 +226,14 @@ def randomise(
     asked.finish(document, written, told.invite.promise, left_out=left_out, by=f" by {text}")
 
 
-def _quantiles(at: str | None, *, alone: bool) -> tuple[float, ...]:
-    """The median where nothing else is asked for."""
-    if at is None:
-        return (0.5,) if alone else ()
-    return tuple(numbers("at", at))
+def _statistics(at: str | None, below: str | None, spread: bool, lower: float) -> dict[str, tuple[Any, ...]]:
+    """What is asked of the number: the median where nothing else is."""
+    alone = at is None and below is None and not spread
+    places = {"at": (0.5,) if alone else () if at is None else tuple(numbers("at", at)),
+              "below": () if below is None else tuple(numbers("below", below))}  # fmt: skip
+    names = [name for name, given in (("quantiles", places["at"]), ("shares-below", places["below"])) if given]
+    names += ["variance", "sd", *(["gini"] if lower >= 0 else [])] if spread else []
+    return {**places, "statistics": tuple(names)}
 
 
 def _print(found: Any) -> None:
@@ -250,7 +248,7 @@ def _print(found: Any) -> None:
     low, high = found.bounds
     table(
         f"Distribution of {found.question}, clipped to [{low:g}, {high:g}]; {found.people[0]:,} trusted and "
-        f"{found.people[1]:,} local people; {100 * found.level:.6g}% intervals",
+        f"{found.people[1]:,} local people; {100 * found.level:.6g}% {'joint ' if found.joint else ''}intervals",
         ["statistic", "estimate", "interval", "trusted", "local"],
         rows,
     )

@@ -123,14 +123,12 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
     summed = counted = part.trusted or part.everybody
     if asked.summed and asked.counted:
         summed, counted = halves(summed)
-    each = study.level
-    if asked.joint:
-        each = 1 - (1 - study.level) / _intervals(asked)
+    together = _intervals(asked) if asked.joint else 0
     mean = None
     if asked.summed:
         usual = mean_study(study, place)
         rule = replace(usual.rule, name=cast(Any, asked.estimator or "adaptive"))  # whatever the groups' sizes
-        mean = replace(usual, rule=rule, trusted_guarantee=summed, level=each)
+        mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
     distribution = None
     if asked.counted:
         distribution = DistributionStudy(
@@ -143,9 +141,10 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
             local=cast(Any, asked.local),
             noise=cast(Any, asked.noise),
             trusted_guarantee=counted,
-            level=each,
+            level=study.level,
             above=asked.above,
             edges=asked.edges,
+            together=together,
         )
     return NumberStudy(asked.statistics, mean, distribution, study.level, asked.joint)
 

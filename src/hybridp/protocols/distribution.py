@@ -71,7 +71,8 @@ class DistributionStudy:
     `at` are shares of people whose quantiles are asked for, `below` values at or below which a share of people is asked
     for, `above` values above which one is, `edges` those of a histogram; `spread` asks for variance, standard deviation
     and, where the lower bound is not negative, Gini's coefficient. The `best` estimator hears both groups, or trusted
-    people alone where quantiles are all that is asked for and local people would add little to them.
+    people alone where quantiles are all that is asked for and local people would add little to them. `level` is the
+    coverage of every interval or, where so many are to hold `together`, of all of those at once.
     """
 
     bounds: Bounds
@@ -86,9 +87,11 @@ class DistributionStudy:
     level: float = 0.95
     above: tuple[float, ...] = ()
     edges: tuple[float, ...] = ()
+    together: int = 0
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        must(self.together >= 0, "together", "must be a number of intervals, or 0", self.together)
         must(all(0 < q < 1 for q in self.at), "at", "must be shares strictly between 0 and 1", self.at)
         for name, values in (("at", self.at), ("below", self.below), ("above", self.above), ("edges", self.edges)):
             must(
@@ -111,6 +114,13 @@ class DistributionStudy:
             rule = f"must be at least {least:g} where trusted people are heard"
             must(self.promised.epsilon >= least, "epsilon", rule, self.promised.epsilon)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @property
+    def reach(self) -> float:
+        """How many standard errors an interval reaches to each side; those that hold together share what may miss."""
+        from scipy.special import ndtri
+
+        return float(-ndtri((1 - self.level) / max(self.together, 1) / 2))
 
     @property
     def invite(self) -> Invite:
@@ -306,7 +316,7 @@ def publish(
         known = replace(known, reports=None)
         own = blended(known, alone=False).both
         told = replace(told, both=own, trusted=own)
-    shape, reach = told.both, _normal_reach(study.level)
+    shape, reach = told.both, study.reach
     asked = {place for _, between in stretches(study).values() for ends in between for place in ends}
     beside = plausible(known, sorted(place for place in asked if place is not None))
     error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
@@ -327,6 +337,7 @@ def publish(
         ),
         counted=heard.counted,
         level=study.level,
+        joint=study.together > 0,
         people=(heard.trusted, heard.local),
         edges=study.edges,
         windows=tuple(_window(study, beside, q) for q in study.at),
@@ -371,12 +382,6 @@ def _window(study: DistributionStudy, beside: Plausible, q: float) -> tuple[floa
     """Where the quantile lies, by all that is known, but for one time in a thousand or so."""
     low, high = beside.quantile_interval(q, 3.3)
     return study.bounds.lower + study.bounds.width * low, study.bounds.lower + study.bounds.width * high
-
-
-def _normal_reach(level: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + level) / 2))
 
 
 Stretch = tuple[float | None, float | None]

@@ -47,8 +47,8 @@ class NumberStudy:
     """What is asked of one number: of the mean's kind, of the distribution's kind, or both.
 
     The studies have the same bounds and the same invitation, and each its own part of the trusted people's promise.
-    `level` is the coverage of every interval or, when `joint`, of all of them together; the studies' own level then is
-    that of each.
+    `level` is the coverage of every interval or, when `joint`, of all of them together; the level of the mean then is
+    that of its own interval.
     """
 
     statistics: tuple[str, ...]
@@ -177,7 +177,7 @@ def _stated(
         question=question,
         statistics=study.statistics,
         mean=None if mean is None else replace(mean, question=question, level=study.level),
-        distribution=None if distribution is None else replace(distribution, level=study.level),
+        distribution=distribution,
         people=people,
         level=study.level,
         joint=study.joint,

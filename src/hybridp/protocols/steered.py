@@ -82,7 +82,7 @@ class Steering:
         content = {
             "study": {
                 "lower": study.bounds.lower, "upper": study.bounds.upper, **stated_promises(study),
-                **{name: getattr(study, name) for name in ("spread", "local", "noise", "level")},
+                **{name: getattr(study, name) for name in ("spread", "local", "noise", "level", "together")},
                 **{name: list(getattr(study, name)) for name in ("at", "below", "above", "edges")},
             },
             "column": self.column,

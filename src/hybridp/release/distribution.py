@@ -63,7 +63,8 @@ class DistributionRelease(Result):
 
     `told` has the statistics that were asked for: "quantiles" (at shares of people), "shares-below" and "shares-above"
     (at values), "histogram" (by bins), and "variance", "sd" and "gini", which have one entry. Intervals cover sampling
-    and noise, and assume nothing of the distribution. `p_value` tells whether the two groups disagree.
+    and noise, and assume nothing of the distribution; each covers at the stated level or, when `joint`, all of `told`
+    cover together. `p_value` tells whether the two groups disagree.
     """
 
     question: str
@@ -80,6 +81,7 @@ class DistributionRelease(Result):
     receipt: Receipt
     windows: tuple[tuple[float, float], ...] = ()
     """Around each quantile: where it almost certainly lies, and where local people should be asked."""
+    joint: bool = False
     edges: Numbers = ()
     """Of the bins of a histogram; whoever is below the first edge or above the last lies in the nearest bin."""
 
@@ -125,7 +127,7 @@ class DistributionRelease(Result):
         found = {name: self._statistic(name, told, common) for name, told in self.told.items()}
         curve = self.curve
         found["distribution"] = statistic(
-            "distribution", list(curve.shares), (list(curve.low), list(curve.high)), at=list(curve.values),
+            "distribution", list(curve.shares), (list(curve.low), list(curve.high)), at=list(curve.values), joint=False,
             counted=[
                 {
                     "values": list(one.values),
@@ -146,6 +148,7 @@ class DistributionRelease(Result):
         more: dict[str, Any] = {"at": list(told.at)} if told.at else {}
         if name == "histogram":
             more = {"edges": list(self.edges), "options": list(self.bins)}
+        more["joint"] = self.joint
         if name == "quantiles":
             more["windows"] = [list(window) for window in self.windows]
         ends = listed(told.low), listed(told.high)
@@ -186,7 +189,8 @@ class DistributionRelease(Result):
         style.dress(
             ax,
             f"Distribution of {self.question}: {people_words(*self.people)}, {promise_words(self.receipt)}",
-            interval_words(self.level, "the true number there") + " The band is made of such intervals.",
+            interval_words(self.level, "all true numbers at once" if self.joint else "the true number there",
+                           together=self.joint) + " The band is made of such intervals, each by itself.",
             simulated=self.simulated,
             grid="both",
         )
@@ -205,8 +209,9 @@ class DistributionRelease(Result):
         differ = (
             "The groups DISAGREE: read it with care" if self.groups_disagree else "No sign that the groups disagree"
         )
+        kind = "joint " if self.joint else ""
         return Words(
-            f"{self.question} of {people_words(*self.people)}, with {100 * self.level:.6g}% intervals",
+            f"{self.question} of {people_words(*self.people)}, with {kind}{100 * self.level:.6g}% intervals",
             ("statistic", "estimate", "from", "to", "trusted alone", "local alone"),
             rows,
             () if self.p_value is None else (f"{differ} (p = {self.p_value:.3g}).",),

@@ -80,7 +80,10 @@ class NumberRelease(Result):
             known |= told
         wanted = [name for name in self.statistics if name != "distribution"]
         wanted += [] if self.distribution is None else ["distribution"]
-        return {name: {**known[name], "joint": self.joint} for name in wanted}
+        found = {name: {**known[name], "joint": self.joint} for name in wanted}
+        if "distribution" not in self.statistics and "distribution" in found:
+            found["distribution"]["joint"] = False  # its intervals were not counted among those that hold together
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. The distribution function comes with what is read from it."""
