@@ -236,6 +236,15 @@ def test_a_declared_study_draws_and_charges_what_the_command_does(tmp_path: Path
     assert [epsilon for _, epsilon in charges] == pytest.approx([*PARTS, 1.0], abs=1e-11)
     promises = [(p["group"], p["epsilon"]) for p in found["receipt"]["promises"]]
     assert promises == [("trusted", None), ("trusted", EPSILON), ("local", 1.0), ("local", 1.0)]
+    # Answers as devices write them from a table of both groups, of whom a column says in other words who trusts.
+    words = 'trust = { column = "trust", trusted = ["yes"], local = ["no"] }'
+    (tmp_path / "words.toml").write_text(STUDY.format(epsilon=EPSILON).replace('trust = "trust"', words))
+    both = write(tmp_path / "both.csv", [*trusted(*NEAR), *local(*people)])
+    both.write_text(both.read_text().replace("trusted", "yes").replace("local", "no"))
+    command("randomise", tmp_path / "words.toml", both, "--invite", invite, "--out", tmp_path / "both-sent.csv")
+    said = command("release", tmp_path / "words.toml", both, "--invite", invite, "--reports", tmp_path / "both-sent.csv")
+    groups = said["questions"]["pay"]["mean"]["groups"]
+    assert [groups[name]["people"] for name in ("trusted", "local")] == [256, 2000]
     # A trial in one go.
     table = write(tmp_path / "rows.csv", [*trusted(*NEAR), *local(*people)])
     trial = command("release", study, table, "--simulate-local", "--ledger", tmp_path / "trial.ledger")

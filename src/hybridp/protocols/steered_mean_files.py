@@ -30,7 +30,7 @@ from hybridp.protocols.steered_mean import (
 from hybridp.public import envelope
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.study import Declaration
-from hybridp.public.trust import TrustRule, Trusts, drawn_trust
+from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import assuming, noted, values_rule
@@ -141,7 +141,9 @@ def steered_way(
         )  # fmt: skip
     must(not run["simulate_local"], "simulate_local", "must not join reports that answer an invitation", True)
     said = invitation_to(own, columns.value, invite)
-    local_rule: Trusts = TrustRule(everyone="local") if isinstance(columns.trust, TrustRule) else columns.trust
+    local_rule: Trusts = columns.trust
+    if label_column(columns.trust) == LABEL:  # no column says who trusts, and only local people answer
+        local_rule = TrustRule(everyone="local")
     told: dict[str, Any] = {"person": columns.person, "report": columns.report or "report", "level": study.level}
     told |= {"assume_mechanism": run["assume_mechanism"], "purpose": purpose}
     return (
