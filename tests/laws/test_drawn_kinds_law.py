@@ -171,6 +171,14 @@ def test_both_files_are_written_or_none(sent: Sent, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="`out` must not exist yet"):
         sent.study.randomise(sent.raw, out, invite=sent.invite, reports=told)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+    out.unlink()
+    for place in (out, tmp_path / ".." / tmp_path.name / "rows.csv"):  # the copy would take the place of the reports
+        with pytest.raises(InvalidInput, match="`reports` must be another file than the copy of the table"):
+            sent.study.randomise(sent.raw, out, invite=sent.invite, reports=place, overwrite=True)
+    for place in (tmp_path / "none" / "told.csv", tmp_path / "told.parquet", sent.told):
+        with pytest.raises(InvalidInput, match=r"`reports` must name a new \.csv file in an existing folder"):
+            sent.study.randomise(sent.raw, out, invite=sent.invite, reports=place, overwrite=True)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_trial_hears_everybody_once_and_is_charged_once(sent: Sent, tmp_path: Path) -> None:

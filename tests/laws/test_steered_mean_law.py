@@ -241,8 +241,9 @@ def test_a_declared_study_draws_and_charges_what_the_command_does(tmp_path: Path
     (tmp_path / "words.toml").write_text(STUDY.format(epsilon=EPSILON).replace('trust = "trust"', words))
     both = write(tmp_path / "both.csv", [*trusted(*NEAR), *local(*people)])
     both.write_text(both.read_text().replace("trusted", "yes").replace("local", "no"))
-    command("randomise", tmp_path / "words.toml", both, "--invite", invite, "--out", tmp_path / "both-sent.csv")
-    said = command("release", tmp_path / "words.toml", both, "--invite", invite, "--reports", tmp_path / "both-sent.csv")
+    both_sent = tmp_path / "both-sent.csv"
+    command("randomise", tmp_path / "words.toml", both, "--invite", invite, "--out", both_sent)
+    said = command("release", tmp_path / "words.toml", both, "--invite", invite, "--reports", both_sent)
     groups = said["questions"]["pay"]["mean"]["groups"]
     assert [groups[name]["people"] for name in ("trusted", "local")] == [256, 2000]
     # A trial in one go.

@@ -157,7 +157,8 @@ def randomise_study(
             own_rule = rule_of(rule)
             assert own_rule is not None
             drew = replace(own_rule, answering=Answering(_invited(study)[1].name, ANSWERED))
-            told = _answer_invitation(study, source, undo.enter_context(_unless(reports)), invite, drew, None, rng)
+            place = undo.enter_context(_unless(reports, Path(out)))
+            told = _answer_invitation(study, source, place, invite, drew, None, rng)
             count |= told.reports
             texts |= told.mechanisms
         if elsewhere:
@@ -279,13 +280,15 @@ def _invited(study: Declaration) -> tuple[int, Question]:
 
 
 @contextmanager
-def _unless(out: Path) -> Iterator[Path]:
-    """A file that goes again where what belongs to it is not written."""
-    must(not out.exists(), "reports", "must name a new file", out)
+def _unless(reports: Path, out: Path) -> Iterator[Path]:
+    """A file that goes again where the copy that it belongs to is not written; never that copy itself."""
+    new = reports.suffix.lower() == ".csv" and reports.parent.is_dir() and not reports.exists()
+    must(new, "reports", "must name a new .csv file in an existing folder", reports)
+    must(reports.resolve() != out.resolve(), "reports", "must be another file than the copy of the table", reports)
     try:
-        yield out
+        yield reports
     except BaseException:
-        out.unlink(missing_ok=True)
+        reports.unlink(missing_ok=True)
         raise
 
 
