@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,31 @@ def test_a_bit_is_sent_as_it_was_drawn(epsilon: float, level: int, seed: int) ->
     exact = [2 * (t + 0.5) / LEVELS - 1 + (bit.gain if a else -bit.gain) for t, a in zip(*sent, strict=True)]
     assert np.allclose(exact, bit.values(sent), rtol=1e-12)
     assert np.array_equal(bit.values(sent), reports(bit, np.full(50, level), rng=seeded(seed)))
+
+
+def points_task() -> dict[str, Any]:
+    sides = [{"name": name, "lower": 0.0, "upper": 1.0} for name in ("x", "z")]
+    how = {"name": "k-rr", "categories": 4, "keep": str(k_randomised_response(PureDP(1.0), 4).keep)}
+    promise = {"local": {"epsilon": 1.0, "delta": 0.0}}
+    return {"kind": "points", "groups": ["trusted", "local"], "coordinates": sides, "grid": {"per_axis": 2},
+            "guarantee": promise, "randomiser": how, "time_precision": 60}  # fmt: skip
+
+
+@pytest.mark.parametrize("report", [trusted_report, partial(local_report, rng=seeded(1))])
+@pytest.mark.parametrize(
+    "value", ["my-secret", None, math.nan, math.inf, -math.inf, 10**400, [1.0]], ids=lambda value: str(value)[:9]
+)
+def test_an_answer_that_is_no_finite_number_is_refused_and_not_repeated(report: Any, value: Any) -> None:
+    """One sentence, whichever question it is about: a program's log shows what a refusal says."""
+    line = points_task() | {"kind": "vector-mean"}
+    for task, answer in ((mean_task(), value), (points_task(), [0.5, value]), (line, {"x": 0.5, "z": value})):
+        with pytest.raises(InvalidInput, match=r"`(answer|z)` must be a finite number. Got another value.") as refused:
+            report(task, answer)
+        assert "secret" not in str(refused.value)
+        assert refused.value.__context__ is None or "secret" not in str(refused.value.__context__)
+    for answer in ("my-secret", 5.0, None, [0.5], {"x": 0.5}):
+        with pytest.raises(InvalidInput, match="must hold one number for each of x, z"):
+            report(points_task(), answer)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ import pytest
 pytest.importorskip("fastapi")
 
 from hybridp.device.client import local_report
+from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import map_invite
 from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds
-from hybridp.randomness import Randomness
+from hybridp.randomness import Randomness, seeded
 from hybridp.service.tasks import described, described_vector
 
 NODE = shutil.which("node")
@@ -189,6 +190,7 @@ def test_the_page_draws_nothing_that_keeps_less_than_it_promises(page: Callable[
         (task | {"line": line | {"clip": 0}}, None, "line"),
         (task | {"line": line | {"centre": [0.1, 0.2]}}, None, "line"),
         (task | {"line": line | {"form": "other"}}, None, "line"),
+        (task | {"model": "probit"}, None, "line"),
         (task | {"model": "logistic", "line": line | {"form": "plain"}}, None, "line"),
         (task | {"coordinates": [*task["coordinates"][:2], {"name": "y", "lower": 1.0, "upper": 1.0}]}, None, "bounds"),
         (task, None, ""),
@@ -200,3 +202,6 @@ def test_the_page_draws_nothing_that_keeps_less_than_it_promises(page: Callable[
     for said, (_, _, why) in zip(refused, wrong, strict=False):
         assert isinstance(said, str), why
         assert why in said
+    for one in [one for one, _, why in wrong if why in ("line", "bounds")]:  # the client draws nothing of it either
+        with pytest.raises(InvalidInput):
+            local_report(one, [1.0, 1.0, 1.0], rng=seeded(1))

@@ -27,7 +27,7 @@ import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -36,7 +36,7 @@ import numpy as np
 
 from hybridp.device.heavy import report_slots
 from hybridp.device.kmeans import cell_report
-from hybridp.device.questions import answer_to, by_name, category, cells_of, question_reports
+from hybridp.device.questions import answer_to, by_name, category, cells_of, finite, question_reports
 from hybridp.device.regression import line_report
 from hybridp.device.stated import number_report, promise_of, randomiser_of, vector_report
 from hybridp.errors import HybridpError, must
@@ -97,8 +97,7 @@ def trusted_report(
     elif "coordinates" in task:
         payload = {"values": _numbers(task, answer)}
     else:
-        assert isinstance(answer, int | float)
-        payload = {"value": float(answer)}
+        payload = {"value": finite("answer", answer)}
     return _report(task, "trusted", payload, epsilon, token, now)
 
 
@@ -133,8 +132,7 @@ def local_report(
     elif task["kind"] == "vector-mean":
         payload = {"report": vector_report(task, _numbers(task, answer), rng)}
     else:
-        assert isinstance(answer, int | float)
-        payload = {"report": _number_report(task, float(answer), epsilon, rng)}
+        payload = {"report": _number_report(task, finite("answer", answer), epsilon, rng)}
     return _report(task, "local", payload, epsilon, token, now)
 
 
@@ -153,7 +151,7 @@ def shuffled_report(task: Task, answer: float, *, token: str | None = None, rng:
         kept = mixed.epsilon >= own.epsilon
     must(kept, "mixed", "must be what a batch of the stated size keeps", str(mixed))
     bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
-    told = number_report(bounds, randomiser_of(mixer["randomiser"], own), answer, rng)
+    told = number_report(bounds, randomiser_of(mixer["randomiser"], own), finite("answer", answer), rng)
     body = _sealed_body(told, int(mixer["bytes"]))
     sealed = mixing.seal(body, mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
     return {"id": secrets.token_urlsafe(16), "token": token, "sealed": mixing.text(sealed)}
@@ -203,10 +201,13 @@ def _records(task: Task, answer: Any) -> list[list[str]]:
 def _numbers(task: Task, answer: Any) -> list[float]:
     """One number for each of the task's coordinates, in their order or by their names."""
     names = [str(side.get("name", place)) for place, side in enumerate(task["coordinates"])]
-    by_name, size = isinstance(answer, Mapping), len(answer)
-    ok = set(answer) == set(names) if by_name else size == len(names)
-    must(ok, "answer", f"must hold one number for each of {', '.join(names)}", "others" if by_name else size)
-    return [float(x) for x in ([answer[name] for name in names] if by_name else answer)]
+    if isinstance(answer, Mapping):
+        given, ok = [answer.get(name) for name in names], set(answer) == set(names)
+    else:
+        given = list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str | bytes) else []
+        ok = len(given) == len(names)
+    must(ok, "answer", f"must hold one number for each of {', '.join(names)}", "others")
+    return [finite(name, x) for name, x in zip(names, given, strict=True)]
 
 
 def _report(

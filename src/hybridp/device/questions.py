@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from hybridp.public.randomisers import KRandomisedResponse, Randomiser
 from hybridp.public.ticks import TickInvite
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_to", "by_name", "category", "cells_of", "question_reports"]
+__all__ = ["answer_to", "by_name", "category", "cells_of", "finite", "question_reports"]
 
 Task = Mapping[str, Any]
 
@@ -69,18 +70,26 @@ def category(task: Task, given: Mapping[str, Any]) -> dict[str, int]:
     return {by["name"]: by["categories"].index(given[by["name"]])}
 
 
+def finite(name: str, answer: Any, otherwise: str = "") -> float:
+    """The answer as a double; one that is no finite number is refused, and not repeated."""
+    try:
+        number = float(answer) if isinstance(answer, Real) else math.nan
+    except OverflowError:  # a whole number that is larger than any
+        number = math.nan
+    must(math.isfinite(number), name, f"must be a finite number{otherwise}", "another value")
+    return number
+
+
 def answer_to(question: Mapping[str, Any], answer: Any) -> Any:
     """A number, the place of an option, or the places of those ticked; what is none of them is not repeated."""
     name = question["name"]
     if "options" not in question:
-        finite = isinstance(answer, int | float) and math.isfinite(answer)
-        must(finite, name, "must be a finite number", "another value")
-        return float(answer)
+        return finite(name, answer)
     options = question["options"]
     if question["several"] is None:
-        if "edges" in question and isinstance(answer, int | float) and not isinstance(answer, bool):
-            must(math.isfinite(answer), name, "must be a finite number, or one of the task's options", "another value")
-            return bisect_right(question["edges"][1:-1], answer)  # outside of the edges: the nearest bin
+        if "edges" in question and not isinstance(answer, bool) and isinstance(answer, Real):
+            number = finite(name, answer, ", or one of the task's options")
+            return bisect_right(question["edges"][1:-1], number)  # outside of the edges: the nearest bin
         must(answer in options, name, "must be one of the task's options", "another value")
         return options.index(answer)
     given = set() if isinstance(answer, str) or not isinstance(answer, Iterable) else set(answer)

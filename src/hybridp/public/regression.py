@@ -277,6 +277,8 @@ class Question:
     columns: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
+        must(self.kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", self.kind)
+        must(self.form in ("plain", "steered"), "form", "must be plain or steered", self.form)
         plain = self.form == "plain"
         must(not plain or self.kind == "linear", "form", "must be steered for a logistic regression", self.form)
         p = self.bounds.dimensions
