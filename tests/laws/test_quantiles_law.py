@@ -279,3 +279,15 @@ def test_a_trial_in_any_phase_is_one_to_the_end(tmp_path: Path) -> None:
         command("randomise", "quantiles", raw, "--trust", "trust", "--invite", invitation, "--out", sent, *seeds[1])
         found = command("release", "quantiles", sent, "--trust", "trust", "--invite", invitation)
         assert found["simulated"] == (name != "none")
+
+
+def test_where_all_people_share_a_number_every_quantile_is_that_number(tmp_path: Path) -> None:
+    """No gentle function fits such people: an upper quantile was told to lie anywhere above them."""
+    table = write(tmp_path / "rows.csv", trusted(*[64.0] * 600))
+    for seed in (1, 9):
+        found = command("release", "quantiles", table, *PAY, "--epsilon", 1, "--at", ".1,.5,.9", "--seed", seed)
+        told = found["questions"]["pay"]["quantiles"]
+        assert told["estimate"] == sorted(told["estimate"])
+        assert told["estimate"] == pytest.approx([64.0] * 3, abs=1.0)
+        for least, most in zip(*told["interval"], strict=True):
+            assert least <= 64.0 <= most < 66.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ __all__ = ["HERE", "form_fields", "page", "see", "slowly", "status_of", "trouble
 HERE = Path(__file__).parent
 
 
-def _number(x: Any) -> str:
-    """A number for people, whatever was stored."""
-    if not isinstance(x, float | int) or not math.isfinite(x):
-        return "–"
-    return f"{x:,.6g}" if abs(x) < 1e6 or abs(x) >= 1e15 else f"{x:,.0f}"
-
-
 _environment = Environment(
     loader=FileSystemLoader(HERE / "templates"),
     autoescape=select_autoescape(default=True, default_for_string=True),
@@ -36,7 +28,7 @@ _environment = Environment(
     auto_reload=False,  # a running server serves the pages that it started with
 )
 _environment.filters["moment"] = words.when
-_environment.filters["number"] = _number
+_environment.filters["number"] = words.number
 _environment.filters["figure"] = lambda x, none="": none if x is None else f"{x:g}" if isinstance(x, float | int) else x
 _environment.filters["plain"] = lambda x: f"{x:.15g}"
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from hybridp.public.randomisers import WORD
 from hybridp.service.chances import exact, in_words, of_100, told_truly
 
-__all__ = ["SENTENCES", "notices", "said", "sent", "sent_about_line", "sent_about_map", "sent_of", "when"]
+__all__ = ["SENTENCES", "notices", "number", "said", "sent", "sent_about_line", "sent_about_map", "sent_of", "when"]
 
 Task = Mapping[str, Any]
 
@@ -71,7 +71,7 @@ def sent_of(question: Mapping[str, Any]) -> str:
             )
     if question.get("windows"):
         low, width = question["bounds"]["lower"], question["bounds"]["upper"] - question["bounds"]["lower"]
-        near = " or ".join(f"{low + width * a:.6g} to {low + width * b:.6g}" for a, b in question["windows"])
+        near = " or ".join(f"{number(low + width * a)} to {number(low + width * b)}" for a, b in question["windows"])
         if randomiser["name"] != "dithered":
             about = f"It is about where your number lies from {near}; outside counts as its nearest end."
             return f"{sent(randomiser)} {about}"
@@ -100,6 +100,13 @@ def sent_about_map(task: Task) -> str:
         f"The number of one of {cells:,} fields, into which a grid divides all possible answers: your own about "
         f"{truth} times in 100, otherwise another one by chance."
     )
+
+
+def number(x: Any) -> str:
+    """A number for people, whatever was stored."""
+    if not isinstance(x, float | int) or not math.isfinite(x):
+        return "–"
+    return f"{x:,.6g}" if abs(x) < 1e6 or abs(x) >= 1e15 else f"{x:,.0f}"
 
 
 def _heavy(task: Task) -> bool:
@@ -197,6 +204,8 @@ def _statistics(task: Task) -> str:
         return f"{int(task['clusters']):,} centres, and how many people are near each,"
     if task["kind"] != "questions":
         return "Averages" if task["kind"] == "vector-mean" else "An average"
+    if _private_group(task):
+        return f"How many people are in each group ({task['columns'][0]['name']}), and the shares within it,"
     choices = ["options" in question for question in task["questions"]]
     return "The shares" if all(choices) else "Shares and statistics" if any(choices) else "Statistics"
 
@@ -259,8 +268,15 @@ def _local_promise(task: Task) -> str:
     return f"The report keeps {_level(task['guarantee']['local'])}, whoever sees it and however often it is used."
 
 
+def _private_group(task: Task) -> bool:
+    """Whether the answer is told by a group that is private too: one report is about both."""
+    return bool(task.get("columns")) and not task["draws"]
+
+
 def _by_group(task: Task) -> str:
-    """What is said of a public group, by which the answer is told."""
+    """What is said of a group by which the answer is told."""
+    if _private_group(task):
+        return "Your group is a part of your answer: the promise covers both together. The result is told by group."
     if not task.get("by"):
         return ""
     return (
