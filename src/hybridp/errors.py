@@ -96,8 +96,10 @@ class PromiseWarning(UserWarning):
 
 
 def must(ok: bool, name: str, rule: str, value: object) -> None:
-    """Raise `InvalidInput` unless `ok`: "`name` rule. Got value."."""
+    """Raise `InvalidInput` unless `ok`: "`name` rule. Got value."; several values as people write them: 1.5, 2."""
     if not ok:
+        if isinstance(value, (tuple, list)):
+            value = ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value) or "nothing"
         raise InvalidInput(f"`{name}` {rule}. Got {value}.")
 
 

@@ -80,6 +80,7 @@ def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run:
         (f"{PAY} --at .5,x", "`at`"),
         (f"{PAY} --at .5,.5", "different"),
         (f"{PAY} --below 200", "`below`"),
+        (f"{PAY} --simulate-local --phases 1.5", "that add up to 1. Got 1.5."),
         (f"{PAY} --noise gaussian", "`delta`"),
         (f"{PAY} --epsilon .0015", "`epsilon` must be at least 0.002 where trusted people are heard. Got 0.0015."),
         ("--value pay --trust trust --lower 9 --upper 1 --epsilon 1", "`upper`"),

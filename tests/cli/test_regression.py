@@ -121,6 +121,7 @@ def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runn
         ("release regression people.csv --target y --on a,b --lower 0 --upper 10 --trust trust", "`epsilon`"),
         ("release regression people.csv --target y --on a,b --trust trust --epsilon 1 --lower 0", "`upper`"),
         ("release regression people.csv --target y --on a --lower 9 --upper 0 --trust trust --epsilon 1", "`upper`"),
+        (f"release regression people.csv {ASK} --simulate-local --lower 0 --lower 1", "one for each of the 3 columns"),
         ("release regression people.csv --target y --on a,b,a --lower 0 --upper 9 --trust trust --epsilon 1", "twice"),
         ("release regression people.csv --target y --on a,,b --lower 0 --upper 9 --trust trust --epsilon 1", "`on`"),
         ("release regression people.csv --target y --on a,y --lower 0 --upper 9 --trust trust --epsilon 1", "itself"),

@@ -116,6 +116,10 @@ def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, pe
         ("release shares people.csv --choice smokes --options yes,no --trust trust", "--epsilon"),
         ("release histogram people.csv --value age --lower 9 --upper 1 --trust trust --epsilon 1", "`upper`"),
         ("release histogram people.csv --value age --edges 3,2,1 --trust trust --epsilon 1", "`edges` must ascend"),
+        (
+            "release histogram people.csv --value age --edges 1.5 --trust trust --epsilon 1",
+            "`edges` must be at least 3 numbers, which bound 2 bins. Got 1.5.",
+        ),
         ("release histogram people.csv --value age --edges 3,x --trust trust --epsilon 1", "`edges`"),
         ("release histogram people.csv --value age --trust trust --epsilon 1", "`lower`"),
         ("plan shares --options 3 --shares 0.5,0.5 --n 100 --opt-in 0.1 --epsilon 1", "`shares`"),

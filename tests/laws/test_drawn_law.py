@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import binomtest
 
 from hybridp import InvalidInput, Ledger, PureDP, Study, noise
+from hybridp.cli.app import main
 from hybridp.errors import UnusablePublicRows
 from hybridp.public.randomisers import DitheredBit
 from hybridp.public.study import Declaration
@@ -220,6 +221,54 @@ def test_more_questions_than_the_promise_can_carry_are_refused_with_what_it_coul
     with pytest.raises(InvalidInput, match=r"`questions` must be at most 50 of one weight .* epsilon 0.05: .* Got 60"):
         declared(promise=0.05, questions=many)
     declared(promise=0.06, questions=many)
+
+
+CARRIED = {
+    "mean": ({}, 0.001, 0.001),
+    "quantiles": ({"statistics": ["quantiles"], "at": [0.5]}, 0.002, 0.001),
+    "sum and quantiles": ({"statistics": ["sum", "quantiles"], "at": [0.5]}, 0.004, 0.001),
+    "points": ({"kind": "points", "lower": [0.0], "upper": [9.0], "clusters": 2}, 0.02, 0.02),
+}
+
+
+@pytest.mark.parametrize(("question", "trusted", "local"), list(CARRIED.values()), ids=list(CARRIED))
+@pytest.mark.parametrize("several", ["split", "drawn"])
+def test_the_refusal_says_what_every_question_takes(
+    question: dict[str, Any],
+    trusted: float,
+    local: float,
+    several: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """At what the sentence says every question's own study can be made, and no row is needed to refuse less than it:
+    nothing is charged. A question may take more of the trusted people than of a report."""
+    points = question.get("kind") == "points"
+    many = [{"name": f"q{i}", **({"columns": [f"q{i}"]} if points else BOUNDS), **question} for i in range(5)]
+    file, ledger = tmp_path / "study.toml", tmp_path / "l"
+    for epsilon in (4.9 * trusted, 1.2 * trusted):
+        with pytest.raises(InvalidInput) as refused:
+            declared(promise={"epsilon": epsilon, "several": several}, questions=many)
+        said = str(refused.value)
+        assert f": q0 takes {trusted:g} or more, and all of these {5 * trusted:g} together. Got " in said
+        start = "`questions` must be at most 4 of one weight for" if epsilon > 2 * trusted else "`promise.epsilon` must"
+        assert said.startswith(start)
+    study = declared(promise={"epsilon": 5 * trusted, "several": several}, questions=many)
+    assert study.plan(trusted=500, local=500).to_dict()["questions"]
+    study.write(file)
+    low = file.read_text().replace(f"epsilon = {5 * trusted}", f"epsilon = {4.9 * trusted}")
+    assert low != file.read_text()
+    file.write_text(low)
+    with pytest.raises(SystemExit) as left:
+        main(["release", str(file), "nowhere.csv", "--ledger", str(ledger)])
+    said = capsys.readouterr().err
+    assert (left.value.code, said.count("\n"), "all of these" in said, ledger.exists()) == (2, 1, True, False)
+    if trusted > local:  # the trusted people's own promise is what does not do
+        with pytest.raises(InvalidInput, match="of one weight for the trusted people's promise"):
+            declared(promise={"epsilon": 5 * trusted, "trusted_epsilon": 4.9 * trusted}, questions=many)
+    if several == "split":  # and where they have enough, everybody's
+        with pytest.raises(InvalidInput, match=f"for a promise of epsilon .* takes {local:g} or more"):
+            declared(promise={"epsilon": 4.9 * local, "trusted_epsilon": 1.0, "several": several}, questions=many)
 
 
 def test_of_charges_for_one_answer_the_largest_counts() -> None:

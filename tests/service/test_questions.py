@@ -442,6 +442,15 @@ def test_what_a_page_cannot_ask_is_refused_in_one_sentence(questions: Any, says:
     assert str(refused.value).startswith(says), refused.value
 
 
+@pytest.mark.parametrize("several", ["split", "drawn"])
+def test_a_page_asks_no_more_questions_than_the_promise_can_carry(several: str) -> None:
+    """Mean and quantiles: half of a part each, and the counts of quantiles take two looks of .001."""
+    says = r"must be at most 9 of one weight for .* epsilon 0.036: n0 takes 0.004 or more, and all of these 0.048"
+    with pytest.raises(InvalidInput, match=says):
+        parse_plan(stated(*(WAY | {"name": f"n{i}"} for i in range(12)), epsilon=0.036, promise={"several": several}))
+    parse_plan(stated(*(WAY | {"name": f"n{i}"} for i in range(9)), epsilon=0.036, promise={"several": several}))
+
+
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_form_of_questions_and_what_it_refuses(service: Service) -> None:
     """The trusted way needs no script: fields as a browser sends them; what is missing is asked for again."""

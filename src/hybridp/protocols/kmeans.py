@@ -28,7 +28,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge
 from hybridp.noise import uniform_below
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
-from hybridp.public.kmeans import Box, Grid, map_noise, packing, round_noise
+from hybridp.public.kmeans import LEAST_CLUSTERED, Box, Grid, map_noise, packing, round_noise
 from hybridp.public.kmeans_rounds import (
     LocalMap,
     LocalRound,
@@ -98,8 +98,9 @@ class KMeansStudy:
         if self.method not in METHODS:
             raise InvalidInput(f"`method` must be one of {', '.join(METHODS)}. Got {self.method}.")
         for promise in (self.guarantee, self.trusted_whole):
-            ok = 0.02 <= promise.epsilon <= 30
-            must(ok, "epsilon", "must be at least 0.02 and at most 30 for K-means", promise.epsilon)
+            ok = LEAST_CLUSTERED <= promise.epsilon <= 30
+            rule = f"must be at least {LEAST_CLUSTERED} and at most 30 for K-means"
+            must(ok, "epsilon", rule, promise.epsilon)
         same = self.method == "improved" or self.trusted_guarantee is None
         must(same, "method", "must be improved where trusted people have another promise", self.method)
 

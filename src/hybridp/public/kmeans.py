@@ -27,6 +27,7 @@ from hybridp.public.lattice import Lattice
 from hybridp.public.mechanisms import discrete_laplace
 
 __all__ = [
+    "LEAST_CLUSTERED",
     "MOST_CELLS",
     "STEPS",
     "Box",
@@ -45,6 +46,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Spend = PureDP | ZCDP
 
+LEAST_CLUSTERED = 0.02
+"""The smallest epsilon of a clustering."""
 STEPS = 2**20
 """Lattice steps over the widest side of the box."""
 _CHUNK = 1 << 15  # people at a time: the work stays in the cache, and threads seldom wait for each other

@@ -189,8 +189,10 @@ class DistributionRelease(Result):
         style.dress(
             ax,
             f"Distribution of {self.question}: {people_words(*self.people)}, {promise_words(self.receipt)}",
-            interval_words(self.level, "all true numbers at once" if self.joint else "the true number there",
-                           together=self.joint) + " The band is made of such intervals, each by itself.",
+            interval_words(
+                self.level, "all true numbers at once" if self.joint else "the true number there", together=self.joint
+            )
+            + " The band is made of such intervals, each by itself.",
             simulated=self.simulated,
             grid="both",
         )

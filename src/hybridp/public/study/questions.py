@@ -230,8 +230,8 @@ class Number(Grouped):
 
 def _check_edges(asked: Number | Choice) -> None:
     rising = all(a < b for a, b in pairwise(asked.edges))
-    asked.must(rising, "edges", "must ascend", ", ".join(f"{e:g}" for e in asked.edges))
-    asked.must(len(asked.edges) >= 3, "edges", "must be at least 3", len(asked.edges))
+    asked.must(rising, "edges", "must ascend", asked.edges)
+    asked.must(len(asked.edges) >= 3, "edges", "must be at least 3 numbers, which bound 2 bins", asked.edges)
 
 
 def _check_estimator(asked: Number | Vector) -> None:

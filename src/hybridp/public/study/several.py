@@ -19,14 +19,15 @@ from dataclasses import dataclass
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
+from hybridp.public.kmeans import LEAST_CLUSTERED
 from hybridp.public.randomisers import k_randomised_response, randomiser
-from hybridp.public.shares import share_oracle
+from hybridp.public.shares import LEAST_COUNTED, share_oracle
 from hybridp.public.study.invited import Points, Records
 from hybridp.public.study.questions import Choice, Count, Grouped, Number, Question, Vector
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import vector_reports
 
-__all__ = ["ANSWERED", "LEAST", "Form", "best_form", "chances", "kept_whole"]
+__all__ = ["ANSWERED", "LEAST", "Form", "best_form", "chances", "kept_whole", "least_epsilon"]
 
 ANSWERED = "answered"
 """The column that names the question which a local person's device drew."""
@@ -59,6 +60,18 @@ def kept_whole(question: Question) -> str:
     if isinstance(question, Points) and question.method != "improved":
         return f"the method of `{question.name}` asks everybody, and again in every round"
     return ""
+
+
+def least_epsilon(question: Question, *, trusted: bool) -> float:
+    """The smallest epsilon that the question can be answered with: by the trusted people, or by a report.
+
+    Trusted people are counted in two looks, and where they are added up too each takes half.
+    """
+    if isinstance(question, Points):
+        return LEAST_CLUSTERED
+    if not trusted or not isinstance(question, Number) or not question.counted:
+        return LEAST
+    return (4 if question.summed else 2) * LEAST_COUNTED
 
 
 def chances(questions: Sequence[Question]) -> tuple[float, ...]:

@@ -25,9 +25,10 @@ from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study.collection import Collection
-from hybridp.public.study.fields import Check, Fields, at_least, between_0_and_1, field, positive, share
+from hybridp.public.study.fields import Check, Fields, between_0_and_1, field, positive, share
 from hybridp.public.study.invited import Points, Records
 from hybridp.public.study.mixer import Mixer
+from hybridp.public.study.people import People, Trust
 from hybridp.public.study.question import named, short
 from hybridp.public.study.questions import (
     PERSONAL_ESTIMATORS,
@@ -40,7 +41,7 @@ from hybridp.public.study.questions import (
     Vector,
 )
 from hybridp.public.study.regression import Regression
-from hybridp.public.study.several import ANSWERED, LEAST, Form, best_form, chances, kept_whole
+from hybridp.public.study.several import ANSWERED, Form, best_form, chances, kept_whole, least_epsilon
 from hybridp.public.study.tables import Table
 
 __all__ = ["SCHEMA", "Collection", "Declaration", "Part", "People", "Promise", "Trust"]
@@ -106,94 +107,6 @@ class Promise(Fields):
     def budget(self, epsilon: float) -> Guarantee:
         """An epsilon with the promise's delta."""
         return ApproxDP(epsilon, self.delta) if self.delta else PureDP(epsilon)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trust(Fields):
-    """Who trusts the curator: a column that says so in these words, or everyone alike."""
-
-    _what: ClassVar[str] = "trust"
-
-    column: str | None = field(
-        None, help="The column that says whether a person trusts the curator.", check=named, option="trust"
-    )
-    trusted: tuple[str, ...] = field(
-        (), help="The words in it for people who do. Default: trusted.", check=named, option="trusted-value"
-    )
-    local: tuple[str, ...] = field(
-        (),
-        help="The words in it for people who do not. Default: local; with trusted given, any other word.",
-        check=named,
-        option="local-value",
-    )
-    everyone: str | None = field(
-        None,
-        help="In place of a column: everyone is trusted, or everyone is local.",
-        choices=("trusted", "local"),
-        option="",
-    )
-
-    def __post_init__(self) -> None:
-        for name in ("trusted", "local"):  # a column of 0 and 1, or of booleans, has words too
-            object.__setattr__(self, name, _words(getattr(self, name)))
-        super().__post_init__()
-
-    @property
-    def label(self) -> str:
-        return "trust."
-
-    def check(self) -> None:
-        one = (self.column is None) != (self.everyone is None)
-        rule = "must be given, or everyone in its place: trusted or local"
-        self.must(one, "column", rule, "neither" if self.column is None else "both")
-        self.must(bool(self.trusted) or not self.local, "trusted", "must list a word, as local does", "none")
-        worded = self.everyone is None or not self.trusted
-        self.must(worded, "trusted", "must go with the column of these words", ", ".join(self.trusted))
-        shared = set(self.trusted) & set(self.local)
-        rule = "must hold words that trusted does not"
-        self.must(not shared, "local", rule, ", ".join(sorted(shared)))
-
-
-def _words(given: Any) -> Any:
-    def word(value: Any) -> Any:
-        if isinstance(value, bool):
-            return str(value).lower()
-        return str(value) if isinstance(value, int) else value
-
-    return [word(v) for v in given] if isinstance(given, (list, tuple)) else word(given)
-
-
-@dataclass(frozen=True, kw_only=True)
-class People(Fields):
-    """How a table tells people apart, and how many are expected."""
-
-    _what: ClassVar[str] = "people"
-
-    column: str | None = field(
-        None, help="The column that identifies a person. Default: every row is a person.", check=named, option="person"
-    )
-    record_key: str | None = field(
-        None, help="A random key stored per record, which chooses one record a person.", check=named
-    )
-    record_id: str | None = field(None, help="A stable record id, whose hash chooses one record a person.", check=named)
-    trusted: int | None = field(
-        None, help="For plans: how many trusted people are expected.", check=at_least(0, 1e10), option=""
-    )
-    local: int | None = field(
-        None, help="For plans: how many local people are expected.", check=at_least(0, 1e10), option=""
-    )
-    shuffled: int | None = field(
-        None, help="For plans: how many people are expected to trust the mixer.", check=at_least(0, 1e10), option=""
-    )
-
-    @property
-    def label(self) -> str:
-        return "people."
-
-    def check(self) -> None:
-        keyed = self.record_key is not None or self.record_id is not None
-        self.must(not keyed or self.column is not None, "column", "must go with record_key or record_id", "nothing")
-        self.must(None in (self.record_key, self.record_id), "record_id", "must not join record_key", self.record_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,13 +273,27 @@ class Declaration(Fields):
         for question in self.questions if self.promise.several == "drawn" else ():
             reason = kept_whole(question)
             self.promise.must(not reason, "several", f"must be split, or left out: {reason}", "drawn")
-        least = min(chances(self.questions))
-        wholes = {"trusted": self.trusted_guarantee.epsilon} | ({} if self.drawn else {"": self.guarantee.epsilon})
-        for group, epsilon in wholes.items():
-            most = math.floor(epsilon / LEAST * (1 + 1e-9))
-            of = "the trusted people's promise" if group else "a promise"
-            rule = f"must be at most {most:,} of one weight for {of} of epsilon {epsilon:g}: each takes {LEAST} or more"
-            self.must(least * epsilon >= LEAST * (1 - 1e-9), "questions", rule, f"{len(self.questions):,}")
+        self._check_carried("trusted_epsilon", self.trusted_guarantee.epsilon)
+        if not self.drawn:
+            self._check_carried("epsilon", self.guarantee.epsilon)
+
+    def _check_carried(self, group: str, epsilon: float) -> None:
+        """Every question's part of a promise must do for it. If one does not: how many the promise could carry."""
+        trusted = group == "trusted_epsilon"
+        needs = [
+            (least_epsilon(question, trusted=trusted) / chance, least_epsilon(question, trusted=trusted), question)
+            for question, chance in zip(self.questions, chances(self.questions), strict=True)
+        ]
+        whole, least, question = max(needs, key=lambda need: need[0])
+        if epsilon >= whole * (1 - 1e-9):
+            return
+        most, of = math.floor(epsilon / least * (1 + 1e-9)), "the trusted people's promise" if trusted else "a promise"
+        needed = math.ceil(whole * 1e6 * (1 - 1e-9)) / 1e6
+        takes = f"{question.name} takes {least:g} or more, and all of these {needed:g} together"
+        name = group if self.promise.trusted_epsilon is not None else "epsilon"
+        self.promise.must(most > 1, name, f"must be larger for several questions: {takes}", f"{epsilon:g}")
+        rule = f"must be at most {most:,} of one weight for {of} of epsilon {epsilon:g}: {takes}"
+        self.must(False, "questions", rule, f"{len(self.questions):,}")
 
     def report_columns(self, question: Question) -> tuple[str, ...]:
         """The columns of a table that hold local people's reports on a question, and last the one that says how they
