@@ -42,9 +42,13 @@ __all__ = [
 
 
 class HybridpError(Exception):
-    """The root of the tree; `exit_code` is what the command line returns."""
+    """The root of the tree; `exit_code` is what the command line returns.
+
+    `of_rows` says whether what people's rows hold may have decided it, where that is known better than by its class.
+    """
 
     exit_code = 2
+    of_rows: bool | None = None
 
 
 class InvalidInput(HybridpError, ValueError):

@@ -329,8 +329,9 @@ def vector_mean(
         emit(document)
         return
     d, best = len(plan.names), min(plan.overall("tcm-only"), plan.overall("full-lm"))
+    columns = f"{d:,} columns" if d > 1 else "1 column"
     table(
-        f"Mean of {d:,} columns of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting; {plan.noise} noise, "
+        f"Mean of {columns} of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting; {plan.noise} noise, "
         f"{plan.reports.name} reports",
         ["estimator", "overall error (half-ranges)", "times better"],
         [(name, number(plan.overall(name)), f"{best / plan.overall(name):.3g}") for name in PLAN_NAMES],

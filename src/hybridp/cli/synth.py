@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +106,9 @@ def fit(
     out = _beside(file) if out is None else out
     from hybridp.blend.relaxed.data import usable
     from hybridp.cli.synth_mixed import check_mixed, mixed_groups
-    from hybridp.curator.marginals import count_people, read_codes
+    from hybridp.curator.marginals import count_people
     from hybridp.curator.sources import must_not_ask
-    from hybridp.protocols.paying import looked
-    from hybridp.protocols.synth import fit_synth
-    from hybridp.protocols.synth_files import Folder
+    from hybridp.protocols.synth import fit_synth, paid_codes
     from hybridp.public.workloads import default_workload
 
     if invite is not None:
@@ -153,8 +150,7 @@ def fit(
 
                 found = fit_groups(groups, study, **how)
             else:
-                rows = partial(read_codes, file, schema, table=asked.table)
-                codes = looked(rows, ledger, study.charges(Folder.name_of(out), purpose), trial=trial, path=file)
+                codes = paid_codes(file, study, table=asked.table, **how)
                 moved = lambda done, _: bar.update(task, completed=done)  # noqa: E731
                 found = fit_synth(codes, study, device=device, progress=moved, **how)
     _say_fitted(_load(out) if read else found, out, told, asked)  # a receipt says where the domain came from

@@ -102,18 +102,15 @@ def check_mixed(*, stated: bool, device: str, memory: str | None) -> None:
 def mixed_groups(file: Any, study: Any, trust: Trusts, asked: Releasing, out: Path) -> Any:
     """Both groups, read from the file, once a ledger that is there has said that it can pay for the trusted one."""
     from hybridp.curator.sources import must_not_ask
-    from hybridp.curator.synth_groups import read_groups
     from hybridp.ledger import Ledger
-    from hybridp.protocols.paying import looked
-    from hybridp.protocols.synth_files import Folder
+    from hybridp.protocols.synth_mixed import paid_groups
 
     ledger = Ledger.open(asked.ledger) if asked.ledger is not None and asked.ledger.exists() else None
     if asked.ledger is not None and ledger is None:
         must_not_ask(file, "no ledger is there to pay for its failure", "`hybridp ledger create` makes one")
     raw = asked.simulate_local or drawn_trust(trust)
     how: dict[str, Any] = {"table": asked.table, "local_raw": raw, "assume": asked.assume_mechanism, "rng": asked.rng}
-    charges, trial = study.charges(Folder.name_of(out), "synthetic data"), ledger is not None and ledger.trial
-    return looked(lambda: read_groups(file, study.invite, trust, **how), ledger, charges, trial=trial, path=file)
+    return paid_groups(file, study, trust, folder=out, ledger=ledger, purpose="synthetic data", **how)
 
 
 # --- trusted people chose ---------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ __all__ = [
     "Rows",
     "Source",
     "TableLike",
+    "asks",
     "check_answers",
     "count_people",
     "count_rows",
@@ -73,13 +74,18 @@ def must_read_again(data: TableLike | None, times: int) -> None:
     must(times == 1 or not read_once(data), "data", "must be a table for several questions", "a stream: read it whole")
 
 
+def asks(data: TableLike | None) -> bool:
+    """Whether the rows are the answer to a query: who is in it, and what is called what, may be by people's values."""
+    return isinstance(data, Source) and data.query is not None
+
+
 def must_not_ask(
     data: TableLike | None,
     where: str = "trusted people are charged nothing",
     instead: str = "Make a table of its answer first, of reports alone",
 ) -> None:
     """Refuse rows that are the answer to a query, which anybody's value can make fail, where nobody pays for that."""
-    if isinstance(data, Source) and data.query is not None:
+    if asks(data):
         raise InvalidInput(
             f"`query` must be left out where {where}: whether it fails would tell of people's rows for free. "
             f"{instead}. Got one."

@@ -274,13 +274,16 @@ class Ledger:
         try:
             yield ids
         except BaseException as failure:
+            stands = not rule.tells_nothing(failure)
             try:
-                self._end(ids, "void" if rule.tells_nothing(failure) else "refused")
+                self._end(ids, "refused" if stands else "void")
             except LedgerProblem:
                 said = str(failure) if isinstance(failure, HybridpError) else "The release did not come to its end."
                 raise LedgerProblem(
                     f"{said} Nothing was released, but its charge could not be voided: it stands."
                 ) from None
+            if stands and ids and isinstance(failure, HybridpError):
+                failure.args = (f"{failure} What people's rows hold may be the reason, so that the charge stands.",)
             raise
 
     def keep(self, purpose: str, entries: Iterable[int], write: Callable[[int], Mapping[str, Any]]) -> int:

@@ -143,7 +143,7 @@ def release_heavy_hitters(
 
     # No digest: every trial draws new reports, so each is charged.
     charges = heavy_charges(study, trusted=True, local=simulate_local)
-    with spending(ledger, charges, trial=rng.simulated or simulate_local) as entries:
+    with spending(ledger, charges, trial=rng.simulated or simulate_local, path=path) as entries:
         found, local_people, (invite, estimates, told), notes = _discover(
             path, study, columns, table, rng, report_here, raw_local=simulate_local
         )
@@ -176,7 +176,8 @@ def write_invitation(
         raise InvalidInput(f"`invite-out` must name a new file. Got {out}, which exists.")
     if not out.parent.is_dir():
         raise InvalidInput(f"`invite-out` must lie in an existing folder. Got {out}.")
-    with spending(ledger, heavy_charges(study, trusted=True, local=False), trial=rng.simulated) as entries:
+    charges = heavy_charges(study, trusted=True, local=False)
+    with spending(ledger, charges, trial=rng.simulated, path=path) as entries:
         found, _, _, notes = _discover(path, study, columns, table, rng, lambda people, opt_in: None, raw_local=True)
         head, _ = blender.trim(found, study)
         own = study.trusted_guarantee

@@ -128,7 +128,7 @@ def release_kmeans(
     query = PointQuery(columns.coordinates, label, study.box, simulate_local)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "rng": rng}
-    with spending(ledger, charges, trial=trial) as entries, open_rows(path, **opened) as rows:
+    with spending(ledger, charges, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
         people = check_points(rows, query)
         if people[1] and not uses_local and study.method != "tcm":
             these = "Rows are local" if label == LABEL else f"Column `{label}` labels rows `local`"

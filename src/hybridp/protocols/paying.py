@@ -11,8 +11,8 @@ from importlib.metadata import version
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from hybridp.curator.sources import Counted, Rows, TableLike, count_rows, must_not_ask, open_rows
-from hybridp.errors import BudgetExceeded, PromiseWarning, must
+from hybridp.curator.sources import Counted, Rows, TableLike, asks, count_rows, must_not_ask, open_rows
+from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, PromiseWarning, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
@@ -33,6 +33,7 @@ def spending(
 
     `later` are the charges for reports, which the body makes when it has read them. `path` are the rows: where nothing
     is charged before they are read, they must not be the answer to a query, which anybody's value can make fail.
+    Where they are one, the charge stands whatever the body fails for, once the query has been asked.
     """
     if ledger is None:
         yield Spending()
@@ -40,8 +41,25 @@ def spending(
     first = any(charge.digest is None for charge in charges)  # a set of reports may be paid for already
     if not first:
         must_not_ask(path)
-    with ledger.spending(charges, later, trial=trial) as entries:
+    with ledger.spending(charges, later, trial=trial) as entries, _told_by(path):
         yield entries
+
+
+@contextmanager
+def _told_by(path: TableLike | None) -> Iterator[None]:
+    """Of a table, how many people there are is public, and who they are; of the answer to a query it may be a secret.
+
+    `WHERE income > 100000` leaves nobody, or too few, by what people's values are. Nobody can see in a query whether
+    what it asks is public, so that no refusal over its answer is free.
+    """
+    try:
+        yield
+    except LedgerProblem:
+        raise
+    except HybridpError as failure:
+        if asks(path) and failure.of_rows is None:
+            failure.of_rows = True
+        raise
 
 
 class _Release(Protocol):
@@ -122,7 +140,8 @@ def looked(
     except BudgetExceeded:
         must_not_ask(path, "nothing is left to pay for its failure", "Make a table of its answer first")
     try:
-        return read()
+        with _told_by(path):
+            return read()
     except BaseException as failure:
         if tells_nothing(failure):
             raise
@@ -148,11 +167,11 @@ def paid_rows(
 
     `reads` are the columns that must be there, by the option that names them. Sizes are public, and nothing else is
     read to count them: the body charges what they have decided, of which `first` is the most that it can be, and
-    refused here where it does not fit. A failure until then may depend on rows, and is charged like any other.
+    refused here where it does not fit. A failure until then may depend on rows: it is charged that most.
     """
     now, later = ([], [*first, *own]) if undecided else (first, own)
     read = None if undecided else path
-    with spending(ledger, now, later, trial=trial, path=read) as entries, ExitStack() as stack:
+    with spending(ledger, now, later, trial=trial, path=read) as entries, _told_by(path), ExitStack() as stack:
         try:
             rows = stack.enter_context(open_rows(path, trust=trust, person=person, **opened))
             people = None
@@ -161,7 +180,8 @@ def paid_rows(
                     for name in (named,) if isinstance(named, str) else named:
                         rows.need(option, name)
                 people = count_rows(rows, label_column(trust), person) if trust is not None else Counted(0, 0)
+            yield rows, entries, people
         except BaseException:
-            entries.charge(first if undecided else [])
+            if undecided and not entries:
+                entries.charge(first)
             raise
-        yield rows, entries, people

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -183,10 +183,34 @@ def fit_file(
     rng: Randomness | None = None,
 ) -> SyntheticModel:
     """`fit_synth` on a file. No row is refused: what the schema does not list counts as its column's last value."""
-    trial, charges = rng is not None and rng.simulated, study.charges(Folder.name_of(folder), purpose)
-    read = partial(curating.read_codes, path, study.workload.schema, table=table)
-    codes = looked(read, ledger, charges, trial=trial, path=path)
+    codes = paid_codes(path, study, folder=folder, table=table, ledger=ledger, purpose=purpose, rng=rng)
     return fit_synth(codes, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
+
+
+def paid_codes(
+    path: TableLike,
+    study: SynthStudy,
+    *,
+    folder: str | PathLike[str] | None,
+    table: str | None,
+    ledger: Ledger | None,
+    purpose: str,
+    rng: Randomness | None,
+) -> Codes:
+    """The rows of a file for `fit_synth`. What is refused for them is refused here, where a ledger can be charged."""
+    trial, charges = rng is not None and rng.simulated, study.charges(Folder.name_of(folder), purpose)
+
+    def read() -> Codes:
+        codes = curating.read_codes(path, study.workload.schema, table=table)
+        _must_be_two(codes)
+        Folder.must_fit(folder, study.to_dict(), people=codes.people, simulated=trial)
+        return codes
+
+    return looked(read, ledger, charges, trial=trial, path=path)
+
+
+def _must_be_two(codes: Codes) -> None:
+    must(codes.people >= 2, "people", "must be at least 2", codes.people)
 
 
 def fit_synth(
@@ -211,7 +235,7 @@ def fit_synth(
     alone = study.method != "mixed"
     must(alone, "method", "must be one for trusted rows; both groups are fitted by fit_mixed", "mixed")
     must(codes.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
-    must(codes.people >= 2, "people", "must be at least 2", codes.people)
+    _must_be_two(codes)
     plan = study.plan
     notes = _no_signal(study, plan, codes.people)
     warned([study.guarantee], codes.people)

@@ -88,10 +88,7 @@ class Folder:
             return Folder(None, name, study, people, simulated)
         path = Path(folder)
         if (path / "model.json").is_file():
-            kept = Folder.load(path)
-            same = (kept.study, kept.people, kept.simulated) == (json.loads(json.dumps(study)), people, simulated)
-            must(same, "out", "must be a new folder, or hold a fit of the same study and rows", path)
-            return kept
+            return Folder._begun(path, study, people, simulated)
         path.mkdir(parents=True, exist_ok=True)
         left = [p.name for p in path.iterdir()]  # by a fit that died at its start
         empty = all(name == ".lock" or (name.startswith(".") and name.endswith(".model.json")) for name in left)
@@ -99,6 +96,19 @@ class Folder:
         found = Folder(path, name, study, people, simulated)
         found._save_json()
         return found
+
+    @staticmethod
+    def must_fit(folder: str | PathLike[str] | None, study: dict[str, Any], *, people: int, simulated: bool) -> None:
+        """Refuse the folder of a fit that was begun to another study, or to other people; makes nothing."""
+        if folder is not None and (Path(folder) / "model.json").is_file():
+            Folder._begun(Path(folder), study, people, simulated)
+
+    @staticmethod
+    def _begun(path: Path, study: dict[str, Any], people: int, simulated: bool) -> Folder:
+        kept = Folder.load(path)
+        same = (kept.study, kept.people, kept.simulated) == (json.loads(json.dumps(study)), people, simulated)
+        must(same, "out", "must be a new folder, or hold a fit of the same study and rows", path)
+        return kept
 
     @staticmethod
     def name_of(folder: str | PathLike[str] | None) -> str:

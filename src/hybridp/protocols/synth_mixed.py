@@ -15,7 +15,6 @@ import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,11 +92,32 @@ def fit_mixed(
     rng = secure() if rng is None else rng
     raw = simulate_local or drawn_trust(trust)
     how: dict[str, Any] = {"table": table, "local_raw": raw, "assume": assume_mechanism}
-    trial = rng.simulated or raw if ledger is None else ledger.trial  # reports may say that they are a trial's
-    charges = study.charges(Folder.name_of(folder), purpose)
-    read = partial(read_groups, path, study.invite, trust, rng=rng, **how)
-    groups = looked(read, ledger, charges, trial=trial, path=path)
+    groups = paid_groups(path, study, trust, folder=folder, ledger=ledger, purpose=purpose, rng=rng, **how)
     return fit_groups(groups, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
+
+
+def paid_groups(
+    path: TableLike,
+    study: SynthStudy,
+    trust: Trusts,
+    *,
+    folder: str | PathLike[str] | None,
+    ledger: Ledger | None,
+    purpose: str,
+    rng: Randomness,
+    **how: Any,
+) -> GroupCodes:
+    """Both groups for `fit_groups`. What is refused for their rows is refused here, where a ledger can be charged."""
+    trial = ledger is not None and ledger.trial  # reports may say that they are a trial's
+
+    def read() -> GroupCodes:
+        groups = read_groups(path, study.invite, trust, rng=rng, **how)
+        _must_have_local(groups)
+        simulated = rng.simulated or groups.simulated
+        Folder.must_fit(folder, study.to_dict(), people=groups.people, simulated=simulated)
+        return groups
+
+    return looked(read, ledger, study.charges(Folder.name_of(folder), purpose), trial=trial, path=path)
 
 
 def fit_groups(

@@ -8,12 +8,14 @@ with the user's own rights, so that a function that sqlglot does not know is ref
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.tables.source import VIEW
 
-__all__ = ["asked_query", "query_note"]
+__all__ = ["asked_query", "asking", "query_note"]
 
 _FORMATS = ("csv", "parquet", "json", "orc", "text", "avro", "delta", "iceberg", "binaryfile", "jdbc", "xml")
 
@@ -57,9 +59,23 @@ def asked_query(text: str, dialect: str, *, tables: bool) -> str:
             _check_table(node, dialect, tables=tables or node.name.lower() in named)
         if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc | exp.CombinedAggFunc) and dialect != "duckdb":
             raise InvalidInput(f"`query` must use functions that are known to read only. Got `{node.name}`.")
+        if isinstance(node, exp.Pivot) and not _lists_columns(node):
+            raise InvalidInput(
+                "`query` must list what PIVOT makes columns of (IN): names of columns are no secret, and people's "
+                "values may be one. Got a PIVOT that does not."
+            )
         if isinstance(node, exp.Placeholder | exp.Parameter | exp.SessionParameter):
             raise InvalidInput("`query` must be complete, without a place for a parameter. Got one.")
     return str(statement.sql(dialect=dialect))
+
+
+def _lists_columns(pivot: Any) -> bool:
+    """Whether the columns that a PIVOT makes are the same whatever the rows hold."""
+    from sqlglot import exp
+
+    made = pivot.args.get("fields") or pivot.expressions
+    listed = all(isinstance(one, exp.In) and one.find(exp.Query) is None for one in made)
+    return bool(pivot.args.get("unpivot")) or listed
 
 
 def _check_table(table: Any, dialect: str, *, tables: bool) -> None:
@@ -76,10 +92,20 @@ def _check_table(table: Any, dialect: str, *, tables: bool) -> None:
     must(not path, "query", "must read tables of the catalogue, not files", f"`{table.db}`")
 
 
+@contextmanager
+def asking() -> Iterator[None]:
+    """Around the moment in which the query runs: whatever fails then, somebody's value may be the reason."""
+    try:
+        yield
+    except HybridpError as failure:
+        failure.of_rows = True
+        raise
+
+
 def query_note(text: str) -> str:
     """What a receipt says of rows that a query made."""
     plain = " ".join(text.split())
     return (
         "the rows are the answer to a query, and the promise is about one of them: each depends on one person's data "
-        f"alone; the query is: {plain}"
+        f"alone, and who is in the answer is public; the query is: {plain}"
     )

@@ -207,7 +207,7 @@ def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
 
 def _answer(engine: Duck, query: str, files: list[str], *, database: bool) -> None:
     """The view of the rows becomes the answer to a query, which runs once and reaches no file but the one named."""
-    from hybridp.tables.asked import asked_query
+    from hybridp.tables.asked import asked_query, asking
 
     sql = asked_query(query, "duckdb", tables=database)
     run = engine.connection.execute
@@ -222,7 +222,8 @@ def _answer(engine: Duck, query: str, files: list[str], *, database: bool) -> No
     attempt(engine, lambda: run(f"DESCRIBE {sql}"), unknown)
     answer = fresh("answer")
     failed = UnusableRows("`query` must have an answer whatever the rows hold: this one failed on some row.")
-    attempt(engine, lambda: run(f"CREATE TEMP TABLE {answer} AS {sql}"), failed)
+    with asking():
+        attempt(engine, lambda: run(f"CREATE TEMP TABLE {answer} AS {sql}"), failed)
     if database:
         run("USE memory")
     else:

@@ -226,7 +226,7 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
 
 def _answer(connection: Any, query: str, shown: str) -> tuple[str, str, dict[str, str]]:
     """The answer to a query, kept as a temporary table: it is asked once."""
-    from hybridp.tables.asked import asked_query
+    from hybridp.tables.asked import asked_query, asking
 
     sql, table = asked_query(query, "postgres", tables=True), fresh("answer")
     engine = Postgres("the query's answer", None, connection)
@@ -234,7 +234,8 @@ def _answer(connection: Any, query: str, shown: str) -> tuple[str, str, dict[str
         "`query` must name tables, columns and functions that are there, and that this user may read."
     )
     attempt(engine, lambda: engine.ask(f"EXPLAIN {sql}"), refused)
-    engine.keep(table, sql)
+    with asking():
+        attempt(engine, lambda: engine.keep(table, sql))
     (number,) = connection.execute("SELECT %s::regclass::oid", (f'pg_temp."{table}"',)).fetchone()
     return "pg_temp", table, _columns(connection, number)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusablePublicRows, did_you_mean, must
+from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_you_mean, must
 from hybridp.public.trust import LABEL, TrustRule, Trusts, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import Engine, attempt
@@ -178,7 +178,9 @@ class Rows:
         # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
         header = not any(any(sign.isdigit() for sign in name) and _is_number(name) for name in self.columns)
         hint = did_you_mean(column, self.columns) if header else ""
-        raise InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
+        refused = InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
+        refused.of_rows = False  # not even where a query made the columns: it names them whatever the rows hold
+        raise refused
 
     def is_text(self, column: str) -> bool:
         return self.columns[column] == "VARCHAR" or self.columns[column].startswith("ENUM")
@@ -257,20 +259,12 @@ def open_rows(
     source = path if isinstance(path, Source) else Source(path)
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
     must(table is None or source.query is None, "table", "must not join a query, which names its tables", table)
-    engine: Engine
-    if source.engine == "duckdb":
-        from hybridp.tables.duck import open_duck
-
-        engine, columns = open_duck(source, VIEW, table=table, threads=threads, memory_limit=memory_limit)
-        name = source.held or os.path.basename(source.location)
-    elif source.engine == "postgresql":
-        from hybridp.tables.postgres import open_postgres
-
-        engine, columns, name = open_postgres(source, table)
-    else:
-        from hybridp.tables.spark import open_spark
-
-        engine, columns, name = open_spark(source, VIEW, table, threads=threads, memory_limit=memory_limit)
+    try:
+        engine, columns, name = _opened(source, table, threads=threads, memory_limit=memory_limit)
+    except InvalidInput as failure:
+        if failure.of_rows is None and not isinstance(failure, UnusableRows):
+            failure.of_rows = False  # a file that is not there, a query that names what is not: no row was read
+        raise
     notes: tuple[str, ...] = ()
     if source.query is not None:
         from hybridp.tables.asked import query_note
@@ -286,6 +280,24 @@ def open_rows(
     except BaseException:
         rows.close()
         raise
+
+
+def _opened(
+    source: Source, table: str | None, *, threads: int | None, memory_limit: str
+) -> tuple[Engine, dict[str, str], str]:
+    """The engine, the columns with their types, and the name for messages."""
+    if source.engine == "duckdb":
+        from hybridp.tables.duck import open_duck
+
+        engine, columns = open_duck(source, VIEW, table=table, threads=threads, memory_limit=memory_limit)
+        return engine, columns, source.held or os.path.basename(source.location)
+    if source.engine == "postgresql":
+        from hybridp.tables.postgres import open_postgres
+
+        return open_postgres(source, table)
+    from hybridp.tables.spark import open_spark
+
+    return open_spark(source, VIEW, table, threads=threads, memory_limit=memory_limit)
 
 
 def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:

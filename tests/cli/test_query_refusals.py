@@ -1,0 +1,184 @@
+"""Whom a query leaves may depend on people's values: a refusal over its answer is paid for, in every release."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Runner
+
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem, PromiseWarning
+from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.paying import spending
+from hybridp.protocols.personal import ACCOUNTS
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.study import Study
+from hybridp.tables.source import Source, open_rows
+
+STUDY = """
+[promise]
+epsilon = 1
+[trust]
+everyone = "trusted"
+[[questions]]
+name = "pay"
+kind = "number"
+lower = 0
+upper = 100
+statistics = ["mean", "sd"]
+[[questions]]
+name = "colour"
+kind = "choice"
+options = ["red", "blue"]
+"""
+NUMBER = "--value pay --lower 0 --upper 100"
+POINTS = "--columns pay --columns age --lower 0 --upper 100"
+RELEASES = {
+    "mean": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER}",
+    "sum": "release sum.toml people.csv",
+    "one estimator": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --estimator tcm-only",
+    "steered mean": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --invite-out i.json --local-people 9",
+    "own epsilon": f"release mean people.csv --trust trust --epsilon-column own {NUMBER}",
+    "public groups": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --by town --categories a,b",
+    "private groups": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --by town --by-private "
+    "--categories a,b",
+    "quantiles": f"release quantiles people.csv --all-trusted --epsilon 1 {NUMBER}",
+    "histogram": "release histogram people.csv --all-trusted --epsilon 1 --value pay --edges 0,50,100",
+    "shares": "release shares people.csv --all-trusted --epsilon 1 --choice colour --options red,blue",
+    "count": "release count people.csv --all-trusted --epsilon 1 --choice colour --value red",
+    "regression": "release regression people.csv --all-trusted --epsilon 1 --target pay --on age --lower 0 --upper 100",
+    "vector": f"release vector-mean people.csv --all-trusted --epsilon 1 {POINTS}",
+    "heavy hitters": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --record colour "
+    "--person who --head 2",
+    "invitation": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --record colour "
+    "--person who --head 2 --invite-out i.json",
+    "kmeans": f"release kmeans people.csv --all-trusted --epsilon 1 {POINTS} --clusters 2",
+    "synth": "synth fit people.csv --epsilon 1 --delta 1e-5 --schema schema.json --out model --marginals colour,town",
+    "synth of both": "synth fit people.csv --trust trust --epsilon 1 --delta 1e-5 --schema schema.json --out model "
+    "--marginals colour,town",
+    "study": "release study.toml people.csv",
+}  # fmt: skip
+BY_VALUE = "SELECT * FROM rows WHERE CAST(pay AS DOUBLE) > 100"  # nobody has more
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    told = [f"{i},{10 * i},{20 + i},{'ab'[i % 2]},{'red' if i % 3 else 'blue'},trusted,1" for i in range(8)]
+    (tmp_path / "people.csv").write_text("\n".join(["who,pay,age,town,colour,trust,own", *told]) + "\n")
+    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "sum.toml").write_text(STUDY.split('[[questions]]\nname = "colour"')[0].replace('"sd"', '"sum"'))
+    (tmp_path / "schema.json").write_text(json.dumps({"colour": ["red", "blue"], "town": ["a", "b"]}))
+    return tmp_path / "people.csv"
+
+
+def made(tmp_path: Path, kind: str = "") -> Ledger:
+    totals: Any = {"trusted": ApproxDP(5.0, 0.001), "local": PureDP(5.0)}
+    if kind == "own epsilon":
+        totals = {account: PureDP(1.0) for account in ACCOUNTS.values()}
+    return Ledger.create(tmp_path / "l", totals)
+
+
+def spent(ledger: Ledger) -> float:
+    (account,) = [one for one in ledger.accounts() if one.people.startswith("trusted")]
+    return account.total.epsilon - account.left.epsilon
+
+
+@pytest.mark.parametrize("kind", RELEASES)
+def test_a_query_that_leaves_nobody_is_refused_and_charged(
+    run: Runner, people: Path, tmp_path: Path, kind: str
+) -> None:
+    ledger = made(tmp_path, kind)
+    told = run(f"{RELEASES[kind]} --ledger l", "--query", BY_VALUE)
+    assert (told.code, "the charge stands" in told.err) == (2, True), told.err
+    # All of the promise, or the round of a fit that would have been the first.
+    assert spent(ledger) > 0.9 or (kind.startswith("synth") and spent(ledger) > 0)
+    assert {entry.state for entry in ledger.history()} == {"refused"}
+    assert not ledger.releases()
+
+
+def test_what_is_refused_before_a_query_is_asked_is_free(run: Runner, people: Path, tmp_path: Path) -> None:
+    """A slip of the pen says nothing of anybody: the file, the query's own words and the columns that it makes."""
+    ledger = made(tmp_path)
+    for query in (
+        "SELECT nothing FROM rows",
+        "SELECT age FROM rows",
+        "DELETE FROM rows",
+        "SELECT * FROM (PIVOT rows ON pay)",
+    ):
+        told = run(f"{RELEASES['mean']} --ledger l", "--query", query)
+        assert (told.code, "the charge stands" in told.err) == (2, False), told.err
+    assert run(f"{RELEASES['mean']} --ledger l".replace("people.csv", "none.csv"), "--query", BY_VALUE).code == 2
+    assert spent(ledger) == 0
+
+
+@pytest.mark.parametrize("kind", ["mean", "regression", "one estimator", "synth"])
+def test_nobody_in_a_table_is_public_and_free(run: Runner, people: Path, tmp_path: Path, kind: str) -> None:
+    people.write_text(people.read_text().split("\n")[0] + "\n")
+    ledger = made(tmp_path, kind)
+    told = run(f"{RELEASES[kind]} --ledger l")
+    assert (told.code, "the charge stands" in told.err) == (2, False), told.err
+    assert spent(ledger) == 0
+
+
+def test_a_ledger_that_is_new_stays_with_its_charge(run: Runner, people: Path, tmp_path: Path) -> None:
+    assert run(f"{RELEASES['mean']} --ledger new", "--query", BY_VALUE).code == 2
+    assert [entry.state for entry in Ledger.open(tmp_path / "new").history()] == ["refused"]
+
+
+def test_too_few_and_a_folder_of_others_are_paid_for_too(run: Runner, people: Path, tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    told = run(f"{RELEASES['regression']} --ledger l", "--query", "SELECT * FROM rows WHERE pay = '70'")
+    assert (told.code, "coefficients" in told.err, spent(ledger)) == (2, True, 1.0)
+    fit = f"{RELEASES['synth']} --ledger l"
+    assert run(fit, "--query", "SELECT * FROM rows").code == 0
+    paid = spent(ledger)
+    told = run(fit, "--query", "SELECT * FROM rows WHERE pay <> '70'")
+    assert (told.code, "same study and rows" in told.err, spent(ledger) > paid) == (2, True, True), told.err
+
+
+ASKED = Source({"pay": [1.0]}, query="SELECT pay FROM rows")
+CHARGE = Charge("trusted", PureDP(1.0), "noise", "")
+
+
+@pytest.mark.parametrize(
+    ("failure", "path", "state"),
+    [
+        (InvalidInput("too few"), ASKED, "refused"),
+        (BudgetExceeded("these reports are others"), ASKED, "refused"),
+        (LedgerProblem("the disk is full"), ASKED, "void"),
+        (KeyboardInterrupt(), ASKED, "void"),
+        (InvalidInput("too few"), Source({"pay": [1.0]}), "void"),
+    ],
+)
+def test_only_the_answer_to_a_query_makes_a_public_refusal_private(
+    tmp_path: Path, failure: BaseException, path: Source, state: str
+) -> None:
+    ledger = made(tmp_path)
+    with pytest.raises(type(failure)), spending(ledger, [CHARGE], trial=False, path=path):
+        raise failure
+    assert [entry.state for entry in ledger.history()] == [state]
+
+
+def test_a_query_that_runs_out_of_memory_has_been_asked() -> None:
+    """How much it needs may depend on one value."""
+    large = "SELECT repeat('x', 1000000) AS x FROM (SELECT unnest(range(200)) FROM rows)"
+    source = Source({"pay": [1.0]}, query=f"SELECT string_agg(x, '') AS pay FROM ({large})")
+    with pytest.raises(HybridpError, match="memory_limit") as told:
+        open_rows(source, memory_limit="60MB")
+    assert told.value.of_rows
+
+
+def test_a_plan_of_a_query_says_that_it_is_not_private(run: Runner, people: Path) -> None:
+    told = run("plan study.toml people.csv", "--query", "SELECT * FROM rows WHERE pay < '50'", "--json")
+    assert (told.code, "that is not private" in told.err) == (0, True)
+    assert "private" not in run("plan study.toml people.csv --json").err
+    with pytest.warns(PromiseWarning, match="not private"):
+        Study.read(people.parent / "study.toml").plan(Source(people, query="SELECT * FROM rows"))
+
+
+def test_one_column_is_one(run: Runner) -> None:
+    plan = "plan vector-mean --n 100 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1"
+    assert "1 column of" in run(f"{plan} --columns a").out
+    assert "2 columns of" in run(f"{plan} --columns a --columns b").out
