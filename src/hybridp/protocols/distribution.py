@@ -321,6 +321,7 @@ def publish(
     beside = plausible(known, sorted(place for place in asked if place is not None))
     error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
     plain = "tcm-only" if alone else "hybrid" if study.estimator == "best" else study.estimator
+    windows = tuple(_window(study, beside, q) for q in study.at)
     low, high = beside.band(shape, reach)
     values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
     local = _local_protection(study, heard) if heard.local else None
@@ -328,7 +329,7 @@ def publish(
         question=question,
         bounds=(study.bounds.lower, study.bounds.upper),
         estimator="steered" if heard.answered else plain,
-        told=statistics(study, shape, told.trusted, told.local, beside, reach),
+        told=statistics(study, shape, told.trusted, told.local, beside, reach, windows),
         curve=Curve(
             tuple(values),
             tuple(shape.monotone.tolist()),
@@ -340,7 +341,7 @@ def publish(
         joint=study.together > 0,
         people=(heard.trusted, heard.local),
         edges=study.edges,
-        windows=tuple(_window(study, beside, q) for q in study.at),
+        windows=windows,
         p_value=_disagreement(heard.known(study.bounds), told),
         noise=heard.noise,
         reports="none" if local is None else local[1],
@@ -400,9 +401,14 @@ def stretches(study: DistributionStudy) -> dict[str, tuple[tuple[float, ...], li
 
 
 def statistics(
-    study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float
-) -> dict[str, Told]:
-    """What is asked for, read from the distribution function; intervals, of so many standard errors, hold it."""
+    study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float,
+    windows: Sequence[tuple[float, float]],
+) -> dict[str, Told]:  # fmt: skip
+    """What is asked for, read from the distribution function; intervals, of so many standard errors, hold it.
+
+    Where all people share a number the function, which is taken to rise gently, is far off: a quantile of it lies
+    within the `windows` that hold whatever it is like.
+    """
     low, width = study.bounds.lower, study.bounds.width
 
     def told(
@@ -419,6 +425,7 @@ def statistics(
     if study.at:
         spans = [beside.quantile_interval(q, reach) for q in study.at]
         values = [None if one is None else [low + width * one.quantile(q) for q in study.at] for one in groups]
+        values[0] = [min(max(x, a), b) for x, (a, b) in zip(values[0] or (), windows, strict=True)]
         found["quantiles"] = told(study.at, values, [(low + width * a, low + width * b) for a, b in spans])
     for name, (places, between) in stretches(study).items():
         shares = [None if one is None else [one.between(*ends)[0] for ends in between] for one in groups]
