@@ -176,6 +176,16 @@ PLANS: dict[str, dict[str, Any]] = {
     "a count of the trusted": MEAN | {"kind": "count", "bounds": None, "value": "yes", "estimator": "tcm-only"},
     "statistics": MEAN | {"kind": "number", "statistics": ["mean", "quantiles"], "at": [0.5]},
     "by group": MEAN | {"kind": "number", "by": "town", "categories": ["Bonn", "Kiel"], "least": 5},
+    "by a private group": MEAN
+    | {
+        "kind": "choice",
+        "bounds": None,
+        "options": ["yes", "no"],
+        "by": "town",
+        "by_private": True,
+        "categories": ["Bonn", "Kiel"],
+        "least": 5,
+    },
     "steered, first": MEAN | STEERED,
     "steered, second": MEAN | STEERED,
     "a steered mean, first": MEAN | {"form": "steered", "expected": {"local": 900}},
@@ -186,9 +196,14 @@ PLANS: dict[str, dict[str, Any]] = {
     "a line, second": LINE | {"questions": [LINE["questions"][0] | {"form": "steered"}]},
     "products, second": LINE | {"questions": [LINE["questions"][0] | {"form": "plain"}]},
     "log-odds, second": LINE | {"questions": [LINE["questions"][0] | {"model": "logistic"}]},
-    "points": LINE | {"people": {"trusted": 500, "local": 1000}, "questions": [
-        {"name": "homes", "kind": "points", "columns": ["age", "pay"], "lower": 0, "upper": [99, 9], "clusters": 3}],
-        "epsilon": 4.0},
+    "points": LINE
+    | {
+        "people": {"trusted": 500, "local": 1000},
+        "questions": [
+            {"name": "homes", "kind": "points", "columns": ["age", "pay"], "lower": 0, "upper": [99, 9], "clusters": 3}
+        ],
+        "epsilon": 4.0,
+    },
     "heavy, first": HEAVY,
     "heavy, second": HEAVY,
     "heavy, one list": HEAVY | {"local": "k-rr", "epsilon": 4.0},
@@ -305,6 +320,9 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
         assert "only totals" not in text.lower()
     else:
         if plan.kind == "questions":
+            assert ("How many people are in each group (town), and the shares within it, of" in text) == hasattr(
+                plan, "by_private"
+            )
             assert [("hares" in text), ("tatistics" in text)] == kinds(task)
         elif plan.kind == "points":
             assert text.startswith("3 centres, and how many people are near each, of everybody’s answers")
@@ -337,9 +355,13 @@ def rule_one_drawn(plan: Any, task: Any, text: str) -> None:
 
 
 def rule_by_group(plan: Any, task: Any, text: str) -> None:
-    """A public group is in every payload as it is, trusted or local (`test_questions.py`), and in no promise."""
+    """A public group is in every payload as it is, trusted or local (`test_questions.py`), and in no promise; a private
+    one in the one report that there is, and in the promise."""
     assert (text == "") == (not hasattr(plan, "by"))
-    if hasattr(plan, "by"):
+    if hasattr(plan, "by_private"):
+        assert "the promise covers both together" in text
+        assert (task["by"], len(task["questions"])) == (None, 1)
+    elif hasattr(plan, "by"):
         assert "as it is, whichever way you choose" in text
         assert "No promise covers" in text
 
@@ -388,6 +410,9 @@ def rule_local_published(plan: Any, task: Any, text: str) -> None:
     if heard(plan) == TRUSTED:
         return
     if plan.kind == "questions":
+        assert ("How many people are in each group (town), and the shares within it, of" in text) == hasattr(
+            plan, "by_private"
+        )
         assert [("hares" in text), ("tatistics" in text)] == kinds(task)
         return
     assert ("verage" in text) == (plan.kind not in ("heavy-hitters", "regression", "points"))
@@ -581,7 +606,7 @@ def test_the_page_makes_no_other_claims(name: str) -> None:
     known |= {o["sent"] for o in view["local"].get("offers", [])} | {c.lower() for c in getattr(plan, "columns", ())}
     known |= {f"At ε = {o['epsilon']}: {o['sent']}" for o in view["local"].get("offers", [])}
     known |= {side["name"] for side in task.get("coordinates", ())}
-    asked = task.get("questions", ())
+    asked = [*task.get("questions", ()), *task.get("columns", ())]
     known |= {text for q in asked for text in (q["text"], q["name"], *q.get("options", ()))}
     known |= {chances.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
     assert claims_beyond(page, known) == []
@@ -689,6 +714,11 @@ def test_where_a_report_of_a_steered_mean_is_about_is_said_in_their_own_unit() -
     view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
     (offer,) = view["local"]["offers"]
     assert offer["sent"].endswith("about where your number lies from 30 to 60; outside counts as its nearest end.")
+
+
+def test_the_ends_of_a_window_are_written_as_numbers_are_on_the_page() -> None:
+    question = {"randomiser": {"name": "dithered"}, "bounds": {"lower": 0, "upper": 8e6}, "windows": [[0.125, 0.25]]}
+    assert words.sent_of(question).endswith("The random number is drawn from 1,000,000 to 2,000,000.")
 
 
 def test_a_report_on_a_map_says_how_often_it_is_true() -> None:
