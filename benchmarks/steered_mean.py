@@ -70,14 +70,15 @@ def reports(study: MeanStudy, placed: Floats, local: int, seed: int) -> LocalSum
 def variance(study: MeanStudy, everyone: Floats, local: int, said: Any, weight: float) -> float:
     """The exact variance of the estimate, given its window and weight: what an average over many draws would tell."""
     constant, quadratic = study.invite.randomiser.variance_terms
-    if isinstance(said, WindowSums):
+    if isinstance(said, WindowSums) and said.within:
         y = np.clip(everyone, said.window.low, said.window.high)
         unit = 2 * (y - said.window.low) / said.window.width - 1
         told = y.var() + said.window.width**2 / 4 * (constant + quadratic * (unit**2).mean())
         own = np.var(everyone - y + weight * y) / said.people + (1 + weight**2) * said.noise_variance
         return float(own + (1 - weight) ** 2 * told / local)
     told = everyone.var() + (constant + quadratic * ((2 * everyone - 1) ** 2).mean()) / 4
-    own = everyone.var() / said.people + said.noise_variance / 4
+    noise = 2 * said.noise_variance if isinstance(said, WindowSums) else said.noise_variance / 4
+    own = everyone.var() / said.people + noise
     return float(weight**2 * own + (1 - weight) ** 2 * told / local)
 
 
@@ -117,12 +118,14 @@ def again(said: MeanSteering, everyone: Floats, local: int, times: int, seed: in
     if said.sums is None:
         return []
     rng, draw, window, found = seeded(seed), np.random.default_rng([seed, 2]), said.sums.window, []
-    placed = 2 * (np.clip(everyone, window.low, window.high) - window.low) / window.width - 1
+    places = {within: 2 * (np.clip(everyone, low, high) - low) / (high - low) - 1
+              for within, (low, high) in ((False, (0.0, 1.0)), (True, (window.low, window.high)))}  # fmt: skip
     levels, truth = BOUNDS.levels(everyone), float(everyone.mean())
     for i in range(times):
         chosen = levels[draw.integers(0, len(levels), said.sums.people)]
         sums = release_window([chosen], window, said.sums.noise, rng=rng)
-        told = reports(said.study, placed, local, seed + 10_000 * (i + 1))
+        sums = replace(sums, within=bool(said.crowd.asks_within(window, sums.outside_variance)))
+        told = reports(said.study, places[sums.within], local, seed + 10_000 * (i + 1))
         one = publish_steered(replace(said, sums=sums), told, rng=rng)
         found.append(one.low <= truth <= one.high)
     return found

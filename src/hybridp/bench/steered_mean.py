@@ -45,8 +45,9 @@ def plan_steered(plan: MeanPlan) -> SteeredPlan:
     For numbers that are normal, with the plan's standard deviation and mean (the middle of the bounds unless stated).
     """
     trusted, bounds = round(plan.n * plan.opt_in), plan.bounds
-    report = plan.mechanisms.randomiser.worst_variance / 4
-    crowd = Crowd(trusted, round(plan.n) - trusted, plan.trusted_epsilon, report)
+    crowd = Crowd.of(
+        trusted, round(plan.n) - trusted, plan.trusted_epsilon, plan.mechanisms.randomiser.variance_terms
+    )
     plain = plan[plan.used].rmse
     if trusted < 1 or not crowd.worth_a_pilot:
         why = "by the numbers of people and epsilon no window could pay for naming it"
@@ -58,6 +59,9 @@ def plan_steered(plan: MeanPlan) -> SteeredPlan:
         most = f"naming a window would cost {PILOT_SHARE:.1%} of the trusted people's epsilon"
         return SteeredPlan("plain", None, plain, None, f"at this standard deviation no window gains much, and {most}")
     (found,) = crowd.steered(np.array([[window.low, window.high]]), *normal_people(mean, sd))
+    if not crowd.asks_within(window, found.outside + trusted * crowd.slack(window)):
+        why = "few trusted people could not exclude that what lies beyond a window is too much for them alone"
+        return SteeredPlan("plain", None, plain, None, why)
     rmse = bounds.width * math.sqrt(found.variance)
     ends = bounds.lower + bounds.width * window.low, bounds.lower + bounds.width * window.high
     form = "steered" if rmse < plain else "plain"

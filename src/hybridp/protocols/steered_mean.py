@@ -96,7 +96,8 @@ class MeanSteering:
 
     @property
     def window(self) -> Window | None:
-        return None if self.sums is None else self.sums.window
+        """Where local people are asked, if not about the whole range."""
+        return None if self.sums is None or not self.sums.within else self.sums.window
 
     @property
     def natural(self) -> tuple[float, float] | None:
@@ -128,7 +129,8 @@ class MeanSteering:
         study, seen, sums, plain = self.study, self.seen, self.sums, self.plain
         said: dict[str, Any] = {"people": self.crowd.trusted}
         if sums is not None:
-            said |= {"inside": sums.inside, "outside": sums.outside, "squares": sums.squares}
+            between = [sums.window.low, sums.window.high]
+            said |= {"between": between, "inside": sums.inside, "outside": sums.outside, "squares": sums.squares}
         elif plain is not None:
             said |= {"sum": plain.noisy_total, "squares": None if plain.squares is None else plain.squares.noisy_total}
         content = {
@@ -163,7 +165,7 @@ def whole_charge(study: MeanStudy, purpose: str) -> Charge:
 
 
 def _crowd(study: MeanStudy, trusted: int, local: int) -> Crowd:
-    return Crowd(trusted, local, _whole(study).epsilon, study.invite.randomiser.worst_variance / 4)
+    return Crowd.of(trusted, local, _whole(study).epsilon, study.invite.randomiser.variance_terms)
 
 
 def _parted(whole: PureDP, share: float) -> tuple[PureDP, PureDP]:
@@ -208,6 +210,7 @@ def trusted_say(
         Charge("trusted", noise.squares.guarantee, beyond, purpose),
     ])  # fmt: skip
     sums = curating.release_window(source.levels(), window, noise, rng=rng)
+    sums = replace(sums, within=bool(crowd.asks_within(window, sums.outside_variance)))
     return MeanSteering(study, column, crowd, seen, looked, sums, None)
 
 
@@ -240,6 +243,10 @@ _NOT_STEERED = (
     "the mean is not steered: by the numbers of people and epsilon, which are public, no window could pay for naming it"
 )
 _SEEN_PLAIN = "the mean is not steered: trusted people's counts promise no gain from a window"
+_WHOLE = (
+    "local people are asked about the whole range: what trusted people's squares do not exclude beyond the window is too "
+    "much for trusted people alone"
+)
 _ONE_REPORT = "a local person answers one invitation, once"
 
 
@@ -262,7 +269,8 @@ def _publish_window(
         mean, half = bounds.lower + bounds.width * share, bounds.half * law.quantile((1 + study.level) / 2)
         return GroupEstimate(people, mean, bounds.half * math.sqrt(law.variance), half)
 
-    told = 0.0 if local is None else sums.window.low + sums.window.width * (local.mean + 1) / 2
+    (low, high), beyond = invite.windows[0], sums.outside_mean if sums.within else 0.0
+    told = 0.0 if local is None else low + (high - low) * (local.mean + 1) / 2
     noise, gap = sums.noise, found.disagreement
     size = noise.sums.scale / noise.sums.sensitivity
     text = (
@@ -270,7 +278,8 @@ def _publish_window(
         f"times their joint sensitivity (epsilon {noise.sums.guarantee.epsilon:.12g}), and on the sum of squares "
         f"beyond it, of scale {noise.squares.scale:.6g} (epsilon {noise.squares.guarantee.epsilon:.12g})"
     )
-    device = f"{invite.randomiser.name} report on their own device, within a window that trusted people named"
+    device = f"{invite.randomiser.name} report on their own device"
+    device += ", within a window that trusted people named" * sums.within
     return MeanRelease(
         estimator="steered",
         estimate=estimate,
@@ -280,7 +289,7 @@ def _publish_window(
         level=study.level,
         weight=found.weight,
         trusted=group(sums.people, found.trusted_error, sums.outside_mean + sums.inside_mean),
-        local=group(0 if local is None else local.people, found.local_error, sums.outside_mean + told),
+        local=group(0 if local is None else local.people, found.local_error, beyond + told),
         difference=None if gap is None else gap.difference * bounds.half,
         p_value=None if gap is None else gap.p_value,
         sd_estimate=None,
@@ -296,7 +305,8 @@ def _publish_window(
                 public_choice(),
                 choice_unprotected(),
                 chosen_blindly(),
-                honest_devices("the local mean, within the window"),
+                honest_devices("the local mean, within the window" if sums.within else "the local mean"),
+                "" if sums.within else _WHOLE,
                 rows,
                 "" if local is None else _ONE_REPORT,
             ),
@@ -324,7 +334,8 @@ def steering_said(document: dict[str, Any]) -> MeanSteering:
         epsilon, delta = stated[name] or (None, 0.0)
         stated[name] = None if epsilon is None else ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
     study = MeanStudy(bounds, **stated)
-    told, ends = document["trusted"], document["window"]
+    told, asked = document["trusted"], document["window"]
+    ends = told.get("between")
     trusted, local = int(told["people"]), int(document["local_people"])
     crowd = _crowd(study, trusted, local)
     seen = None if document["quartiles"] is None else Quartiles(*map(float, document["quartiles"]))
@@ -340,11 +351,13 @@ def steering_said(document: dict[str, Any]) -> MeanSteering:
         )  # fmt: skip
     else:
         low, high = map(float, ends)
-        if seen is None or not 0 <= low < high <= 1 or [low * 2**20 % 1, high * 2**20 % 1] != [0, 0]:
+        whole_steps = [low * 2**20 % 1, high * 2**20 % 1] == [0, 0]
+        if seen is None or not 0 <= low < high <= 1 or not whole_steps or asked not in (None, ends):
             raise ValueError
         (window,) = crowd.steered(np.array([[low, high]]), *crowd.assumed(seen))
         noise = _window_noise(rest, window)
-        sums = WindowSums(trusted, int(told["inside"]), int(told["outside"]), int(told["squares"]), noise, window)
+        noisy = (int(told[name]) for name in ("inside", "outside", "squares"))
+        sums = WindowSums(trusted, *noisy, noise, window, asked is not None)
     entries, notes = tuple(map(int, document["ledger_entries"])), tuple(map(str, document["notes"]))
     return MeanSteering(study, str(document["column"]), crowd, seen, looked, sums, plain, entries, notes,
                         document["simulated"], document["digest"])  # fmt: skip

@@ -13,6 +13,13 @@ With k trusted and n local people, the noise N of a trusted mean and the varianc
 
 least at ``1-w = ((Var y + Cov(r, y))/k + N)/(Var y/k + N + V)``. All of it is in shares of the range here.
 
+Few people far beyond the window, too few for a pilot to see, may leave Var r so large that k people tell it worse than
+n local people would in one go. So trusted people's squares, which are there for the interval and say what lies beyond
+twenty times better than a pilot does, come **before** local people are asked: where the most that they do not exclude
+would make the window worse than none, local people are asked about the whole range, and the trusted mean is
+``r_T + y_T``, with the noise 2N. A window is named only where one of the two is never much worse than the plain form,
+whatever lies beyond it (`Crowd.safe`).
+
 >>> middle = Quartiles(0.45, 0.5, 0.55)
 >>> crowd = Crowd(trusted=20_000, local=2_000_000, epsilon=1.0, report=1.0)
 >>> window = crowd.window(middle)
@@ -37,7 +44,7 @@ from hybridp.public.lattice import LEVELS
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS
 
-__all__ = ["GAIN", "LEAST_COUNTS", "PILOT_SHARE", "SQUARES_SHARE", "Crowd", "Quartiles", "Window", "WindowNoise"]
+__all__ = ["GAIN", "LEAST_COUNTS", "LOSS", "PILOT_SHARE", "SQUARES_SHARE", "Crowd", "Quartiles", "Window", "WindowNoise"]
 __all__ += ["WindowSums", "best_weight", "normal_people"]
 
 Floats = NDArray[np.float64]
@@ -52,6 +59,9 @@ LEAST_COUNTS = 2000.0
 GAIN = 0.9
 """A window is asked about where it promises less than this share of the plain form's mean squared error, and an
 interval that is no wider."""
+LOSS = 1.05**2
+"""A window is named where the mean squared error, whatever lies beyond it, would be at most so many times that of the
+plain form with the whole of epsilon."""
 _UPPER = 1.645  # standard errors of a one-sided limit of 95 %
 _STEPS = 2**20  # windows end at whole steps of the range, which doubles hold exactly
 _UNIT = LEVELS // SQUARE_STEPS
@@ -80,19 +90,31 @@ class Quartiles:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window in shares of the range; how much the parts of a number are taken to vary in it (`inside`, `outside`, and
-    both `together`), and the variance that this promises."""
+    """A window in shares of the range; where numbers are taken to be (`mean`) and how much their parts to vary (`inside`,
+    `outside`, and both `together`); how far from the middle of the window those within are (`away`, the mean square, 1 at
+    its ends); and the variance that this promises."""
 
     low: float
     high: float
+    mean: float
     inside: float
     outside: float
     together: float
+    away: float
     variance: float
 
     @property
     def width(self) -> float:
         return self.high - self.low
+
+    @property
+    def far(self) -> float:
+        """How far anything can be from it."""
+        return max(self.low, 1 - self.high)
+
+    def spread(self, outside: float | Floats) -> Floats:
+        """How much numbers vary, where what reaches beyond varies by so much; a quarter at most."""
+        return np.clip(self.inside + np.asarray(outside) + 2 * self.together, self.inside, 0.25)
 
     @property
     def levels(self) -> tuple[int, int]:
@@ -110,7 +132,8 @@ def best_weight(
 
 @dataclass(frozen=True)
 class Crowd:
-    """How many people there are, the trusted people's epsilon, and the variance of one report about the whole range.
+    """How many people there are, the trusted people's epsilon, and the variance of one report about the whole range: in
+    its middle, and how much that rises with the square of the distance, which is 1 at the bounds.
 
     Enough to decide by public numbers whether a pilot is worth its part of epsilon and, when one has been made, whether
     local people are asked within a window, and within which.
@@ -120,6 +143,12 @@ class Crowd:
     local: int
     epsilon: float
     report: float
+    slope: float = 0.0
+
+    @classmethod
+    def of(cls, trusted: int, local: int, epsilon: float, terms: tuple[float, float]) -> Crowd:
+        """With a randomiser's `variance_terms`, which are about a range of length 2."""
+        return cls(trusted, local, epsilon, terms[0] / 4, terms[1] / 4)
 
     def sum_noise(self, epsilon: float) -> float:
         """The variance that the noise of a sum leaves in the trusted mean."""
@@ -142,21 +171,52 @@ class Crowd:
         """The least variance of a mean in one go, where these shares of people are at these places."""
         mean = float(places @ shares)
         spread = float(shares @ (places - mean) ** 2)
-        if not self.local:
-            return spread / self.trusted + self.sum_noise(epsilon)
-        return 1 / (1 / (spread / self.trusted + self.sum_noise(epsilon)) + self.local / (spread + self.report))
+        return float(self.at_once(mean, spread, self.sum_noise(epsilon)))
+
+    def at_once(self, mean: float, spread: float | Floats, noise: float) -> Floats:
+        """The least variance where local people are asked about the whole range, with this noise of a trusted mean."""
+        told = spread + self.report + self.slope * np.minimum((2 * mean - 1) ** 2 + 4 * np.asarray(spread), 1.0)
+        return np.asarray(1 / (1 / (np.asarray(spread) / self.trusted + noise) + self.local / told))
 
     def window(self, seen: Quartiles) -> Window | None:
-        """The window of least variance; None where the plain form, with what is left of epsilon, does about as well."""
+        """The safe window of least variance; None where the plain form, with what is left of epsilon, does about as well."""
         people = self.assumed(seen)
-        best = min(self.steered(_windows(seen), *people), key=lambda one: one.variance)
         plain = self.plain(*people, self.rest)
-        return best if best.variance < GAIN * plain and best.variance + self.slack(best) < plain else None
+        windows = sorted(self.steered(_windows(seen), *people), key=lambda one: one.variance)
+        good = (one for one in windows if one.variance < GAIN * plain and self.safe(one))
+        best = next(good, None)
+        if best is None or best.variance + self.slack(best) >= plain:
+            return None
+        return best if self.asks_within(best, best.outside + self.trusted * self.slack(best)) else None
+
+    def either(self, window: Window, outside: float | Floats) -> tuple[Floats, Floats]:
+        """The variance where so much varies beyond a window: with local people asked within it, and about the whole
+        range, once trusted people have told both sums."""
+        within = window.variance + (np.asarray(outside) - window.outside) / self.trusted
+        return within, self.at_once(window.mean, window.spread(outside), 2 * self.sum_noise(self.rest * (1 - SQUARES_SHARE)))
+
+    def asks_within(self, window: Window, outside: float | Floats) -> NDArray[np.bool_]:
+        """Whether local people are asked within a window, where by trusted people's noisy squares what lies beyond varies
+        by at most so much: even where it varies by the most that so few people do not exclude."""
+        few = _UPPER * window.far / (2 * math.sqrt(self.trusted))
+        within, whole = self.either(window, (few + np.sqrt(few**2 + np.asarray(outside))) ** 2)
+        return np.asarray(within < whole)
+
+    def safe(self, window: Window) -> bool:
+        """Whether, whatever lies beyond a window, the choice that follows loses little, with its squares off by as much as
+        their noise may be."""
+        outside = window.outside + window.far**2 * np.append(0.0, np.geomspace(1e-7, 0.25, 60))
+        within, whole = self.either(window, outside)
+        plain = self.at_once(window.mean, window.spread(outside), self.sum_noise(self.epsilon))
+        chosen = (
+            np.where(self.asks_within(window, outside + off * self.trusted * self.slack(window)), within, whole)
+            for off in (0, 2)
+        )
+        return all(bool((one <= LOSS * plain).all()) for one in chosen)
 
     def slack(self, window: Window) -> float:
         """What the interval counts beyond the variance, since squares beyond the window are known with noise."""
-        far = max(window.low, 1 - window.high)
-        return _UPPER * math.sqrt(self.sum_noise(self.rest * SQUARES_SHARE)) * far**2 / self.trusted
+        return _UPPER * math.sqrt(self.sum_noise(self.rest * SQUARES_SHARE)) * window.far**2 / self.trusted
 
     def assumed(self, seen: Quartiles) -> tuple[Floats, Floats]:
         """What is taken to be known of people before they are asked: places, and the share of people at each.
@@ -186,11 +246,13 @@ class Crowd:
         outside = np.maximum((r * r) @ shares - mean_r**2, 0.0)
         together = (y * r) @ shares - mean_y * mean_r
         noise = self.sum_noise(self.rest * (1 - SQUARES_SHARE))
-        told = (inside + self.report * (high - low)[:, 0] ** 2) / max(self.local, 1)
+        width, centre = (high - low)[:, 0], (high + low)[:, 0] / 2
+        away = 4 * (inside + (mean_y - centre) ** 2) / width**2
+        told = (inside + width**2 * (self.report + self.slope * away)) / max(self.local, 1)
         w = best_weight(inside, together, told, noise, self.trusted)
         sampling = (outside + 2 * w * together + w**2 * inside) / self.trusted
         variance = sampling + (1 + w**2) * noise + (1 - w) ** 2 * told
-        rows = zip(windows.tolist(), inside, outside, together, variance, strict=True)
+        rows = zip(windows.tolist(), mean_y + mean_r, inside, outside, together, away, variance, strict=True)
         return [Window(a, b, *map(float, rest)) for (a, b), *rest in rows]
 
 
@@ -242,7 +304,8 @@ def farthest(low: int, high: int) -> int:
 @dataclass(frozen=True, slots=True)
 class WindowSums:
     """Noisy sums of trusted people's levels: within a window, counted from its lower end, and beyond it; and the noisy
-    sum of squares of the latter."""
+    sum of squares of the latter. `within` says whether local people are asked within the window or, where what lies beyond
+    it is too much for trusted people alone, about the whole range."""
 
     people: int
     inside: int
@@ -250,6 +313,7 @@ class WindowSums:
     squares: int
     noise: WindowNoise
     window: Window
+    within: bool = True
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
@@ -273,9 +337,13 @@ class WindowSums:
         return self.noise.sums.scale / (LEVELS * self.people)
 
     @property
+    def outside_seen(self) -> float:
+        """How much what reaches beyond varies, by the noisy squares."""
+        return max(self.squares / (SQUARE_STEPS**2 * self.people), 0.0)
+
+    @property
     def outside_variance(self) -> float:
-        """An upper limit of how much what reaches beyond varies, for intervals: 95 %, and never above the largest."""
-        scale = SQUARE_STEPS**2 * self.people
-        error = math.sqrt(self.noise.squares.variance) / scale
+        """An upper limit of the same, for intervals: 95 %, and never above the largest."""
+        error = math.sqrt(self.noise.squares.variance) / (SQUARE_STEPS**2 * self.people)
         most = (farthest(*self.window.levels) + 1) ** 2 / SQUARE_STEPS**2
-        return min(max(self.squares / scale, 0.0) + _UPPER * error, most)
+        return min(self.outside_seen + _UPPER * error, most)
