@@ -124,7 +124,7 @@ def again(said: MeanSteering, everyone: Floats, local: int, times: int, seed: in
     for i in range(times):
         chosen = levels[draw.integers(0, len(levels), said.sums.people)]
         sums = release_window([chosen], window, said.sums.noise, rng=rng)
-        sums = replace(sums, within=bool(said.crowd.asks_within(window, sums.outside_variance)))
+        sums = replace(sums, within=bool(said.crowd.asks_within(window, sums.outside_seen)))
         told = reports(said.study, places[sums.within], local, seed + 10_000 * (i + 1))
         one = publish_steered(replace(said, sums=sums), told, rng=rng)
         found.append(one.low <= truth <= one.high)

@@ -59,7 +59,7 @@ def plan_steered(plan: MeanPlan) -> SteeredPlan:
         most = f"naming a window would cost {PILOT_SHARE:.1%} of the trusted people's epsilon"
         return SteeredPlan("plain", None, plain, None, f"at this standard deviation no window gains much, and {most}")
     (found,) = crowd.steered(np.array([[window.low, window.high]]), *normal_people(mean, sd))
-    if not crowd.asks_within(window, found.outside + trusted * crowd.slack(window)):
+    if not crowd.asks_within(window, found.outside):
         why = "few trusted people could not exclude that what lies beyond a window is too much for them alone"
         return SteeredPlan("plain", None, plain, None, why)
     rmse = bounds.width * math.sqrt(found.variance)

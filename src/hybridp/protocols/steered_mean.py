@@ -210,7 +210,7 @@ def trusted_say(
         Charge("trusted", noise.squares.guarantee, beyond, purpose),
     ])  # fmt: skip
     sums = curating.release_window(source.levels(), window, noise, rng=rng)
-    sums = replace(sums, within=bool(crowd.asks_within(window, sums.outside_variance)))
+    sums = replace(sums, within=bool(crowd.asks_within(window, sums.outside_seen)))
     return MeanSteering(study, column, crowd, seen, looked, sums, None)
 
 

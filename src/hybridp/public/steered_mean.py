@@ -187,7 +187,7 @@ class Crowd:
         best = next(good, None)
         if best is None or best.variance + self.slack(best) >= plain:
             return None
-        return best if self.asks_within(best, best.outside + self.trusted * self.slack(best)) else None
+        return best if self.asks_within(best, best.outside) else None
 
     def either(self, window: Window, outside: float | Floats) -> tuple[Floats, Floats]:
         """The variance where so much varies beyond a window: with local people asked within it, and about the whole
@@ -197,9 +197,13 @@ class Crowd:
 
     def asks_within(self, window: Window, outside: float | Floats) -> NDArray[np.bool_]:
         """Whether local people are asked within a window, where by trusted people's noisy squares what lies beyond varies
-        by at most so much: even where it varies by the most that so few people do not exclude."""
-        few = _UPPER * window.far / (2 * math.sqrt(self.trusted))
-        within, whole = self.either(window, (few + np.sqrt(few**2 + np.asarray(outside))) ** 2)
+        by so much: only if the most that their noise and so few people do not exclude (95 %) leaves a gain.
+
+        The limit m is ``outside + z sqrt(Var + far^2 m/k)``: a square beyond is far^2 at most.
+        """
+        few = (_UPPER * window.far) ** 2 / (2 * self.trusted)
+        noisy, seen = self.trusted * self.slack(window), np.asarray(outside)
+        within, whole = self.either(window, seen + few + np.sqrt(few**2 + noisy**2 + 2 * few * seen))
         return np.asarray(within < whole)
 
     def safe(self, window: Window) -> bool:
@@ -209,8 +213,8 @@ class Crowd:
         within, whole = self.either(window, outside)
         plain = self.at_once(window.mean, window.spread(outside), self.sum_noise(self.epsilon))
         chosen = (
-            np.where(self.asks_within(window, outside + off * self.trusted * self.slack(window)), within, whole)
-            for off in (0, 2)
+            np.where(self.asks_within(window, np.maximum(outside + off, 0.0)), within, whole)
+            for off in (-self.trusted * self.slack(window), self.trusted * self.slack(window))
         )
         return all(bool((one <= LOSS * plain).all()) for one in chosen)
 
@@ -221,8 +225,8 @@ class Crowd:
     def assumed(self, seen: Quartiles) -> tuple[Floats, Floats]:
         """What is taken to be known of people before they are asked: places, and the share of people at each.
 
-        Half of them are normal and half have longer (Laplace) tails, with these quartiles, on each side of the middle;
-        and as many as a pilot cannot see, one in its epsilon times the trusted people, may be anywhere.
+        Half of them are normal and half have longer (Laplace) tails, with these quartiles, on each side of the middle.
+        What else lies beyond a window, trusted people tell before it is asked about.
         """
         from scipy.special import ndtr
 
@@ -233,8 +237,7 @@ class Crowd:
         tail = 0.5 * 2.0 ** -np.abs(u)
         f = (np.where(u < 0, tail, 1 - tail) + ndtr(_QUARTER * u)) / 2
         f[0], f[-1] = 0.0, 1.0
-        unseen = min(1 / (PILOT_SHARE * self.epsilon * self.trusted), 1.0)
-        return (ends[:-1] + ends[1:]) / 2, (1 - unseen) * np.diff(f) + unseen / _CELLS
+        return (ends[:-1] + ends[1:]) / 2, np.diff(f)
 
     def steered(self, windows: Floats, places: Floats, shares: Floats) -> list[Window]:
         """What each window promises, where these shares of people are at these places."""
