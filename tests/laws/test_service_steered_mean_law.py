@@ -36,7 +36,7 @@ LOCAL = [float(x) for x in np.random.default_rng(6).normal(50, 14, 300)]
 EPSILON = 24.0
 PILOT, REST = EPSILON * 0.045, EPSILON * 0.955
 DECLARED = {"title": "Way", "promise": {"epsilon": 1.0, "trusted_epsilon": EPSILON}, "collection": {"min_batch": 2},
-            "people": {"local": 20_000}, "questions": [WAY]}  # fmt: skip
+            "people": {"local": 5_000}, "questions": [WAY]}  # fmt: skip
 
 
 class Run:

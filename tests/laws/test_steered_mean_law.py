@@ -159,6 +159,46 @@ def test_where_a_pilot_sees_no_window_the_rest_pays_for_a_plain_mean(tmp_path: P
     assert told["receipt"]["promises"][1]["epsilon"] == EPSILON
 
 
+def test_where_too_much_lies_beyond_a_window_local_people_are_asked_about_all_and_nothing_more_is_drawn(
+    tmp_path: Path,
+) -> None:
+    """One in twelve at the upper bound: twenty thousand local people tell more of them than 256 trusted ones."""
+    values = [*NEAR[:-22], *[200.0] * 22]
+    sent, found, tape = steer(tmp_path, values)
+    low, high = (round(end * LEVELS) for end in sent["trusted"]["between"])
+    assert (sent["window"], found["questions"]["pay"]["mean"]["groups"]["local"]["people"]) == (None, 0)
+    levels = [level(value) for value in values]
+    within = [min(max(x, low), high) for x in levels]
+    beyond = [x - y for x, y in zip(levels, within, strict=True)]
+    far, told = max(low, LEVELS - high) >> 16, sent["trusted"]
+    added = [
+        (told["inside"] - sum(y - low for y in within), LEVELS / PARTS[1]),
+        (told["outside"] - sum(beyond), LEVELS / PARTS[1]),
+        (told["squares"] - sum((abs(r) >> 16) ** 2 for r in beyond), far**2 / PARTS[2]),
+    ]
+    spans = looks(sent, values, tape) + [span_of(tape, [noise], laplaces(scale)) for noise, scale in added]
+    apart(*spans)
+    assert sum(end - start for start, end in spans) == len(tape.words)
+    charges = Ledger.open(tmp_path / "l").history()
+    assert [e.budget.epsilon for e in charges] == pytest.approx(PARTS, abs=1e-11)
+    people = (values * 20)[:4000]
+    raw, out = write(tmp_path / "raw.csv", local(*people)), tmp_path / "sent.csv"
+    asked = command("randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--out", out)
+    assert asked["window"] is None
+    reports = np.array([float(row["report"]) for row in read(out)])
+    release = command("release", "mean", out, "--invite", tmp_path / "invite.json", "--ledger", tmp_path / "l")
+    mean = release["questions"]["pay"]["mean"]
+    assert "window" not in mean
+    assert mean["local"] == pytest.approx(reports.mean(), abs=1e-6)
+    both = [low + told["inside"] / 256, told["outside"] / 256]
+    assert mean["trusted"] == pytest.approx(128 * sum(both) / LEVELS, abs=1e-6)
+    w = mean["weight"]
+    assert mean["estimate"] == pytest.approx(w * 128 * sum(both) / LEVELS + (1 - w) * reports.mean(), abs=1e-6)
+    assert mean["interval"][0] <= np.clip(values, 0, 128).mean() <= mean["interval"][1]
+    assert any("about the whole range" in line for line in release["receipt"]["assumes"])
+    assert release["receipt"]["promises"][1]["epsilon"] == EPSILON
+
+
 def test_where_no_window_can_pay_all_of_epsilon_goes_into_a_plain_mean(tmp_path: Path) -> None:
     """By public numbers alone: the same draws, whoever the trusted people are, as in one go."""
     table = write(tmp_path / "rows.csv", [*trusted(*NEAR[:50]), *local(*NEAR)])

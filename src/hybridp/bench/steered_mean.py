@@ -45,9 +45,7 @@ def plan_steered(plan: MeanPlan) -> SteeredPlan:
     For numbers that are normal, with the plan's standard deviation and mean (the middle of the bounds unless stated).
     """
     trusted, bounds = round(plan.n * plan.opt_in), plan.bounds
-    crowd = Crowd.of(
-        trusted, round(plan.n) - trusted, plan.trusted_epsilon, plan.mechanisms.randomiser.variance_terms
-    )
+    crowd = Crowd.of(trusted, round(plan.n) - trusted, plan.trusted_epsilon, plan.mechanisms.randomiser.variance_terms)
     plain = plan[plan.used].rmse
     if trusted < 1 or not crowd.worth_a_pilot:
         why = "by the numbers of people and epsilon no window could pay for naming it"

@@ -244,8 +244,8 @@ _NOT_STEERED = (
 )
 _SEEN_PLAIN = "the mean is not steered: trusted people's counts promise no gain from a window"
 _WHOLE = (
-    "local people are asked about the whole range: what trusted people's squares do not exclude beyond the window is too "
-    "much for trusted people alone"
+    "local people are asked about the whole range: what trusted people's squares do not exclude beyond the window is "
+    "too much for trusted people alone"
 )
 _ONE_REPORT = "a local person answers one invitation, once"
 

@@ -44,8 +44,8 @@ from hybridp.public.lattice import LEVELS
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS
 
-__all__ = ["GAIN", "LEAST_COUNTS", "LOSS", "PILOT_SHARE", "SQUARES_SHARE", "Crowd", "Quartiles", "Window", "WindowNoise"]
-__all__ += ["WindowSums", "best_weight", "normal_people"]
+__all__ = ["GAIN", "LEAST_COUNTS", "LOSS", "PILOT_SHARE", "SQUARES_SHARE", "Crowd", "Quartiles", "Window"]
+__all__ += ["WindowNoise", "WindowSums", "best_weight", "normal_people"]
 
 Floats = NDArray[np.float64]
 
@@ -90,9 +90,9 @@ class Quartiles:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window in shares of the range; where numbers are taken to be (`mean`) and how much their parts to vary (`inside`,
-    `outside`, and both `together`); how far from the middle of the window those within are (`away`, the mean square, 1 at
-    its ends); and the variance that this promises."""
+    """A window in shares of the range; where numbers are taken to be (`mean`) and how much their parts to vary
+    (`inside`, `outside`, and both `together`); how far from the middle of the window those within are (`away`, the mean
+    square, 1 at its ends); and the variance that this promises."""
 
     low: float
     high: float
@@ -179,7 +179,7 @@ class Crowd:
         return np.asarray(1 / (1 / (np.asarray(spread) / self.trusted + noise) + self.local / told))
 
     def window(self, seen: Quartiles) -> Window | None:
-        """The safe window of least variance; None where the plain form, with what is left of epsilon, does about as well."""
+        """The safe window of least variance; None where the plain form, with what is left, does about as well."""
         people = self.assumed(seen)
         plain = self.plain(*people, self.rest)
         windows = sorted(self.steered(_windows(seen), *people), key=lambda one: one.variance)
@@ -193,11 +193,12 @@ class Crowd:
         """The variance where so much varies beyond a window: with local people asked within it, and about the whole
         range, once trusted people have told both sums."""
         within = window.variance + (np.asarray(outside) - window.outside) / self.trusted
-        return within, self.at_once(window.mean, window.spread(outside), 2 * self.sum_noise(self.rest * (1 - SQUARES_SHARE)))
+        noise = 2 * self.sum_noise(self.rest * (1 - SQUARES_SHARE))
+        return within, self.at_once(window.mean, window.spread(outside), noise)
 
     def asks_within(self, window: Window, outside: float | Floats) -> NDArray[np.bool_]:
-        """Whether local people are asked within a window, where by trusted people's noisy squares what lies beyond varies
-        by so much: only if the most that their noise and so few people do not exclude (95 %) leaves a gain.
+        """Whether local people are asked within a window, where by trusted people's noisy squares what lies beyond
+        varies by so much: only if the most that their noise and so few people do not exclude (95 %) leaves a gain.
 
         The limit m is ``outside + z sqrt(Var + far^2 m/k)``: a square beyond is far^2 at most.
         """
@@ -207,8 +208,8 @@ class Crowd:
         return np.asarray(within < whole)
 
     def safe(self, window: Window) -> bool:
-        """Whether, whatever lies beyond a window, the choice that follows loses little, with its squares off by as much as
-        their noise may be."""
+        """Whether, whatever lies beyond a window, the choice that follows loses little, with its squares off by as much
+        as their noise may be."""
         outside = window.outside + window.far**2 * np.append(0.0, np.geomspace(1e-7, 0.25, 60))
         within, whole = self.either(window, outside)
         plain = self.at_once(window.mean, window.spread(outside), self.sum_noise(self.epsilon))
@@ -307,8 +308,8 @@ def farthest(low: int, high: int) -> int:
 @dataclass(frozen=True, slots=True)
 class WindowSums:
     """Noisy sums of trusted people's levels: within a window, counted from its lower end, and beyond it; and the noisy
-    sum of squares of the latter. `within` says whether local people are asked within the window or, where what lies beyond
-    it is too much for trusted people alone, about the whole range."""
+    sum of squares of the latter. `within` says whether local people are asked within the window or, where what lies
+    beyond it is too much for trusted people alone, about the whole range."""
 
     people: int
     inside: int
