@@ -356,8 +356,8 @@ def steering_said(document: dict[str, Any]) -> MeanSteering:
             raise ValueError
         (window,) = crowd.steered(np.array([[low, high]]), *crowd.assumed(seen))
         noise = _window_noise(rest, window)
-        noisy = (int(told[name]) for name in ("inside", "outside", "squares"))
-        sums = WindowSums(trusted, *noisy, noise, window, asked is not None)
+        inside, outside, squared = (int(told[name]) for name in ("inside", "outside", "squares"))
+        sums = WindowSums(trusted, inside, outside, squared, noise, window, within=asked is not None)
     entries, notes = tuple(map(int, document["ledger_entries"])), tuple(map(str, document["notes"]))
     return MeanSteering(study, str(document["column"]), crowd, seen, looked, sums, plain, entries, notes,
                         document["simulated"], document["digest"])  # fmt: skip
