@@ -29,7 +29,19 @@ from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, p
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 
-__all__ = ["LEAN", "Fit", "Score", "Units", "blend_plain", "clip_for", "forecast", "local_score", "newton", "steer"]
+__all__ = [
+    "LEAN",
+    "Fit",
+    "Score",
+    "Units",
+    "blend_groups",
+    "blend_plain",
+    "clip_for",
+    "forecast",
+    "local_score",
+    "newton",
+    "steer",
+]
 __all__ += ["deviation", "spread_as_told", "steered_alone", "trusted_score", "widest"]
 
 Floats = NDArray[np.float64]
@@ -291,6 +303,24 @@ def steered_alone(
     alone = Fit(after, inverse @ (covariance + at.cross(after, after)) @ inverse, weak)
     apart = covariance + score.cross(beta0, beta0) + score.sampling
     return alone, inverse @ apart @ inverse
+
+
+def blend_groups(
+    score: Score | None, asked: Question | None, sums: VectorReportSums | None, lean: float
+) -> tuple[Fit | None, Fit | None, Floats | None]:
+    """Both groups, the local one alone, and the covariance of the difference of the two."""
+    own = None if score is None else score.fit()
+    if asked is None or sums is None:
+        return own, None, None
+    if asked.form == "steered":
+        assert score is not None
+        alone = steered_alone(score, sums, asked, lean)
+        return (steer(score, sums, asked, lean), *alone) if alone is not None else (own, None, None)
+    told = local_score(sums, asked)
+    if told is None or score is None or own is None:
+        return (own, None, None) if told is None else (told.fit(), told.fit(), None)
+    local = told.fit()
+    return blend_plain(score, told)[0], local, own.covariance + local.covariance
 
 
 def blend_plain(trusted: Score, local: Score) -> tuple[Fit, float]:

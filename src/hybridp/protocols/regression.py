@@ -376,7 +376,7 @@ def publish_regression(
         score = blending.spread_as_told(score, sums, asked)
     own = None if score is None else score.fit()
     found = study.kind == "linear" and study.clip is None
-    both, told, apart = _together(score, asked, sums, blending.LEAN if found else 0.0)
+    both, told, apart = blending.blend_groups(score, asked, sums, blending.LEAN if found else 0.0)
     if both is None:
         raise InvalidInput("`people` must be enough for a regression: some statistic has fewer than two reports.")
     p_values = None
@@ -432,24 +432,6 @@ def publish_regression(
             entries=entries,
         ),
     )
-
-
-def _together(
-    score: Score | None, asked: Question | None, sums: VectorReportSums | None, lean: float
-) -> tuple[Fit | None, Fit | None, Floats | None]:
-    """Both groups, the local one alone, and the covariance of the difference of the two."""
-    own = None if score is None else score.fit()
-    if asked is None or sums is None:
-        return own, None, None
-    if asked.form == "steered":
-        assert score is not None
-        alone = blending.steered_alone(score, sums, asked, lean)
-        return (blending.steer(score, sums, asked, lean), *alone) if alone is not None else (own, None, None)
-    told = blending.local_score(sums, asked)
-    if told is None or score is None or own is None:
-        return (own, None, None) if told is None else (told.fit(), told.fit(), None)
-    local = told.fit()
-    return blending.blend_plain(score, told)[0], local, own.covariance + local.covariance
 
 
 def _group(units: Units, people: int, found: Fit | None) -> RegressionGroup:
