@@ -235,11 +235,13 @@ def test_a_plan_of_questions_of_every_kind_says_what_to_expect(folder: Path) -> 
         "line": 'kind = "regression"\ntarget = "y"\non = ["x"]\nlower = 0\nupper = 1',
         "home": 'kind = "table"\nmarginals = ["f,g"]\n'
         'features = [{name = "f", values = ["1", "2"]}, {name = "g", values = ["1", "2"]}]',
+        "rows": 'kind = "table"\nmarginals = ["f,g", "g,h"]\nfeatures = [{name = "f", values = ["1", "2"]}, '
+        '{name = "g", values = ["1", "2"]}, {name = "h", values = ["1", "2"]}]',
     }
     head = "schema = 1\n[people]\ntrusted = 500\nlocal = 4500\n[promise]\nepsilon = 2\ndelta = 1e-6\n"
     for name, stated in questions.items():
-        trust = '[trust]\ncolumn = "t"\n' if name != "home" else '[trust]\neveryone = "trusted"\n'
-        people = head if name != "home" else head.replace("local = 4500", "local = 0")
+        trust = '[trust]\ncolumn = "t"\n' if name not in ("home", "rows") else '[trust]\neveryone = "trusted"\n'
+        people = head if name not in ("home", "rows") else head.replace("local = 4500", "local = 0")
         ids = people.replace("[people]", '[people]\ncolumn = "id"') if name == "words" else people
         (folder / "one.toml").write_text(f'{ids}{trust}[[question]]\nname = "{name}"\n{stated}\n')
         done = hybridp(folder, "plan", "one.toml")

@@ -33,7 +33,9 @@ SCHEMA = {
 }
 PROMISE = "--epsilon 2 --delta 1e-6"
 SMALL = f"{PROMISE} --rows 60"
-FIT = f"synth fit people.csv --schema schema.json --marginals age,sex education,sex,works {SMALL} --out model"
+ASKED = "--marginals age,sex education,sex,works"
+FIT = f"synth fit people.csv --schema schema.json {ASKED} --method tables {SMALL} --out model"
+MIXED = f"synth fit people.csv --schema schema.json {ASKED} {SMALL} --out model-3"
 RAP = f"synth fit people.csv --schema schema.json --thresholds 2-of-2:4,1-of-3:1 --rounds 3 --per-round 2 {SMALL}"
 
 
@@ -315,7 +317,7 @@ def test_a_query_is_refused_where_its_failure_would_be_free(run: Runner, people:
     assert "`query` must be left out" in said[0].document["error"]["message"]
     assert Ledger.open("l.db").history() == spent
     assert run(f"{FIT} --ledger l.db").code == 0, "of a table it goes on"
-    both = run(f"{FIT}-3 --trust who --ledger new.db --json", "--query", asked[1].replace("*", "*, 'trusted' AS who"))
+    both = run(f"{MIXED} --trust who --ledger new.db --json", "--query", asked[1].replace("*", "*, 'trusted' AS who"))
     assert (both.code, Path("new.db").exists()) == (2, False)
     assert "where no ledger is there to pay for its failure" in both.document["error"]["message"]
     Ledger.create("rich.db", {"trusted": ApproxDP(9.0, 1e-5)})
@@ -566,6 +568,27 @@ def test_what_is_not_installed_is_named(
     assert "the extra `synth`" in said.document["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "usual"),
+    [
+        ("--marginals age,sex education,works", "adaptive"),
+        ("--marginals age,sex", "tables"),  # there is nothing to choose
+        ("--marginals age sex", "tables"),
+        ("--marginals age,sex 1-of:education,works", "tables"),
+        ("--marginals age,sex education,works --memory 1GiB", "tables"),
+        ("--marginals age,sex education,works --method tables", "tables"),
+    ],
+)
+def test_the_usual_method_chooses_where_there_is_a_choice(run: Runner, people: Any, asked: str, usual: str) -> None:
+    said = run(f"synth fit people.csv --schema schema.json {asked} {SMALL} --out model --json")
+    assert sole(said.document)["method"] == usual
+    if "--memory" in asked:
+        return
+    planned = sole(run(f"plan synth --n 300 --schema schema.json {asked} {PROMISE} --json").document)["predicted"]
+    assert ("total_variation" in planned) is (usual == "adaptive")
+    assert ("tables" in planned) is (usual == "tables")
+
+
 def test_a_plan_compares_the_ways_to_take_part(run: Runner, people: list[dict[str, str]]) -> None:
     plan = f"plan synth --n 30000 --schema schema.json --marginals age,sex sex,works {PROMISE}"
     said = run(f"{plan} --opt-in 0.02 --like people.csv --json")
@@ -576,7 +599,7 @@ def test_a_plan_compares_the_ways_to_take_part(run: Runner, people: list[dict[st
     assert said.document["people"]["trusted"] == 600
     assert "public rows" in sole(said.document)["assumes"][0]
     for words, name in (
-        (f"{plan} --like people.csv", "`like`"),
+        (f"{plan} --method tables --like people.csv", "`like`"),
         (f"{plan} --opt-in 0.1 --method adaptive", "`method`"),
         (f"{plan} --opt-in 1.1", "`opt-in`"),
     ):

@@ -166,12 +166,12 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan regression --on age,eps --n 20_000 --opt-in 0.05 --epsilon 1",
     ),
     "synth": (
-        "synth fit table.csv --schema schema.json --marginals age,sex sex,works --epsilon 2 --delta 1e-6 --rows 60 "
-        "--seed 2 --out model",
+        "synth fit table.csv --schema schema.json --marginals age,sex sex,works --method tables --epsilon 2 "
+        "--delta 1e-6 --rows 60 --seed 2 --out model",
         "synth answer model sex=Male",
         "synth report model",
-        "synth fit table.csv --schema schema.json --marginals age,sex sex,works --method adaptive --epsilon 1 "
-        "--delta 1e-4 --seed 2 --out pilot",
+        "synth fit table.csv --schema schema.json --marginals age,sex sex,works --epsilon 1 --delta 1e-4 "
+        "--seed 2 --out pilot",
         "synth invite pilot --out asked.json",
         "randomise synth table.csv --invite asked.json --seed 3 --out told.csv",
         "synth fit told.csv --invite asked.json --out both",

@@ -468,8 +468,12 @@ def _table(study: Declaration, i: int, people: Counted) -> Any:
 
         both = asked.synth_study(study, i, mixed=True)
         return plan_rows(many, people.trusted / many, both.workload, both.guarantee)
+    own = asked.synth_study(study, i)
+    if own.method == "adaptive":
+        from hybridp.bench.synth_rows import plan_rows
+
+        return plan_rows(many, 1.0, own.workload, own.guarantee)
+    question.must(own.method == "tables", "method", "must be tables or adaptive for a plan", "rap")
     from hybridp.bench.synth import plan_synth
 
-    own = asked.synth_study(study, i)
-    question.must(own.method == "tables", "method", "must be tables for a plan", own.method)
     return plan_synth(many, own.workload, own.guarantee, most_cells=own.most_cells)

@@ -210,7 +210,7 @@ class SynthPlan(Result):
 
 
 def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cells: int = MOST_CELLS) -> SynthPlan:
-    """The errors of every marginal that the default method ("tables") would measure for a workload.
+    """The errors of every marginal that the method "tables" would measure for a workload.
 
     Each cell gets Gaussian noise of the same size, whatever the data: the tables and their noise are those of the fit.
 

@@ -195,11 +195,12 @@ def study_of(
     """The study of a fit that options state, after what cannot go together was refused."""
     from hybridp.cli.common import check_delta
     from hybridp.protocols.synth import SynthStudy
-    from hybridp.public.synth import cells_within
+    from hybridp.public.synth import cells_within, usual_method
 
     given = {name: question[name] for name in ("rounds", "per_round", "select_share")}
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    chosen = question["method"] or ("rap" if asked else "tables" if stated or memory is not None else "adaptive")
+    usual = usual_method(workload) if stated else "adaptive"
+    chosen = question["method"] or ("rap" if asked else usual if memory is None else "tables")
     if mixed:
         if question["method"] or asked:
             raise InvalidInput("`method` and its settings must be left out with --trust, which has its own. Got one.")
@@ -254,14 +255,15 @@ def plan(
 ) -> None:
     """Predicted errors of a synthetic table.
 
-    With --opt-in: of its rows, by the trusted people alone, the local people alone, and both. With --method adaptive,
-    or without questions: of its rows, where everybody trusts. Both rehearse a fit on made-up people, or on --like.
+    With --opt-in: of its rows, by the trusted people alone, the local people alone, and both. Where everybody trusts
+    and `synth fit` would choose what it measures: of its rows. Both rehearse a fit on made-up people, or on --like.
 
-    With questions alone: of each marginal that `synth fit` would measure, as shares of people. Visible: a cell with a
-    smaller share than this is hardly told from noise.
+    With --method tables, or where `synth fit` would measure all that is asked: of each marginal, as shares of people.
+    Visible: a cell with a smaller share than this is hardly told from noise.
     """
     from hybridp.bench.synth import plan_synth
     from hybridp.public.budgets import ApproxDP
+    from hybridp.public.synth import usual_method
     from hybridp.public.workloads import default_workload
 
     schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, sizes=sizes, other=other)
@@ -269,7 +271,8 @@ def plan(
     workload = workload_of(schema, question.values) if stated else default_workload(schema)
     assert promise.epsilon is not None
     guarantee = ApproxDP(promise.epsilon, promise.delta)
-    rehearsed = opt_in is not None or method == "adaptive" or not (stated or method)
+    usual = usual_method(workload) if stated else "adaptive"
+    rehearsed = opt_in is not None or (method or usual) == "adaptive"
     if opt_in is not None and method is not None:
         raise InvalidInput(f"`method` must be left out with --opt-in, which compares them. Got {method}.")
     if not rehearsed:

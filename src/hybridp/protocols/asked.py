@@ -47,6 +47,7 @@ from hybridp.public.study import (
     Vector,
     needs_invitation,
 )
+from hybridp.public.synth import usual_method
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
@@ -369,7 +370,7 @@ def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> Synth
         asked.check_mixed()
     given = {"rounds": asked.rounds, "per_round": asked.per_round, "select_share": asked.select_share}
     stated: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    method = asked.method or ("rap" if stated else "tables")
+    method = asked.method or ("rap" if stated else usual_method(workload))
     for name, value in stated.items():
         asked.must(method == "rap", name, "must go with the method rap", value)
     names: dict[str, Method] = {"rap": "queries", "adaptive": "adaptive", "tables": "tables"}

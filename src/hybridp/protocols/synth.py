@@ -32,6 +32,7 @@ from hybridp.protocols.synth_files import Folder, packed, unpacked
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import MOST_CELLS, Workload
 from hybridp.public.synth import (
+    MODEL_CELLS,
     MeasuredQueries,
     MeasuredTable,
     Round,
@@ -60,7 +61,6 @@ __all__ += ["measured_once", "round_words"]
 
 Method = Literal["tables", "adaptive", "queries", "mixed"]
 PILOT = "pilot"  # In a saved study: the invitation by which local people joined a fit to the trusted rows.
-_TREE = 1 << 18  # Cells of the largest graphical model: a marginal that would need more is not chosen.
 _LEAST_RECORDS, _MOST_RECORDS = 1 << 15, 1 << 20  # Few records scatter around the model that they are drawn from.
 _ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
 Measured = list[MeasuredTable] | list[MeasuredQueries]
@@ -431,12 +431,12 @@ def _worst_table(
     What may be chosen is public: whatever leaves the model small enough.
     """
     schema = study.workload.schema
-    named = [c for c in candidates(study.workload) if len(c) == 1 or schema.cells(c) <= _TREE]
+    named = [c for c in candidates(study.workload) if len(c) == 1 or schema.cells(c) <= MODEL_CELLS]
     scores = [curating.gain(codes, c, model.table(c), use.sigma) for c in named]
     known = {tuple(sorted(table.features)) for table in before}
 
     def fits(i: int) -> bool:
-        return tree_cells(schema.sizes, {*known, named[i]}) <= _TREE
+        return tree_cells(schema.sizes, {*known, named[i]}) <= MODEL_CELLS
 
     found = curating.pick_table(scores, use.select_rho, fits, rng=rng)
     assert found is not None  # one-way marginals always fit

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from hybridp.public.budgets import ZCDP, ApproxDP, as_approx, zcdp_for
 from hybridp.public.queries import MOST_CELLS, Schema, Selection, Workload
 
 __all__ = [
+    "MODEL_CELLS",
     "MeasuredQueries",
     "MeasuredTable",
     "Round",
@@ -52,6 +54,7 @@ __all__ = [
     "table_sigma",
     "threshold_sensitivity",
     "total_rho",
+    "usual_method",
 ]
 
 Ints = NDArray[np.int64]
@@ -59,6 +62,7 @@ Ints = NDArray[np.int64]
 _BASE, _LARGEST, _EACH = 280 << 20, 80, 24
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 _SINGLES, _CHOICE, _GROWTH = 3, 0.1, 1.25  # Of an adaptive fit: benchmarks/README.md says on which tables.
+MODEL_CELLS = 1 << 18  # Of the largest graphical model: a marginal that would need more is not chosen.
 _SLACK = 1e-11  # The ledger rounds every charge up to 1e-12: a little is kept back for it.
 
 
@@ -249,7 +253,7 @@ class Round:
 def table_rounds(
     workload: Workload, rho: float, *, single_share: float = 0.15, most_cells: int = MOST_CELLS
 ) -> list[Round]:
-    """Our default: the one-way marginals of all features asked about, then the tables of `table_plan`, all at once.
+    """The one-way marginals of all features asked about, then the tables of `table_plan`, all at once.
 
     Shares from .1 to .3 for the one-way marginals gave about the same error on ADULT, none at all up to twice as much.
     """
@@ -325,6 +329,22 @@ def candidates(workload: Workload) -> list[tuple[int, ...]]:
     asked = [tuple(sorted(t.features)) for t in workload.thresholds]
     inside = [c for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)]
     return list(dict.fromkeys([*inside, *combinations(sorted({f for t in asked for f in t}), 2)]))
+
+
+def usual_method(workload: Workload) -> Literal["adaptive", "tables"]:
+    """How rows are fitted where questions are stated and no method is. Public: it knows the questions alone.
+
+    "adaptive" where there is something to choose among whole marginals that a model can hold. "tables" measures all of
+    what is asked: one marginal of several columns, r-of-k thresholds with r < k, tables of more than MODEL_CELLS cells.
+
+    >>> from hybridp.public.queries import Threshold
+    >>> pairs = Workload(Schema.from_domain({"a": 2, "b": 3, "c": 4}), (Threshold((0, 1), 2), Threshold((1, 2), 2)))
+    >>> usual_method(pairs), usual_method(Workload(pairs.schema, pairs.thresholds[:1]))
+    ('adaptive', 'tables')
+    """
+    schema, asked = workload.schema, workload.thresholds
+    held = all(t.r == t.k and schema.cells(t.features) <= MODEL_CELLS for t in asked)
+    return "adaptive" if held and len(table_plan(workload)) > 1 else "tables"
 
 
 def cells_within(workload: Workload, memory: str) -> int:

@@ -57,7 +57,8 @@ class Table(Question):
     method: str | None = field(
         None,
         help="tables: all marginals asked for; adaptive: those that a model misses most; rap: the dissertation's. "
-        "Default: tables; adaptive where no questions are stated. Left out where local people take part.",
+        "Default: adaptive; tables for thresholds, one marginal alone, and those beyond a model. Left out where local "
+        "people take part.",
         choices=("tables", "adaptive", "rap"),
     )
     rounds: int | None = field(
