@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
+from hybridp.public.budgets import PureDP
 
 from .means import LEVELS, command, level, local, read, trusted, write
 from .recording import Recording, apart, laplaces, span_of
@@ -294,3 +295,17 @@ def test_a_declared_study_draws_and_charges_what_the_command_does(tmp_path: Path
     assert spent == [("trusted", EPSILON), ("local", 1.0)]
     with pytest.raises(AssertionError, match="`invite` must be given with the reports"):
         command("release", study, table)
+
+
+def test_a_person_with_both_labels_is_refused_before_the_pilot_and_nothing_is_charged(tmp_path: Path) -> None:
+    """As in a mean in one go: labels are public."""
+    rows = [{"who": f"p{i}", **row} for i, row in enumerate(trusted(*NEAR))]
+    rows += [{"who": "p0", **row} for row in local(60.0)]
+    own, ledger = write(tmp_path / "own.csv", rows), tmp_path / "l"
+    Ledger.create(ledger, {"trusted": PureDP(EPSILON), "local": PureDP(1.0)})
+    promise = ("--epsilon", 1, "--trusted-epsilon", EPSILON, "--local-people", 20_000, "--ledger", ledger)
+    with Recording(1).as_the_systems() as tape, pytest.raises(AssertionError, match="one label for each person"):
+        command("release", "mean", own, *PAY, "--person", "who", *promise, "--invite-out", tmp_path / "invite.json")
+    assert not len(tape.words)
+    assert not (tmp_path / "invite.json").exists()
+    assert all(entry.state == "void" for entry in Ledger.open(ledger).history())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,10 @@ def release_steered(
         invite = replace(study.invite, question=(columns.value,))
         how: dict[str, Any] = {"local_raw": True}
 
+        rules = cache(lambda: read_totals(rows, study, columns, invite, assume=False, **how))
+
         def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
+            rules()  # on people and their labels: who counts takes them as kept
             return counting.count_between(rows, columns, invite, places, stated, counted.trusted, rng=rng, **how)
 
         source = Source(
