@@ -65,3 +65,22 @@ def test_both_phases_say_where_local_people_were_asked(run: Runner, people: Path
     changed = Path("i.json").read_text().replace('"outside"', '"beyond"')
     Path("k.json").write_text(changed)
     assert run("release mean sent.csv --trust trust --invite k.json").code == 2
+
+
+def test_the_plan_of_a_study_says_what_the_plan_of_a_mean_says(run: Runner, people: Path) -> None:
+    """A steered study states no spread: a sixth of the range is assumed, and said. One group alone steers nobody."""
+    Path("study.toml").write_text(
+        'schema = 1\ntrust = {column = "trust"}\npromise = {epsilon = 1.0}\n[[questions]]\nname = "pay"\n'
+        'kind = "number"\nlower = 0\nupper = 60\nform = "steered"\n'
+    )
+    told = run("plan study.toml --n 1000000 --opt-in .01 --json").document["questions"]["pay"]["mean"]["predicted"]
+    line = "plan mean --n 1000000 --opt-in .01 --lower 0 --upper 60 --sd 10 --epsilon 1"
+    alone = run(f"{line} --json").document["questions"]["value"]["mean"]["predicted"]
+    assert told["steered"] == {"sd": 10.0, **alone["steered"]}
+    assert told["steered"]["form"] == "steered"
+    assert told["steered"]["rmse_population"] < told["steered"]["plain"]
+    said = " ".join(run("plan study.toml --n 1000000 --opt-in .01").out.split())
+    sentence = next(one for one in run(line).out.splitlines() if one.startswith("Steer: rmse"))
+    assert f"At a standard deviation of 10, a sixth of the range: s{sentence[1:]}" in said
+    one = run("plan study.toml --n 1000000 --opt-in 0 --json").document["questions"]["pay"]["mean"]["predicted"]
+    assert "steered" not in one

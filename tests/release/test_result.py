@@ -17,6 +17,7 @@ import hybridp.bench.distribution
 import hybridp.bench.groups
 import hybridp.bench.heavy_plan
 import hybridp.bench.kmeans_plan
+import hybridp.bench.number
 import hybridp.bench.personal
 import hybridp.bench.planning
 import hybridp.bench.regression
@@ -209,7 +210,7 @@ PLANS: dict[str, Callable[[], Any]] = {
         10_000, 0.05, APPROX, 3, {"trusted": 0.2, "local": 0.3, "stated": 0.1}, 0.01, False
     ),
     "plan study": lambda: hybridp.bench.study.plan_study(DECLARED, trusted=500, local=9_500),
-    "plan alone": lambda: hybridp.bench.study.AlonePlan("pay", "local", 10_000, 0.2, False, 0.01, "dithered"),
+    "plan alone": lambda: hybridp.bench.number.AlonePlan("pay", "local", 10_000, 0.2, False, 0.01, "dithered"),
     "plan quantiles": lambda: hybridp.bench.distribution.plan_distribution(
         n=10_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), ONE, at=(0.25, 0.5))
     ),

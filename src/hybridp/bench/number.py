@@ -1,7 +1,8 @@
-"""How good will several statistics of one number be? The mean's plan and the distribution's, at their own parts."""
+"""How good will statistics of one number be? The plans of its mean and its distribution, and of one group alone."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["USED", "NumberPlan"]
+__all__ = ["USED", "AlonePlan", "NumberPlan"]
 
 USED = ("adaptive", "hybrid", "unified", "tcm-only", "lm-only")
 """The estimators that plans predict, in the order in which one is used where it can be."""
@@ -88,3 +89,52 @@ class NumberPlan(Result):
         """The result as a title, a table and remarks."""
         rows = [(name, f"{error:,.4g}") for name, error in self._rows()]
         return Words(f"{self._title}, each in its own unit", ("statistic", "standard error"), rows)
+
+
+@dataclass(frozen=True)
+class AlonePlan(Result):
+    """A mean where everybody is in one group: its error from noise alone, and against the population."""
+
+    question: str
+    group: str
+    people: int
+    sd: float
+    sd_assumed: bool
+    noise_error: float
+    mechanism: str
+
+    @property
+    def rmse(self) -> float:
+        return math.hypot(self.noise_error, self.sd / math.sqrt(self.people))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        name = "tcm-only" if self.group == "trusted" else "lm-only"
+        predicted = {"estimators": {name: {"mse": self.noise_error**2, "rmse_population": self.rmse}}}
+        told = {
+            "task": "mean",
+            "predicted": predicted,
+            "sd": {"used": self.sd, "worst_case": self.sd_assumed},
+            "mechanisms": {self.group: self.mechanism},
+        }
+        return {"questions": {self.question: {"mean": told}}}
+
+    def to_frame(self) -> DataFrame:
+        """One row; needs pandas, the extra "frames"."""
+        import pandas as pd
+
+        return pd.DataFrame([(self.group, self.people, self.rmse)], columns=["group", "people", "rmse_population"])
+
+    def in_words(self) -> Words:
+        """The result as a title, a table and remarks."""
+        title = f"Expected error of mean {self.question}: {self.people:,} people, all {self.group}"
+        return Words(title, ("mechanism", "expected error"), [(self.mechanism, f"{self.rmse:,.4g}")])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The error from noise alone, and against the population; needs matplotlib."""
+        ax = style.new_axes(ax, 7.2, 2.2)
+        errors = {"noise alone": self.noise_error, "against the population": self.rmse}
+        style.sized_rows(ax, [(name, error, f"{error:,.4g}") for name, error in errors.items()])
+        ax.set_xlabel("root mean squared error")
+        style.dress(ax, self.in_words().title, f"By {self.mechanism}.")
+        return ax

@@ -33,6 +33,14 @@ class SteeredPlan:
     window: tuple[float, float] | None
     why: str
 
+    @property
+    def said(self) -> str:
+        """What to do, in a sentence."""
+        if self.rmse is None:
+            return f"In one go: {self.why}."
+        told = f"rmse {self.rmse:.6g} steered, {self.plain_rmse:.6g} in one go"
+        return f"{'Steer' if self.form == 'steered' else 'In one go'}: {told}; {self.why}."
+
     def to_dict(self) -> dict[str, Any]:
         window = None if self.window is None else list(self.window)
         return {"form": self.form, "rmse_population": self.rmse, "plain": self.plain_rmse, "window": window,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from hybridp.bench.number import USED, NumberPlan
+from hybridp.bench.number import USED, AlonePlan, NumberPlan
+from hybridp.bench.steered_mean import SteeredPlan, plan_steered
 from hybridp.curator.groups import group_sizes
 from hybridp.curator.sources import Counted, asks, count_people
 from hybridp.errors import InvalidInput, PromiseWarning, must
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["AlonePlan", "StudyPlan", "plan_study", "taken"]
+__all__ = ["StudyPlan", "plan_study", "taken"]
 
 DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
@@ -52,7 +53,8 @@ class StudyPlan(Result):
     """The plans of a study's questions by their names, for so many trusted and local people.
 
     Where some people trust the study's mixer, `mixed` is its one question's plan of three groups, as plain data: the
-    error of all together, each group's weight, and what a person's move from one group to the next is worth.
+    error of all together, each group's weight, and what a person's move from one group to the next is worth. Of a mean
+    that is steered, `steered` is the standard deviation that is assumed, as none is stated, and both errors at it.
     """
 
     study: Declaration
@@ -61,6 +63,7 @@ class StudyPlan(Result):
     plans: Mapping[str, Any]
     shuffled: int = 0
     mixed: Mapping[str, Any] | None = None
+    steered: tuple[float, SteeredPlan] | None = None
 
     def __getitem__(self, name: str) -> Any:
         return self.plans[name]
@@ -108,7 +111,16 @@ class StudyPlan(Result):
         if self.mixed is not None:
             moves = {name: np.min(worth) for name, worth in self.mixed["moves_in_local_people"].items()}
             remarks += (f"A move is worth so many local people more: {_listed(moves)}.",)
+        remarks += (self.steering,) if self.steered is not None else ()
         return Words(self._title, ("question", "expected standard error"), rows, remarks)
+
+    @property
+    def steering(self) -> str:
+        """Whether local people should be asked within a window, in a sentence; nothing where no mean is steered."""
+        if self.steered is None:
+            return ""
+        sd, plan = self.steered
+        return f"At a standard deviation of {sd:.6g}, a sixth of the range: {plan.said[0].lower()}{plan.said[1:]}"
 
     def all_words(self) -> list[Words]:
         """Every question's own table, under the study's title."""
@@ -159,6 +171,8 @@ class StudyPlan(Result):
                 known["estimator"] = stated
             if self.mixed is not None:
                 known["shuffled"] = dict(self.mixed)
+            if self.steered is not None:
+                known["steered"] = {"sd": self.steered[0], **self.steered[1].to_dict()}
         return facts
 
     def _several(self) -> dict[str, Any]:
@@ -193,55 +207,6 @@ def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
     return dict(facts)
 
 
-@dataclass(frozen=True)
-class AlonePlan(Result):
-    """A mean where everybody is in one group: its error from noise alone, and against the population."""
-
-    question: str
-    group: str
-    people: int
-    sd: float
-    sd_assumed: bool
-    noise_error: float
-    mechanism: str
-
-    @property
-    def rmse(self) -> float:
-        return math.hypot(self.noise_error, self.sd / math.sqrt(self.people))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        name = "tcm-only" if self.group == "trusted" else "lm-only"
-        predicted = {"estimators": {name: {"mse": self.noise_error**2, "rmse_population": self.rmse}}}
-        told = {
-            "task": "mean",
-            "predicted": predicted,
-            "sd": {"used": self.sd, "worst_case": self.sd_assumed},
-            "mechanisms": {self.group: self.mechanism},
-        }
-        return {"questions": {self.question: {"mean": told}}}
-
-    def to_frame(self) -> DataFrame:
-        """One row; needs pandas, the extra "frames"."""
-        import pandas as pd
-
-        return pd.DataFrame([(self.group, self.people, self.rmse)], columns=["group", "people", "rmse_population"])
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        title = f"Expected error of mean {self.question}: {self.people:,} people, all {self.group}"
-        return Words(title, ("mechanism", "expected error"), [(self.mechanism, f"{self.rmse:,.4g}")])
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The error from noise alone, and against the population; needs matplotlib."""
-        ax = style.new_axes(ax, 7.2, 2.2)
-        errors = {"noise alone": self.noise_error, "against the population": self.rmse}
-        style.sized_rows(ax, [(name, error, f"{error:,.4g}") for name, error in errors.items()])
-        ax.set_xlabel("root mean squared error")
-        style.dress(ax, self.in_words().title, f"By {self.mechanism}.")
-        return ax
-
-
 def plan_study(
     study: Declaration, data: Any = None, *, table: str | None = None, trust: Any = None,
     trusted: int | None = None, local: int | None = None, shuffled: int | None = None,
@@ -264,7 +229,18 @@ def plan_study(
             for name, plan in plans.items()
         }
     three = _three_groups(study, counted, mixed, *plans.values()) if mixed else None
-    return StudyPlan(study, counted.trusted, counted.local, plans, mixed, three)
+    return StudyPlan(study, counted.trusted, counted.local, plans, mixed, three, _steered(study, counted))
+
+
+def _steered(study: Declaration, people: Counted) -> tuple[float, SteeredPlan] | None:
+    """Of a mean that is steered, which is a study's only question: the spread that is assumed, and the plan at it."""
+    question = study.questions[0]
+    if not isinstance(question, Number) or question.form != "steered" or not question.summed:
+        return None
+    if not people.trusted or not people.local:
+        return None
+    sd = (question.upper - question.lower) / 6
+    return sd, plan_steered(_number(study, 0, people, people.trusted / (people.trusted + people.local), sd=sd))
 
 
 def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Any) -> dict[str, Any]:
@@ -409,15 +385,18 @@ def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] 
     raise InvalidInput(f"`{question.name}.kind` must be one that can be planned. Got {question.kind}.")
 
 
-def _number(study: Declaration, i: int, people: Counted, opt_in: float, given: MeanStudy | None = None) -> Any:
+def _number(
+    study: Declaration, i: int, people: Counted, opt_in: float, given: MeanStudy | None = None, sd: float | None = None
+) -> Any:
     from hybridp.bench.planning import plan_mean
 
     question, own = study.questions[i], given or asked.mean_study(study, i)
     assert isinstance(question, Number)
     if people.trusted and people.local:
         return plan_mean(
-            n=people.trusted + people.local, opt_in=opt_in, bounds=own.bounds, guarantee=own.guarantee, sd=question.sd,
-            noise=own.noise, local=own.local, trusted_guarantee=own.trusted_guarantee,
+            n=people.trusted + people.local, opt_in=opt_in, bounds=own.bounds, guarantee=own.guarantee,
+            sd=question.sd if sd is None else sd, noise=own.noise, local=own.local,
+            trusted_guarantee=own.trusted_guarantee,
         )  # fmt: skip
     worst = own.bounds.half
     sd = worst if question.sd is None else question.sd

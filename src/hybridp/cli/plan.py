@@ -20,7 +20,6 @@ from hybridp.public.study.questions import ESTIMATORS
 
 if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
-    from hybridp.bench.steered_mean import SteeredPlan
 
 PLAN_NAMES: tuple[PlanName, ...] = (
     "tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive", "anchored",
@@ -177,7 +176,7 @@ def mean(
     since = "at no n here" if math.isinf(plan.critical_n) else f"from n = {number(plan.critical_n)} on"
     click.echo(f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}: {since}.")
     click.echo(f"{plan.said_of_default[0].upper()}{plan.said_of_default[1:]}.")
-    click.echo(_said_of_steering(steered))
+    click.echo(steered.said)
     _explain_names()
     if shuffled is not None:
         print_three_means(predicted["shuffled"])
@@ -194,13 +193,6 @@ def mean(
             f"best at epsilon {offer['best_trusted_epsilon']:.3g} (opt-in {offer['opt_in_there']:.3g}, "
             f"rmse {number(offer['rmse_there'])} beside {number(offer['rmse_now'])} now)."
         )
-
-
-def _said_of_steering(found: SteeredPlan) -> str:
-    if found.rmse is None:
-        return f"In one go: {found.why}."
-    told = f"rmse {number(found.rmse)} steered, {number(found.plain_rmse)} in one go"
-    return f"{'Steer' if found.form == 'steered' else 'In one go'}: {told}; {found.why}."
 
 
 def _explain_names() -> None:

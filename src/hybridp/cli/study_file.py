@@ -157,6 +157,8 @@ def run_plan(
         text=["statistic", "expected"],
         caption=_caption(study),
     )
+    if found.steered is not None:
+        click.echo(found.steering)
     if found.mixed is not None:
         question, plan = study.questions[0], next(iter(found.plans.values()))
         if isinstance(question, Choice):
