@@ -518,7 +518,7 @@ def test_a_number_in_two_phases(service: Service, capsys: pytest.CaptureFixture[
     assert "quantiles" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("epsilon", "local"), [(20.0, 8_000), (3.0, 100)])
+@pytest.mark.parametrize(("epsilon", "local"), [(20.0, 1_000), (3.0, 100)])
 def test_a_mean_in_two_phases(service: Service, capsys: pytest.CaptureFixture[str], epsilon: float, local: int) -> None:
     """Within a window, or, where none can pay, about all of it: the same pages, client and charges."""
     from hybridp.cli.study import _print_release
