@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hybridp.ledger import Ledger
+from hybridp.public import envelope
 
 from .conftest import SECRET, Runner
 
@@ -84,3 +87,19 @@ def test_the_plan_of_a_study_says_what_the_plan_of_a_mean_says(run: Runner, peop
     assert f"At a standard deviation of 10, a sixth of the range: s{sentence[1:]}" in said
     one = run("plan study.toml --n 1000000 --opt-in 0 --json").document["questions"]["pay"]["mean"]["predicted"]
     assert "steered" not in one
+
+
+def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Path) -> None:
+    """Its digest suits it, as anybody can compute: answers to it would be paid for, and lead to no mean."""
+    run(f"release mean people.csv {PAY} --trusted-epsilon 8 --local-people 200_000 --invite-out i.json")
+    said = json.loads(Path("i.json").read_text())
+    kind, kept = said["hybridp"], {name: said[name] for name in said if name not in ("hybridp", "version", "digest")}
+    kept.pop("simulated")
+    wrong: list[dict[str, Any]] = [{"quartiles": x} for x in ([math.nan] * 3, [0.5, 0.4, 0.6], [0.4, 0.5, 7.0])]
+    for changes in ({}, *wrong, {"local_people": 0}):
+        Path("k.json").write_text(json.dumps(envelope.sealed(kind, {**kept, **changes}, simulated=False)))
+        found = run("randomise mean people.csv --trust trust --invite k.json --out sent.csv")
+        assert found.code == (2 if changes else 0)
+        assert ("`invite` must name an invitation that --invite-out wrote" in found.err) == bool(changes)
+        assert Path("sent.csv").exists() != bool(changes)
+        Path("sent.csv").unlink(missing_ok=True)

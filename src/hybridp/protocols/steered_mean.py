@@ -339,6 +339,8 @@ def steering_said(document: dict[str, Any]) -> MeanSteering:
     trusted, local = int(told["people"]), int(document["local_people"])
     crowd = _crowd(study, trusted, local)
     seen = None if document["quartiles"] is None else Quartiles(*map(float, document["quartiles"]))
+    if local < 1 or not (seen is None or 0 <= seen.lower <= seen.middle <= seen.upper <= 1):
+        raise ValueError
     looked = Heard(counted_of(document["counted"]), trusted=trusted, protection=str(document["protection"]))
     sums = plain = None
     rest = _rest(study, seen)
