@@ -242,6 +242,11 @@ def test_a_choice_by_a_private_group_is_one_report_about_both(service: Service) 
             assert len({(group, len(body)) for group, body in db.execute(select(reports.c.grp, reports.c.body))}) == 2
         studies.close_study(service, study)
         found = studies.release_study(service, study)
+        key = studies.add_analyst(service, "ada")
+        web.post("/login", data={"key": key})
+        page = web.get(f"/studies/{study}").text
+        assert "No prediction for this task." in page  # of one pair's share among all people nothing is released
+        assert "Release 1 of 1 planned. Trusted: this one spent 20" in " ".join(page.split())
     told = found["questions"]["smokes"]["shares_by_group"]
     assert told["by"]["private"] is True
     by = dict(zip(told["by"]["categories"], told["estimate"], strict=True))

@@ -22,6 +22,7 @@ from hybridp.public.randomisers import LEVELS, best_randomiser, k_randomised_res
 from hybridp.public.vector import HALF
 from hybridp.service.plans import (
     HeavyPlan,
+    JointPlan,
     MeanPlan,
     PersonalPlan,
     PointsPlan,
@@ -107,9 +108,11 @@ def _share_variances(plan: HeavyPlan, trusted: int, local: int) -> list[float]:
 
 
 def _option(plan: QuestionsPlan, trusted: int, local: int) -> list[float]:
-    """Of one option's share, all being as frequent (of ticks: every second person has it); [] for other questions."""
+    """Of one option's share, all being as frequent (of ticks: every second person has it); [] for other questions, and
+    for answers by group, of which nobody knows yet how many people each is about."""
     study = plan.parts[0].study
-    if plan.grouping is not None or len(plan.parts) > 1 or not isinstance(study, ShareStudy | TickStudy):
+    alone = plan.grouping is None and len(plan.parts) == 1 and not isinstance(plan, JointPlan)
+    if not (alone and isinstance(study, ShareStudy | TickStudy)):
         return []
     ticks = isinstance(study, TickStudy)
     share = 0.5 if ticks else 1 / study.question.size
