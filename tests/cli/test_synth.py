@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hybridp.cli.synth import fit
-from hybridp.curator import marginals as curating
+from hybridp.curator import synth as curating
 from hybridp.ledger import Ledger
 from hybridp.protocols.synth import SynthStudy
 from hybridp.public.budgets import ApproxDP

@@ -150,7 +150,8 @@ def test_trusted_tables_are_one_vector_and_each_group_is_charged_once(collected:
     with Recording(7).as_the_systems() as tape:
         found = command("synth", "fit", collected / "one.csv", *words, "--out", tmp_path / "m")
     people = [row for row in read(collected / "raw.csv") if row["trust"] == "trusted"]
-    kept = np.load(tmp_path / "m" / "round-001.npz")
+    with np.load(tmp_path / "m" / "round-001.npz") as file:
+        kept = dict(file)
     spans = []
     for i, marginal in enumerate(MARGINALS):
         k = math.prod(SIZES[name] for name in marginal)
@@ -262,7 +263,8 @@ def test_a_declared_table_is_one_vector_one_model_and_one_charge_a_group(declare
     with Recording(7).as_the_systems() as tape:
         found = command("release", declared, sent / "one.csv", "--ledger", ledger, "--model", tmp_path / "m")
     people = [row for row in read(sent / "raw.csv") if row["trust"] == "trusted"]
-    kept = np.load(tmp_path / "m" / "round-001.npz")
+    with np.load(tmp_path / "m" / "round-001.npz") as file:
+        kept = dict(file)
     spans, sigma = [], math.sqrt(2 / rho_of(1.0, DELTA))
     for i, marginal in enumerate(MARGINALS):
         k = math.prod(SIZES[name] for name in marginal)
