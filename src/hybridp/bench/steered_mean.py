@@ -1,10 +1,16 @@
 """How good will a steered mean be? Predictions from public numbers, beside the mean in one go.
 
 >>> from hybridp.bench.planning import plan_mean
->>> from hybridp.public.budgets import PureDP
+>>> from hybridp import Bounds, PureDP
 >>> people = {"n": 1_000_000, "opt_in": 0.01, "bounds": Bounds(0, 100), "guarantee": PureDP(1.0), "mean": 50}
 >>> plan_steered(plan_mean(sd=5, **people)).form, plan_steered(plan_mean(sd=45, **people)).form
 ('steered', 'plain')
+>>> people |= {"n": 10_000_000, "guarantee": PureDP(4.0)}
+>>> plan_steered(plan_mean(sd=2, **people)).form
+'steered'
+>>> people |= {"opt_in": 0.002}  # so few trusted people do not exclude that too much lies beyond a window
+>>> plan_steered(plan_mean(sd=2, **people)).form
+'plain'
 """
 
 from __future__ import annotations
@@ -63,11 +69,9 @@ def plan_steered(plan: MeanPlan) -> SteeredPlan:
     window = crowd.window(Quartiles.normal(mean, sd))
     if window is None:
         most = f"naming a window would cost {PILOT_SHARE:.1%} of the trusted people's epsilon"
-        return SteeredPlan("plain", None, plain, None, f"at this standard deviation no window gains much, and {most}")
-    (found,) = crowd.steered(np.array([[window.low, window.high]]), *normal_people(mean, sd))
-    if not crowd.asks_within(window, found.outside):
-        why = "few trusted people could not exclude that what lies beyond a window is too much for them alone"
+        why = f"at this standard deviation no window gains much, with what might lie beyond it, and {most}"
         return SteeredPlan("plain", None, plain, None, why)
+    (found,) = crowd.steered(np.array([[window.low, window.high]]), *normal_people(mean, sd))
     rmse = bounds.width * math.sqrt(found.variance)
     ends = bounds.lower + bounds.width * window.low, bounds.lower + bounds.width * window.high
     form = "steered" if rmse < plain else "plain"
