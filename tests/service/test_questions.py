@@ -32,7 +32,7 @@ from hybridp.service.core import Service
 from hybridp.service.plans import QuestionsPlan, parse_plan
 from hybridp.service.questions import asked_of, pack_answers, pack_reports, unpacked_reports
 from hybridp.service.schema import reports
-from hybridp.service.shown import error_rows, estimate_rows, shown_release
+from hybridp.service.shown import error_rows, error_unit, estimate_rows, shown_release
 from hybridp.service.store import reading
 from hybridp.service.tasks import task_of
 
@@ -615,6 +615,9 @@ def test_one_statistic_that_no_plan_foresees_has_a_page_too(service: Service) ->
         studies.close_study(service, study)
         studies.release_study(service, study)
         assert error_rows(studies.study_summary(service, study)) == []
+    steered = stated({**PAY, "form": "steered", "unit": "euro"}, people={"local": 900})
+    for plan, unit in ((steered, "euro"), (stated(SMOKES), "share of people")):
+        assert error_unit(studies.study_summary(service, opened(service, plan)[0])) == unit
 
 
 def test_a_release_of_questions_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,11 +51,12 @@ def error_rows(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 def error_unit(summary: Mapping[str, Any]) -> str:
     """What the errors are measured in."""
-    if summary["kind"] in ("heavy-hitters", "questions"):
+    asked = summary["plan"]["questions"][0]
+    if summary["kind"] == "heavy-hitters" or (summary["kind"] == "questions" and asked["kind"] != "number"):
         return "share of people"
     if summary["kind"] == "vector-mean":
         return "in half-ranges of a column"
-    return str(summary["plan"]["questions"][0].get("unit") or "in the unit of the answer")
+    return str(asked.get("unit") or "in the unit of the answer")
 
 
 def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
