@@ -105,12 +105,24 @@ def test_what_is_refused_before_a_query_is_asked_is_free(run: Runner, people: Pa
         "SELECT nothing FROM rows",
         "SELECT age FROM rows",
         "DELETE FROM rows",
-        "SELECT * FROM (PIVOT rows ON pay)",
     ):
         told = run(f"{RELEASES['mean']} --ledger l", "--query", query)
         assert (told.code, "the charge stands" in told.err) == (2, False), told.err
     assert run(f"{RELEASES['mean']} --ledger l".replace("people.csv", "none.csv"), "--query", BY_VALUE).code == 2
     assert spent(ledger) == 0
+
+
+def test_no_value_names_a_column() -> None:
+    """Whether there is a column `70`, and all the names that `hybridp init` shows, would tell who earns what."""
+    frame = {"pay": [10.0, 70.0], "town": ["a", "b"]}
+    for made_of in ("(PIVOT rows ON pay USING count(*))", "rows PIVOT (count(*) FOR pay IN (SELECT pay FROM rows))"):
+        with pytest.raises(InvalidInput, match="must list what PIVOT makes columns of"):
+            open_rows(Source(frame, query=f"SELECT * FROM {made_of}"))
+    for listed in ("(PIVOT rows ON town IN ('a', 'z') USING sum(pay))", "rows PIVOT (sum(pay) FOR town IN ('a', 'z'))"):
+        with open_rows(Source(frame, query=f"SELECT * FROM {listed}")) as rows:
+            assert {"a", "z"} <= set(rows.columns)
+    with open_rows(Source(frame, query="SELECT n, v FROM (UNPIVOT rows ON pay INTO NAME n VALUE v)")) as rows:
+        assert set(rows.columns) == {"n", "v"}
 
 
 @pytest.mark.parametrize("kind", ["mean", "regression", "one estimator", "synth"])
