@@ -223,6 +223,7 @@ def test_too_few_people_are_refused_and_nobody_is_charged_twice(service: Service
     found = studies.release_study(service, study)
     again = studies.release_study(service, study, key="again")  # nothing is drawn: the same numbers, at no charge
     assert again["questions"] == found["questions"]
+    assert (again["spending"]["release"], again["spending"]["planned_releases"]) == (1, 1)  # not the second of one
     spent = {account["people"]: account["epsilon_spent"] for account in studies.study_summary(service, study)["ledger"]}
     assert spent == {"trusted": 4.0, "local": 4.0}
 

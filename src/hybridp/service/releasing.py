@@ -236,7 +236,9 @@ def _spending(db: Connection, study: Study, kind: str, before: list[Balance]) ->
             "total": _levels(new.epsilon_total, new.delta_total),
         }
     unit = "shares of everybody's own epsilon" if isinstance(study.plan, PersonalPlan) else "epsilon"
-    return {"release": int(made) + 1, "planned_releases": study.plan.planned_releases, "unit": unit, "groups": groups}
+    planned = study.plan.planned_releases
+    # Where nothing is drawn another one is the last one again, at no charge.
+    return {"release": min(int(made) + 1, planned), "planned_releases": planned, "unit": unit, "groups": groups}
 
 
 def _levels(epsilon: float, delta: float) -> dict[str, float]:
