@@ -40,9 +40,7 @@ from hybridp.public.synth import (
     adaptive_rounds,
     candidates,
     cumulative_epsilons,
-    gumbel_scale,
     query_rounds,
-    significance,
     table_rounds,
     total_rho,
 )
@@ -57,7 +55,7 @@ if TYPE_CHECKING:
     State = Relaxed | Records | GraphModel
 
 __all__ = ["PILOT", "Method", "NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
-__all__ += ["measured_once", "round_words"]
+__all__ += ["measured_once"]
 
 Method = Literal["tables", "adaptive", "queries", "mixed"]
 PILOT = "pilot"  # In a saved study: the invitation by which local people joined a fit to the trusted rows.
@@ -130,7 +128,7 @@ class SynthStudy:
         found, before = [], 0.0
         for i, epsilon in enumerate(cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
             budget = ApproxDP(max(0.0, epsilon - before), self.guarantee.delta if i == 0 else 0.0)
-            mechanism = f"{round_words(plan[i])}, round {i + 1} of {len(plan)}"
+            mechanism = f"{plan[i].words}, round {i + 1} of {len(plan)}"
             noise = ("gaussian", plan[i].level)
             found.append(Charge("trusted", budget, mechanism, purpose, collection=f"{name}/{i + 1}", noise=noise))
             before = max(before, epsilon)
@@ -161,15 +159,6 @@ class SynthStudy:
         rest = {name: kept[name] for name in names}
         workload = Workload(Schema.from_dict(kept["schema"]), thresholds)
         return SynthStudy(workload, ApproxDP(kept["epsilon"], kept["delta"]), **rest)
-
-
-def round_words(use: Round) -> str:
-    """What a round does to the rows, in words."""
-    if use.tables:
-        return f"discrete Gaussian noise on {len(use.tables)} marginal{'s' if len(use.tables) != 1 else ''}"
-    if use.whole:
-        return "the marginal that the model misses most by the exponential mechanism, discrete Gaussian noise on it"
-    return f"top {use.picks} errors by the exponential mechanism, discrete Gaussian answers"
 
 
 def fit_file(
@@ -471,29 +460,21 @@ def _project(
 
 def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[str]:
     """What hides every answer: a cell, or an error, that must be more than half of the people to be seen."""
-    found = []
     for use in plan:
-        if use.whole:
-            continue
-        if use.tables:
-            cells = min(study.workload.schema.cells(features) for features in use.tables)
-            hidden = significance(cells) * use.sigma
-        else:
-            hidden = gumbel_scale(use.select_rho, use.picks) * math.log(study.workload.queries)
-        if hidden > people / 2:
-            found.append(
-                f"The budget leaves no signal: with {study.guarantee} for {people:,} people, the noise of "
-                f"{round_words(use)} hides every share below {hidden / people:.2g}; ask fewer queries, of more "
-                "people, or with a larger epsilon."
-            )
-    return found[:1]
+        if (hidden := use.hidden(study.workload)) > people / 2:
+            return [
+                f"The budget leaves no signal: with {study.guarantee} for {people:,} people, the noise of {use.words} "
+                f"hides every share below {hidden / people:.2g}; ask fewer queries, of more people, or with a larger "
+                "epsilon."
+            ]
+    return []
 
 
 def _model(
     study: SynthStudy, place: Folder, data: Relaxed | Records, measured: list[Any], notes: tuple[str, ...]
 ) -> SyntheticModel:
     plan = study.plan
-    steps = "; then ".join(dict.fromkeys(round_words(use) for use in plan))
+    steps = "; then ".join(dict.fromkeys(use.words for use in plan))
     rho = math.fsum(use.rho for use in plan)
     read = ", ".join(place.read_from_rows())
     domain = "the schema, its bins and the workload were chosen without looking at the rows"

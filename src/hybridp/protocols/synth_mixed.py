@@ -30,7 +30,7 @@ from hybridp.device.synth import simulated_marginals
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.paying import looked, spending, warned
-from hybridp.protocols.synth import PILOT, NoSignalWarning, SynthStudy, measured_once, round_words
+from hybridp.protocols.synth import PILOT, NoSignalWarning, SynthStudy, measured_once
 from hybridp.protocols.synth_chosen import Invitation, chosen_invite
 from hybridp.protocols.synth_files import Folder, packed
 from hybridp.public.shares import ShareReports
@@ -383,7 +383,7 @@ def _receipt(study: SynthStudy, invite: MarginalInvite, place: Folder, about: _A
     domain = f"the schema, its bins and the {asked} were chosen without looking at the rows"
     if read:
         domain = f"NOT PROTECTED: which values occur in {read} was read from the rows"
-    steps = "; then ".join(dict.fromkeys(round_words(use) for use in study.plan))
+    steps = "; then ".join(dict.fromkeys(use.words for use in study.plan))
     rho = math.fsum(use.rho for use in study.plan)
     rounds = f" over {len(study.plan)} rounds" if len(study.plan) > 1 else ""
     trusted = Protection(study.guarantee, steps, f"{rho:.6g}-zCDP{rounds}")

@@ -249,6 +249,23 @@ class Round:
             return gaussian_level(self.measure_rho)
         return gaussian_level(self.measure_rho, gumbel_scale(self.select_rho, self.picks), self.picks)
 
+    @property
+    def words(self) -> str:
+        """What the round does to the rows."""
+        if self.tables:
+            return f"discrete Gaussian noise on {len(self.tables)} marginal{'s' if len(self.tables) != 1 else ''}"
+        if self.whole:
+            return "the marginal that the model misses most by the exponential mechanism, discrete Gaussian noise on it"
+        return f"top {self.picks} errors by the exponential mechanism, discrete Gaussian answers"
+
+    def hidden(self, workload: Workload) -> float:
+        """How many people the round's noise hides in every answer; of a whole marginal that is chosen, nothing."""
+        if self.whole:
+            return 0.0
+        if self.tables:
+            return significance(min(workload.schema.cells(features) for features in self.tables)) * self.sigma
+        return gumbel_scale(self.select_rho, self.picks) * math.log(workload.queries)
+
 
 def table_rounds(
     workload: Workload, rho: float, *, single_share: float = 0.15, most_cells: int = MOST_CELLS
