@@ -72,6 +72,29 @@ def test_the_ends_are_those_that_a_general_optimiser_finds(seed: int) -> None:
             assert end == pytest.approx(best, abs=0.02 * (told[1] - told[0])), (name, side)
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_solver_that_goes_round_in_circles_ends_no_release(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then the noise is drawn and paid for: another solver finds the same function, and no narrower intervals."""
+    seen, ends = _small(seed)
+    row = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+
+    def told() -> tuple[Any, list[tuple[float, float]]]:
+        found = Plausible([seen], ends)
+        return found.best, [found.interval(row, 1.96), found.quantile_interval(0.5, 1.96)]
+
+    best, expected = told()
+
+    def gives_up(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr(optimize, "nnls", gives_up)
+    again, intervals = told()
+    assert again == pytest.approx(best, abs=1e-3)
+    for (low, high), (least, most) in zip(intervals, expected, strict=True):
+        assert low <= least + 1e-3
+        assert high >= most - 1e-3
+
+
 def test_one_count_has_the_interval_of_a_share_and_says_what_rising_leaves_beside_it() -> None:
     """4,000 people counted once, at .5: there 1.96 standard errors; below it 0 to that, above it that to 1."""
     k, share, spread = 4_000, 0.7, 900.0

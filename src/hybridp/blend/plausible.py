@@ -107,8 +107,6 @@ class Plausible:
 
         With an `error`, of the best F where the target was seen with that standard error.
         """
-        from scipy.optimize import nnls
-
         count = len(self.ends)
         rules = np.zeros((1 if row is None else 2, count + 2))
         rules[0, : count + 1] = 1.0  # steps of F and what is left for the upper bound itself add up to 1
@@ -120,10 +118,8 @@ class Plausible:
             sums[1] = target / scale
             weights[1] = self._heavy if error is None else scale / error
         seen = np.pad(self._rows, ((0, 0), (0, 2)))
-        steps, _ = nnls(
-            np.concatenate([seen, weights[:, None] * rules]),
-            np.concatenate([self._values, weights * sums]),
-            maxiter=50 * (count + 2),
+        steps = _not_below_zero(
+            np.concatenate([seen, weights[:, None] * rules]), np.concatenate([self._values, weights * sums])
         )
         miss = self._rows @ steps[:count] - self._values
         free = int(np.count_nonzero(steps)) - (len(rules) if error is None else 1)
@@ -227,6 +223,19 @@ class Plausible:
             if abs(value - before) <= _NEAR * abs(value):
                 break
         return value
+
+
+def _not_below_zero(matrix: Floats, values: Floats) -> Floats:
+    """The least squares without a number below zero. An active set may go round in circles where columns nearly
+    coincide; what was paid for is not lost for that: an interior method, which is slower, comes to an end."""
+    from scipy.optimize import lsq_linear, nnls
+
+    try:
+        found, _ = nnls(matrix, values, maxiter=50 * matrix.shape[1])
+    except RuntimeError:
+        found = lsq_linear(matrix, values, bounds=(0.0, np.inf), tol=1e-12).x
+        found = np.where(found > 1e-9 * found.max(), found, 0.0)  # what an active set leaves out is exactly nought
+    return np.asarray(found, dtype=np.float64)
 
 
 def _by_steps(rows: Floats) -> Floats:
