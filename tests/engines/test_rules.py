@@ -178,9 +178,9 @@ def test_a_query_on_postgresql_is_asked_once(places: dict[str, tuple[Any, Any]],
 def test_a_query_that_the_server_cancels_is_a_refusal_by_rows(places: dict[str, tuple[Any, Any]]) -> None:
     """It can be slow where somebody's value is large; of a table, that a server is slow is not the rows' doing."""
     location = places["postgresql"][0]
-    run(location, "CREATE OR REPLACE VIEW slow AS SELECT pg_sleep(600)::text AS trust")
+    run(location, "CREATE VIEW asleep AS SELECT pg_sleep(600)::text AS trust")
     hurried = f"{location}&options=-c%20statement_timeout%3D300"
     with pytest.raises(InvalidInput, match="the server cancelled it") as caught:
-        open_rows(Source(hurried, query="SELECT trust FROM slow"))
-    run(location, "DROP VIEW slow")
+        open_rows(Source(hurried, query="SELECT trust FROM asleep"))
+    run(location, "DROP VIEW asleep")
     assert caught.value.of_rows

@@ -181,7 +181,7 @@ def test_the_final_release_is_that_of_the_files(run: Run, tmp_path: Path) -> Non
             one["noise_variance"] *= times
         (folder := tmp_path / str(times)).mkdir()
         found = released_over_files(run, folder, invitation | {"digest": envelope.digest(invitation)})
-        wide[times] = found.curve.high[40] - found.curve.low[40]
+        wide[times] = sum(found.curve.high) - sum(found.curve.low)  # at one place a worse fit may be narrower
         if times == 1:
             assert told["estimate"] == list(found.told["quantiles"].estimate)
             assert told["interval"] == [list(found.told["quantiles"].low), list(found.told["quantiles"].high)]
