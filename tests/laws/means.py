@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from fractions import Fraction
@@ -76,3 +77,13 @@ def flips(epsilon: float) -> int:
     """The least f with (2^64 - f) <= e^epsilon f."""
     with mp.workdps(50):
         return int(mp.ceil(WORD / (mp.exp(mp.mpf(epsilon)) + 1)))
+
+
+def in_steps(person: Sequence[float], lower: Sequence[float], upper: Sequence[float]) -> list[int]:
+    """One, and a person's numbers as a regression takes them: in steps of 2^24 to a bound, nearest, then of 2^13."""
+    out = [2**13]
+    for value, low, high in zip(person, lower, upper, strict=True):
+        share = (Fraction(min(max(value, low), high)) - Fraction(low)) / (Fraction(high) - Fraction(low))
+        fine = math.floor(share * 2**25 + Fraction(1, 2)) - 2**24
+        out.append(math.floor(Fraction(fine, 2**11) + Fraction(1, 2)))
+    return out

@@ -5,8 +5,9 @@ Run as a program this file is that process: ``python taped_service.py SEED WORDS
 
 from __future__ import annotations
 
+import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,23 @@ class Taped:
             row["people"]: (row["epsilon_spent"], row["delta_spent"])
             for row in self.live.ask(f"/{study}", method="GET")["ledger"]
         }
+
+
+def as_a_file(folder: Path, reports: Sequence[Any], asked: Any) -> Path:
+    """What devices sent a server about the question `way`, within a window, as `randomise` would have written it."""
+    import numpy as np
+
+    from hybridp.public.messages import MECHANISM
+    from hybridp.public.randomisers import DitheredReports
+
+    bits = [report["payload"]["reports"]["way"] for report in reports]
+    told = DitheredReports(np.array([b["threshold"] for b in bits]), np.array([b["above"] for b in bits]))
+    with (sent := folder / "sent.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["trust", "way", "report", MECHANISM])
+        for unit in asked.randomiser.values(told).tolist():
+            out.writerow(["local", "", repr(asked.bounds.centre + asked.bounds.half * unit), asked.text])
+    return sent
 
 
 @contextmanager

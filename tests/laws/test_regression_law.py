@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.release.document import sole
 from hybridp.testing import laws
 
-from .means import Row, command, read, write
+from .means import Row, command, in_steps, read, write
 from .recording import Recording, gaussians, laplaces, span_of
 
 STEPS = 2**13
@@ -47,13 +46,8 @@ def rows(people: Any, label: str = "trusted") -> list[Row]:
 
 
 def entries(person: Any) -> list[int]:
-    """(1, a, b, y) in steps: first of 2^24 to a bound, nearest, then of 2^13, nearest."""
-    out = [STEPS]
-    for value, low, high in zip(person, LOWER, UPPER, strict=True):
-        share = (Fraction(min(max(value, low), high)) - Fraction(low)) / (Fraction(high) - Fraction(low))
-        fine = math.floor(share * 2**25 + Fraction(1, 2)) - 2**24
-        out.append(math.floor(Fraction(fine, 2**11) + Fraction(1, 2)))
-    return out
+    """(1, a, b, y) in steps."""
+    return in_steps(person, LOWER, UPPER)
 
 
 def exact() -> np.ndarray[Any, Any]:

@@ -12,7 +12,6 @@ import csv
 import json
 import math
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from hybridp.public import envelope
 from hybridp.public.messages import MECHANISM
 from hybridp.randomness import seeded
 
+from .means import in_steps
 from .recording import Recording, laplaces
 from .taped_service import Taped, taped
 
@@ -54,13 +54,8 @@ LOCAL = crowd(2, 500)
 
 
 def entries(person: Any) -> list[int]:
-    """(1, age, pay, hours) in steps: first of 2^24 to a bound, nearest, then of 2^13, nearest."""
-    out = [STEPS]
-    for value, low, high in zip(person, LOWER, UPPER, strict=True):
-        share = (Fraction(min(max(value, low), high)) - Fraction(low)) / (Fraction(high) - Fraction(low))
-        fine = math.floor(share * 2**25 + Fraction(1, 2)) - 2**24
-        out.append(math.floor(Fraction(fine, 2**11) + Fraction(1, 2)))
-    return out
+    """(1, age, pay, hours) in steps."""
+    return in_steps(person, LOWER, UPPER)
 
 
 def exact() -> Any:

@@ -7,7 +7,6 @@ counts of the trusted people between published places, plus the stated draws; wh
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +21,11 @@ from hybridp.device.client import fetch_task, local_report, send_reports, truste
 from hybridp.errors import InvalidInput
 from hybridp.protocols.steered import read_invitation, release_answers
 from hybridp.public import envelope
-from hybridp.public.messages import MECHANISM
-from hybridp.public.randomisers import DitheredReports
 from hybridp.randomness import seeded
 
 from .means import LEVELS
 from .recording import laplaces
-from .taped_service import Taped, taped
+from .taped_service import Taped, as_a_file, taped
 
 WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 128, "statistics": ["quantiles"], "at": [0.5],
        "form": "steered"}  # fmt: skip
@@ -159,15 +156,8 @@ def test_a_device_says_whether_its_value_is_above_a_threshold_in_the_windows(run
 def released_over_files(run: Run, folder: Path, invitation: dict[str, Any]) -> Any:
     invited = folder / "invite.json"
     envelope.save(invited, invitation)
-    asked = read_invitation(invited).invite
-    bits = [report["payload"]["reports"]["way"] for report in run.reports]
-    told = DitheredReports(np.array([b["threshold"] for b in bits]), np.array([b["above"] for b in bits]))
-    with (folder / "sent.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["trust", "way", "report", MECHANISM])
-        for unit in asked.randomiser.values(told).tolist():  # type: ignore[union-attr]
-            out.writerow(["local", "", repr(asked.bounds.centre + asked.bounds.half * unit), asked.text])
-    return release_answers(folder / "sent.csv", invited, "trust")
+    sent = as_a_file(folder, run.reports, read_invitation(invited).invite)
+    return release_answers(sent, invited, "trust")
 
 
 def test_the_final_release_is_that_of_the_files(run: Run, tmp_path: Path) -> None:

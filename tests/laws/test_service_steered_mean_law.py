@@ -7,7 +7,6 @@ the same invitation and the same reports in a table.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,12 @@ from hybridp.device.client import fetch_task, local_report, send_reports, truste
 from hybridp.errors import InvalidInput
 from hybridp.protocols.steered_mean_files import read_invitation, release_answers
 from hybridp.public import envelope
-from hybridp.public.messages import MECHANISM
-from hybridp.public.randomisers import DitheredReports
 from hybridp.randomness import seeded
 from hybridp.service.plans import parse_plan
 
 from .means import LEVELS, level
 from .recording import laplaces
-from .taped_service import Taped, taped
+from .taped_service import Taped, as_a_file, taped
 
 WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 128, "form": "steered"}
 TRUSTED = [float(x) for x in np.random.default_rng(5).normal(50, 14, 150)] + [1e9, -7.0]
@@ -110,15 +107,8 @@ def test_people_are_asked_in_turn_and_within_the_window(run: Run) -> None:
 def test_the_final_release_is_that_of_the_files(run: Run, tmp_path: Path) -> None:
     invited = tmp_path / "invite.json"
     envelope.save(invited, run.pilot["invitation"])
-    asked = read_invitation(invited).invite
-    bits = [report["payload"]["reports"]["way"] for report in run.reports]
-    told = DitheredReports(np.array([b["threshold"] for b in bits]), np.array([b["above"] for b in bits]))
-    with (tmp_path / "sent.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["trust", "way", "report", MECHANISM])
-        for unit in asked.randomiser.values(told).tolist():  # type: ignore[union-attr]
-            out.writerow(["local", "", repr(asked.bounds.centre + asked.bounds.half * unit), asked.text])
-    found = release_answers(tmp_path / "sent.csv", invited, "trust").to_dict()["questions"]["way"]["mean"]
+    sent = as_a_file(tmp_path, run.reports, read_invitation(invited).invite)
+    found = release_answers(sent, invited, "trust").to_dict()["questions"]["way"]["mean"]
     mean = run.final["questions"]["way"]["mean"]
     assert mean["estimator"] == found["estimator"] == "steered"
     assert mean["estimate"] == pytest.approx(found["estimate"], abs=1e-9)

@@ -25,6 +25,7 @@ from hybridp.public.budgets import (
     as_replacement,
     as_zcdp,
     parallel,
+    promised,
     sequential,
     zcdp_for,
 )
@@ -45,6 +46,13 @@ def numbers(budget: Budget) -> tuple[float, ...]:
 
 def same(a: Budget, b: Budget) -> bool:
     return type(a) is type(b) and numbers(a) == pytest.approx(numbers(b), rel=1e-14, abs=1e-300)
+
+
+def test_a_promise_keeps_its_delta_and_its_neighbours() -> None:
+    assert same(promised(0.5), PureDP(0.5))
+    assert same(promised(0.5, 1e-9), ApproxDP(0.5, 1e-9))
+    assert promised(0.5, 1e-9, Neighbours.ADD_REMOVE).neighbours is Neighbours.ADD_REMOVE
+    assert promised(0.5, neighbours=Neighbours.ADD_REMOVE).neighbours is Neighbours.ADD_REMOVE
 
 
 # --- composition ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import promised
 from hybridp.public.envelope import opened, sealed
 from hybridp.public.messages import OWN_EPSILON, Invite, own_epsilon_text, reports_digest
 from hybridp.public.randomisers import randomiser
@@ -120,7 +120,7 @@ def invite_in(text: str) -> Invite:
         name: Any = found[1]
         try:
             epsilon, delta, lower, upper = (float(number) for number in found.groups()[1:5])
-            promise = ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+            promise = promised(epsilon, delta)
             invite = Invite(Bounds(lower, upper), randomiser(name, promise), _question(found[6]))
             if invite.text == text:
                 return invite

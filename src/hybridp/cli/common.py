@@ -187,12 +187,12 @@ def needed(name: str, value: Any, instead: str) -> Any:
 
 def guarantee(epsilon: float, delta: float = 0.0) -> PureDP | ApproxDP:
     """The promise as a budget; an epsilon of 0 or infinity is no promise that noise can keep."""
-    from hybridp.public.budgets import ApproxDP, PureDP
+    from hybridp.public.budgets import promised
 
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidInput(f"`epsilon` must be positive and finite. Got {epsilon}.")
     check_delta(delta)
-    return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+    return promised(epsilon, delta)
 
 
 def check_delta(delta: float) -> None:

@@ -14,7 +14,6 @@ from hybridp.cli.common import (
     needed,
     note,
     number,
-    progress,
     receipt,
     rows_argument,
     table,
@@ -191,7 +190,7 @@ def randomise(
     With --invite it is one bit about where the value stands within the windows that the invitation names. Each person
     answers one invitation of a study, or sends the report of a mean.
     """
-    from hybridp.protocols.steered import read_invitation, write_answers
+    from hybridp.protocols.steered import read_invitation
 
     if invite is None:
         needed("epsilon", promise.values["epsilon"], "--invite, whose invitation states it")
@@ -200,30 +199,9 @@ def randomise(
         write_mean_reports(file, question(), trust, people, promise(), asked)
         return
     must_not_join("invite", "value", "lower", "upper", "local", "epsilon", "delta")
-    with progress() as bar:
-        bar.add_task("randomising", total=None)
-        written, text, left_out = write_answers(
-            file,
-            invite,
-            asked.out,
-            trust=trust,
-            person=people.column,
-            missing=question.values["missing"],
-            kept=asked.kept,
-            table=asked.table,
-            overwrite=asked.overwrite,
-            rng=asked.rng,
-        )
-    told = read_invitation(invite)
-    document = {
-        "randomised": written,
-        "mechanism": text,
-        "left_out": left_out,
-        "windows": told.natural(),
-        "epsilon": told.invite.promise.epsilon,
-        "randomness": asked.rng.label,
-    }
-    asked.finish(document, written, told.invite.promise, left_out=left_out, by=f" by {text}")
+    told, missing = read_invitation(invite), question.values["missing"]
+    more = {"windows": told.natural()}
+    asked.answer(told.invite, file, trust, person=people.column, missing=missing, more=more)
 
 
 def _statistics(at: str | None, below: str | None, spread: bool, lower: float) -> dict[str, tuple[Any, ...]]:

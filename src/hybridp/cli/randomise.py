@@ -20,6 +20,7 @@ from hybridp.public.study.fields import Fields, field
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 
 if TYPE_CHECKING:
+    from hybridp.public.messages import Invite
     from hybridp.public.shuffling import Mixing
     from hybridp.randomness import Randomness
 
@@ -82,6 +83,29 @@ class Writing(Fields):
         if drawn:
             note(f"TRIAL: who trusts was drawn, and stands in the column {LABEL}; nobody was asked.")
         click.echo(f"{people:,} reports{by} written to {self.out}.")
+
+    def answer(
+        self,
+        invite: Invite,
+        file: Path,
+        trust: Trusts | None,
+        *,
+        person: str | None,
+        missing: float | None,
+        more: dict[str, Any],
+    ) -> None:
+        """Local people's answers to an invitation within windows; `more` is said beside what every answer has."""
+        from hybridp.protocols.steered import write_answers
+
+        with progress() as bar:
+            bar.add_task("randomising", total=None)
+            written, text, left_out = write_answers(
+                file, invite, self.out, trust=trust, person=person, missing=missing, kept=self.kept, table=self.table,
+                overwrite=self.overwrite, rng=self.rng,
+            )  # fmt: skip
+        document = {"randomised": written, "mechanism": text, "left_out": left_out, **more}
+        document |= {"epsilon": invite.promise.epsilon, "randomness": self.rng.label}
+        self.finish(document, written, invite.promise, left_out=left_out, by=f" by {text}")
 
 
 def of_batch(mixing: Mixing | None, written: int) -> dict[str, Any]:

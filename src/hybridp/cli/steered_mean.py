@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import note, progress
+from hybridp.cli.common import note
 from hybridp.cli.options import count, given, must_not_join
 from hybridp.errors import InvalidInput
 from hybridp.public.trust import TrustRule, Trusts, drawn_trust
@@ -121,32 +121,10 @@ def answer(
     file: Path, invite: Path, trust: Trusts | None, person: str | None, missing: float | None, asked: Writing
 ) -> None:
     """What devices do with an invitation."""
-    from hybridp.protocols.steered_mean_files import read_invitation, write_answers
+    from hybridp.protocols.steered_mean_files import read_invitation
 
     must_not_join("invite", "value", "lower", "upper", "local", "epsilon", "delta", "epsilon-column", "batch", "by",
                   "by-private", "categories")  # fmt: skip
-    with progress() as bar:
-        bar.add_task("randomising", total=None)
-        written, text, left_out = write_answers(
-            file,
-            invite,
-            asked.out,
-            trust=trust,
-            person=person,
-            missing=missing,
-            kept=asked.kept,
-            table=asked.table,
-            overwrite=asked.overwrite,
-            rng=asked.rng,
-        )
     said = read_invitation(invite)
-    document = {
-        "randomised": written,
-        "mechanism": text,
-        "left_out": left_out,
-        "window": said.natural,
-        "epsilon": said.invite.promise.epsilon,
-        "delta": said.invite.promise.delta,
-        "randomness": asked.rng.label,
-    }
-    asked.finish(document, written, said.invite.promise, left_out=left_out, by=f" by {text}")
+    more = {"window": said.natural, "delta": said.invite.promise.delta}
+    asked.answer(said.invite, file, trust, person=person, missing=missing, more=more)

@@ -7,6 +7,7 @@ How many people are in each group is public under replacement.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
-from hybridp.curator.sources import Entrusted
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.votes import voted_cells
 from hybridp.public.bounds import Bounds
@@ -112,11 +112,11 @@ def read(
     return RawCounts(found.trusted_people, counts, local, None, bool(says), assumed, digest, steps)
 
 
-def read_answers(answers: Entrusted, size: int) -> RawCounts:
-    """The same from the answers that a service keeps: how many trusted people have each of so many options."""
+def read_answers(some: Iterable[NDArray[np.int64]], size: int) -> RawCounts:
+    """The same from the answers that a service keeps, some at a time: how many trusted people have each option."""
     counts = np.zeros(size, dtype=np.int64)
-    for codes in answers.codes():
-        counts += np.bincount(codes[:, 0], minlength=size)
+    for codes in some:
+        counts += np.bincount(codes, minlength=size)
     return RawCounts(int(counts.sum()), counts)
 
 

@@ -16,7 +16,7 @@ from hybridp.device.mean import chosen_levels, randomise_steps
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import dithered, reports
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Piecewise, Randomiser, local_additive
 from hybridp.public.vector import VectorBounds, VectorInvite
@@ -29,8 +29,7 @@ Task = Mapping[str, Any]
 
 
 def promise_of(stated: Mapping[str, float]) -> PureDP | ApproxDP:
-    delta = float(stated["delta"])
-    return ApproxDP(float(stated["epsilon"]), delta) if delta else PureDP(float(stated["epsilon"]))
+    return promised(float(stated["epsilon"]), float(stated["delta"]))
 
 
 def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:

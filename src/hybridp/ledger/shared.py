@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from hybridp.ledger.file import Ledger, Spending
 from hybridp.ledger.rule import Charge
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.messages import reports_digest
 
 __all__ = ["Shared", "together"]
@@ -73,4 +73,4 @@ def _sum(charges: Sequence[Charge]) -> PureDP | ApproxDP:
     epsilon = float(sum(Fraction(repr(float(charge.budget.epsilon))) for charge in charges))
     delta = float(sum(Fraction(repr(float(charge.budget.delta))) for charge in charges))
     relation = charges[0].budget.neighbours
-    return ApproxDP(epsilon, delta, relation) if delta else PureDP(epsilon, relation)
+    return promised(epsilon, delta, relation)

@@ -19,7 +19,7 @@ from hybridp.device.files import (
     write_without,
 )
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered_mean_files, vector
+from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered, steered_mean_files, vector
 from hybridp.protocols.mixed import written_levels
 from hybridp.public.bounds import Bounds
 from hybridp.public.messages import Invite
@@ -303,9 +303,9 @@ def _answer_invitation(
         people = heavy_files.write_record_reports(data, invite, columns, out, table=table, rng=rng)
     elif isinstance(question, Number):
         number = asked.number_columns(study, i, trust)
-        steered_mean_files.invitation_to(asked.mean_study(study, i), number.value, invite)
+        said = steered_mean_files.invitation_to(asked.mean_study(study, i), number.value, invite)
         where = {"person": number.person, "missing": number.missing, "table": table, "report": number.report}
-        people, text, gone = steered_mean_files.write_answers(data, invite, out, trust=trust, rng=rng, **where)
+        people, text, gone = steered.write_answers(data, said.invite, out, trust=trust, rng=rng, **where)
         names = {question.name: people}, {question.name: text}
         return Randomised(str(out), *names, tuple(gone), rng.simulated, rng.label)
     elif isinstance(question, Regression):

@@ -21,7 +21,7 @@ from hybridp.errors import must
 from hybridp.protocols.estimating import randomness_of, stated_bounds, trusted_rows, warn_of_scalers
 from hybridp.protocols.kmeans import KMeansStudy, release_points
 from hybridp.protocols.mean import warned
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import promised
 from hybridp.public.kmeans import Box
 
 __all__ = ["HybridKMeans"]
@@ -70,7 +70,7 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         clusters = _whole("n_clusters", self.n_clusters)
         must(len(points) >= clusters, "n_clusters", f"must be at most n_samples={len(points)}", clusters)
         trusted = trusted_rows(trust, len(points))
-        promise = ApproxDP(self.epsilon, self.delta) if self.delta else PureDP(self.epsilon)
+        promise = promised(self.epsilon, self.delta)
         study = KMeansStudy(
             _box(self.bounds, points.shape[1]),
             clusters,

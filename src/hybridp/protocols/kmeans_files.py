@@ -23,7 +23,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, publish_kmeans, run_kmeans
 from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import promised
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite
 from hybridp.public.messages import report_text
@@ -195,7 +195,7 @@ def read_invitation(file: Path) -> tuple[KMeansStudy, MapInvite, tuple[str, ...]
         document = envelope.load(file, _INVITATION)
         box = Box(tuple(map(float, document["lower"])), tuple(map(float, document["upper"])))
         epsilon, delta = float(document["epsilon"]), float(document["delta"])
-        study = KMeansStudy(box, document["clusters"], ApproxDP(epsilon, delta) if delta else PureDP(epsilon))
+        study = KMeansStudy(box, document["clusters"], promised(epsilon, delta))
         columns = tuple(document["columns"])
         named = len(columns) == box.dims and all(isinstance(c, str) for c in columns)
         if not (isinstance(study.clusters, int) and named):

@@ -30,7 +30,7 @@ from hybridp.ledger import Charge, Ledger, together
 from hybridp.protocols.mean import kept, noise_level, on_reports
 from hybridp.protocols.paying import paid_rows
 from hybridp.public.adjusting import holm
-from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.budgets import ApproxDP, PureDP, promised, split_off
 from hybridp.public.heterogeneous import LOCAL_MOST
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.regression import (
@@ -167,7 +167,7 @@ class RegressionStudy:
         ways = [whole, self.charges(purpose, None, self.split(0.07))]
         own = [together([c for c in way if c.people == "trusted"], purpose)[0].budget for way in ways]
         epsilon, delta = max(b.epsilon for b in own), max(b.delta for b in own)
-        most = ApproxDP(epsilon, delta, own[0].neighbours) if delta else PureDP(epsilon, own[0].neighbours)
+        most = promised(epsilon, delta, own[0].neighbours)
         text = "noise on the sums, and on the scale of the residuals where that pays"
         return [Charge("trusted", most, text, purpose), *(c for c in whole if c.people == "local")]
 

@@ -21,7 +21,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols.estimating import randomness_of, stated_bounds, trusted_rows, warn_of_scalers
 from hybridp.protocols.mean import warned
 from hybridp.protocols.regression import RegressionStudy, release_people
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import promised
 from hybridp.public.vector import VectorBounds
 from hybridp.release.regression import RegressionRelease
 
@@ -40,7 +40,7 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
 
     def _release(self, columns: Floats, target: Floats, trust: ArrayLike | None, **more: Any) -> RegressionRelease:
         trusted = trusted_rows(trust, len(columns))
-        promise = ApproxDP(self.epsilon, self.delta) if self.delta else PureDP(self.epsilon)
+        promise = promised(self.epsilon, self.delta)
         lower, upper = stated_bounds("bounds", self.bounds, columns.shape[1])
         low, high = more.pop("target_bounds")
         study = RegressionStudy(VectorBounds.of([*lower, low], [*upper, high]), promise, **more)

@@ -29,7 +29,7 @@ from hybridp.protocols.regression import (
     trusted_rounds,
 )
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import PureDP, promised
 from hybridp.public.regression import NoisyRounds, Question, Trusted
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.public.vector import VectorBounds, VectorReportSums
@@ -181,11 +181,8 @@ def _study(stated: dict[str, Any]) -> RegressionStudy:
     given = dict(stated)
     bounds = VectorBounds.of(given.pop("lower"), given.pop("upper"))
     epsilon, delta, own = given.pop("epsilon"), given.pop("delta"), given.pop("trusted_epsilon")
-
-    def promise(level: float) -> PureDP | ApproxDP:
-        return ApproxDP(level, delta) if delta else PureDP(level)
-
-    return RegressionStudy(bounds, promise(epsilon), trusted_guarantee=None if own is None else promise(own), **given)
+    trusted = None if own is None else promised(own, delta)
+    return RegressionStudy(bounds, promised(epsilon, delta), trusted_guarantee=trusted, **given)
 
 
 def read_invitation(file: Path) -> Invitation:

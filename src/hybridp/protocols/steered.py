@@ -25,7 +25,7 @@ from hybridp.protocols.heard import Heard
 from hybridp.protocols.mean import kept, spending
 from hybridp.public import envelope
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.distribution import BinnedReports, WindowReports, report_bins
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import randomiser
@@ -110,6 +110,12 @@ def stated_promises(study: Any) -> dict[str, list[float] | None]:
     return {name: None if g is None else [g.epsilon, g.delta] for name, g in promises.items()}
 
 
+def read_promises(stated: dict[str, Any]) -> dict[str, PureDP | ApproxDP | None]:
+    """The same as an invitation says it."""
+    said = {name: stated[name] for name in ("guarantee", "trusted_guarantee")}
+    return {name: None if levels is None else promised(*levels) for name, levels in said.items()}
+
+
 def counted_parts(heard: Heard) -> list[dict[str, Any]]:
     """Noisy counts of trusted people, as an invitation writes them down."""
     return [
@@ -148,9 +154,7 @@ def steering_of(document: dict[str, Any]) -> Steering:
 def _steering(document: dict[str, Any]) -> Steering:
     stated: dict[str, Any] = dict(document["study"])
     bounds = Bounds(stated.pop("lower"), stated.pop("upper"))
-    for name in ("guarantee", "trusted_guarantee"):
-        epsilon, delta = stated[name] or (None, 0.0)
-        stated[name] = None if epsilon is None else ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+    stated |= read_promises(stated)
     for name in ("at", "below", "above", "edges"):
         stated[name] = tuple(stated[name])
     study = DistributionStudy(bounds, **stated)
@@ -271,28 +275,16 @@ class Draft:
 
 
 def write_answers(
-    path: TableLike,
-    invite_file: Path,
-    out: Path,
-    *,
-    trust: Trusts | None,
-    person: str | None = None,
-    missing: float | None = None,
-    kept: tuple[str, ...] = (),
-    table: str | None = None,
-    overwrite: bool = False,
-    rng: Randomness | None = None,
+    path: TableLike, invite: Invite, out: Path, *, trust: Trusts | None, rng: Randomness | None = None, **how: Any
 ) -> tuple[int, str, list[str]]:
-    """What the devices do: a copy of the table in which local rows hold one answer to the invitation.
+    """What the devices do: a copy of the table in which local rows hold one answer to an invitation.
 
     Gives the number of answers, the text that stands beside each, and the columns that were left out.
     """
-    invitation = read_invitation(invite_file)
     must(not drawn_trust(trust), "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
-    return write_number_reports(
-        path, invitation.invite, out, value=invitation.column, trust=trust, person=person, missing=missing,
-        kept=kept, table=table, overwrite=overwrite, rng=secure() if rng is None else rng,
-    )  # fmt: skip
+    (column,) = invite.question
+    rng = secure() if rng is None else rng
+    return write_number_reports(path, invite, out, value=column, trust=trust, rng=rng, **how)
 
 
 def release_answers(

@@ -28,10 +28,10 @@ from hybridp.ledger import Charge
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heard import Heard, hear
 from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.steered import counted_of, counted_parts, stated_promises
+from hybridp.protocols.steered import counted_of, counted_parts, read_promises, stated_promises
 from hybridp.public import envelope
 from hybridp.public.bounds import Bounds
-from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.budgets import PureDP, split_off
 from hybridp.public.messages import Invite, LocalSummary, NoisySquares, TrustedSummary
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Crowd, Quartiles, Window, WindowNoise, WindowSums
@@ -330,9 +330,7 @@ def steering_said(document: dict[str, Any]) -> MeanSteering:
     """What an opened document says."""
     stated: dict[str, Any] = dict(document["study"])
     bounds = Bounds(stated.pop("lower"), stated.pop("upper"))
-    for name in ("guarantee", "trusted_guarantee"):
-        epsilon, delta = stated[name] or (None, 0.0)
-        stated[name] = None if epsilon is None else ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
+    stated |= read_promises(stated)
     study = MeanStudy(bounds, **stated)
     told, asked = document["trusted"], document["window"]
     ends = told.get("between")

@@ -11,7 +11,6 @@ from typing import Any
 from hybridp.curator import distribution as counting
 from hybridp.curator import mean as curating
 from hybridp.curator.sources import TableLike, open_rows
-from hybridp.device.files import write_number_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import asked
@@ -36,7 +35,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import assuming, noted, values_rule
 
-__all__ = ["invitation_to", "read_invitation", "release_answers", "release_steered", "steered_way", "write_answers"]
+__all__ = ["invitation_to", "read_invitation", "release_answers", "release_steered", "steered_way"]
 
 
 def release_steered(
@@ -154,19 +153,6 @@ def steered_way(
         [], [said.charge(purpose, None)],
         lambda shared: release_answers(reports, invite, local_rule, ledger=shared, **told), said.simulated,
     )  # fmt: skip
-
-
-def write_answers(
-    path: TableLike, invite_file: Path, out: Path, *, trust: Trusts | None, rng: Randomness | None = None, **how: Any
-) -> tuple[int, str, list[str]]:
-    """What the devices do: a copy of the table in which local rows hold one report that answers the invitation.
-
-    Gives the number of answers, the text that stands beside each, and the columns that were left out.
-    """
-    said = read_invitation(invite_file)
-    must(not drawn_trust(trust), "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
-    rng = secure() if rng is None else rng
-    return write_number_reports(path, said.invite, out, value=said.column, trust=trust, rng=rng, **how)
 
 
 def release_answers(

@@ -38,6 +38,7 @@ __all__ = [
     "as_zcdp",
     "doubts",
     "parallel",
+    "promised",
     "sequential",
     "split",
     "split_off",
@@ -111,6 +112,17 @@ class ZCDP:
 
 
 Budget = PureDP | ApproxDP | ZCDP
+
+
+def promised(
+    epsilon: float, delta: float = 0.0, neighbours: Neighbours = Neighbours.REPLACE_ONE
+) -> PureDP | ApproxDP:
+    """The budget that two numbers state: pure where no delta is.
+
+    >>> promised(1.0), promised(1.0, 1e-6).delta
+    (PureDP(epsilon=1.0, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>), 1e-06)
+    """
+    return ApproxDP(epsilon, delta, neighbours) if delta else PureDP(epsilon, neighbours)
 
 
 def _one_relation(budgets: list[Budget]) -> Neighbours:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 
@@ -266,17 +266,13 @@ def two_stage(head: HeadList, guarantee: PureDP | ApproxDP, query_share: float =
     share = 1.0 if head.depth == 1 else query_share
     epsilon, delta = guarantee.epsilon * share, guarantee.delta * share
     k = len(head.queries)
-    query = k_randomised_response(_promise(epsilon, delta), k) if k > 1 else None
+    query = k_randomised_response(promised(epsilon, delta), k) if k > 1 else None
     url = {}
     if share < 1:
-        rest = _promise(_rest(guarantee.epsilon, epsilon), _rest(guarantee.delta, delta))
+        rest = promised(_rest(guarantee.epsilon, epsilon), _rest(guarantee.delta, delta))
         for width in sorted({int(w) for w in head.width} - {1}):
             url[width] = k_randomised_response(rest, width)
     return TwoStage(head, query, url, guarantee)
-
-
-def _promise(epsilon: float, delta: float) -> PureDP | ApproxDP:
-    return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
 
 
 def _rest(whole: float, part: float) -> float:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.release import style
 from hybridp.release.document import release_document
 from hybridp.release.receipt import Promise, Receipt
@@ -143,7 +143,7 @@ def _added(people: str, against: str, said: Sequence[tuple[str, Promise]], once:
     epsilon = float(sum(Fraction(repr(float(budget.epsilon))) for budget in known))
     delta = float(sum(Fraction(repr(float(budget.delta))) for budget in known))
     relation = known[0].neighbours
-    whole = ApproxDP(epsilon, delta, relation) if delta else PureDP(epsilon, relation)
+    whole = promised(epsilon, delta, relation)
     return Promise(people, against, whole, mechanism, notes)
 
 

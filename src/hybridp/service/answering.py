@@ -171,7 +171,7 @@ Raw = summing.Totals | share_curator.RawCounts
 def _raw(study: ShareStudy | MeanStudy, answers: Entrusted) -> Raw:
     """RAW: what shares or a mean need of these answers; it adds up over people."""
     if isinstance(study, ShareStudy):
-        return share_curator.read_answers(answers, study.question.size)
+        return share_curator.read_answers((codes[:, 0] for codes in answers.codes()), study.question.size)
     return summing.read_answers(answers, study.bounds, LocalSummary.of(NOTHING, study.invite.randomiser))
 
 
@@ -282,28 +282,14 @@ def _blended(
     return publish_mean(study, added, used, trusted_people=people, rng=rng), blend(added, used, study.rule)
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """RAW: a category and an option, two places a person, as the place of both among their pairs."""
-
-    answers: Entrusted
-    options: int
-
-    def codes(self, width: int = 1) -> Iterator[Ints]:
-        return ((rows[:, 0] * self.options + rows[:, 1])[:, None] for rows in self.answers.codes(2))
-
-    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
-        raise NotImplementedError
-
-
 def _by_private_group(
     plan: JointPlan, told: Heard, trusted: tuple[int, Entrusted] | None, rng: Randomness
 ) -> GroupsRelease:
     """Votes for a category and an option at once (`hybridp.protocols.joint`)."""
     study, noisy, people = plan.study, None, 0 if trusted is None else trusted[0]
     if trusted is not None and study.estimator != "lm-only":
-        cells = _Cells(trusted[1], study.joint.size)
-        raw = share_curator.read_answers(cells, study.joint.cells.size)
+        pairs = trusted[1].codes(2)  # a category and an option, as the place of both among all pairs
+        raw = share_curator.read_answers((p[:, 0] * study.joint.size + p[:, 1] for p in pairs), study.joint.cells.size)
         noisy = share_curator.release_counts(raw, study.noise, rng=rng)
     local = ShareReports(told.people, told.counts, study.invite.oracle) if told.people else None
     if noisy is None and local is None:

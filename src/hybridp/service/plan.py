@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.ledger.rule import DELTA, EPSILON, units
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Question
 from hybridp.public.study.fields import plain_fields
 
-__all__ = ["Groups", "Plan", "moment", "over", "promise"]
+__all__ = ["Groups", "Plan", "moment", "over"]
 
 DAY = 86_400
 KEPT_DAYS = 90
@@ -28,10 +28,6 @@ _LAST = 253_370_764_800  # the year 9999: dates can be written, and a day be add
 
 Groups = dict[str, PureDP | ApproxDP]
 Asked = TypeVar("Asked", bound=Question)
-
-
-def promise(epsilon: float, delta: float = 0.0) -> PureDP | ApproxDP:
-    return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
 
 
 def moment(stated: datetime | str | None) -> int | None:
@@ -51,7 +47,7 @@ def over(budget: PureDP | ApproxDP, releases: int) -> PureDP | ApproxDP:
     """
     epsilon = Decimal(units(budget.epsilon, EPSILON) * releases) / EPSILON
     delta = Decimal(units(budget.delta, DELTA) * releases) / DELTA
-    return promise(float(epsilon), float(delta))
+    return promised(float(epsilon), float(delta))
 
 
 @dataclass(frozen=True)

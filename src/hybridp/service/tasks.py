@@ -27,7 +27,7 @@ from hybridp.protocols.steered import Steering, steering_of
 from hybridp.protocols.steered_mean import MEAN_INVITATION, MeanSteering
 from hybridp.protocols.steered_mean import steering_of as mean_steering_of
 from hybridp.protocols.ticks import TickStudy
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import Invite, OptInCounts
 from hybridp.public.mixing import public, text
@@ -47,7 +47,6 @@ from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.service.keys import RowCipher
 from hybridp.service.models import line_of
-from hybridp.service.plan import promise
 from hybridp.service.plans import (
     Head,
     HeavyPlan,
@@ -295,7 +294,7 @@ def _mixed(plan: MeanPlan, guarantee: dict[str, Any]) -> dict[str, Any]:
         return {}
     kept = mixing.promise(mixer.batch)
     if kept.delta:  # everybody reads it: four decimals, rounded up, and never more than is promised
-        kept = promise(min(math.ceil(kept.epsilon * 1e4) / 1e4, plan.study.guarantee.epsilon), kept.delta)
+        kept = promised(min(math.ceil(kept.epsilon * 1e4) / 1e4, plan.study.guarantee.epsilon), kept.delta)
     stated = {"url": mixer.url, "key": mixer.key, "batch": mixer.batch, "closes": plan.closes}
     return {
         "groups": ["trusted", "shuffled", "local"],

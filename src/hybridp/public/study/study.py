@@ -21,7 +21,7 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP, split
+from hybridp.public.budgets import ApproxDP, PureDP, promised, split
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study.collection import Collection
@@ -106,7 +106,7 @@ class Promise(Fields):
 
     def budget(self, epsilon: float) -> Guarantee:
         """An epsilon with the promise's delta."""
-        return ApproxDP(epsilon, self.delta) if self.delta else PureDP(epsilon)
+        return promised(epsilon, self.delta)
 
 
 @dataclass(frozen=True, slots=True)
