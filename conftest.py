@@ -1,4 +1,4 @@
-"""What every test shares: one thread each, and a last word on what could not be tested here.
+"""What every test shares: one thread each, chance of its own, and a last word on what could not be tested here.
 
 What needs a program or a package that is missing is skipped: a file that cannot be imported by itself, a test with a
 reason that begins with "not installed:". The run names all of it at its end, with how to get it, and fails where
@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ SLOW = ("tests/contract/test_additive.py", "tests/contract/test_contexts.py", "t
         "tests/blend/test_heavy.py", "tests/blend/test_graph.py", "tests/contract/test_guarantee.py",
         "tests/curator/test_mean.py")  # fmt: skip
 ROOT = Path(__file__).parent
+_found = spec_from_file_location("tests.chance", ROOT / "tests" / "chance.py")  # some packages install a "tests" too
+assert _found is not None
+assert _found.loader is not None
+sys.modules[_found.name] = chance = module_from_spec(_found)
+_found.loader.exec_module(chance)
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +75,22 @@ def postgres_schema(postgres_server: str) -> str:
         db.execute(text(f"CREATE SCHEMA {name}"))
     admin.dispose()
     return f"{postgres_server}&options=-csearch_path%3D{name}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A test plays the same words at every run, whatever ran before it."""
+    with chance.of(None if item.get_closest_marker("system_randomness") else item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
+    """What several tests share plays words of its own, whichever of them comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with chance.of(f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}]"):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

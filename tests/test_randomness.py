@@ -11,6 +11,8 @@ from scipy import stats
 from hybridp.errors import InvalidInput
 from hybridp.randomness import Randomness, secure, seeded
 
+pytestmark = pytest.mark.system_randomness
+
 
 def test_the_label_says_which_source_it_is() -> None:
     assert (secure().simulated, secure().label) == (False, "system randomness")

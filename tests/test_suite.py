@@ -12,7 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from tests import warm
+from hybridp.randomness import secure
+from tests import chance, warm
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = {
@@ -30,7 +31,9 @@ FILES = {
 
 def suite(folder: Path, *names: str, ci: str = "", options: tuple[str, ...] = ("-n", "0")) -> tuple[int, str]:
     """Exit code and output of a run of these files under the suite's conftest."""
-    (folder / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    for name in ("conftest.py", "tests/chance.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text((ROOT / name).read_text())
     for name in names:
         (folder / name).write_text(FILES[name])
     words = ["-p", "no:cacheprovider", "--rootdir", str(folder), *options, *names]
@@ -142,3 +145,20 @@ def test_a_commit_is_checked_by_the_checkers_of_make_test_and_fetches_nothing() 
     assert len(hooks) == text.count("entry:")
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\ntest:")[1].split("\n\n")[0]
     assert hooks == set(re.findall(r"\$\(BIN\)/([\w-]+)", recipe)) - {"python", "pytest"}
+
+
+def _words(name: str | None) -> list[str]:
+    """What a draw in this process and in two programs gives under this name."""
+    code = "from hybridp.randomness import secure; print(secure().words(2))"
+    with chance.of(name):
+        return [str(secure().words(2)), warm.run(code, check=True).stdout, warm.run(code, check=True).stdout]
+
+
+def test_chance_follows_from_the_name_of_a_test_in_its_programs_too() -> None:
+    first, again, other = _words("one"), _words("one"), _words("two")
+    assert first == again
+    assert len({*first, *other}) == 6
+
+
+def test_without_a_name_chance_is_the_systems() -> None:
+    assert len({*_words(None), *_words(None)}) == 6

@@ -59,7 +59,10 @@ class Process:
         stderr: Stream | None = None,
     ) -> None:
         self.returncode: int | None = None
-        asked = {"code": code, "words": words, "cwd": str(cwd or Path.cwd()), "env": dict(env or os.environ)}
+        from tests import chance
+
+        asked = {"code": code, "words": words, "cwd": str(cwd or Path.cwd()), "env": dict(env or os.environ),
+                 "chance": chance.of_the_next_program()}  # fmt: skip
         self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, open(os.devnull, "r+b") as null:
             streams = [null if one is None else one for one in (stdin, stdout, stderr)]
@@ -215,9 +218,11 @@ def _become(asked: dict[str, object], streams: list[int]) -> str:
     for given in streams:
         os.close(given)
     os.chdir(str(asked["cwd"]))
-    environment, words = asked["env"], asked["words"]
+    environment, words, seed = asked["env"], asked["words"], asked["chance"]
     assert isinstance(environment, dict)
     assert isinstance(words, list)
+    if seed is not None:
+        sys.modules["chance"].play(seed)
     os.environ.clear()
     os.environ.update(environment)
     if environment.get("PYTHONUNBUFFERED"):
@@ -254,6 +259,8 @@ def _run_to_the_end(code: str) -> None:
 
 
 if __name__ == "__main__":
+    import chance  # noqa: F401, from this folder
+
     sys.path[0] = ""  # as for `python -c`
     _import_everything()
     _run_to_the_end(_next_program(socket.socket(fileno=int(sys.argv[1]))))
