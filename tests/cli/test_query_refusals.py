@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Runner
 
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem, PromiseWarning
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.paying import spending
 from hybridp.protocols.personal import ACCOUNTS
@@ -146,7 +146,8 @@ def test_too_few_and_a_folder_of_others_are_paid_for_too(run: Runner, people: Pa
     fit = f"{RELEASES['synth']} --ledger l"
     assert run(fit, "--query", "SELECT * FROM rows").code == 0
     paid = spent(ledger)
-    told = run(fit, "--query", "SELECT * FROM rows WHERE pay <> '70'")
+    people.write_text("\n".join(people.read_text().split("\n")[:-2]) + "\n")
+    told = run(fit, "--query", "SELECT * FROM rows")
     assert (told.code, "same study and rows" in told.err, spent(ledger) > paid) == (2, True, True), told.err
 
 
@@ -182,12 +183,66 @@ def test_a_query_that_runs_out_of_memory_has_been_asked() -> None:
     assert told.value.of_rows
 
 
-def test_a_plan_of_a_query_says_that_it_is_not_private(run: Runner, people: Path) -> None:
-    told = run("plan study.toml people.csv", "--query", "SELECT * FROM rows WHERE pay < '50'", "--json")
-    assert (told.code, "that is not private" in told.err) == (0, True)
-    assert "private" not in run("plan study.toml people.csv --json").err
-    with pytest.warns(PromiseWarning, match="not private"):
+def test_a_plan_counts_nobody_whom_a_query_chose(run: Runner, people: Path) -> None:
+    """It pays for nothing, and would tell exactly how many people earn less than 50."""
+    told = run("plan study.toml people.csv", "--query", "SELECT * FROM rows WHERE pay < '50'")
+    assert (told.code, told.out, "`query` must be left out" in told.err) == (2, "", True), told.err
+    assert run("plan study.toml people.csv --json").code == 0
+    with pytest.raises(InvalidInput, match="`query` must be left out"):
         Study.read(people.parent / "study.toml").plan(Source(people, query="SELECT * FROM rows"))
+
+
+@pytest.fixture
+def both(run: Runner, people: Path, tmp_path: Path) -> Ledger:
+    """Twelve more people are local, whose reports are paid for once, and a ledger with nothing for others."""
+    more = [f"{i},{i},30,a,red,local,1" for i in range(8, 20)]
+    people.write_text(people.read_text() + "\n".join(more) + "\n")
+    columns = "--schema schema.json --marginals colour,town --trust trust --epsilon 1"
+    assert run(f"randomise synth people.csv {columns} --keep who --keep pay --out reports.csv").code == 0
+    ledger = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(5.0, 0.001), "local": PureDP(1.0)})
+    assert run(BOTH, "--query", "SELECT * FROM rows").code == 0
+    return ledger
+
+
+BOTH = RELEASES["synth of both"].replace("people.csv", "reports.csv") + " --ledger l"
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "says"),
+    [
+        # Other reports, which the ledger cannot pay for, where somebody earns more than 60; else the same ones.
+        ("SELECT * FROM rows WHERE who <> '8' OR (SELECT max(CAST(pay AS INT)) FROM rows) <= 60", 3, "local group"),
+        ("SELECT * FROM rows WHERE trust = 'local' OR CAST(pay AS INT) > 100", 2, "`query` must leave somebody"),
+        ("SELECT * FROM rows WHERE (SELECT max(CAST(pay AS INT)) FROM rows) <= 60 OR trust = 'trusted'", 2, "no local"),
+    ],
+)
+def test_whom_a_query_leaves_in_a_fit_of_both_groups_is_paid_for(
+    run: Runner, both: Ledger, query: str, code: int, says: str
+) -> None:
+    paid = spent(both)
+    told = run(BOTH.replace("--out model", "--out other"), "--query", query)
+    assert (told.code, says in told.err, "the charge stands" in told.err) == (code, True, True), told.err
+    assert spent(both) > paid
+    assert both.history()[-1].state == "refused"
+
+
+def test_a_fit_goes_on_with_the_same_query_words_and_reports_alone(
+    run: Runner, both: Ledger, people: Path, tmp_path: Path
+) -> None:
+    """Where all is paid for, another query with as many people would be answered for free: it is never asked."""
+    paid, entries = spent(both), both.history()
+    assert run(BOTH, "--query", "SELECT * FROM rows").code == 0
+    told = run(BOTH, "--query", "SELECT * FROM rows WHERE CAST(pay AS INT) < 100")
+    assert (told.code, "same study and rows" in told.err, "charge" in told.err) == (2, True, False), told.err
+    told = run(BOTH + " --trusted-value trusted", "--query", "SELECT * FROM rows")
+    assert (told.code, "same study and rows" in told.err) == (2, True), told.err
+    # Other reports of the same people: they would be neither charged nor used.
+    columns = "--schema schema.json --marginals colour,town --trust trust --epsilon 1"
+    assert run(f"randomise synth people.csv {columns} --keep who --keep pay --out again.csv").code == 0
+    (tmp_path / "again.csv").replace(tmp_path / "reports.csv")
+    assert (spent(both), both.history()) == (paid, entries)
+    told = run(BOTH, "--query", "SELECT * FROM rows")
+    assert (told.code, "same study and rows" in told.err, "charge stands" in told.err) == (2, True, True), told.err
 
 
 def test_one_column_is_one(run: Runner) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,8 +12,8 @@ import numpy as np
 from hybridp.bench.number import USED, AlonePlan, NumberPlan
 from hybridp.bench.steered_mean import SteeredPlan, plan_steered
 from hybridp.curator.groups import group_sizes
-from hybridp.curator.sources import Counted, asks, count_people
-from hybridp.errors import InvalidInput, PromiseWarning, must
+from hybridp.curator.sources import Counted, count_people, must_not_ask
+from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.protocols.mean import MeanStudy
 from hybridp.public.study import (
@@ -279,13 +278,8 @@ def _people(
         rule = asked.trust_rule(study) if trust is None else trust
         answers = {question.name: question.columns_read for question in study.questions}
         people = study.people.column, study.promise.epsilon_column
-        if asks(data):
-            warnings.warn(
-                "a plan pays for nothing, and this one tells how many people the query leaves: that is not private, "
-                "unless what the query chooses people by is public.",
-                PromiseWarning,
-                stacklevel=2,
-            )
+        instead = "State how many are expected (--n and --opt-in, or people.trusted and people.local)"
+        must_not_ask(data, "people are counted for a plan, which pays for nothing", instead)
         found = count_people(data, rule, *people, answers=answers, table=table)
     else:
         many = (study.people.trusted if trusted is None else trusted, study.people.local if local is None else local)

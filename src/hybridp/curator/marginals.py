@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
+from hybridp.curator.sources import chosen_by
 from hybridp.errors import must
 from hybridp.public.formulas import Formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Selection, Workload, at_least, pieces, subsets
@@ -45,6 +46,7 @@ class Codes:
 
     schema: Schema
     values: NDArray[np.uint16]
+    chosen_by: str = ""
 
     @property
     def people(self) -> int:
@@ -81,7 +83,7 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
     """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
     with tables.open_rows(path, table=table) as rows:
-        return Codes(schema, marginals.codes(rows, schema))
+        return Codes(schema, marginals.codes(rows, schema), chosen_by(path, table))
 
 
 def count_people(path: TableLike, *, table: str | None = None) -> int:

@@ -5,6 +5,8 @@ The one door to tables for everyone else, with what may be read of them that is 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.trust import Trusts, label_column
+from hybridp.public.trust import Trusts, label_column, rule_of
 from hybridp.tables.columns import number_column
 from hybridp.tables.frames import read_once
 from hybridp.tables.people import Counted
@@ -31,6 +33,7 @@ __all__ = [
     "TableLike",
     "asks",
     "check_answers",
+    "chosen_by",
     "count_people",
     "count_rows",
     "epsilon_counts",
@@ -79,6 +82,15 @@ def asks(data: TableLike | None) -> bool:
     return isinstance(data, Source) and data.query is not None
 
 
+def chosen_by(data: TableLike, table: str | None = None, trust: Trusts | None = None) -> str:
+    """A digest of how rows are chosen: by which query, from which table, by which rule of trust. Nothing of what they
+    hold is in it: whoever has it could try whether somebody's row was there.
+    """
+    rule, query = rule_of(trust), data.query if isinstance(data, Source) else None
+    words = None if rule is None else (rule.column, rule.trusted, rule.local, rule.everyone, rule.trial_opt_in)
+    return hashlib.sha256(json.dumps([query, table, words]).encode()).hexdigest()[:16]
+
+
 def must_not_ask(
     data: TableLike | None,
     where: str = "trusted people are charged nothing",
@@ -87,7 +99,7 @@ def must_not_ask(
     """Refuse rows that are the answer to a query, which anybody's value can make fail, where nobody pays for that."""
     if asks(data):
         raise InvalidInput(
-            f"`query` must be left out where {where}: whether it fails would tell of people's rows for free. "
+            f"`query` must be left out where {where}: whom it leaves would tell of people's rows for free. "
             f"{instead}. Got one."
         )
 

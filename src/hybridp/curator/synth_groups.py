@@ -10,7 +10,7 @@ from hybridp import tables
 from hybridp.curator.marginals import Codes
 from hybridp.curator.mean import Columns
 from hybridp.curator.shares import batch_digest
-from hybridp.curator.sources import must_not_ask
+from hybridp.curator.sources import chosen_by, must_not_ask
 from hybridp.errors import UnusablePublicRows
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
 from hybridp.public.trust import Trusts, label_column, rule_of
@@ -73,7 +73,8 @@ def read_groups(
         if pilot and rule is not None:  # who trusts was asked before this file
             notes = tuple(note for note in notes if note != rule.rule)
         nobody = np.zeros((len(schema.sizes), 0), dtype=np.uint16)
-        trusted = Codes(schema, nobody if pilot else marginals.codes(rows, schema, trust=labels))
+        values = nobody if pilot else marginals.codes(rows, schema, trust=labels)
+        trusted = Codes(schema, values, chosen_by(path, table, trust))
         if local_raw:
             raw = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
             return GroupCodes(trusted, None, raw, simulated=True, notes=notes)

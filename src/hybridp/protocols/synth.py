@@ -23,7 +23,7 @@ import numpy as np
 
 from hybridp.blend.graph import GraphModel, tree_cells
 from hybridp.curator import synth as curating
-from hybridp.curator.sources import TableLike
+from hybridp.curator.sources import TableLike, chosen_by
 from hybridp.curator.synth import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
@@ -187,12 +187,14 @@ def paid_codes(
     rng: Randomness | None,
 ) -> Codes:
     """The rows of a file for `fit_synth`. What is refused for them is refused here, where a ledger can be charged."""
-    trial, charges = rng is not None and rng.simulated, study.charges(Folder.name_of(folder), purpose)
+    trial = rng is not None and rng.simulated
+    begun = Folder.begun(folder, study.to_dict(), chosen_by(path, table))  # before a row is read, so that it is free
+    charges = study.charges(Folder.name_of(begun), purpose)
 
     def read() -> Codes:
         codes = curating.read_codes(path, study.workload.schema, table=table)
         _must_be_two(codes)
-        Folder.must_fit(folder, study.to_dict(), people=codes.people, simulated=trial)
+        Folder.must_fit(begun, codes.people, simulated=trial)
         return codes
 
     return looked(read, ledger, charges, trial=trial, path=path)
@@ -230,7 +232,7 @@ def fit_synth(
     warned([study.guarantee], codes.people)
     for note in notes:
         warnings.warn(note, NoSignalWarning, stacklevel=2)
-    opened = Folder.open(folder, study.to_dict(), people=codes.people, simulated=rng.simulated)
+    opened = Folder.open(folder, study.to_dict(), codes.chosen_by, people=codes.people, simulated=rng.simulated)
     with opened as place, _threads(study, device):
         return _fit(codes, study, place, notes, ledger, purpose, device, progress, rng)
 
@@ -273,15 +275,10 @@ def _fit(
     measured: list[Any] = []
     for i, use in enumerate(plan):
         measured += measured_once(
-            study,
-            place,
-            i,
-            done,
-            charges[i],
-            ledger,
+            study, place, i, done, charges[i], ledger,
             lambda: _measure(codes, study, use, state, measured, sources[i]),  # noqa: B023
             trial=rng.simulated,
-        )
+        )  # fmt: skip
         if i >= done:
             moved = lambda part: progress(i + part, len(plan))  # noqa: B023, E731
             state = _project(state, study, measured, codes.people, i, moved)

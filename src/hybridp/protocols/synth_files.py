@@ -50,6 +50,7 @@ class Folder:
     entries: tuple[int, ...] = field(default=())
     lock: IO[bytes] | None = field(default=None, repr=False)
     read: tuple[str, ...] = ()
+    chosen_by: str = ""
 
     def __enter__(self) -> Folder:
         """Hold the folder: two fits at once would measure a round twice under one charge.
@@ -80,41 +81,51 @@ class Folder:
         return seeded(0).label if self.simulated else secure().label
 
     @staticmethod
-    def open(folder: str | PathLike[str] | None, study: dict[str, Any], *, people: int, simulated: bool) -> Folder:
-        """A new folder, or the one of the same study; a folder of another study is refused."""
+    def open(
+        folder: str | PathLike[str] | None, study: dict[str, Any], chosen_by: str = "", *, people: int, simulated: bool
+    ) -> Folder:
+        """A new folder, or the one of the same study and rows; a folder of another fit is refused."""
         # The name tells fits apart in the ledger: two fits of one study are two uses of the rows.
         name = f"synth-{os.urandom(8).hex()}"
         if folder is None:
-            return Folder(None, name, study, people, simulated)
-        path = Path(folder)
-        if (path / "model.json").is_file():
-            return Folder._begun(path, study, people, simulated)
+            return Folder(None, name, study, people, simulated, chosen_by=chosen_by)
+        path, begun = Path(folder), Folder.begun(folder, study, chosen_by)
+        if begun is not None:
+            Folder.must_fit(begun, people, simulated=simulated)
+            return begun
         path.mkdir(parents=True, exist_ok=True)
         left = [p.name for p in path.iterdir()]  # by a fit that died at its start
         empty = all(name == ".lock" or (name.startswith(".") and name.endswith(".model.json")) for name in left)
         must(empty, "out", "must be a new or empty folder, or an interrupted fit", path)
-        found = Folder(path, name, study, people, simulated)
+        found = Folder(path, name, study, people, simulated, chosen_by=chosen_by)
         found._save_json()
         return found
 
     @staticmethod
-    def must_fit(folder: str | PathLike[str] | None, study: dict[str, Any], *, people: int, simulated: bool) -> None:
-        """Refuse the folder of a fit that was begun to another study, or to other people; makes nothing."""
-        if folder is not None and (Path(folder) / "model.json").is_file():
-            Folder._begun(Path(folder), study, people, simulated)
-
-    @staticmethod
-    def _begun(path: Path, study: dict[str, Any], people: int, simulated: bool) -> Folder:
-        kept = Folder.load(path)
-        same = (kept.study, kept.people, kept.simulated) == (json.loads(json.dumps(study)), people, simulated)
-        must(same, "out", "must be a new folder, or hold a fit of the same study and rows", path)
+    def begun(folder: str | PathLike[str] | None, study: dict[str, Any], chosen_by: str) -> Folder | None:
+        """The fit that was begun in a folder, if any. Makes nothing, and reads no row: one of another study, or of rows
+        that another query, table or rule of trust chose, is refused.
+        """
+        if folder is None or not (Path(folder) / "model.json").is_file():
+            return None
+        kept = Folder.load(folder)
+        kept.must_be((kept.study, kept.chosen_by) == (json.loads(json.dumps(study)), chosen_by))
         return kept
 
     @staticmethod
-    def name_of(folder: str | PathLike[str] | None) -> str:
-        """By which the ledger knows the fit in this folder; of one that has not begun, a name that nothing else has."""
-        begun = folder is not None and (Path(folder) / "model.json").is_file()
-        return Folder.load(folder).name if folder is not None and begun else "a new fit"
+    def must_fit(begun: Folder | None, people: int, *, simulated: bool) -> None:
+        """Refuse to go on with another number of people; nothing is refused where no fit was begun."""
+        if begun is not None:
+            begun.must_be((begun.people, begun.simulated) == (people, simulated))
+
+    @staticmethod
+    def name_of(begun: Folder | None) -> str:
+        """By which the ledger knows a fit; of one that has not begun, a name that nothing else has."""
+        return "a new fit" if begun is None else begun.name
+
+    def must_be(self, same: bool) -> None:
+        """Refuse to go on with a fit unless it is the same one."""
+        must(same, "out", "must be a new folder, or hold a fit of the same study and rows", self.path)
 
     @staticmethod
     def load(folder: str | PathLike[str]) -> Folder:
@@ -123,7 +134,8 @@ class Folder:
         try:
             kept = envelope.load(path / "model.json", _MODEL)
             entries = tuple(int(i) for i in kept["ledger_entries"])
-            return Folder(path, kept["name"], kept["study"], int(kept["people"]), kept["simulated"], entries)
+            rows = {"people": int(kept["people"]), "chosen_by": str(kept["rows_chosen_by"])}
+            return Folder(path, kept["name"], kept["study"], simulated=kept["simulated"], entries=entries, **rows)
         except (ValueError, KeyError, TypeError):
             pass
         raise InvalidInput(f"`model` must be the folder of a synthetic data set. Got {path}.")
@@ -134,6 +146,7 @@ class Folder:
         kept = {
             "name": self.name,
             "people": self.people,
+            "rows_chosen_by": self.chosen_by,
             "ledger_entries": list(self.entries),
             "study": self.study,
         }

@@ -24,7 +24,7 @@ import numpy as np
 from hybridp.blend.graph import GraphModel, tree_cells
 from hybridp.blend.tables import BlendedTable, blend_tables, pooled
 from hybridp.curator import synth as curating
-from hybridp.curator.sources import TableLike
+from hybridp.curator.sources import TableLike, asks, chosen_by
 from hybridp.curator.synth_groups import GroupCodes, read_groups
 from hybridp.device.synth import simulated_marginals
 from hybridp.errors import InvalidInput, must
@@ -68,6 +68,7 @@ class _About:
     seeded: bool
     assumed: bool
     notes: tuple[str, ...]
+    digest: str | None = None  # of the reports
 
 
 def fit_mixed(
@@ -107,17 +108,38 @@ def paid_groups(
     rng: Randomness,
     **how: Any,
 ) -> GroupCodes:
-    """Both groups for `fit_groups`. What is refused for their rows is refused here, where a ledger can be charged."""
+    """Both groups for `fit_groups`. What is refused for their rows is refused here, where a ledger can be charged.
+
+    So is a budget that cannot pay for their reports: which reports there are, a query may have chosen by a value.
+    """
     trial = ledger is not None and ledger.trial  # reports may say that they are a trial's
+    begun = Folder.begun(folder, study.to_dict(), chosen_by(path, how.get("table"), trust))
 
     def read() -> GroupCodes:
         groups = read_groups(path, study.invite, trust, rng=rng, **how)
         _must_have_local(groups)
-        simulated = rng.simulated or groups.simulated
-        Folder.must_fit(folder, study.to_dict(), people=groups.people, simulated=simulated)
+        some = groups.trusted.people > 0 or not asks(path)
+        must(some, "query", "must leave somebody who trusts: nobody else pays for what it tells", "nobody")
+        Folder.must_fit(begun, groups.people, simulated=rng.simulated or groups.simulated)
+        _owed(groups, study, begun, ledger, purpose, rng)
         return groups
 
-    return looked(read, ledger, study.charges(Folder.name_of(folder), purpose), trial=trial, path=path)
+    return looked(read, ledger, study.charges(Folder.name_of(begun), purpose), trial=trial, path=path)
+
+
+def _owed(
+    groups: GroupCodes, study: SynthStudy, begun: Folder | None, ledger: Ledger | None, purpose: str, rng: Randomness
+) -> tuple[list[Charge], Charge, MarginalReports | None]:
+    """What the fit charges for trusted people and for reports, and the reports that it has kept, which are paid for.
+
+    Refused where the ledger cannot pay for all of it.
+    """
+    kept = _kept_local(begun, study.invite, groups)
+    own = charge_for_reports(study.invite, purpose, groups.digest)
+    charges = study.charges(Folder.name_of(begun), purpose) if groups.trusted.people else []
+    if ledger is not None:
+        ledger.check([*charges, *([own] if kept is None else [])], trial=rng.simulated or groups.simulated)
+    return charges, own, kept
 
 
 def fit_groups(
@@ -136,13 +158,10 @@ def fit_groups(
     warned([study.guarantee], groups.people)
     simulated = rng.simulated or groups.simulated
     invite, sources = study.invite, rng.spawn(2)
-    with Folder.open(folder, study.to_dict(), people=groups.people, simulated=simulated) as place:
-        about = _About(groups.trusted.people, groups.simulated, rng.simulated, groups.assumed, groups.notes)
-        kept = _kept_local(place, invite, about)
-        own = charge_for_reports(invite, purpose, groups.digest)
-        charges = study.charges(place.name, purpose) if groups.trusted.people else []
-        if ledger is not None:
-            ledger.check([*charges, *([own] if kept is None else [])], trial=simulated)
+    rows: dict[str, Any] = {"people": groups.people, "chosen_by": groups.trusted.chosen_by}
+    with Folder.open(folder, study.to_dict(), simulated=simulated, **rows) as place:
+        about = _about(groups, groups.trusted.people, seeded=rng.simulated)
+        charges, own, kept = _owed(groups, study, place, ledger, purpose, rng)
         tables = []
         if charges:
             (use,), (charge,) = study.plan, charges
@@ -175,10 +194,9 @@ def fit_invited(
     people = invitation.trusted + groups.local_people
     warned([study.guarantee], invitation.trusted)
     named = {**study.to_dict(), PILOT: invitation.digest}
-    with Folder.open(folder, named, people=people, simulated=simulated) as place:
-        seeded_noise = rng.simulated or invitation.simulated
-        about = _About(invitation.trusted, groups.simulated, seeded_noise, groups.assumed, groups.notes)
-        kept = _kept_local(place, invite, about)
+    with Folder.open(folder, named, groups.trusted.chosen_by, people=people, simulated=simulated) as place:
+        about = _about(groups, invitation.trusted, seeded=rng.simulated or invitation.simulated)
+        kept = _kept_local(place, invite, groups)
         own = charge_for_reports(invite, purpose, groups.digest)
         if ledger is not None and kept is None:
             ledger.check([own], trial=simulated)
@@ -200,12 +218,17 @@ def _must_have_local(groups: GroupCodes) -> None:
         )
 
 
-def _kept_local(place: Folder, invite: MarginalInvite, about: _About) -> MarginalReports | None:
-    """The reports that an interrupted fit has kept, which must be of the same groups."""
-    kept = place.local(invite)
-    same = kept is None or kept[1]["trusted"] == about.trusted
-    must(same, "out", "must be a new folder, or hold a fit of the same study and rows", place.path)
-    return None if kept is None else kept[0]
+def _about(groups: GroupCodes, trusted: int, *, seeded: bool) -> _About:
+    return _About(trusted, groups.simulated, seeded, groups.assumed, groups.notes, groups.digest)
+
+
+def _kept_local(place: Folder | None, invite: MarginalInvite, groups: GroupCodes) -> MarginalReports | None:
+    """The reports that an interrupted fit has kept: the very same ones, beside as many trusted people."""
+    kept = None if place is None else place.local(invite)
+    if place is None or kept is None:
+        return None
+    place.must_be(kept[1]["digest"] == groups.digest and kept[0].people == groups.local_people)
+    return kept[0]
 
 
 def _heard(
