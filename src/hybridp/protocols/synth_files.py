@@ -134,7 +134,7 @@ class Folder:
         try:
             kept = envelope.load(path / "model.json", _MODEL)
             entries = tuple(int(i) for i in kept["ledger_entries"])
-            rows = {"people": int(kept["people"]), "chosen_by": str(kept["rows_chosen_by"])}
+            rows: dict[str, Any] = {"people": int(kept["people"]), "chosen_by": str(kept["rows_chosen_by"])}
             return Folder(path, kept["name"], kept["study"], simulated=kept["simulated"], entries=entries, **rows)
         except (ValueError, KeyError, TypeError):
             pass
