@@ -28,12 +28,13 @@ PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8, "estimator": "ad
 WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 128, "statistics": ["mean", "shares-above"],
        "above": [64.0]}  # fmt: skip
 PEOPLE = [
-    {"smokes": "never", "kids": "yes", "ways": ["a"], "pay": 1.0, "way": 3.25},
-    {"smokes": "never", "kids": "not yes", "ways": [], "pay": 2.0, "way": 64.0},
-    {"smokes": "daily", "kids": "yes", "ways": ["c", "f"], "pay": 1e9, "way": 1e9},
-    {"smokes": "at times", "kids": "yes", "ways": ["a", "b"], "pay": -5.0, "way": -7.0},
+    {"smokes": "never", "kids": "yes", "had": "yes", "ways": ["a"], "pay": 1.0, "way": 3.25},
+    {"smokes": "never", "kids": "not yes", "had": "not yes", "ways": [], "pay": 2.0, "way": 64.0},
+    {"smokes": "daily", "kids": "yes", "had": "yes", "ways": ["c", "f"], "pay": 1e9, "way": 1e9},
+    {"smokes": "at times", "kids": "yes", "had": "yes", "ways": ["a", "b"], "pay": -5.0, "way": -7.0},
 ] * 2  # as many as a power of two: a share holds its noisy count to the last step
 N = len(PEOPLE)
+STEPS = 2**20
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,59 @@ def test_a_private_group_has_noise_on_every_cell_for_the_whole_promise(server: T
     (asked,) = task["questions"]
     assert asked["guarantee"] == {"epsilon": 4.0, "delta": 0.0}
     assert asked["randomiser"]["categories"] == 6
+
+
+def test_a_number_by_a_private_group_has_noise_on_every_divided_vote(server: Taped) -> None:
+    """A vote is 2^20 steps over the two bounds of the person's category: replacing one moves 2^21 of them, whatever
+    category and number (one of them far outside) they hold. One charge; a report names one of all cells."""
+    question = PAY | {"estimator": None, "by": "kids", "by_private": True, "categories": ["yes", "not yes"]}
+    found, study, task = released(server, question, local=40, epsilon=4.0)
+    drawn = np.array(server.next(laplaces(2 * STEPS / 4.0), 4))
+    noisy = (votes("kids", ["yes", "not yes"], "pay", 8) + drawn) / STEPS
+    noisy = (noisy - (noisy.sum() - N) / 4).reshape(2, 2)  # how many there are is public
+    told = found["questions"]["pay"]["mean_by_group"]
+    assert told["by"]["categories"] == ["yes", "not yes"]
+    assert told["trusted"] == pytest.approx(8 * noisy[:, 0] / noisy.sum(axis=1), rel=1e-9)
+    assert server.spent(study) == {"trusted": (4.0, 0.0), "local": (4.0, 0.0)}
+    assert (stated(found, "trusted"), stated(found, "local")) == (4.0, 4.0)
+    (asked,) = task["questions"]
+    assert asked["guarantee"] == {"epsilon": 4.0, "delta": 0.0}
+    assert asked["randomiser"]["categories"] == 4
+
+
+def votes(by: str, categories: list[str], name: str, width: float) -> Any:
+    """By hand: what everybody gives to the upper and the lower bound of their category, in steps."""
+    found = []
+    for category in categories:
+        own = [round(min(max(p[name], 0.0), width) / width * STEPS) for p in PEOPLE if p[by] == category]
+        found += [sum(own), STEPS * len(own) - sum(own)]
+    return np.array(found)
+
+
+def test_answers_by_group_beside_others_have_their_part_each_in_their_order(server: Taped) -> None:
+    """A public group whose sums have noise for the question's whole third, a private one with noise on every cell for
+    its third, a count: all for one charge a group."""
+    by = {"by": "kids", "categories": ["yes", "not yes"]}
+    public = WAY | {"statistics": ["mean"], "above": [], "estimator": "adaptive", "least": 2, **by}
+    private = PAY | {"estimator": None, "by": "smokes", "by_private": True, "categories": SMOKES["options"]}
+    had = {"name": "had", "kind": "count", "value": "yes"}
+    found, study, task = released(server, public, private, had, local=40, epsilon=12.0)
+    told, part = found["questions"], 4.0
+    for category, mean in zip(by["categories"], told["way"]["mean_by_group"]["trusted"], strict=True):
+        own = [min(max(p["way"], 0.0), 128.0) / 128 * LEVELS for p in PEOPLE if p["kids"] == category]
+        (drawn,) = server.next(laplaces(LEVELS / part))
+        assert whole(mean / 128 * len(own) * LEVELS) == pytest.approx(sum(own) + int(drawn), abs=1)
+    drawn = np.array(server.next(laplaces(2 * STEPS / part), 6))
+    noisy = (votes("smokes", SMOKES["options"], "pay", 8) + drawn) / STEPS
+    noisy = (noisy - (noisy.sum() - N) / 6).reshape(3, 2)
+    facts = told["pay"]["mean_by_group"]
+    assert facts["by"]["categories"] == SMOKES["options"]
+    assert facts["trusted"] == pytest.approx(8 * noisy[:, 0] / noisy.sum(axis=1), rel=1e-9)
+    (on_count,) = server.next(laplaces(1 / part))
+    assert told["had"]["count"]["trusted"] / (N + 40) * N == pytest.approx(6 + int(on_count), abs=1e-9)
+    assert server.spent(study) == {"trusted": (12.0, 0.0), "local": (12.0, 0.0)}
+    assert [question["guarantee"]["epsilon"] for question in task["questions"]] == [part] * 3
+    assert [task["guarantee"][group]["epsilon"] for group in ("trusted", "local")] == [12.0, 12.0]
 
 
 def test_a_choice_of_local_people_alone_draws_nothing(server: Taped) -> None:

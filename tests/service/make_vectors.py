@@ -268,10 +268,28 @@ def question_vectors() -> Iterator[dict[str, Any]]:
             "kind": "questions",
             "mechanism": {name: task[name] for name in ("questions", "draws", "by")},
             "input": [2.5],
-            "category": 1,
+            "groups": [1],
             "words": [str(w) for w in words[: tape.used]],
             "report": told,
         }
+    private = {"by_private": True, "least": 1}
+    stated = {"title": "t", "promise": 3.0, "questions": [
+        QUESTIONS[2] | GROUPED | private, QUESTIONS[3],
+        {"name": "mood", "kind": "choice", "options": ["a", "b", "c"], "by": "site", "categories": ["x", "y", "z"],
+         "by_private": True}]}  # fmt: skip
+    task = task_of("id", parse_plan(stated), 1, None)
+    for value in (-3.0, 0.4, 2.5, 9.0):
+        answers = {"pay": value, "town": "Kiel", "kids": "yes", "mood": "b", "site": "z"}
+        for words in tapes([int(value / 9 * 2**64)] if value > 0 else [], 4, 13):
+            tape = Tape(words)
+            told = local_report(task, answers, now=0.0, rng=tape.rng)["payload"]
+            yield {
+                "kind": "questions",
+                "mechanism": {name: task[name] for name in ("questions", "draws", "by", "columns")},
+                "input": [[1, value], 0, [2, 1]],
+                "words": [str(w) for w in words[: tape.used]],
+                "report": told,
+            }
 
 
 def window_vectors() -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ import { pathToFileURL } from "node:url";
 const [file, task, argument] = process.argv.slice(2);
 const module = await import(pathToFileURL(file));
 
-function draw(kind, mechanism, input, next, category) {
+function draw(kind, mechanism, input, next, groups) {
   if (kind === "dithered") return module.ditheredBit(mechanism, input, next);
   if (kind === "piecewise") return module.piecewiseCell(mechanism, input, next);
   if (kind === "k-rr") return module.category(mechanism, input, next);
@@ -20,7 +20,7 @@ function draw(kind, mechanism, input, next, category) {
   if (kind === "one-option") return module.oneOption(mechanism, input, next);
   if (kind === "questions") {
     const places = module.askedPlaces(mechanism, next);
-    return module.questionsPayload(mechanism, places, places.map((i) => input[i]), next, category);
+    return module.questionsPayload(mechanism, places, places.map((i) => input[i]), next, groups);
   }
   if (kind === "bernoulli") return module.bernoulli(input[0], input[1], next);
   if (kind === "below") return module.uniformBelow(input[0], next);
@@ -53,7 +53,7 @@ function vectors() {
     const told =
       vector.kind === "coordinates"
         ? module.vectorPayload(vector.mechanism, vector.coordinates, vector.input, next)
-        : draw(vector.kind, vector.mechanism, vector.input, next, vector.category);
+        : draw(vector.kind, vector.mechanism, vector.input, next, vector.groups);
     let same = JSON.stringify(told) === JSON.stringify(vector.report);
     if (vector.kind === "piecewise") same &&= module.piecewiseUnit(vector.mechanism, told) === vector.unit;
     if (!same || used !== vector.words.length) wrong.push({ vector, told, used });

@@ -354,7 +354,11 @@ def test_of_a_table_a_local_person_is_asked_a_cell_of_the_drawn_marginal(
     page.wait_for_selector("#local-send:enabled")
     (field,) = page.locator("#local-form .question:visible").all()
     place = int(field.get_attribute("data-place"))
-    page.select_option(f"#local-answer-{place}", label=("a: a1; b: b0", "b: b1; c: c0")[place])
+    first, second = ("ab", "bc")[place]
+    page.select_option(f"#local-answer-{place}-0", label=f"{first}1")
+    page.click("#local-send")
+    assert "Nothing was sent" in page.inner_text("#local-status")
+    page.select_option(f"#local-answer-{place}-1", label=f"{second}0")
     page.click("#local-send")
     page.wait_for_selector("#local-status .done")
     (report,) = json.loads(traffic.uploads[-1])["reports"]
@@ -368,6 +372,50 @@ def test_of_a_table_a_local_person_is_asked_a_cell_of_the_drawn_marginal(
     assert "Thank you" in plain_page.inner_text("h1")
     assert server.people(study) == {"trusted": 1, "local": 1}
     assert traffic.complaints == []
+
+
+def test_groups_beside_other_questions_on_the_page(server: Any, page: Any, plain_page: Any, traffic: Any) -> None:
+    """A private group and a number leave as one of all their pairs; a public one as it is, and the page says so."""
+    pay = {"name": "pay", "kind": "number", "lower": 0, "upper": 9000, "by": "team", "by_private": True,
+           "categories": ["sales", "law", "post"]}  # fmt: skip
+    sick = {"name": "sick", "kind": "number", "lower": 0, "upper": 60, "by": "site", "categories": ["Ulm", "Bonn"],
+            "least": 2}  # fmt: skip
+    study = asked_study(server, pay, sick, ASKED[0], epsilon=3.0)
+    page.goto(f"{server.url}/s/{study}")
+    page.wait_for_selector("#local-send:enabled")
+    said = page.inner_text("#local")
+    assert "Your group (site) is sent and kept as it is" in said
+    assert "Your group (team) is a part of your answer" in said
+    assert said.count("At ε = 1:") == 3
+    page.select_option("#local-answer-0-0", label="law")
+    page.fill("#local-answer-0-1", "4321.5")
+    page.fill("#local-answer-1", "37.51234")
+    page.select_option("#local-answer-2", label="at times")
+    page.click("#local-send")
+    assert "Nothing was sent" in page.inner_text("#local-status")
+    page.select_option("#local-by-0", label="Bonn")
+    page.click("#local-send")
+    page.wait_for_selector("#local-status .done")
+    (report,) = json.loads(traffic.uploads[0])["reports"]
+    told = report["payload"]["reports"]
+    assert set(told) == {"pay", "sick", "smokes", "site"}
+    assert told["site"] == 1
+    assert 0 <= told["pay"] < 6
+    assert len(json.dumps(report, separators=(",", ":"))) == fetch_task(server.url, study)["bytes"]["local"]
+    assert traffic.holding("4321.5", "37.51234", "law") == []
+    assert not server.has_received("4321.5")
+    plain_page.goto(f"{server.url}/s/{study}")
+    for field, value in (("answer-0", "law"), ("answer-3", "at times"), ("by-0", "Ulm")):
+        plain_page.select_option(f"#trusted-{field}", label=value)
+    plain_page.fill("#trusted-answer-1", "4321.5")
+    plain_page.fill("#trusted-answer-2", "3")
+    plain_page.click(".trusted form button")
+    assert "Thank you" in plain_page.inner_text("h1")
+    assert len(traffic.holding("4321.5")) == 1  # the control
+    assert server.people(study) == {"trusted": 1, "local": 1}
+    assert traffic.complaints == []
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 @pytest.mark.parametrize("lie", [None, "a randomiser", "a part"])

@@ -21,8 +21,9 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.device.questions import answer_to
+from hybridp.device.shares import report_joint
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.protocols.asked import choice_study
+from hybridp.protocols.asked import choice_study, joint_study
 from hybridp.public.study import Declaration
 from hybridp.randomness import secure, seeded
 from hybridp.service import studies
@@ -48,6 +49,8 @@ STEERED = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "statistic
 MEAN = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "form": "steered"}
 EVERY = [SMOKES, TOWN, WAYS, KIDS, PAY, WAY]
 BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "compare": "all"}
+RENT = {"name": "rent", "kind": "number", "lower": 0, "upper": 10, "by": "floor", "by_private": True,
+           "categories": ["1", "2"]}  # fmt: skip
 PERSON = {"smokes": "at times", "town": "t7", "ways": ["foot", "bus"], "kids": "yes", "pay": 3.5, "way": 20.0}
 
 
@@ -219,25 +222,37 @@ def test_a_choice_by_bins_lists_them_and_a_program_may_give_the_number(service: 
     assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
 
 
-def test_a_choice_by_a_private_group_is_one_report_about_both(service: Service) -> None:
+@pytest.mark.parametrize("asked", [SMOKES, PAY], ids=["a choice", "a number"])
+def test_an_answer_by_a_private_group_is_one_report_about_both(service: Service, asked: dict[str, Any]) -> None:
     """Nobody's group is sent in the open: trusted people seal it with their answer, a local report is about both."""
-    private = SMOKES | BY | {"by_private": True, "least": 1, "compare": "all"}
+    service.rng = seeded(5)
+    name, choice = asked["name"], asked["kind"] == "choice"
+    private = asked | BY | {"by_private": True, "least": 1, "compare": "all"}
     study, task = opened(service, stated(private, epsilon=20.0))
-    assert task["by"] is None
-    assert [column["name"] for column in task["columns"]] == ["town", "smokes"]
+    assert task["by"] == []
+    assert [column["name"] for column in task["columns"]] == ["town", name]
     (question,) = task["questions"]
-    assert question["columns"] == ["town", "smokes"]
-    assert len(question["options"]) == 12
-    people = [{"town": "Bonn", "smokes": "never"}] * 40 + [{"town": "Kiel", "smokes": "daily"}] * 40
-    sent = [trusted_report(task, one) for one in people] + [local_report(task, one, rng=secure()) for one in people]
-    assert [*sent[-1]["payload"]["reports"]] == ["smokes by town"]
+    assert question["columns"] == ["town", name]
+    assert len(question["options"]) == (12 if choice else 8)
+    answers = [("Bonn", "never"), ("Kiel", "daily")] if choice else [("Bonn", 2.0), ("Kiel", 1e9)]
+    people = [{"town": town, name: answer} for town, answer in answers for _ in range(40)]
+    sent = [trusted_report(task, one) for one in people]
+    sent += [local_report(task, one, rng=seeded(i)) for i, one in enumerate(people)]
+    assert [*sent[-1]["payload"]["reports"]] == [name]
+    for group in ("trusted", "local"):
+        sizes = {len(json.dumps(one, separators=(",", ":"))) for one in sent if one["group"] == group}
+        assert sizes == {task["bytes"][group]}
     assert send(service, study, sent) == []
+    wrong = sent[-1] | {"id": "A" * 22, "payload": {"reports": {name: len(question["options"])}}}
+    assert send(service, study, [wrong])[0]["code"] == "bad-payload"
     with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
         page = web.get(f"/s/{study}").text
-        own = page[page.index('<form method="post"') :]
-        assert own.index(">Jena<") < own.index(">at times<") < own.index("</form>")
-        local = page[page.index('id="local-form"') :]
-        assert local.index(">Bonn: never<") < local.index(">Jena: daily<") < local.index("</form>")
+        own, local = page[page.index('<form method="post"') :], page[page.index('id="local-form"') :]
+        for form in (own, local):
+            field = form.index(">at times<" if choice else 'type="number"')
+            assert form.index(">Jena<") < field < form.index("</form>")
+        fields = {"report_id": "B" * 21 + "A", "answer.0": "1", "answer.1": "2"}
+        assert web.post(f"/s/{study}", data=fields | {"answer.0": ""}).status_code == 422
         with reading(service.engine) as db:
             assert len({(group, len(body)) for group, body in db.execute(select(reports.c.grp, reports.c.body))}) == 2
         studies.close_study(service, study)
@@ -247,14 +262,75 @@ def test_a_choice_by_a_private_group_is_one_report_about_both(service: Service) 
         page = web.get(f"/studies/{study}").text
         assert "No prediction for this task." in page  # of one pair's share among all people nothing is released
         assert "Release 1 of 1 planned. Trusted: this one spent 20" in " ".join(page.split())
-    told = found["questions"]["smokes"]["shares_by_group"]
+    ((statistic, told),) = found["questions"][name].items()
+    assert statistic == ("shares_by_group" if choice else "mean_by_group")
     assert told["by"]["private"] is True
     by = dict(zip(told["by"]["categories"], told["estimate"], strict=True))
-    np.testing.assert_allclose(by["Bonn"], [1, 0, 0], atol=0.2)
-    np.testing.assert_allclose(by["Kiel"], [0, 0, 1], atol=0.2)
+    np.testing.assert_allclose(by["Bonn"], [1, 0, 0] if choice else 2.0, atol=0.2 if choice else 1.5)
+    np.testing.assert_allclose(by["Kiel"], [0, 0, 1] if choice else 8.0, atol=0.2 if choice else 1.5)
+    assert told["trusted"] is not None
+    assert told["local"] is not None
+    assert len(told["differences"]) == math.comb(len(by), 2) * (3 if choice else 1)  # of those with enough people
     assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
     assert any("`town` is private" in line for line in found["receipt"]["assumes"])
-    assert estimate_rows("shares_by_group", told)[0][0] == "Bonn: never"  # as the page shows it
+    assert estimate_rows(statistic, told)[0][0] == ("Bonn: never" if choice else "Bonn")  # as the page shows it
+
+
+HOURS = {"name": "hours", "kind": "number", "lower": 0, "upper": 60}
+SHIFT = {"by": "shift", "by_private": True, "categories": ["early", "late"]}
+
+
+def test_answers_by_group_beside_other_questions(service: Service) -> None:
+    """Two by one public group, which is asked for once; two by private ones; one by none: each has a fifth of the
+    promise, and one charge a group pays for all."""
+    service.rng = seeded(4)
+    questions = [PAY | BY, HOURS | BY | {"compare": None}, SMOKES | SHIFT, RENT, KIDS]
+    study, task = opened(service, stated(*questions, epsilon=25.0))
+    assert task["draws"] is None
+    assert task["by"] == [{"name": "town", "categories": BY["categories"]}]
+    assert [question["guarantee"]["epsilon"] for question in task["questions"]] == [5.0] * 5
+    names = ["pay", "hours", "shift", "smokes", "floor", "rent", "kids"]
+    assert [column["name"] for column in task["columns"]] == names
+    one = {"town": "Bonn", "pay": 2.0, "hours": 30, "shift": "early", "smokes": "never", "floor": "1", "rent": 9.0,
+           "kids": "yes"}  # fmt: skip
+    other = {"town": "Kiel", "pay": 7.0, "hours": 60, "shift": "late", "smokes": "daily", "floor": "2", "rent": 1.0,
+             "kids": "not yes"}  # fmt: skip
+    people = [one] * 60 + [other] * 60
+    made = [trusted_report(task, person) for person in people]
+    made += [local_report(task, person, rng=seeded(i)) for i, person in enumerate(people)]
+    assert set(made[-1]["payload"]["reports"]) == {"pay", "hours", "smokes", "rent", "kids", "town"}
+    assert made[-1]["payload"]["reports"]["town"] == 1
+    for group in ("trusted", "local"):
+        sizes = {len(json.dumps(sent, separators=(",", ":"))) for sent in made if sent["group"] == group}
+        assert sizes == {task["bytes"][group]}
+    assert send(service, study, made) == []
+    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
+        page = web.get(f"/s/{study}").text
+        assert page.count("Your group: town") == 2  # once for each way
+        fields = {f"answer.{i}": "1" for i in range(7)} | {"report_id": "B" * 21 + "A", "by.0": "1"}
+        assert web.post(f"/s/{study}", data=fields | {"by.0": ""}).status_code == 422
+        assert web.post(f"/s/{study}", data=fields).status_code == 303
+        studies.close_study(service, study)
+        found = studies.release_study(service, study)
+        summary = studies.study_summary(service, study)
+        line, *_ = [json.loads(line)["report"] for line in studies.export(service, study)]
+    told = {name: next(iter(answer.values())) for name, answer in found["questions"].items()}
+    assert list(told) == ["pay", "hours", "smokes", "rent", "kids"]
+    for name, low, high, close in (("pay", 2, 7, 1.2), ("hours", 30, 60, 9.0), ("rent", 9, 1, 1.5)):
+        by = dict(zip(told[name]["by"]["categories"], told[name]["estimate"], strict=True))
+        assert list(by.values())[:2] == [pytest.approx(low, abs=close), pytest.approx(high, abs=close)]
+        assert told[name]["by"]["private"] == (name == "rent")
+    assert told["pay"]["by"]["people"] == [[60, 60], [61, 60]]
+    assert told["pay"]["by"]["withheld"] == ["Ulm", "Jena"]
+    np.testing.assert_allclose(told["smokes"]["estimate"], [[1, 0, 0], [0, 0, 1]], atol=0.25)
+    assert told["kids"]["estimate"] == pytest.approx(120, abs=30)
+    assert [(a["people"], a["epsilon_spent"]) for a in summary["ledger"]] == [("trusted", 25.0), ("local", 25.0)]
+    said = found["receipt"]["assumes"]
+    assert any("who is in which group of `town` is public" in line for line in said)
+    assert any("`floor` is private" in line for line in said)
+    assert len(shown_release(found, summary["plan"])["parts"]) == 5
+    assert line["town"] in ("Bonn", "Kiel")
+    assert set(line) == {"pay", "hours", "smokes", "rent", "kids", "town"}
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -352,7 +428,7 @@ def test_what_no_device_sends_is_refused_and_not_repeated(service: Service) -> N
     for questions, group, payload in WRONG:
         study, task = opened(service, stated(*questions))
         whole = {**PERSON, "town": "Bonn"} if task["by"] else PERSON
-        names = [question["name"] for question in questions] + ([task["by"]["name"]] if task["by"] else [])
+        names = [question["name"] for question in questions] + [by["name"] for by in task["by"]]
         good = local_report(task, {name: whole[name] for name in names}, rng=secure())
         (failure,) = send(service, study, [good | {"group": group, "payload": payload}])
         assert failure["code"] in ("bad-payload", "out-of-range"), payload
@@ -402,6 +478,23 @@ def test_the_service_asks_with_the_report_of_the_declared_study() -> None:
         assert task["questions"][0]["mechanism"] == choice_study(table, 0).invite.text
 
 
+def test_a_program_reports_a_number_by_a_private_group_as_a_table_does() -> None:
+    """By the same line. At so large an epsilon a report is the very cell: the same words round to the same bound."""
+    question = PAY | BY | {"by_private": True, "categories": ["Bonn", "Kiel"]}
+    task = task_of("id", parse_plan(stated(question, epsilon=30.0)), 1, None)
+    own = joint_study(Declaration(promise=30.0, trust="trust", questions=[question]), 0)
+    assert task["questions"][0]["mechanism"] == own.invite.text
+    told = []
+    for seed in range(60):
+        value, place = seed / 6 - 1, seed % 2  # some outside of the bounds
+        mine = local_report(task, {"pay": value, "town": BY["categories"][place]}, rng=seeded(seed))
+        level = round(min(max(value, 0.0), 8.0) / 8 * 2**20)
+        (other,) = report_joint(np.array([place * 2 * 2**20 + level]), own.joint, own.invite, rng=seeded(seed))
+        told.append(mine["payload"]["reports"]["pay"])
+        assert own.joint.cells.values[told[-1]] == other
+    assert set(told) == {0, 1, 2, 3}
+
+
 def test_what_is_heard_of_reports_is_their_count() -> None:
     """Counts by hand from what was sent; of sets each option that they hold."""
     plan = parse_plan(stated(SMOKES, TOWN, WAYS, epsilon=20.0))
@@ -422,8 +515,11 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
     ("questions", "says"),
     [
         ([SMOKES | {"by": "town"}], "`smokes.categories` must list 2 to 500: people choose from them"),
-        ([SMOKES | BY, PAY], "`smokes.by` must be that of a study's only question on a page"),
-        ([PAY | BY | {"by_private": True}], "`pay.by_private` must go with a choice of one option on a page: collect"),
+        ([SMOKES | BY, PAY | BY | {"categories": ["Bonn", "Ulm"]}], "`pay.categories` must be those of the other"),
+        ([SMOKES | BY, TOWN | {"column": "x"}], "`smokes.by` must not be a question's own name, or another one's"),
+        ([SMOKES | BY | {"by_private": True, "categories": [f"c{i}" for i in range(200)]}],
+         "`smokes.categories` must make at most 500 pairs with the answers on a page. Got 600"),
+        ([PAY | BY | {"by_private": True, "local": "laplace"}], "`local` must be left out for an answer by a private"),
         ([PAY | BY | {"least": 1}], "`pay.least` must be at least 2 on a page: a category that nobody chooses"),
         ([PAY | BY | {"compare": "Bonn"}], "`pay.compare` must be all, or left out, on a page"),
         ([WAY | {"publish": "estimate-only", "estimator": "kvh", "sd": 3.0}], "`way.publish` must be full where more"),

@@ -360,6 +360,19 @@ def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> Non
             if question["name"] == "town":  # a yes or no in place of a report on all options would name most of them
                 refused = with_lie({"randomiser": {"name": "one-option", "options": 9, "keep": str(YES_NO.keep)}})
                 assert not python_takes(lambda task=refused: local_report(task, load_maker().ANSWERS, rng=secure()))
+    private = [q | {"by": f"by_{q['name']}", "by_private": True, "categories": ["x", "y"]} for q in questions if
+               q["kind"] == "number" or (q["kind"] == "choice" and "several" not in q)]  # fmt: skip
+    task = task_of("id", parse_plan({"promise": 3.0, "title": "t", "questions": private}), 1, None)
+    given = load_maker().ANSWERS | {"by_town": "x", "by_pay": "y"}
+    given = {column["name"]: given[column["name"]] for column in task["columns"]}
+    for place, lie in ((0, None), (1, None), (0, 1), (1, 1), (1, 2)):
+        columns = [dict(column) for column in task["columns"]]
+        if lie is not None:  # cells that no option stands for would be told as another person's, or not at all
+            columns[2 * place] |= {"options": [*columns[2 * place]["options"], *("z" * lie)]}
+        made = task | {"columns": columns}
+        asked.append([None, task["guarantee"]["local"], made])
+        fine.append(lie is None)
+        assert python_takes(lambda made=made: local_report(made, given, rng=secure())) == (lie is None)
     told = node("promises", stdin=json.dumps(asked))
     assert [refusal is None for refusal in told] == fine
     assert fine.count(False) > 40

@@ -186,6 +186,25 @@ PLANS: dict[str, dict[str, Any]] = {
         "categories": ["Bonn", "Kiel"],
         "least": 5,
     },
+    "a number by a private group": MEAN
+    | {"kind": "number", "by": "town", "by_private": True, "categories": ["Bonn", "Kiel"]},
+    "questions by group": ASKED
+    | {
+        "epsilon": 12.0,
+        "questions": [
+            ASKED["questions"][0] | {"by": "town", "by_private": True, "categories": ["Bonn", "Kiel"]},
+            ASKED["questions"][2] | {"by": "team", "categories": ["sales", "law"], "least": 5},
+            {
+                "name": "age",
+                "kind": "number",
+                "lower": 0,
+                "upper": 99,
+                "by": "floor",
+                "categories": ["1", "2"],
+                "least": 5,
+            },
+        ],
+    },
     "steered, first": MEAN | STEERED,
     "steered, second": MEAN | STEERED,
     "a steered mean, first": MEAN | {"form": "steered", "expected": {"local": 900}},
@@ -320,10 +339,7 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
         assert "only totals" not in text.lower()
     else:
         if plan.kind == "questions":
-            assert ("How many people are in each group (town), and the shares within it, of" in text) == hasattr(
-                plan, "by_private"
-            )
-            assert [("hares" in text), ("tatistics" in text)] == kinds(task)
+            counted(task, text)
         elif plan.kind == "points":
             assert text.startswith("3 centres, and how many people are near each, of everybody’s answers")
         elif plan.kind == "regression":
@@ -338,10 +354,15 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
         assert text.endswith("once." if many == 1 else f"up to {many} times.")
 
 
-def kinds(task: Any) -> list[bool]:
-    """Whether shares are asked for, and whether statistics of a number are."""
+def counted(task: Any, text: str) -> None:
+    """Whether shares are told of, and statistics of a number; and that private groups are counted, where there are."""
     numbers = [question["kind"] == "number" for question in task["questions"]]
-    return [not all(numbers), any(numbers)]
+    private = any("columns" in question for question in task["questions"])
+    alone = private and len(numbers) == 1
+    assert text.startswith("How many people are in each group (town), and ") == private
+    assert [("hares" in text), ("average within it" if alone else "tatistics") in text] == [
+        not all(numbers), any(numbers)]  # fmt: skip
+    assert ("within it" in text) == alone
 
 
 def rule_one_drawn(plan: Any, task: Any, text: str) -> None:
@@ -357,13 +378,15 @@ def rule_one_drawn(plan: Any, task: Any, text: str) -> None:
 def rule_by_group(plan: Any, task: Any, text: str) -> None:
     """A public group is in every payload as it is, trusted or local (`test_questions.py`), and in no promise; a private
     one in the one report that there is, and in the promise."""
-    assert (text == "") == (not hasattr(plan, "by"))
-    if hasattr(plan, "by_private"):
-        assert "the promise covers both together" in text
-        assert (task["by"], len(task["questions"])) == (None, 1)
-    elif hasattr(plan, "by"):
-        assert "as it is, whichever way you choose" in text
-        assert "No promise covers" in text
+    stated = [plan.__dict__] if not hasattr(plan, "questions") else plan.questions
+    private = [question["by"] for question in stated if question.get("by_private")]
+    public = [question["by"] for question in stated if "by" in question and question["by"] not in private]
+    assert (text == "") == (not public + private)
+    assert ("Your group (town) is a part of your answer: the promise covers both together" in text) == bool(private)
+    assert ("sent and kept as" in text) == ("No promise covers" in text) == bool(public)
+    assert (f"({', '.join(public)}) {'is' if len(public) == 1 else 'are'} sent and kept" in text) == bool(public)
+    assert [by["name"] for by in task.get("by", ())] == public
+    assert [one["columns"][0] for one in task.get("questions", ()) if "columns" in one] == private
 
 
 def rule_trusted_promise(plan: Any, task: Any, text: str) -> None:
@@ -410,10 +433,7 @@ def rule_local_published(plan: Any, task: Any, text: str) -> None:
     if heard(plan) == TRUSTED:
         return
     if plan.kind == "questions":
-        assert ("How many people are in each group (town), and the shares within it, of" in text) == hasattr(
-            plan, "by_private"
-        )
-        assert [("hares" in text), ("tatistics" in text)] == kinds(task)
+        counted(task, text)
         return
     assert ("verage" in text) == (plan.kind not in ("heavy-hitters", "regression", "points"))
     assert ("3 centres" in text) == (plan.kind == "points")
@@ -647,7 +667,7 @@ LABELS = {
     "This choice needs JavaScript: your answer is randomised on your own device. The first choice works without it.",
     "Suppose that the team, or anyone else, sees all the mixed reports and wonders which of two answers yours was:",
     "Suppose that the team and the mixer conspire, or too few took part:",
-    "What is asked", "Your group: town",
+    "What is asked", "Your group: town", "Your group: team", "Your group: floor",
     "hold “A”", "say yes of “A”, if asked about it", "if it is not A", "As many as you like, or none.",
     "Up to 2, or none.",
     "Url", "Collected with hybridp: people choose whom they trust.",
@@ -685,6 +705,22 @@ def test_a_set_of_options(k: int) -> None:
     said = words.sent_of({"randomiser": stated, "options": ["o"] * k})
     assert said.startswith(f"{d} of the {k} options")
     assert f"about {round(100 * p)} times in 100" in said
+
+
+def test_what_is_sent_about_a_private_group_names_both_and_how_often_it_is_true() -> None:
+    """Of 4 cells, at epsilon 1, the own one with a chance of e/(e + 3); of a split promise each with its own part."""
+    for name, told_of in (("a number by a private group", "answer"), ("by a private group", "answer")):
+        _, task, _ = told(name)
+        view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
+        (offer,) = view["local"]["offers"]
+        often = round(100 * math.e / (math.e + 3))
+        assert f"ne of the 4 pairs of town and {told_of}: your own about {often} times in 100" in offer["sent"]
+        assert ("counts as 0 or 120, by chance, the nearer one more often" in offer["sent"]) == ("number" in name)
+        assert (view["local"]["notice"] is None) == ("number" in name)  # whose answer no report names
+    _, task, _ = told("questions by group")
+    view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
+    assert [offer["epsilon"] for offer in view["local"]["offers"]] == ["4", "4", "4"]
+    assert view["local"]["several"]
 
 
 def test_where_a_steered_person_is_asked_is_said_in_their_own_unit() -> None:

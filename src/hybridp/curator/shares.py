@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
+from hybridp.curator.sources import Entrusted
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.votes import voted_cells
 from hybridp.public.bounds import Bounds
 from hybridp.public.joint import Joint
+from hybridp.public.lattice import Lattice
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import reports_digest
 from hybridp.public.oracles import SubsetSelection
@@ -33,7 +35,7 @@ from hybridp.tables.queries import stride
 from hybridp.tables.shares import report_texts, share_totals
 
 __all__ = ["RawCounts", "all_empty", "batch_digest", "batch_names", "read", "read_answers", "release_counts"]
-__all__ += ["rounded_cells", "share_query"]
+__all__ += ["read_votes", "rounded_cells", "share_query"]
 
 _MOST_BATCHES = 100_000
 
@@ -118,6 +120,21 @@ def read_answers(some: Iterable[NDArray[np.int64]], size: int) -> RawCounts:
     for codes in some:
         counts += np.bincount(codes, minlength=size)
     return RawCounts(int(counts.sum()), counts)
+
+
+def read_votes(answers: Entrusted, joint: Joint) -> RawCounts:
+    """The same of a private category and an answer: everybody's vote, which of a number is divided over two cells."""
+    if not isinstance(joint.answers, Bounds):
+        pairs = answers.codes(2)  # as the place of both among all pairs
+        return read_answers((pair[:, 0] * joint.size + pair[:, 1] for pair in pairs), joint.cells.size)
+    lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
+    people, upper = np.zeros((2, joint.by.size), dtype=np.int64)
+    for pair in answers.codes(2):  # a number is the same 8 bytes as a place
+        levels = lattice.round(np.ascontiguousarray(pair[:, 1]).view(np.float64))
+        np.add.at(people, pair[:, 0], 1)
+        np.add.at(upper, pair[:, 0], levels)
+    counts = np.column_stack([upper, joint.steps * people - upper]).ravel()
+    return RawCounts(int(people.sum()), counts, steps=joint.steps)
 
 
 def batch_digest(rows: tables.Rows, columns: Columns, text: str, counts: NDArray[np.int64], people: int) -> str:

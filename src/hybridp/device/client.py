@@ -36,7 +36,7 @@ import numpy as np
 
 from hybridp.device.heavy import report_slots
 from hybridp.device.kmeans import cell_report
-from hybridp.device.questions import answer_to, by_name, category, cells_of, finite, question_reports
+from hybridp.device.questions import answer_to, by_name, category, finite, question_reports
 from hybridp.device.regression import line_report
 from hybridp.device.stated import number_report, promise_of, randomiser_of, vector_report
 from hybridp.errors import HybridpError, must
@@ -121,7 +121,7 @@ def local_report(
     payload: dict[str, Any]
     if task["kind"] == "questions":
         given = by_name(task, answer)
-        payload = {"reports": question_reports(task, cells_of(task, given), rng) | category(task, given)}
+        payload = {"reports": question_reports(task, given, rng) | category(task, given)}
     elif task["kind"] == "heavy-hitters":
         (record,) = _records(task, answer)
         payload = {"category": _slot_report(task, record, rng)}

@@ -21,15 +21,17 @@ from hybridp.device.ticks import report_places
 from hybridp.errors import must
 from hybridp.noise import categories
 from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.votes import rounded_up
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Lattice
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser
 from hybridp.public.ticks import TickInvite
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_to", "by_name", "category", "cells_of", "finite", "question_reports"]
+__all__ = ["answer_to", "by_name", "category", "finite", "question_reports"]
 
 Task = Mapping[str, Any]
 
@@ -37,37 +39,43 @@ Task = Mapping[str, Any]
 def by_name(task: Task, answer: Any) -> Mapping[str, Any]:
     """The answers by the names of the questions; of one question the answer alone will do."""
     names = [question["name"] for question in task.get("columns") or task["questions"]]
-    names += [task["by"]["name"]] if task.get("by") else []
+    names += [by["name"] for by in task.get("by") or ()]
     given: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {names[0]: answer}
     must(set(given) == set(names), "answer", f"must hold one for each of {', '.join(names)}", "others")
     return given
 
 
-def cells_of(task: Task, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a synthetic table: the person's cell of every marginal, in place of the answers to its columns."""
-    if not task.get("columns"):
-        return given
-    places = {column["name"]: (answer_to(column, given[column["name"]]), column) for column in task["columns"]}
-    found = {}
-    for marginal in task["questions"]:
-        at, cells = 0, 1
-        for name in marginal["columns"]:
-            must(name in places, "columns", "must name the task's columns", "others")
-            place, column = places[name]
-            at, cells = at * len(column["options"]) + place, cells * len(column["options"])
-        must(cells == len(marginal["options"]), "options", "must be the cells of the marginal's columns", "others")
-        found[marginal["name"]] = marginal["options"][at]
-    return found
-
-
 def category(task: Task, given: Mapping[str, Any]) -> dict[str, int]:
-    """The person's public group, which is sent as it is, where the answer is told by group."""
-    by = task.get("by")
-    if not by:
-        return {}
-    known = given[by["name"]] in by["categories"]
-    must(known, by["name"], "must be one of the task's categories", "another value")
-    return {by["name"]: by["categories"].index(given[by["name"]])}
+    """The person's public groups, which are sent as they are, where answers are told by group."""
+    told = {}
+    for by in task.get("by") or ():
+        known = given[by["name"]] in by["categories"]
+        must(known, by["name"], "must be one of the task's categories", "another value")
+        told[by["name"]] = by["categories"].index(given[by["name"]])
+    return told
+
+
+def _held(task: Task, question: Mapping[str, Any], given: Mapping[str, Any], rng: Randomness) -> Any:
+    """What a report is made of: the answer or, of a question about several columns, the person's cell of its options.
+
+    A number counts as one of its bounds, by chance: the upper as often as it lies near to it.
+    """
+    if "columns" not in question:
+        return answer_to(question, given[question["name"]])
+    columns = {column["name"]: column for column in task["columns"]}
+    at, cells = 0, 1
+    for name in question["columns"]:
+        must(name in columns, "columns", "must name the task's columns", "others")
+        column = columns[name]
+        place = answer_to(column, given[name])
+        size = len(column.get("options", (0, 1)))
+        if "bounds" in column:
+            steps = int(question["steps"])
+            level = Lattice(float(column["bounds"]["lower"]), float(column["bounds"]["upper"]), steps).level(place)
+            place = int(not rounded_up(np.array([level]), steps, rng=rng)[0])
+        at, cells = at * size + place, cells * size
+    must(cells == len(question["options"]), "options", "must be the cells of the question's columns", "others")
+    return at
 
 
 def finite(name: str, answer: Any, otherwise: str = "") -> float:
@@ -113,7 +121,7 @@ def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> d
         word = int(rng.words(1)[0])
         places = [next(place for place, end in enumerate(task["draws"]) if word < int(end))]
     told = ((asked[place]["name"], asked[place], mechanisms[place]) for place in places)
-    return {name: _report(one, how, answer_to(one, given[name]), rng) for name, one, how in told}
+    return {name: _report(one, how, _held(task, one, given, rng), rng) for name, one, how in told}
 
 
 def _mechanism(question: Mapping[str, Any]) -> Randomiser | KRandomisedResponse | SubsetSelection:

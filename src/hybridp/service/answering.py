@@ -6,7 +6,7 @@ for its places first. The noise is drawn here, before anything is charged; `publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from hybridp.protocols.distribution import publish
 from hybridp.protocols.groups import group_study, heard_of, publish_groups
 from hybridp.protocols.heard import Heard as Told
 from hybridp.protocols.heard import hear
-from hybridp.protocols.joint import publish_joint
+from hybridp.protocols.joint import JointStudy, publish_joint
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.number import NumberStudy, publish_number, steered_number
 from hybridp.protocols.shares import ShareStudy, publish_shares
@@ -50,15 +50,9 @@ from hybridp.randomness import Randomness
 from hybridp.release.document import release_document
 from hybridp.release.groups import GroupsRelease
 from hybridp.release.study import StudyRelease
-from hybridp.service.plans import (
-    JointPlan,
-    MeanPlan,
-    PersonalPlan,
-    QuestionsPlan,
-    TablePlan,
-)
+from hybridp.service.plans import MeanPlan, PersonalPlan, QuestionsPlan, TablePlan
 from hybridp.service.problems import Refused
-from hybridp.service.questions import Asked, unit_reports, unpacked_reports
+from hybridp.service.questions import Asked, Category, unit_reports, unpacked_reports
 
 __all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "steered"]
 
@@ -67,43 +61,39 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Heard:
-    """What the local reports on one question say: how many, their sums where it is a number, and their counts."""
+    """What the local reports on one question say: how many, their sums where it is a number, and their counts.
+
+    Where the answer is told by a public group: how many, and the rest category by category.
+    """
 
     people: int = 0
     sums: Sums = NOTHING
     counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    groups: tuple[Heard, ...] = ()
 
 
 def heard(plan: QuestionsPlan, chunks: Iterable[Sequence[bytes]]) -> list[Heard]:
-    """The local reports, question by question; those that a question's estimator does not listen to are left out.
-
-    Where the only question is answered by group: category by category.
-    """
-    if plan.grouping is not None:
-        return _heard_by_group(plan, plan.grouping, chunks)
-    found = [Heard(counts=np.zeros(_cells(one), dtype=np.int64)) for one in plan.parts]
+    """The local reports, question by question; those that a question's estimator does not listen to are left out."""
+    found = [_nothing(one) for one in plan.parts]
     for bodies in chunks:
-        for one, told, body in zip(plan.parts, found, unpacked_reports(plan.parts, plan.drawn, bodies), strict=True):
+        sent = unpacked_reports(plan.packed, plan.drawn, bodies)
+        places = {own.name: np.frombuffer(body, dtype="<u4") for own, body in zip(plan.packed, sent, strict=True)
+                  if isinstance(own, Category)}  # fmt: skip
+        for one, told, body in zip(plan.parts, found, sent, strict=False):
             if one.estimator != "tcm-only":
-                _add(one, told, body)
+                _add(one, told, body, places)
     return found
 
 
-def _heard_by_group(plan: QuestionsPlan, grouping: Grouping, chunks: Iterable[Sequence[bytes]]) -> list[Heard]:
-    (one,) = plan.parts
-    found = [Heard(counts=np.zeros(_cells(one), dtype=np.int64)) for _ in grouping.names]
-    for bodies in chunks:
-        own, groups = unpacked_reports(plan.packed, False, bodies)
-        rows, places = np.frombuffer(own, dtype=np.uint8).reshape(-1, one.size), np.frombuffer(groups, dtype="<u4")
-        for place, told in enumerate(found):
-            if one.estimator != "tcm-only":
-                _add(one, told, rows[places == place].tobytes())
-    return found
+def _nothing(one: Asked) -> Heard:
+    names = () if one.grouping is None else one.grouping.names
+    counts = (np.zeros(_cells(one), dtype=np.int64) for _ in ("all", *names))
+    return Heard(counts=next(counts), groups=tuple(Heard(counts=own) for own in counts))
 
 
 def _cells(one: Asked) -> int:
     match one.study:
-        case ShareStudy():
+        case ShareStudy() | JointStudy():
             return len(one.options)
         case TickStudy():
             return 2 * len(one.options)
@@ -113,10 +103,16 @@ def _cells(one: Asked) -> int:
             return report_bins(one.study.invite.randomiser).size
 
 
-def _add(one: Asked, told: Heard, body: bytes) -> None:
+def _add(one: Asked, told: Heard, body: bytes, places: Mapping[str, NDArray[np.uint32]]) -> None:
+    """Some reports more; `places` are their senders' public groups."""
     told.people += len(body) // one.size
+    if one.grouping is not None:
+        rows, groups = np.frombuffer(body, dtype=np.uint8).reshape(-1, one.size), places[one.grouping.column]
+        for place, own in enumerate(told.groups):
+            _add(replace(one, grouping=None), own, rows[groups == place].tobytes(), {})
+        return
     match one.study:
-        case ShareStudy() | TickStudy():
+        case ShareStudy() | TickStudy() | JointStudy():
             told.counts += _supports(one, body)
         case MeanStudy() | NumberStudy():
             invite = one.study.invite
@@ -139,17 +135,17 @@ def _supports(one: Asked, body: bytes) -> Ints:
 
 @dataclass(frozen=True)
 class _Column:
-    """RAW: one question's answers among those to all of them."""
+    """RAW: one question's answers among those to all of them, and those to the groups by which it is told."""
 
     answers: Entrusted
-    place: int
+    places: list[int]
     width: int
 
     def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
-        return (rows[:, self.place : self.place + width] for rows in self.answers.numbers(self.width))
+        return (rows[:, self.places[:width]] for rows in self.answers.numbers(self.width))
 
     def codes(self, width: int = 1) -> Iterator[Ints]:
-        return (rows[:, self.place : self.place + width] for rows in self.answers.codes(self.width))
+        return (rows[:, self.places[:width]] for rows in self.answers.codes(self.width))
 
 
 @dataclass(frozen=True)
@@ -199,17 +195,14 @@ def answered(
     """
     if isinstance(plan, TablePlan):
         return _tabled(plan, told, trusted, rng=rng)
-    if isinstance(plan, JointPlan):
-        both = {plan.asked.name: _by_private_group(plan, told[0], trusted, rng)}
-        return lambda entries: published(plan.declared, both, entries)
-    if plan.grouping is not None:
-        by_group = {plan.parts[0].name: _by_group(plan, plan.grouping, told, trusted, rng)}
-        return lambda entries: published(plan.declared, by_group, entries)
     found: dict[str, Any] = {}
-    for place, (one, local) in enumerate(zip(plan.parts, told, strict=True)):
+    at = {one.name: place for place, one in enumerate(plan.entrusted)}
+    for one, local in zip(plan.parts, told, strict=True):
         own = None
-        if trusted is not None and one.estimator != "lm-only":
-            own = _Column(trusted[1], place, len(plan.parts))
+        if trusted is not None and (one.estimator != "lm-only" or one.grouping is not None):
+            names = [column.name for column in one.columns]
+            names += [] if one.grouping is None else [one.grouping.column]
+            own = _Column(trusted[1], [at[name] for name in names], len(at))
         if own is None and not local.people:
             who = f" whom the estimator {one.estimator} listens to" if one.estimator.endswith("-only") else ""
             raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
@@ -252,6 +245,10 @@ def _tabled(
 def _answer(one: Asked, local: Heard, answers: Entrusted | None, people: int, rng: Randomness) -> Any:
     study = one.study
     match study:
+        case ShareStudy() | MeanStudy() if one.grouping is not None:
+            return _by_group(one, study, one.grouping, local.groups, answers, rng)
+        case JointStudy():
+            return _by_private_group(study, local, answers, people, rng)
         case ShareStudy() | MeanStudy():
             found = _blended(study, local, None if answers is None else _raw(study, answers), people, rng)[0]
             return replace(found, counted=True) if isinstance(one.question, Count) else found
@@ -283,42 +280,37 @@ def _blended(
 
 
 def _by_private_group(
-    plan: JointPlan, told: Heard, trusted: tuple[int, Entrusted] | None, rng: Randomness
+    study: JointStudy, told: Heard, answers: Entrusted | None, people: int, rng: Randomness
 ) -> GroupsRelease:
-    """Votes for a category and an option at once (`hybridp.protocols.joint`)."""
-    study, noisy, people = plan.study, None, 0 if trusted is None else trusted[0]
-    if trusted is not None and study.estimator != "lm-only":
-        pairs = trusted[1].codes(2)  # a category and an option, as the place of both among all pairs
-        raw = share_curator.read_answers((p[:, 0] * study.joint.size + p[:, 1] for p in pairs), study.joint.cells.size)
-        noisy = share_curator.release_counts(raw, study.noise, rng=rng)
+    """Votes for a category and an answer at once (`hybridp.protocols.joint`)."""
+    noisy = None
+    if answers is not None:
+        noisy = share_curator.release_counts(share_curator.read_votes(answers, study.joint), study.noise, rng=rng)
     local = ShareReports(told.people, told.counts, study.invite.oracle) if told.people else None
-    if noisy is None and local is None:
-        raise Refused("batch-too-small", f"Nobody took part whom the estimator {study.estimator} listens to.")
     return publish_joint(study, noisy, local, trusted_people=people, rng=rng)
 
 
 def _by_group(
-    plan: QuestionsPlan,
+    one: Asked,
+    study: MeanStudy | ShareStudy,
     grouping: Grouping,
     told: Sequence[Heard],
-    trusted: tuple[int, Entrusted] | None,
+    answers: Entrusted | None,
     rng: Randomness,
 ) -> GroupsRelease:
     """Every group is a study of its own with the whole promise: nobody is in two (`hybridp.protocols.groups`).
 
     The trusted answers are unsealed once, whatever the number of groups: what is needed of each adds up.
     """
-    (one,) = plan.parts
-    assert isinstance(one.study, MeanStudy | ShareStudy)
-    nobody = _raw(one.study, _Some(np.zeros((0, 1), dtype=np.int64)))
+    nobody = _raw(study, _Some(np.zeros((0, 1), dtype=np.int64)))
     own = [nobody for _ in grouping.names]
-    for rows in () if trusted is None else trusted[1].codes(2):
+    for rows in () if answers is None else answers.codes(2):
         for place in np.unique(rows[:, 1]).tolist():
-            some = _raw(one.study, _Some(rows[rows[:, 1] == place]))
+            some = _raw(study, _Some(rows[rows[:, 1] == place]))
             own[place] = _together([own[place], some])
     sizes = {name: (own[i].trusted_people, told[i].people) for i, name in enumerate(grouping.names)}
-    groups, withheld = grouping.must_remain({name: heard_of(one.study, size) for name, size in sizes.items()})
-    each, parts = group_study(one.study, len(groups), joint=grouping.joint), {}
+    groups, withheld = grouping.must_remain({name: heard_of(study, size) for name, size in sizes.items()})
+    each, parts = group_study(study, len(groups), joint=grouping.joint), {}
     for name, of in groups.items():
         members = tuple(grouping.names.index(member) for member in of)
         local = Heard(
@@ -330,7 +322,7 @@ def _by_group(
         read = raw.trusted_people and one.estimator != "lm-only"
         parts[name] = _blended(each, local, raw if read else None, raw.trusted_people, rng)
     unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
-    return publish_groups(one.study, one.name, grouping, groups, withheld, parts, unheard)
+    return publish_groups(study, one.name, grouping, groups, withheld, parts, unheard)
 
 
 def _ticks(study: TickStudy, local: Heard, answers: Entrusted | None, people: int, rng: Randomness) -> Any:

@@ -118,7 +118,7 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
             offer["sent"] = words.sent_about_line(task)
         elif "grid" in task:
             offer["sent"] = words.sent_about_map(task)
-        if randomiser["browser"] and randomiser["name"] != "coordinates":
+        if randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in alone:
             one, other = chances.per_hundred(found.one), chances.per_hundred(found.other)
             answers = {"one_answer": found.one_answer, "other_answer": found.other_answer}
             offer |= {"event": found.event, "one": one, "other": other, **answers}
@@ -142,14 +142,14 @@ def _local_questions(task: Mapping[str, Any]) -> dict[str, Any]:
     promise = task["guarantee"]["local"]
     epsilon, delta = float(promise["epsilon"]), float(promise["delta"])
     asked = task["questions"]
-    told = [words.sent_of(question) for question in asked]
+    told = [(chances.exact(question["guarantee"]["epsilon"]), words.sent_of(question)) for question in asked]
     return {
         "questions": [question["text"] or question["name"] for question in asked],
         "rows": [_row(epsilon, delta, chances.at_most_right(epsilon, delta), False)],
-        "offers": [{"epsilon": chances.exact(epsilon), "sent": sent, "event": ""} for sent in told],
+        "offers": [{"epsilon": own, "sent": sent, "event": ""} for own, sent in told],
         "notice": None,
         "browser": all(question["randomiser"]["browser"] for question in asked),
-        "several": False,
+        "several": not task["draws"],  # each at its part of the promise
     }
 
 
@@ -177,8 +177,7 @@ def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[d
     if task["kind"] == "questions":
         asked = task.get("columns") or task["questions"]
         told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(asked)}
-        if task["by"]:
-            told[task["by"]["name"]] = _place(form.get("by", ""))
+        told |= {by["name"]: _place(form.get(f"by.{i}", "")) for i, by in enumerate(task["by"])}
         return {"answers": told}, None
     epsilon = _number(form.get("epsilon", "")) if task["kind"] == "personal-mean" else None
     return {"value": _number(form.get("value", ""))}, epsilon

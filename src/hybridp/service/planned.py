@@ -22,7 +22,6 @@ from hybridp.public.randomisers import LEVELS, best_randomiser, k_randomised_res
 from hybridp.public.vector import HALF
 from hybridp.service.plans import (
     HeavyPlan,
-    JointPlan,
     MeanPlan,
     PersonalPlan,
     PointsPlan,
@@ -111,7 +110,7 @@ def _option(plan: QuestionsPlan, trusted: int, local: int) -> list[float]:
     """Of one option's share, all being as frequent (of ticks: every second person has it); [] for other questions, and
     for answers by group, of which nobody knows yet how many people each is about."""
     study = plan.parts[0].study
-    alone = plan.grouping is None and len(plan.parts) == 1 and not isinstance(plan, JointPlan)
+    alone = plan.parts[0].grouping is None and len(plan.parts) == 1
     if not (alone and isinstance(study, ShareStudy | TickStudy)):
         return []
     ticks = isinstance(study, TickStudy)

@@ -27,7 +27,6 @@ from hybridp.ledger import Charge, together
 from hybridp.protocols import asked
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.heavy import Invitation as HeavyInvitation
-from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.mean import MeanStudy, on_reports
 from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.regression_files import Invitation as RegressionInvitation
@@ -39,7 +38,6 @@ from hybridp.protocols.synth_mixed import charge_for_reports
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.groups import Grouping
 from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.messages import Invite
 from hybridp.public.mixing import from_text
@@ -48,7 +46,6 @@ from hybridp.public.study import (
     Collection,
     Count,
     Declaration,
-    Grouped,
     Mixer,
     Number,
     Points,
@@ -65,10 +62,9 @@ from hybridp.service.questions import (
     Asked,
     Category,
     asked_of,
+    categories_of,
     check_bounds,
-    check_category,
     check_number,
-    joint_parts,
     table_parts,
 )
 
@@ -257,7 +253,7 @@ class QuestionsPlan(Plan[Question]):
 
     def check_kind(self) -> None:
         self.check_levels()
-        _ = self.parts
+        _ = self.packed
         if self.phased:
             rule = "must be that of a study's only question: trusted people are asked about it first"
             self.asked.must(len(self.parts) == 1, "form", rule, "steered")
@@ -280,20 +276,19 @@ class QuestionsPlan(Plan[Question]):
         return asked_of(self.declared)
 
     @cached_property
-    def grouping(self) -> Grouping | None:
-        """By which public group the only question is answered; None where it is for everybody at once."""
-        return asked.grouping(self.declared, 0) if len(self.declared.questions) == 1 else None
+    def categories(self) -> tuple[Category, ...]:
+        """The public groups by which answers are told."""
+        return categories_of(self.parts)
 
     @cached_property
     def packed(self) -> tuple[Asked | Category, ...]:
-        """What an answer and a report hold: the questions, and the person's public group."""
-        groups = self.grouping
-        return self.parts if groups is None else (*self.parts, Category(groups.column, groups.names))
+        """What a report holds: the questions, and the person's public groups."""
+        return (*self.parts, *self.categories)
 
-    @property
+    @cached_property
     def entrusted(self) -> tuple[Asked | Category, ...]:
-        """What a trusted person's answer holds."""
-        return self.packed
+        """What a trusted person's answer holds: private groups too."""
+        return (*(column for one in self.parts for column in one.columns), *self.categories)
 
     @property
     def drawn(self) -> bool:
@@ -370,8 +365,8 @@ class TablePlan(QuestionsPlan):
         """The marginals: a cell is an option, and each is drawn as often as the others."""
         return self._both[1]
 
-    @property
-    def entrusted(self) -> tuple[Asked, ...]:
+    @cached_property
+    def entrusted(self) -> tuple[Asked | Category, ...]:
         return self._both[0]
 
     @property
@@ -397,32 +392,6 @@ class TablePlan(QuestionsPlan):
         return [*trusted, replace(own, collection=collection)]
 
 
-class JointPlan(QuestionsPlan):
-    """A choice by a private category: trusted people answer both, a local person's one report is about both at once."""
-
-    @cached_property
-    def _both(self) -> tuple[tuple[Asked, ...], Asked]:
-        return joint_parts(self.declared)
-
-    @cached_property
-    def parts(self) -> tuple[Asked, ...]:
-        """One question, whose options are every category with every option."""
-        return (self._both[1],)
-
-    @property
-    def entrusted(self) -> tuple[Asked, ...]:
-        return self._both[0]
-
-    @property
-    def grouping(self) -> None:
-        """Nobody's group is public."""
-        return None
-
-    @cached_property
-    def study(self) -> JointStudy:
-        return asked.joint_study(self.declared, 0)
-
-
 SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan | RegressionPlan | PointsPlan
 Head = HeavyInvitation | Steering | MeanSteering | RegressionInvitation
 """What the first of two phases says to local people: its list, its windows, or its line."""
@@ -440,17 +409,12 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
     apart. A report by the best randomiser is the best that a page can draw.
     """
     declared = stated if isinstance(stated, Declaration) else _declaration(stated)
-    for one in declared.questions:
-        if isinstance(one, Grouped) and one.by is not None:
-            check_category(one, len(declared.questions) == 1)
     question = declared.questions[0]
     declared = replace(declared, title=declared.purpose, collection=declared.collection or Collection())
     plan: SomePlan
     match question:
         case _ if len(declared.questions) > 1:
             plan = QuestionsPlan(declared)
-        case Choice() if question.by_private:
-            plan = JointPlan(declared)
         case Choice() | Count():
             plan = QuestionsPlan(declared)
         case Number() if question.statistics != ("mean",) or question.by is not None or question.form == "steered":

@@ -3,6 +3,8 @@
 Each question is answered by the study of its own protocol, the very one that a table of the same declaration would be
 released by. Here are the rules that a page adds, and how answers and reports lie in the store, always in as many bytes:
 an entrusted answer is 8 (a number, the place of an option, or ticks as bits), a report 4, 5 or 8, or a bit an option.
+Where an answer is told by group: a public group is sent beside it, as it is; a private one is one more answer of
+trusted people, and a local person's one report is about both (`hybridp.public.joint`).
 
 >>> from hybridp.public.study import Declaration
 >>> smokes = {"name": "smokes", "kind": "choice", "options": ["yes", "no", "at times"]}
@@ -30,11 +32,13 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked as asking
 from hybridp.protocols.distribution import DistributionStudy
+from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
 from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.ticks import TickStudy
 from hybridp.public.bounds import Bounds
+from hybridp.public.groups import Grouping
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature, Schema
@@ -45,9 +49,8 @@ from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.ticks import TickInvite
 from hybridp.service.vectors import OutOfReach
 
-__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "asked_of", "check_bounds", "check_category", "check_number",
-           "joint_parts", "pack_answers", "pack_reports", "table_parts", "unit_reports",
-           "unpacked_reports"]  # fmt: skip
+__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "asked_of", "categories_of", "check_bounds", "check_number",
+           "pack_answers", "pack_reports", "table_parts", "unit_reports", "unpacked_reports"]  # fmt: skip
 
 BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
 """How local reports lie in the store: a dithered bit (threshold, above), a number, a place in a list."""
@@ -93,7 +96,11 @@ def asked_of(declared: Declaration) -> tuple[Asked, ...]:
 
 
 def _asked(declared: Declaration, place: int, question: Question) -> Asked:
-    study: MeanStudy | NumberStudy | ShareStudy | TickStudy
+    study: MeanStudy | NumberStudy | ShareStudy | TickStudy | JointStudy
+    groups = None
+    if isinstance(question, Grouped) and question.by is not None:
+        _check_groups(question)
+        groups = None if question.by_private else asking.grouping(declared, place)
     unable = "must be left out: a study that people answer on a page cannot do it"
     match question:
         case Number():
@@ -103,16 +110,24 @@ def _asked(declared: Declaration, place: int, question: Question) -> Asked:
             check_number(question)
             alone = question.statistics == ("mean",)
             study = asking.mean_study(declared, place) if alone else asking.number_study(declared, place)
-            if question.by is not None and isinstance(study, MeanStudy):
+            if question.by_private:
+                study = asking.joint_study(declared, place)
+            elif question.by is not None and isinstance(study, MeanStudy):
                 study = study.decided(0, 0)  # no one size speaks for all groups
         case Choice() | Count():
             study = asking.choice_study(declared, place)
             many = study.question.size
             question.must(many <= MOST_OPTIONS, "options", f"must be at most {MOST_OPTIONS} on a page", many)
+            if isinstance(question, Grouped) and question.by_private:
+                study = asking.joint_study(declared, place)
         case _:
             rule = "must be one of number, choice, count where several are asked; the others are asked alone"
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
-    return Asked(question, study)
+    if isinstance(study, JointStudy):
+        cells = study.joint.cells.size
+        rule = f"must make at most {MOST_OPTIONS} pairs with the answers on a page"
+        question.must(cells <= MOST_OPTIONS, "categories", rule, cells)
+    return Asked(question, study, grouping=groups)
 
 
 def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
@@ -134,24 +149,8 @@ def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tupl
     return tuple(choice(f.name, f.values) for f in schema.features), tuple(marginals)
 
 
-def joint_parts(declared: Declaration) -> tuple[tuple[Asked, ...], Asked]:
-    """Of a choice by a private category: both, as a trusted person answers them, and every category with every option,
-    of which a local person's report is about one."""
-    question, study = declared.questions[0], asking.joint_study(declared, 0)
-    assert isinstance(question, Choice)
-    own, cells = asking.share_study(declared, 0), study.joint.cells
-    rule = f"and categories must make at most {MOST_OPTIONS} pairs on a page"
-    question.must(cells.size <= MOST_OPTIONS, "options", rule, cells.size)
-    groups = Feature.categorical(study.grouping.column, study.grouping.names)
-    columns = (
-        _listed(groups.name, groups.values, ShareStudy(groups, own.guarantee)),
-        Asked(replace(question, by=None, by_private=False, categories=(), least=1, compare=None), own),
-    )
-    return columns, _listed(cells.name, cells.values, replace(own, question=cells), question.estimator)
-
-
-def _listed(name: str, options: Sequence[str], study: ShareStudy, estimator: str = "best") -> Asked:
-    return Asked(Choice(name=name, options=tuple(options), estimator=estimator), study)
+def _listed(name: str, options: Sequence[str], study: ShareStudy) -> Asked:
+    return Asked(Choice(name=name, options=tuple(options)), study)
 
 
 # --- one question -----------------------------------------------------------------------------------------------------
@@ -162,9 +161,11 @@ class Asked:
     """One question, and the study of the protocol that answers it."""
 
     question: Number | Choice | Count
-    study: MeanStudy | NumberStudy | ShareStudy | TickStudy
+    study: MeanStudy | NumberStudy | ShareStudy | TickStudy | JointStudy
     within: Invite | None = None
     """What a local person's device is asked where trusted people were asked first, once these have said where."""
+    grouping: Grouping | None = None
+    """By which public group the answer is told, which everybody sends as it is."""
 
     @property
     def steered(self) -> bool:
@@ -192,8 +193,20 @@ class Asked:
         return self.study.distribution
 
     @cached_property
+    def columns(self) -> tuple[Asked, ...]:
+        """What a trusted person is asked: the question, and before it a private group."""
+        if not isinstance(self.study, JointStudy):
+            return (self,)
+        own, groups = self.study.study, self.study.joint.by
+        alone = {"by": None, "by_private": False, "categories": (), "least": 1, "compare": None}
+        value = Asked(replace(self.question, **alone), own)  # type: ignore[arg-type]
+        return _listed(groups.name, groups.values, ShareStudy(groups, own.guarantee)), value
+
+    @cached_property
     def options(self) -> tuple[str, ...]:
-        """The options of a choice, in their order; of a number none."""
+        """The options of a choice, in their order, or the cells of a private group with an answer; of a number none."""
+        if isinstance(self.study, JointStudy):
+            return self.study.joint.cells.values
         return self.study.question.values if isinstance(self.study, ShareStudy | TickStudy) else ()
 
     @property
@@ -297,13 +310,23 @@ class Category:
         return SLOT.pack(self._place(told))
 
 
-def check_category(question: Grouped, alone: bool) -> None:
+def categories_of(asked: Sequence[Asked]) -> tuple[Category, ...]:
+    """The public groups that people are asked for: each once, however many answers are told by it."""
+    found: dict[str, Category] = {}
+    for one in asked:
+        if one.grouping is not None:
+            own = Category(one.grouping.column, one.grouping.names)
+            rule = "must be those of the other question by the same group: people are asked for it once"
+            one.question.must(found.setdefault(own.name, own) == own, "categories", rule, "others")
+    names = [own.name for own in found.values()] + [column.name for one in asked for column in one.columns]
+    for one in asked:
+        by = getattr(one.question, "by", None) or ""
+        one.question.must(names.count(by) < 2, "by", "must not be a question's own name, or another one's group", by)
+    return tuple(found.values())
+
+
+def _check_groups(question: Grouped) -> None:
     """The rules of an answer by group on a page, where nobody knows beforehand who will be in which."""
-    choice = isinstance(question, Choice) and question.several is None
-    unable = "must go with a choice of one option on a page: collect a number by private groups over files"
-    question.must(choice or not question.by_private, "by_private", unable, question.by_private)
-    question.must(alone, "by", "must be that of a study's only question on a page", question.by)
-    question.must(question.by != question.name, "by", "must not be the question's own name", question.by)
     many = len(question.categories)
     ok = 2 <= many <= MOST_OPTIONS
     question.must(ok, "categories", f"must list 2 to {MOST_OPTIONS}: people choose from them", many)

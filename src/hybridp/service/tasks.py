@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.protocols.heavy import Invitation, invitation, trim
+from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
 from hybridp.protocols.regression_files import Invitation as Line
@@ -27,6 +28,7 @@ from hybridp.protocols.steered import Steering, steering_of
 from hybridp.protocols.steered_mean import MEAN_INVITATION, MeanSteering
 from hybridp.protocols.steered_mean import steering_of as mean_steering_of
 from hybridp.protocols.ticks import TickStudy
+from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import Invite, OptInCounts
@@ -50,7 +52,6 @@ from hybridp.service.models import line_of
 from hybridp.service.plans import (
     Head,
     HeavyPlan,
-    JointPlan,
     MeanPlan,
     PersonalPlan,
     PointsPlan,
@@ -119,28 +120,42 @@ def described_vector(invite: VectorInvite) -> dict[str, Any]:
 def described_question(one: Asked) -> dict[str, Any]:
     """One of a study's questions: what is asked, and how a local person's device answers it, at which part of the
     promise. `mechanism` is the line that a device writes beside its report in a table."""
-    found: dict[str, Any] = {"name": one.name, "kind": one.question.kind, "text": one.question.text}
+    found = described_column(one)
     match one.study:
         case ShareStudy() | TickStudy():
-            several = one.study.most if isinstance(one.study, TickStudy) else None
-            how = described(one.study.invite.oracle)
-            if several is not None:
-                how |= {"name": "one-option", "options": len(one.options)}
-            found |= {"options": list(one.options), "several": several, "randomiser": how}
-            if one.study.question.edges:  # a program may give the number; a page lists the bins
-                found |= {"edges": list(one.study.question.edges)}
+            found["randomiser"] = described(one.study.invite.oracle)
+            if isinstance(one.study, TickStudy):
+                found["randomiser"] |= {"name": "one-option", "options": len(one.options)}
+        case JointStudy():
+            found["randomiser"] = described(one.study.invite.oracle)
+            found["columns"] = [column.name for column in one.columns]
+            if isinstance(one.study.joint.answers, Bounds):  # a number counts as one of its bounds, by chance
+                ends = one.study.joint.answers
+                found |= {"bounds": {"lower": ends.lower, "upper": ends.upper}, "steps": one.study.joint.steps}
         case MeanStudy() | NumberStudy():
             assert isinstance(one.question, Number)
-            found |= {
-                "unit": one.question.unit,
-                "bounds": {"lower": one.question.lower, "upper": one.question.upper},
-                "step": one.question.step,
-                "statistics": list(one.question.statistics),
-                "randomiser": described(_number_invite(one).randomiser),
-            }
+            found["statistics"] = list(one.question.statistics)
+            found["randomiser"] = described(_number_invite(one).randomiser)
             if one.steered:  # around what trusted people say: shares of the range, in exact doubles
                 found |= {"form": "steered", "windows": [list(window) for window in _number_invite(one).windows]}
     return {**found, "mechanism": one.invite.text, "guarantee": _level(one.invite.promise)}
+
+
+def described_column(one: Asked) -> dict[str, Any]:
+    """What is asked, as a field of a form; of a question about a private group too, every pair that a report names."""
+    found: dict[str, Any] = {"name": one.name, "kind": one.question.kind, "text": one.question.text}
+    match one.study:
+        case ShareStudy() | TickStudy() | JointStudy():
+            several = one.study.most if isinstance(one.study, TickStudy) else None
+            found |= {"options": list(one.options), "several": several}
+            edges = () if isinstance(one.study, JointStudy) else one.study.question.edges
+            if edges:  # a program may give the number; a page lists the bins
+                found |= {"edges": list(edges)}
+        case MeanStudy() | NumberStudy():
+            assert isinstance(one.question, Number)
+            bounds = {"lower": one.question.lower, "upper": one.question.upper}
+            found |= {"unit": one.question.unit, "bounds": bounds, "step": one.question.step}
+    return found
 
 
 def _number_invite(one: Asked) -> Invite:
@@ -148,20 +163,14 @@ def _number_invite(one: Asked) -> Invite:
     return one.invite
 
 
-def _columns(plan: TablePlan | JointPlan, marginals: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of a synthetic table, or a private category: the columns, which a trusted person answers, and those of every
-    marginal, whose cells are the options of a question."""
-    columns = [
-        {"name": one.name, "kind": one.question.kind, "text": one.question.text or one.name,
-         "options": list(one.options), "several": None}
-        for one in plan.entrusted
-    ]  # fmt: skip
-    each = plan.study.invite.marginals if isinstance(plan, TablePlan) else ((0, 1),)
-    own = ([columns[f]["name"] for f in features] for features in each)
-    return {
-        "columns": columns,
-        "questions": [{**told, "columns": names} for told, names in zip(marginals, own, strict=True)],
-    }
+def _columns(plan: QuestionsPlan, questions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a trusted person answers where that is not question by question: the columns of a synthetic table, or a
+    private group too. Of every question that a report answers: the columns whose cells are its options."""
+    columns = [described_column(one) for one in plan.entrusted if isinstance(one, Asked)]
+    if isinstance(plan, TablePlan):
+        own = ([columns[f]["name"] for f in features] for features in plan.study.invite.marginals)
+        questions = [{**told, "columns": names} for told, names in zip(questions, own, strict=True)]
+    return {"columns": columns, "questions": questions} if any("columns" in told for told in questions) else {}
 
 
 def _draws(plan: QuestionsPlan) -> list[str] | None:
@@ -265,13 +274,10 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
                 "groups": _PHASES.get(phase, []) if plan.phased else common["groups"],
                 "questions": [described_question(one) for one in plan.parts_within(steering_in(head))],
                 "draws": _draws(plan),
-                "by": None
-                if plan.grouping is None
-                else {"name": plan.grouping.column, "categories": list(plan.grouping.names)},
+                "by": [{"name": groups.name, "categories": list(groups.names)} for groups in plan.categories],
                 **_promised(plan, plan.local_promise),
             }
-            if isinstance(plan, TablePlan | JointPlan):
-                own |= _columns(plan, own["questions"])
+            own |= _columns(plan, own["questions"])
     task: dict[str, Any] = common | own | {"bytes": sizes(plan, head)}
     if plan.mixer is not None:
         task["mixer"] = task["mixer"] | {"bytes": task["bytes"]["shuffled"]}
@@ -396,7 +402,7 @@ def _longest_of(one: Asked | Category) -> tuple[Any, Any, int]:
         return len(one.names), len(one.names), len(str(len(one.names)))
     last = len(one.options) - 1
     match one.study:
-        case ShareStudy():
+        case ShareStudy() | JointStudy():
             oracle = one.study.invite.oracle
             return last, [last] * oracle.size if isinstance(oracle, SubsetSelection) else last, len(str(last))
         case TickStudy():

@@ -52,16 +52,23 @@ def sent(randomiser: Mapping[str, Any]) -> str:
 
 def sent_of(question: Mapping[str, Any]) -> str:
     """The same for one of a study's questions."""
-    randomiser = question["randomiser"]
+    randomiser, many = question["randomiser"], len(question.get("options", ()))
+    options, first = f"{many:,} options", ""
+    if "columns" in question:
+        of = question["columns"]
+        options = f"{many:,} {'pairs' if len(of) == 2 else 'cells'} of {' and '.join(of)}"
+    if "steps" in question:
+        ends = " or ".join(number(question["bounds"][end]) for end in ("lower", "upper"))
+        first = f"Your {question['name']} counts as {ends}, by chance, the nearer one more often. Then: "
     match randomiser["name"]:
         case "k-rr":
             truth = of_100(Fraction(int(randomiser["keep"]), WORD))
-            return f"One of the options: your own about {truth} times in 100, otherwise another one by chance."
+            some = "one" if first else "One"
+            return f"{first}{some} of the {options}: your own about {truth} times in 100, otherwise another by chance."
         case "subset":
             truth, size = of_100(Fraction(int(randomiser["keep"]), WORD)), int(randomiser["size"])
             return (
-                f"{size:,} of the {len(question['options']):,} options, drawn by chance; your own is among them about "
-                f"{truth} times in 100."
+                f"{first}{size:,} of the {options}, drawn by chance; your own is among them about {truth} times in 100."
             )
         case "one-option":
             truth = of_100(Fraction(int(randomiser["keep"]), WORD))
@@ -204,10 +211,13 @@ def _statistics(task: Task) -> str:
         return f"{int(task['clusters']):,} centres, and how many people are near each,"
     if task["kind"] != "questions":
         return "Averages" if task["kind"] == "vector-mean" else "An average"
-    if _private_group(task):
-        return f"How many people are in each group ({task['columns'][0]['name']}), and the shares within it,"
-    choices = ["options" in question for question in task["questions"]]
-    return "The shares" if all(choices) else "Shares and statistics" if any(choices) else "Statistics"
+    choices = ["options" in question and "steps" not in question for question in task["questions"]]
+    told = "the shares" if all(choices) else "shares and statistics" if any(choices) else "statistics"
+    if not (private := _private_groups(task)):
+        return told[0].upper() + told[1:]
+    if len(choices) == 1:
+        told = f"the {'shares' if all(choices) else 'average'} within it"
+    return f"How many people are in each group ({', '.join(private)}), and {told},"
 
 
 def _trusted_promise(task: Task) -> str:
@@ -268,21 +278,26 @@ def _local_promise(task: Task) -> str:
     return f"The report keeps {_level(task['guarantee']['local'])}, whoever sees it and however often it is used."
 
 
-def _private_group(task: Task) -> bool:
-    """Whether the answer is told by a group that is private too: one report is about both."""
-    return bool(task.get("columns")) and not task["draws"]
+def _private_groups(task: Task) -> list[str]:
+    """The groups by which answers are told and that are private too: one report is about group and answer."""
+    return [question["columns"][0] for question in task["questions"] if "columns" in question and not task["draws"]]
 
 
 def _by_group(task: Task) -> str:
-    """What is said of a group by which the answer is told."""
-    if _private_group(task):
-        return "Your group is a part of your answer: the promise covers both together. The result is told by group."
-    if not task.get("by"):
+    """What is said of the groups by which answers are told."""
+    if task["kind"] != "questions":
         return ""
-    return (
-        "Your group is sent and kept as it is, whichever way you choose. The result is told by group. No promise "
-        "covers which one you are in."
-    )
+    public, private = [by["name"] for by in task["by"]], _private_groups(task)
+    told = []
+    if public:
+        one = len(public) == 1
+        told.append(
+            f"Your group{'' if one else 's'} ({', '.join(public)}) {'is' if one else 'are'} sent and kept as "
+            f"{'it is' if one else 'they are'}, whichever way you choose. No promise covers which one you are in."
+        )
+    if private:
+        told.append(f"Your group ({', '.join(private)}) is a part of your answer: the promise covers both together.")
+    return " ".join([*told, "The result is told by group."] if told else [])
 
 
 def _one_drawn(task: Task) -> str:

@@ -1,6 +1,7 @@
 // The local choice: randomise on this page, send the report, and nothing else of the answer.
 import {
   askedPlaces,
+  columnsOf,
   checkPromise,
   checkQuestions,
   numberPayload,
@@ -114,17 +115,30 @@ let places = [];
 function questionAnswers(task) {
   const answers = [];
   for (const i of places) {
-    const given = questionAnswer(task.questions[i], form.querySelector(`.question[data-place="${i}"]`));
+    const given = questionAnswer(task, task.questions[i], form.querySelector(`.question[data-place="${i}"]`));
     if (given === null) return null;
     answers.push(given);
   }
-  if (!task.by) return { answers, category: null };
-  const list = document.getElementById("local-by");
-  if (list.value === "") return refuse(list, "Please choose an answer to every question.");
-  return { answers, category: Number(list.value) };
+  const groups = [...form.querySelectorAll("select.by")];
+  const open = groups.find((list) => list.value === "");
+  if (open) return refuse(open, "Please choose an answer to every question.");
+  return { answers, groups: groups.map((list) => Number(list.value)) };
 }
 
-function questionAnswer({ options, several, bounds }, field) {
+// The answer to a question; of one about several columns, the answers to these.
+function questionAnswer(task, question, field) {
+  if (!question.columns) return fieldAnswer(question, field);
+  const fields = field.querySelectorAll(".column");
+  const answers = [];
+  for (const [i, column] of columnsOf(task, question).entries()) {
+    const given = fieldAnswer(column, fields[i]);
+    if (given === null) return null;
+    answers.push(given);
+  }
+  return answers;
+}
+
+function fieldAnswer({ options, several, bounds }, field) {
   if (!options) return numberIn(field.querySelector("input"), bounds);
   if (several === null) {
     const list = field.querySelector("select");
@@ -147,7 +161,7 @@ function payloadOf(task, randomiser, value, next) {
   if (task.kind === "heavy-hitters") return recordPayload(randomiser, task.slots, value, next);
   if (task.kind === "vector-mean") return vectorPayload(randomiser, task.coordinates, value, next);
   if (task.line || task.grid) return modelPayload(task, value, next);
-  if (task.questions) return questionsPayload(task, places, value.answers, next, value.category);
+  if (task.questions) return questionsPayload(task, places, value.answers, next, value.groups);
   return numberPayload(randomiser, task.bounds, value, next);
 }
 

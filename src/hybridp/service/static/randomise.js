@@ -112,10 +112,10 @@ export function oneOption({ options, keep }, ticked, next) {
 }
 
 /** Clip to the bounds and put on the public lattice: 0 .. LEVELS. The same doubles as hybridp.public.bounds. */
-export function level(value, lower, upper) {
+export function level(value, lower, upper, levels = LEVELS) {
   if (typeof value !== "number" || Number.isNaN(value)) throw new RangeError("value must be a number");
   const clipped = Math.min(Math.max(value, lower), upper);
-  return Math.floor((clipped - lower) * (LEVELS / (upper - lower)) + 0.5);
+  return Math.floor((clipped - lower) * (levels / (upper - lower)) + 0.5);
 }
 
 /**
@@ -291,6 +291,17 @@ function checkWindows({ form, windows = [] }) {
   must(windows.length > 0 === (form !== undefined), "windows");
 }
 
+// Every cell of the columns is an option, so that every answer is randomised among all of them.
+function checkCells(task, question) {
+  const sizes = columnsOf(task, question).map(({ options, bounds }) => {
+    if (!bounds) return options.length;
+    whole("steps", question.steps, 1n, BigInt(LEVELS));
+    must(Number.isFinite(question.steps / (bounds.upper - bounds.lower)) && bounds.upper > bounds.lower, "bounds");
+    return 2;
+  });
+  must(sizes.reduce((a, b) => a * b) === question.options.length, "options");
+}
+
 /**
  * Throws unless what is sent keeps the promise {epsilon, delta}: each question's randomiser its own part, and the parts
  * together, or where one question is drawn the largest, no more than the whole.
@@ -304,6 +315,7 @@ export function checkQuestions(task, promise) {
   for (const question of task.questions) {
     checkPromise(question.randomiser, question.guarantee, question);
     checkWindows(question);
+    if (question.columns) checkCells(task, question);
   }
 }
 
@@ -460,12 +472,31 @@ function questionReport({ randomiser, bounds, windows }, answer, next) {
   return numberPayload(randomiser, bounds, answer, next, windows).report;
 }
 
+/** The columns that a question is about, where it is about several: its options are their cells. */
+export function columnsOf(task, { columns }) {
+  return columns.map((name) => task.columns.find((column) => column.name === name));
+}
+
+// The cell of the answers to a question's columns. A number counts as one of its bounds, by chance: the upper one, which
+// comes first, as often as the number lies near to it.
+function cellOf(task, question, answers, next) {
+  return columnsOf(task, question).reduce((at, { options, bounds }, i) => {
+    if (!bounds) return at * options.length + answers[i];
+    const up = uniformBelow(question.steps, next) < level(answers[i], bounds.lower, bounds.upper, question.steps);
+    return 2 * at + (up ? 0 : 1);
+  }, 0);
+}
+
 /**
- * The payload of a report on the questions at these places, `answers` in their order. Where the answer is told by group,
- * `category` is the place of the person's public group: it is sent as it is.
+ * The payload of a report on the questions at these places, `answers` in their order. Where answers are told by group,
+ * `groups` are the places of the person's public groups: they are sent as they are.
  */
-export function questionsPayload(task, places, answers, next, category = null) {
-  const told = places.map((i, at) => [task.questions[i].name, questionReport(task.questions[i], answers[at], next)]);
-  if (task.by) told.push([task.by.name, category]);
+export function questionsPayload(task, places, answers, next, groups = []) {
+  const told = places.map((i, at) => {
+    const question = task.questions[i];
+    const answer = question.columns ? cellOf(task, question, answers[at], next) : answers[at];
+    return [question.name, questionReport(question, answer, next)];
+  });
+  for (const [i, { name }] of (task.by ?? []).entries()) told.push([name, groups[i]]);
   return { reports: Object.fromEntries(told) };
 }
