@@ -17,6 +17,7 @@ from hybridp.release.document import sole
 Runner = Callable[..., Any]
 SECRET = "sentinel-5150"  # a private record: no refusal may repeat it
 PRIVACY = "--epsilon 4 --delta 1e-5"
+HELD = "--epsilon 9 --person id --record query url"
 READ = f"--person id --record query url --trust trust {PRIVACY}"
 PLAN = f"plan heavy-hitters --n 519371 --opt-in 0.05 {PRIVACY}"
 
@@ -192,7 +193,7 @@ def test_two_phases(run: Runner, log: str) -> None:
     sent = run(f"release heavy-hitters {log} {READ} --head 5 --invite-out invite.json {ledger}").document
     assert (sent["invitation"], sent["queries"]) == ("invite.json", 8)  # three to spare, cut at the end
     assert SECRET not in Path("invite.json").read_text()
-    made = run(f"randomise heavy-hitters {log} --invite invite.json --person id --record query url --trust trust "
+    made = run(f"randomise heavy-hitters {log} --invite invite.json {HELD} --trust trust "
                "--out reports.csv --json").document  # fmt: skip
     assert made == {"out": "reports.csv", "reports": 2200, "simulated": False}
     for entries in ([1, 2], [1]):  # combining the same reports again is free
@@ -216,7 +217,7 @@ def test_two_phases(run: Runner, log: str) -> None:
 def test_two_phases_in_words(run: Runner, log: str) -> None:
     said = run(f"release heavy-hitters {log} {READ} --invite-out invite.json --seed 1")
     assert "invite.json" in said.out
-    said = run("randomise heavy-hitters log.csv --invite invite.json --person id --record query url --trust trust "
+    said = run(f"randomise heavy-hitters log.csv --invite invite.json {HELD} --trust trust "
                "--out reports.csv --seed 2")  # fmt: skip
     assert "2,200 reports" in said.out
     said = run("release heavy-hitters reports.csv --invite invite.json --plot heavy.png")
@@ -292,7 +293,7 @@ def test_an_invitation_with_a_changed_slot(run: Runner, log: str) -> None:
     Path("invite.json").write_text(json.dumps(document | {"digest": digest(document)}))
     for line in (
         f"release heavy-hitters {log} --invite invite.json",
-        f"randomise heavy-hitters {log} --invite invite.json --person id --record query url --trust trust --out r.csv",
+        f"randomise heavy-hitters {log} --invite invite.json {HELD} --trust trust --out r.csv",
     ):
         said = run(line)
         assert said.code == 2

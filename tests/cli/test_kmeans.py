@@ -72,7 +72,9 @@ def test_an_invitation_and_its_reports(run: Runner, points: str) -> None:
     told = run(f"{PLAN} --invite invite.json --json").document
     assert told["people"]["trusted"] == 600
     assert told["invite_cells"] == sole(told)["predicted"]["map_cells"] > 12
-    assert run("randomise kmeans points.csv --invite invite.json --trust trust --out r.csv --json").document == {
+    assert run(
+        "randomise kmeans points.csv --invite invite.json --epsilon 9 --trust trust --out r.csv --json"
+    ).document == {
         "out": "r.csv",
         "reports": 6000,
         "simulated": False,
@@ -108,8 +110,8 @@ def test_the_ledger_is_charged_once_and_then_refuses(run: Runner, points: str) -
         (f"release kmeans labels.csv {READ}", "`trust`"),
         (f"release kmeans few.csv {READ}", "clusters"),
         (f"release kmeans few.csv {READ.replace('a b', 'a c')}", "columns"),
-        ("randomise kmeans points.csv --invite points.csv --out r.csv", "invite"),
-        ("randomise kmeans points.csv --invite invite.json --trust trust --out r.xlsx", "out"),
+        ("randomise kmeans points.csv --invite points.csv --epsilon 9 --out r.csv", "invite"),
+        ("randomise kmeans points.csv --invite invite.json --epsilon 9 --trust trust --out r.xlsx", "out"),
         ("plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 1 --n 50 --opt-in 2", "opt-in"),
     ],
 )
@@ -135,7 +137,7 @@ def test_an_invitation_with_no_such_map_is_refused(run: Runner, points: str, per
     run(f"{PLAN} --invite invite.json --json")
     asked = json.loads(Path("invite.json").read_text()) | {"per_axis": per_axis}
     Path("invite.json").write_text(json.dumps(asked | {"digest": digest(asked)}))
-    said = run(f"randomise kmeans {points} --invite invite.json --trust trust --out r.csv --json")
+    said = run(f"randomise kmeans {points} --invite invite.json --epsilon 9 --trust trust --out r.csv --json")
     assert said.code == 2
     assert "`invite`" in said.document["error"]["message"]
     assert not Path("r.csv").exists()
@@ -168,7 +170,12 @@ def test_a_collection_holds_the_reports_to_one_invitation(run: Runner, points: s
     run(f"{PLAN.replace('--n 6600', '--n 66000')} --invite two.json --json")
     Ledger.create("l.ledger", {"trusted": PureDP(100.0), "local": PureDP(4.0)})
     for name in ("one", "two"):
-        assert run(f"randomise kmeans {points} --invite {name}.json --trust trust --out {name}.csv --json").code == 0
+        assert (
+            run(
+                f"randomise kmeans {points} --invite {name}.json --epsilon 9 --trust trust --out {name}.csv --json"
+            ).code
+            == 0
+        )
     line = f"release kmeans {points} {READ} --ledger l.ledger --collection autumn --json"
     assert run(f"{line} --invite one.json --reports one.csv").code == 0
     assert run(f"{line} --invite one.json --reports one.csv").code == 0

@@ -63,7 +63,9 @@ def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run:
     assert run(f"{first} --level .95 --invite-out each.json").code == 0
     later = []
     for name in ("joint", "each"):
-        send = f"randomise quantiles people.csv --trust trust --invite {name}.json --out {name}.csv --seed 7"
+        send = (
+            f"randomise quantiles people.csv --trust trust --invite {name}.json --epsilon 9 --out {name}.csv --seed 7"
+        )
         assert run(send).code == 0
         later.append(run(f"release quantiles {name}.csv --trust trust --invite {name}.json --json").document)
     assert [one["level"] for one in later] == [0.9, 0.95]
@@ -134,7 +136,7 @@ def test_the_plan_says_whether_phases_pay(run: Runner) -> None:
 
 def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run: Runner, people: Path) -> None:
     assert run(f"release quantiles people.csv {PAY} --invite-out i.json --ledger k").code == 0
-    assert run("randomise quantiles people.csv --trust trust --invite i.json --out sent.csv").code == 0
+    assert run("randomise quantiles people.csv --trust trust --invite i.json --epsilon 9 --out sent.csv").code == 0
     Path("edited.json").write_text(Path("i.json").read_text().replace('"people": ', '"people": 1'))
     for line, word in (
         ("sent.csv --trust trust --invite edited.json", "--invite-out wrote"),
@@ -152,7 +154,9 @@ def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run:
         assert (left.code, left.err.count("\n"), Path("l").exists()) == (2, 1, False), line
         assert word in left.err, line
         assert SECRET not in left.err
-    assert run("randomise quantiles people.csv --trust trust --invite i.json --lower 0 --out s.csv").code == 2
+    assert (
+        run("randomise quantiles people.csv --trust trust --invite i.json --epsilon 9 --lower 0 --out s.csv").code == 2
+    )
     assert run("randomise quantiles people.csv --trust trust --out s.csv").code == 2
     # Answers to one invitation are not taken for those to another, nor for reports of a mean.
     assert run(f"release quantiles people.csv {PAY} --invite-out j.json").code == 0

@@ -74,7 +74,7 @@ def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path
     sent = run(f"release regression people.csv {ASK} --ledger l --invite-out i.json --json").document
     assert sent["local_people"] == 2000
     assert sent["expected"][sent["form"]] == min(sent["expected"].values())
-    assert run("randomise regression people.csv --invite i.json --trust trust --out r.csv").code == 0
+    assert run("randomise regression people.csv --invite i.json --epsilon 9 --trust trust --out r.csv").code == 0
     assert SECRET not in Path("r.csv").read_text() + Path("i.json").read_text()
     found = run("release regression r.csv --invite i.json --ledger l --json").document
     assert found["questions"]["y"]["regression"]["form"] == sent["form"]
@@ -88,7 +88,7 @@ def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path
     changed = json.loads(Path("i.json").read_text())
     changed["question"]["clip"] = 0.001
     Path("c.json").write_text(json.dumps(changed))
-    for line in ("randomise regression people.csv --invite c.json --trust trust --out c.csv",
+    for line in ("randomise regression people.csv --invite c.json --epsilon 9 --trust trust --out c.csv",
                  "release regression r.csv --invite c.json"):  # fmt: skip
         refused = run(line)
         assert refused.code == 2
@@ -134,7 +134,7 @@ def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runn
         (f"release regression people.csv {ASK} --invite-out i.json --local-people 0", "local-people"),
         ("release regression people.csv --invite people.csv", "`invite`"),
         ("release regression people.csv --invite people.csv --epsilon 1", "`epsilon`"),
-        ("randomise regression people.csv --invite people.csv --out r.csv", "`invite`"),
+        ("randomise regression people.csv --invite people.csv --epsilon 9 --out r.csv", "`invite`"),
         (f"release regression people.csv {ASK} --simulate-local --clip 1e300", "a million half-ranges"),
         (f"release regression few.csv {ASK} --simulate-local", "as many as the coefficients (3, with the intercept)"),
         (f"release regression few.csv {ASK} --invite-out i.json", "as many as the coefficients (3"),

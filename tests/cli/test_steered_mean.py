@@ -57,7 +57,7 @@ def test_both_phases_say_where_local_people_were_asked(run: Runner, people: Path
     assert "Local people were asked between" in run(phase).out
     window = json.loads(Path("i.json").read_text())["window"]
     assert 0.4 < window[0] < 0.5 < window[1] < 0.6
-    assert run("randomise mean people.csv --trust trust --invite i.json --out sent.csv").code == 0
+    assert run("randomise mean people.csv --trust trust --invite i.json --epsilon 9 --out sent.csv").code == 0
     shown = run("release mean sent.csv --trust trust --invite i.json --ledger l --plot p.png")
     assert "hybrid (steered)" in shown.out
     assert Path("p.png").stat().st_size > 1000
@@ -98,7 +98,7 @@ def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Pat
     wrong: list[dict[str, Any]] = [{"quartiles": x} for x in ([math.nan] * 3, [0.5, 0.4, 0.6], [0.4, 0.5, 7.0])]
     for changes in ({}, *wrong, {"local_people": 0}):
         Path("k.json").write_text(json.dumps(envelope.sealed(kind, {**kept, **changes}, simulated=False)))
-        found = run("randomise mean people.csv --trust trust --invite k.json --out sent.csv")
+        found = run("randomise mean people.csv --trust trust --invite k.json --epsilon 9 --out sent.csv")
         assert found.code == (2 if changes else 0)
         assert ("`invite` must name an invitation that --invite-out wrote" in found.err) == bool(changes)
         assert Path("sent.csv").exists() != bool(changes)

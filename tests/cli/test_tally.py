@@ -207,7 +207,7 @@ def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(repo
     done(quantiles.release, f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
     later = "\n".join(f"{i},{pay:.2f},local,1" for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 300)))
     Path("later.csv").write_text(f"id,pay,trust,eps\n{later}\n")
-    done(quantiles.randomise, "later.csv --trust trust --invite asked.json --out answers.csv")
+    done(quantiles.randomise, "later.csv --trust trust --invite asked.json --epsilon 9 --out answers.csv")
     found = done(quantiles.release, "answers.csv --trust trust --invite asked.json --ledger l")
     groups = found["questions"]["pay"]["quantiles"]["groups"]
     assert (groups["trusted"]["people"], groups["local"]["people"]) == (150, 750)
@@ -367,7 +367,7 @@ def test_heavy_hitters() -> None:
     rows = [f"{i},q{q},u{i % 2},{'trusted' if i < 800 else 'local'}" for i, q in enumerate(query.tolist())]
     Path("log.csv").write_text("\n".join(["id,query,url,trust", *rows]) + "\n")
     done(release.heavy_hitters, f"log.csv {HEAVY} --invite-out invite.json")
-    answer = "--person id --record query url --trust trust --invite invite.json"
+    answer = "--person id --record query url --trust trust --invite invite.json --epsilon 9"
     done(randomise.heavy_hitters, f"log.csv {answer} --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::3], lines[1::3], lines[2::3])):
@@ -392,7 +392,7 @@ def test_points() -> None:
     Path("points.csv").write_text("a,b\n" + "".join(f"{a:.5f},{b:.5f}\n" for a, b in points))
     line = "--columns a b --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite invite.json"
     done(plan.kmeans, line)
-    done(randomise.kmeans, "points.csv --invite invite.json --out sent.csv")
+    done(randomise.kmeans, "points.csv --invite invite.json --epsilon 9 --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::2], lines[1::2])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")

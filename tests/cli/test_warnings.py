@@ -129,5 +129,5 @@ def test_devices_are_warned_of_a_large_epsilon_too(run: Runner, line: str) -> No
 def test_an_invitation_with_a_large_epsilon_warns_whoever_answers(run: Runner, epsilon: int) -> None:
     plan = "plan kmeans --columns pay age --lower 0 --upper 100000 --clusters 2 --n 900 --opt-in 0.1 --invite i.json"
     assert run(f"{plan} --epsilon {epsilon}").code == 0
-    said = run("randomise kmeans trusted.csv --invite i.json --out r.csv --json")
+    said = run(f"randomise kmeans trusted.csv --invite i.json --epsilon {epsilon} --out r.csv --json")
     assert (said.code, "is above 10" in said.err) == (0, epsilon > 10)

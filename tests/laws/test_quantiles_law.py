@@ -200,7 +200,16 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
         for name, values in rows.items():
             raw = write(tmp_path / f"{name}.csv", local(*values))
             command(
-                "randomise", "quantiles", raw, *trust, "--invite", invitation, "--out", tmp_path / f"{name}-sent.csv"
+                "randomise",
+                "quantiles",
+                raw,
+                *trust,
+                "--invite",
+                invitation,
+                "--epsilon",
+                9,
+                "--out",
+                tmp_path / f"{name}-sent.csv",
             )
             drawn = len(tape.words)
             told = ("--invite", invitation, "--ledger", tmp_path / "l")  # nobody but local people answers
@@ -226,7 +235,9 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
     command(*again, "--ledger", tmp_path / "l")
     assert len(Ledger.open(tmp_path / "l").history()) == 3
     other = tmp_path / "other.csv"
-    command("randomise", "quantiles", tmp_path / "rest.csv", *trust, "--invite", invitation, "--out", other)
+    command(
+        "randomise", "quantiles", tmp_path / "rest.csv", *trust, "--invite", invitation, "--epsilon", 9, "--out", other
+    )
     with pytest.raises(AssertionError, match="has epsilon 0"):
         command("release", "quantiles", other, *trust, "--invite", invitation, "--ledger", tmp_path / "l")
     # A ledger that never paid for the first phase pays for the second.
@@ -243,7 +254,9 @@ def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path) -> N
         raw = write(tmp_path / "raw.csv", local(*[value] * times))
         out = tmp_path / f"sent{len(told)}.csv"
         with Recording(9).as_the_systems() as tape:
-            command("randomise", "quantiles", raw, "--trust", "trust", "--invite", invitation, "--out", out)
+            command(
+                "randomise", "quantiles", raw, "--trust", "trust", "--invite", invitation, "--epsilon", 9, "--out", out
+            )
         sent = np.array([float(row["report"]) for row in read(out)]) / 64 - 1
         told[str(value)] = sent, len(tape.words)
     gain = 1 / (1 - 2 * promised)
@@ -276,7 +289,20 @@ def test_a_trial_in_any_phase_is_one_to_the_end(tmp_path: Path) -> None:
     for name, seeds in (("pilot", (("--seed", 1), ())), ("answers", ((), ("--seed", 1))), ("none", ((), ()))):
         invitation, sent = tmp_path / f"{name}.json", tmp_path / f"{name}.csv"
         command("release", "quantiles", own, *PAY, "--epsilon", 1, "--invite-out", invitation, *seeds[0])
-        command("randomise", "quantiles", raw, "--trust", "trust", "--invite", invitation, "--out", sent, *seeds[1])
+        command(
+            "randomise",
+            "quantiles",
+            raw,
+            "--trust",
+            "trust",
+            "--invite",
+            invitation,
+            "--epsilon",
+            9,
+            "--out",
+            sent,
+            *seeds[1],
+        )
         found = command("release", "quantiles", sent, "--trust", "trust", "--invite", invitation)
         assert found["simulated"] == (name != "none")
 

@@ -224,7 +224,8 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     with Recording(7).as_the_systems():
         command("release", "regression", folder / "trusted.csv", *BOX, "--epsilon", 1, "--form", "steered", "--clip", 4,
                 "--local-people", 20_000, "--invite-out", folder / "invite.json", "--ledger", folder / "l")  # fmt: skip
-        command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--trust", "trust",
+        command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--epsilon", 9,
+                "--trust", "trust",
                 "--out", folder / "sent.csv")  # fmt: skip
     return folder, json.loads((folder / "invite.json").read_text())
 
@@ -283,7 +284,8 @@ def test_each_group_is_charged_once_and_the_same_reports_never_again(collection:
 
 def test_a_seed_or_raw_local_rows_are_marked_as_a_trial(collection: tuple[Path, Any], tmp_path: Path) -> None:
     folder, _ = collection
-    command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--trust", "trust",
+    command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--epsilon", 9,
+                "--trust", "trust",
             "--seed", 1, "--out", tmp_path / "seeded.csv")  # fmt: skip
     assert command("release", "regression", tmp_path / "seeded.csv", "--invite", folder / "invite.json")["simulated"]
     mixed = write(tmp_path / "m.csv", [*rows(PEOPLE * 20), *rows(PEOPLE * 20, "local")])

@@ -89,7 +89,7 @@ def test_answers_are_charged_once_and_blending_draws_nothing(tmp_path: Path) -> 
     people = np.random.default_rng(2).normal(60, 12, 2000).round(3).tolist()
     raw, sent = write(tmp_path / "raw.csv", local(*people)), tmp_path / "sent.csv"
     with Recording(2).as_the_systems() as tape:
-        told = command("randomise", "mean", raw, "--trust", "trust", "--invite", invite, "--out", sent)
+        told = command("randomise", "mean", raw, "--trust", "trust", "--invite", invite, "--epsilon", 9, "--out", sent)
         drawn = len(tape.words)
         found = command("release", "mean", sent, "--invite", invite, "--ledger", ledger)
         assert len(tape.words) == drawn
@@ -106,7 +106,19 @@ def test_answers_are_charged_once_and_blending_draws_nothing(tmp_path: Path) -> 
     assert promises == [("trusted", None), ("trusted", EPSILON), ("local", 1.0), ("local", 1.0)]
     command("release", "mean", sent, "--invite", invite, "--ledger", ledger)  # the very same answers
     assert len(Ledger.open(ledger).history()) == 4
-    command("randomise", "mean", raw, "--trust", "trust", "--invite", invite, "--out", tmp_path / "other.csv")
+    command(
+        "randomise",
+        "mean",
+        raw,
+        "--trust",
+        "trust",
+        "--invite",
+        invite,
+        "--epsilon",
+        9,
+        "--out",
+        tmp_path / "other.csv",
+    )
     with pytest.raises(AssertionError, match="has epsilon 0"):
         command("release", "mean", tmp_path / "other.csv", "--invite", invite, "--ledger", ledger)
     plain = tmp_path / "plain.csv"
@@ -123,7 +135,19 @@ def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path) -> N
     for i, value in enumerate((-1e9, 1e9, "nan")):
         raw, out = write(tmp_path / "raw.csv", local(*[value] * times)), tmp_path / f"sent{i}.csv"
         with Recording(9).as_the_systems() as tape:
-            command("randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--out", out)
+            command(
+                "randomise",
+                "mean",
+                raw,
+                "--trust",
+                "trust",
+                "--invite",
+                tmp_path / "invite.json",
+                "--epsilon",
+                9,
+                "--out",
+                out,
+            )
         told.append((np.array([float(row["report"]) for row in read(out)]) / 64 - 1, len(tape.words)))
     gain = 1 / (1 - 2 * promised)
     thresholds = [np.sort(sent - gain * np.sign(sent)) for sent, _ in told]
@@ -154,7 +178,9 @@ def test_where_a_pilot_sees_no_window_the_rest_pays_for_a_plain_mean(tmp_path: P
     assert promise["mechanism"].count("noise on counts") == 2
     assert any("no gain from a window" in line for line in found["receipt"]["assumes"])
     raw, out = write(tmp_path / "raw.csv", local(*values)), tmp_path / "sent.csv"
-    command("randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--out", out)
+    command(
+        "randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--epsilon", 9, "--out", out
+    )
     told = command("release", "mean", out, "--invite", tmp_path / "invite.json", "--ledger", tmp_path / "l")
     assert told["questions"]["pay"]["mean"]["estimator"] in ("adaptive", "anchored")
     assert told["receipt"]["promises"][1]["epsilon"] == EPSILON
@@ -184,7 +210,9 @@ def test_where_too_much_lies_beyond_a_window_local_people_are_asked_about_all_an
     assert [e.budget.epsilon for e in charges] == pytest.approx(PARTS, abs=1e-11)
     people = (values * 20)[:4000]
     raw, out = write(tmp_path / "raw.csv", local(*people)), tmp_path / "sent.csv"
-    asked = command("randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--out", out)
+    asked = command(
+        "randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--epsilon", 9, "--out", out
+    )
     assert asked["window"] is None
     reports = np.array([float(row["report"]) for row in read(out)])
     release = command("release", "mean", out, "--invite", tmp_path / "invite.json", "--ledger", tmp_path / "l")
@@ -225,7 +253,8 @@ def test_a_trial_in_any_phase_is_one_to_the_end(tmp_path: Path) -> None:
         folder.mkdir()
         steer(folder, NEAR, *seeds[0])
         sent = folder / "sent.csv"
-        command("randomise", "mean", raw, "--trust", "trust", "--invite", folder / "invite.json", "--out", sent,
+        command("randomise", "mean", raw, "--trust", "trust", "--invite", folder / "invite.json", "--epsilon", 9,
+                "--out", sent,
                 *seeds[1])  # fmt: skip
         found = command("release", "mean", sent, "--invite", folder / "invite.json")
         assert found["simulated"] == (name != "none")

@@ -64,7 +64,9 @@ def _alike(trust: str, many: int, seed: int) -> list[Row]:
 
 
 def _answer(folder: Path, people: Path, out: Path) -> dict[str, Any]:
-    return dict(command("randomise", "synth", people, "--invite", folder / "invitation.json", "--out", out))
+    return dict(
+        command("randomise", "synth", people, "--invite", folder / "invitation.json", "--epsilon", 9, "--out", out)
+    )
 
 
 def _chosen(folder: Path) -> Chosen:
@@ -188,7 +190,8 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
     shorter = envelope.sealed(sent.pop("hybridp"), {**sent, "rounds": sent["rounds"][:-1]}, simulated=False)
     for bad in ({**shorter, "trusted_people": 10**6}, shorter):
         (tmp_path / "bad.json").write_text(json.dumps(bad))
-        assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--out",
+        assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--epsilon", 9,
+                        "--out",
                         tmp_path / "r.csv")  # fmt: skip
         assert _refused("synth", "fit", asked / "one.csv", "--invite", tmp_path / "bad.json", "--out", tmp_path / "m")
     for change in (
@@ -202,7 +205,8 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
     ):
         forged = envelope.sealed("invitation to report on chosen marginals", {**sent, **change}, simulated=False)
         (tmp_path / "bad.json").write_text(json.dumps(forged))
-        assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--out",
+        assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--epsilon", 9,
+                        "--out",
                         tmp_path / "r.csv")  # fmt: skip
     other = command("synth", "fit", asked / "trusted.csv", "--schema", asked / "schema.json", "--epsilon", 2, "--delta",
                     DELTA, "--seed", 1, "--out", tmp_path / "other")  # fmt: skip
@@ -216,7 +220,7 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
     assert _refused("synth", "fit", asked / "one.csv", "--out", tmp_path / "m"), "neither an epsilon nor an invitation"
     assert _refused("synth", "invite", tmp_path / "other", "--out", tmp_path / "other.json"), "the file is there"
     assert not (tmp_path / "m").exists()
-    command("randomise", "synth", asked / "local.csv", *how[:2], "--out", tmp_path / "real.csv")
+    command("randomise", "synth", asked / "local.csv", *how[:2], "--epsilon", 9, "--out", tmp_path / "real.csv")
     made = command("synth", "fit", tmp_path / "real.csv", *how[:2], "--out", tmp_path / "answered")
     assert made["simulated"], "real reports beside a trial of the trusted people"
     made = command("synth", "fit", asked / "local.csv", "--simulate-local", "--seed", 2, *how)
@@ -250,7 +254,17 @@ def test_a_domain_that_was_read_from_rows_is_told_without_a_folder_too(asked: Pa
         json.dumps(envelope.sealed(kind, {**sent, "read_from_rows": ["a"]}, simulated=False))
     )
     invitation = read_invitation(tmp_path / "i.json")
-    command("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "i.json", "--out", tmp_path / "r.csv")
+    command(
+        "randomise",
+        "synth",
+        asked / "local.csv",
+        "--invite",
+        tmp_path / "i.json",
+        "--epsilon",
+        9,
+        "--out",
+        tmp_path / "r.csv",
+    )
     groups = read_groups(tmp_path / "r.csv", invitation.invite, TrustRule(everyone="local"), pilot=True, rng=secure())
     assumes = fit_invited(groups, invitation, rng=secure()).receipt.assumes
     assert any(line.startswith("NOT PROTECTED: which values occur in a was read") for line in assumes)

@@ -92,7 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     promise = ["--epsilon", "2", "--delta", "1e-5", "--ledger", here / "ledger.db"]
     run("release", "heavy-hitters", here / "people.csv", *WHO, "--trust", "trust", *promise, *MIX, "--invite-out",
         here / "invite.json")  # fmt: skip
-    answer = ["--invite", here / "invite.json", *WHO]
+    answer = ["--invite", here / "invite.json", "--epsilon", 9, *WHO]
     run("randomise", "heavy-hitters", here / "people.csv", *answer, "--trust", "trust", "--out", here / "slots.csv")
     for name, some in (("one", names[2800:3150]), ("two", names[3150:])):
         (here / f"{name}.csv").write_text("id,query\n" + "".join(f"{i},{q}\n" for i, q in enumerate(some)))
@@ -170,7 +170,8 @@ def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path, t
     with pytest.raises(InvalidInput, match="states a mixer"):
         files.combine_reports(folder / "slots.csv", tmp_path / "plain.json", mixed=[batch])
     assert "states a mixer" in run("randomise", "heavy-hitters", folder / "one.csv", *WHO, "--invite",
-                                   tmp_path / "plain.json", "--mixed", "--out", tmp_path / "x.csv", code=1)  # fmt: skip
+                                   tmp_path / "plain.json", "--epsilon", 9, "--mixed", "--out",
+                                   tmp_path / "x.csv", code=1)  # fmt: skip
 
 
 def declared(where: Path, epsilon: float = 2.0, columns: str = '["query"]') -> Path:

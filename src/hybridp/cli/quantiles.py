@@ -188,20 +188,22 @@ def randomise(
     """Replace each local person's value by a report that is private by itself: that of a mean, or an invitation's.
 
     With --invite it is one bit about where the value stands within the windows that the invitation names. Each person
-    answers one invitation of a study, or sends the report of a mean.
+    answers one invitation of a study, or sends the report of a mean. --epsilon is then the most that people accept: an
+    invitation that asks for more is refused.
     """
     from hybridp.protocols.steered import read_invitation
 
     if invite is None:
-        needed("epsilon", promise.values["epsilon"], "--invite, whose invitation states it")
+        if promise.values["epsilon"] is None:
+            raise click.UsageError("Missing option '--epsilon'.")
         for name in ("value", "lower", "upper"):
             needed(name, question.values["column" if name == "value" else name], "--invite, whose invitation states it")
         write_mean_reports(file, question(), trust, people, promise(), asked)
         return
-    must_not_join("invite", "value", "lower", "upper", "local", "epsilon", "delta")
+    must_not_join("invite", "value", "lower", "upper", "local")
     told, missing = read_invitation(invite), question.values["missing"]
     more = {"windows": told.natural()}
-    asked.answer(told.invite, file, trust, person=people.column, missing=missing, more=more)
+    asked.answer(told.invite, file, trust, person=people.column, missing=missing, promise=promise, more=more)
 
 
 def _statistics(at: str | None, below: str | None, spread: bool, lower: float) -> dict[str, tuple[Any, ...]]:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from hybridp.public.shuffling import Mixing
     from hybridp.randomness import Randomness
 
-__all__ = ["Writing", "heavy_hitters", "kmeans", "mean", "of_batch", "say_levels", "vector_mean", "write_mean_reports"]
+__all__ = ["Writing", "heavy_hitters", "invited_options", "kmeans", "mean", "of_batch", "say_levels", "vector_mean"]
+__all__ += ["write_mean_reports"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
 
@@ -92,11 +93,14 @@ class Writing(Fields):
         *,
         person: str | None,
         missing: float | None,
+        promise: Later,
         more: dict[str, Any],
     ) -> None:
         """Local people's answers to an invitation within windows; `more` is said beside what every answer has."""
+        from hybridp.device.stated import must_accept
         from hybridp.protocols.steered import write_answers
 
+        must_accept(invite.promise, promise.values["epsilon"], promise.values["delta"])
         with progress() as bar:
             bar.add_task("randomising", total=None)
             written, text, left_out = write_answers(
@@ -106,6 +110,13 @@ class Writing(Fields):
         document = {"randomised": written, "mechanism": text, "left_out": left_out, **more}
         document |= {"epsilon": invite.promise.epsilon, "randomness": self.rng.label}
         self.finish(document, written, invite.promise, left_out=left_out, by=f" by {text}")
+
+
+def invited_options(command: Any) -> Any:
+    """The invitation that devices answer, and the most that their owners accept: no invitation decides that."""
+    help = "The most that people accept: an invitation that asks for more is refused."
+    command = click.option("--epsilon", type=float, required=True, help=help)(command)
+    return click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")(command)
 
 
 def of_batch(mixing: Mixing | None, written: int) -> dict[str, Any]:
@@ -160,10 +171,11 @@ def mean(
     nothing else, sorted, so that their order tells nothing. With --epsilon-column too, every report keeps its person's
     own epsilon, which stands beside it, and hides among those with the same: --batch is the fewest of them.
 
-    With --invite the report is about where the value stands within the window of a steered mean.
+    With --invite the report is about where the value stands within the window of a steered mean; --epsilon is then the
+    most that people accept, and an invitation that asks for more is refused.
     """
     if invite is not None:
-        answer(file, invite, trust, people.column, question.values["missing"], asked)
+        answer(file, invite, trust, people.column, question.values["missing"], promise, asked)
         return
     must_be_stated(question)
     write_mean_reports(file, question(), trust, people, promise(), asked, mixer)
@@ -289,25 +301,29 @@ def vector_mean(
     people=some(People, "column", "record_key", "record_id", needed=("column",)),
     asked=some(Writing, "out", "table", "seed", "as_json"),
 )
-@click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
+@invited_options
 @click.option("--mixed", is_flag=True, help="FILE is of people who trust the mixer: write what it would hand on.")
 def heavy_hitters(
-    file: Path, question: Records, trust: Trusts | None, people: People, asked: Writing, invite: Path, mixed: bool
-) -> None:
+    file: Path, question: Records, trust: Trusts | None, people: People, asked: Writing, invite: Path, epsilon: float,
+    mixed: bool,
+) -> None:  # fmt: skip
     """What a device does with an invitation: one private report for each local person, and nothing else.
 
-    With --mixed, as a batch of the mixer that the invitation states, with the larger epsilon that a batch allows.
+    With --mixed, as a batch of the mixer that the invitation states, with the larger epsilon that a batch allows:
+    --epsilon must accept that one, which is what holds if mixer and collector collude.
     """
+    from hybridp.device.stated import must_accept
     from hybridp.protocols import heavy_files as protocol
 
     assert people.column is not None
     rule = TrustRule(everyone="local") if trust is None else trust
     columns = protocol.RecordColumns(people.column, question.columns, rule, people.record_key, people.record_id)
     where: dict[str, Any] = {"table": asked.table, "mixed": mixed, "rng": asked.rng}
-    written = protocol.write_record_reports(file, invite, columns, asked.out, **where)
     study = protocol.invited_study(invite)
     mixing = study.mixing if mixed else None
     promise = PureDP(study.guarantee.epsilon if mixing is None else mixing.epsilon)
+    must_accept(promise, epsilon)
+    written = protocol.write_record_reports(file, invite, columns, asked.out, **where)
     asked.finish({"reports": written, **of_batch(mixing, written)}, written, promise)
 
 
@@ -315,13 +331,16 @@ def heavy_hitters(
 @rows_argument
 @trust_options(devices=True, draws=False)
 @options_of(asked=some(Writing, "out", "table", "seed", "as_json"))
-@click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
-def kmeans(file: Path, trust: Trusts | None, asked: Writing, invite: Path) -> None:
+@invited_options
+def kmeans(file: Path, trust: Trusts | None, asked: Writing, invite: Path, epsilon: float) -> None:
     """What a device does with an invitation: one private report for each local person, and nothing else.
 
     Without --trust all rows report.
     """
+    from hybridp.device.stated import must_accept
     from hybridp.protocols import kmeans_files as protocol
 
+    promise = PureDP(protocol.read_invitation(invite)[0].guarantee.epsilon)
+    must_accept(promise, epsilon)
     written = protocol.write_point_reports(file, invite, asked.out, trust=trust, table=asked.table, rng=asked.rng)
-    asked.finish({"reports": written}, written, PureDP(protocol.read_invitation(invite)[0].guarantee.epsilon))
+    asked.finish({"reports": written}, written, promise)

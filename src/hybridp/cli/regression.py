@@ -23,7 +23,7 @@ from hybridp.cli.options import (
     who_trusts,
 )
 from hybridp.cli.plan import Crowd, Showing
-from hybridp.cli.randomise import Writing
+from hybridp.cli.randomise import Writing, invited_options
 from hybridp.cli.releasing import Releasing, present
 from hybridp.cli.shares import PROMISE, listed
 from hybridp.errors import InvalidInput
@@ -168,14 +168,18 @@ def _interval(low: float, high: float) -> str:
 @rows_argument
 @trust_options(devices=True, draws=False)
 @options_of(people=some(People, "column"), asked=some(Writing, "out", "table", "seed", "as_json"))
-@click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")
-def randomise(file: Any, trust: Trusts | None, people: People, asked: Writing, invite: Path) -> None:
+@invited_options
+def randomise(
+    file: Any, trust: Trusts | None, people: People, asked: Writing, invite: Path, epsilon: float
+) -> None:
     """What a device does with an invitation: one private report for each local person, and nothing else.
 
     Without --trust all rows report.
     """
+    from hybridp.device.stated import must_accept
     from hybridp.protocols import regression_files as files
 
+    must_accept(files.read_invitation(invite).question.guarantee, epsilon)
     with progress() as bar:
         bar.add_task("randomising", total=None)
         written, sent = files.write_reports(

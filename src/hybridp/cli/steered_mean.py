@@ -118,13 +118,14 @@ def release_answered(
 
 
 def answer(
-    file: Path, invite: Path, trust: Trusts | None, person: str | None, missing: float | None, asked: Writing
-) -> None:
+    file: Path, invite: Path, trust: Trusts | None, person: str | None, missing: float | None, promise: Later,
+    asked: Writing,
+) -> None:  # fmt: skip
     """What devices do with an invitation."""
     from hybridp.protocols.steered_mean_files import read_invitation
 
-    must_not_join("invite", "value", "lower", "upper", "local", "epsilon", "delta", "epsilon-column", "batch", "by",
-                  "by-private", "categories")  # fmt: skip
+    must_not_join("invite", "value", "lower", "upper", "local", "epsilon-column", "batch", "by", "by-private",
+                  "categories")  # fmt: skip
     said = read_invitation(invite)
     more = {"window": said.natural, "delta": said.invite.promise.delta}
-    asked.answer(said.invite, file, trust, person=person, missing=missing, more=more)
+    asked.answer(said.invite, file, trust, person=person, missing=missing, promise=promise, more=more)

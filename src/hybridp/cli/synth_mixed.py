@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import emit, insist_option, json_option, needed, note, progress, rows_argument, table
+from hybridp.cli.common import emit, insist_option, json_option, note, progress, rows_argument, table
 from hybridp.cli.options import Later, command, must_not_join, options_of, some
 from hybridp.cli.options import trust_options as who_trusts
 from hybridp.cli.randomise import Writing
@@ -21,8 +21,7 @@ from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 __all__ = ["invite", "invited_groups", "mixed_groups", "randomise"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
-_SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds", "law", "most-queries", "workload-seed",
-            "epsilon")  # fmt: skip
+_SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds", "law", "most-queries", "workload-seed")
 
 
 @command("synth")
@@ -50,13 +49,15 @@ def randomise(
 ) -> None:
     """Replace each local person's row by one report on one of the stated marginals, private by itself.
 
-    The marginals are those of --marginals, or of the --invite of people who trust and chose them.
+    The marginals are those of --marginals, or of the --invite of people who trust and chose them; --epsilon is then the
+    most that people accept, and an invitation that asks for more is refused.
 
     The device draws the marginal, whatever the row holds. Without --trust all rows are randomised. Writes the same rows
     with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
     columns. Other columns are left out unless --keep names them.
     """
     from hybridp.device.files import write_marginal_reports
+    from hybridp.device.stated import must_accept
     from hybridp.public.synth_reports import MarginalInvite
 
     if invite_file is not None:
@@ -64,9 +65,11 @@ def randomise(
 
         must_not_join("invite", *_SETTLED)
         invite = read_invitation(invite_file).invite
+        must_accept(invite.guarantee, stated_promise.values["epsilon"])
     else:
         _stated(bool(question.values["thresholds"] or question.values["marginals"]))
-        needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
+        if stated_promise.values["epsilon"] is None:
+            raise click.UsageError("Missing option '--epsilon'.")
         schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, other=other)
         invite = MarginalInvite(workload_of(schema, question.values), PureDP(stated_promise().epsilon))
     with progress() as bar:
@@ -161,8 +164,8 @@ def invited_groups(file: Any, invitation: Any, trust: Trusts | None, asked: Rele
     from hybridp.curator.synth_groups import read_groups
 
     must_not_join(
-        "invite", *_SETTLED, "domain-from-file", "method", "rounds", "per-round", "select-share", "rows", "delta",
-        "device", "memory", "trial-opt-in",
+        "invite", *_SETTLED, "epsilon", "delta", "domain-from-file", "method", "rounds", "per-round", "select-share",
+        "rows", "device", "memory", "trial-opt-in",
     )  # fmt: skip
     return read_groups(
         file,

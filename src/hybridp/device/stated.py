@@ -6,6 +6,7 @@ not. A server that asks for less noise than it says is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +24,28 @@ from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import UnitVector, VectorReports, scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
-__all__ = ["number_report", "promise_of", "randomiser_of", "told_vector", "vector_report"]
+__all__ = ["must_accept", "number_report", "promise_of", "randomiser_of", "told_vector", "vector_report"]
 
 Task = Mapping[str, Any]
 
 
 def promise_of(stated: Mapping[str, float]) -> PureDP | ApproxDP:
     return promised(float(stated["epsilon"]), float(stated["delta"]))
+
+
+def must_accept(asked: PureDP | ApproxDP, epsilon: float | None, delta: float = 0.0) -> None:
+    """Refuse a report that tells more than its person accepts, whatever an invitation says of itself.
+
+    >>> must_accept(PureDP(4.0), 1.0)
+    Traceback (most recent call last):
+        ...
+    hybridp.errors.InvalidInput: `epsilon` must be at least the 4 that the invitation asks of every report. Got 1.0.
+    """
+    if epsilon is None:
+        raise InvalidInput("`epsilon` must be given with an invitation: the most that people accept. Got none.")
+    rule = "must be at least the {:g} that the invitation asks of every report"
+    must(asked.epsilon <= epsilon < math.inf, "epsilon", rule.format(asked.epsilon), epsilon)
+    must(asked.delta <= delta, "delta", rule.format(asked.delta), delta)
 
 
 def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:

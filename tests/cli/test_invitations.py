@@ -1,0 +1,48 @@
+"""An invitation asks; what people accept, it does not decide. And it belongs to what was charged for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.conftest import Runner
+
+NUMBER = "--value pay --lower 0 --upper 100"
+INVITED = {
+    "mean": f"release mean people.csv --trust trust {NUMBER} --epsilon 2 --invite-out i.json",
+    "quantiles": f"release quantiles people.csv --trust trust {NUMBER} --epsilon 2 --invite-out i.json",
+    "regression": "release regression people.csv --trust trust --target pay --on age --lower 0 --upper 100 --epsilon 2 "
+    "--invite-out i.json",
+    "heavy-hitters": "release heavy-hitters people.csv --trust trust --person who --record town --epsilon 2 "
+    "--delta 1e-5 --head 2 --invite-out i.json",
+    "kmeans": "plan kmeans --columns pay age --lower 0 --upper 100 --clusters 2 --epsilon 2 --n 900 --opt-in 0.5 "
+    "--invite i.json",
+    "synth": "synth fit people.csv --schema schema.json --epsilon 2 --delta 1e-5 --method adaptive --rows 50 --out m",
+}  # fmt: skip
+
+
+@pytest.fixture
+def people(run: Runner, tmp_path: Path) -> Path:
+    draw, place = np.random.default_rng(1), tmp_path / "people.csv"
+    told = [f"{i},{draw.integers(0, 100)},{20 + i % 60},{'ab'[i % 2]},{'trusted' if i % 3 else 'local'}"
+            for i in range(900)]  # fmt: skip
+    place.write_text("\n".join(["who,pay,age,town,trust", *told]) + "\n")
+    (tmp_path / "schema.json").write_text('{"town": ["a", "b"], "trust": ["trusted", "local"]}')
+    return place
+
+
+@pytest.mark.parametrize("kind", INVITED)
+def test_a_device_tells_no_more_than_its_owner_accepts_whatever_an_invitation_asks(
+    run: Runner, people: Path, tmp_path: Path, kind: str
+) -> None:
+    assert run(INVITED[kind]).code == 0
+    if kind == "synth":
+        assert run("synth invite m --out i.json").code == 0
+    who = "--person who --record town" if kind == "heavy-hitters" else ""
+    answer = f"randomise {kind} people.csv --invite i.json {who} --out sent.csv"
+    for stated in ("", "--epsilon 1", "--epsilon 1.999", "--epsilon nan", "--epsilon inf"):
+        said = run(f"{answer} {stated}")
+        assert (said.code, "epsilon" in said.err, (tmp_path / "sent.csv").exists()) == (2, True, False), said.err
+    assert "must be at least the 2 that the invitation asks of every report. Got 1." in run(f"{answer} --epsilon 1").err
+    assert run(f"{answer} --epsilon 2").code == 0
