@@ -222,6 +222,27 @@ def test_a_form_states_a_mixer_or_none(web: TestClient) -> None:
         declared_by({"kind": "heavy-hitters", "title": "t", "mixer.batch": "50"})
 
 
+@pytest.mark.parametrize("kind", ["mean", "choice"])
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_form_states_a_group_public_or_private(web: TestClient, kind: str) -> None:
+    page = Inputs()
+    page.feed(web.get(f"/studies/new?kind={kind}").text)
+    typed = {"title": "T", **TYPED[kind], "question.by": "town", "question.categories": "Bonn, Ulm"}
+    for private in ("true", "false"):
+        own = {"question.by_private": private, "question.least": "" if private == "true" else "5"}
+        answer = web.post("/studies/new", data=page.fields | typed | own)
+        assert answer.status_code == 303, answer.text
+        task = web.get(f"/tasks/{answer.headers['location'].rsplit('/', 1)[1]}").json()
+        asked = [column["name"] for column in task.get("columns", ())]
+        assert (asked, [by["name"] for by in task["by"]]) == (
+            (["town", "answer"], []) if private == "true" else ([], ["town"]))  # fmt: skip
+    for change, said in (({"question.categories": ""}, "categories"), ({"question.by": ""}, "must go with by"),
+                         ({"question.least": "1"}, "must be at least 2 on a page")):  # fmt: skip
+        refused = web.post("/studies/new", data=page.fields | typed | {"question.least": "5"} | change)
+        assert refused.status_code == 422
+        assert said in refused.text
+
+
 def test_every_hint_of_the_form_is_the_help_of_its_field() -> None:
     classes = {"": Declaration, "promise": Promise, "collection": Collection, "people": People, "mixer": Mixer}
     for kind, question in KINDS.items():

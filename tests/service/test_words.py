@@ -417,6 +417,9 @@ def rule_local_stays(plan: Any, task: Any, text: str) -> None:
     assert ("Your answer itself stays" in text) != ("leaves it only as the report" in text)
     if "slots" in task or "grid" in task or any("options" in question for question in task.get("questions", ())):
         assert "Your answer itself stays" not in text  # it may be what the report names
+    public = ", ".join(by["name"] for by in task.get("by", ()))
+    assert ("our group" in text) == bool(public)
+    assert f"our group ({public})" in text or not public
 
 
 def rule_local_seen(plan: Any, task: Any, text: str) -> None:

@@ -57,11 +57,14 @@ _WHEN = ("by_invitation", "opens", "closes", "time_precision")
 _MIXER = ("batch", "url", "key", "delta", "epsilon", "cap")
 _MIXABLE = ("mean",)
 """The kinds whose reports may come through a mixer."""
+_GROUPED = {"mean": ("by", "categories", "by_private", "least", "compare", "joint"),
+            "choice": ("by", "categories", "by_private", "least", "compare")}  # fmt: skip
+"""The kinds whose answers may be told by group, and the fields that say by which."""
 _OF_TABLES = {"column", "report", "missing", "weight", "statistics", "publish", "clipped_share", "guessed"}
 """Fields of questions that a page has no use for."""
 
 _SUGGESTED: dict[str, dict[str, str]] = {
-    "": {"question.name": "answer", "collection.by_invitation": "true"},
+    "": {"question.name": "answer", "collection.by_invitation": "true", "question.least": ""},
     "mean": {"question.lower": "0", "promise.epsilon": "1"},
     "number": {"question.lower": "0", "promise.epsilon": "1", "question.statistics": "mean, quantiles",
                "question.at": "0.25, 0.5, 0.75"},
@@ -118,6 +121,8 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
                               *_fields(kind, Collection, "collection.", single)]),
         ("Who, and when", [*_fields(kind, Collection, "collection.", _WHEN),
                            *_fields(kind, People, "people.", ("trusted", "local"))]),
+        *([] if kind not in _GROUPED else [("By group, if the answer is told so", [
+            *_fields(kind, question, "question.", _GROUPED[kind])])]),
         *([] if kind not in _MIXABLE else [("A mixer between, if there is one", [
             *(replace(one, required=False, value="") for one in _fields(kind, Mixer, "mixer.", _MIXER)),
             *_fields(kind, People, "people.", ("shuffled",))])]),

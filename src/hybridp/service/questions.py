@@ -138,7 +138,8 @@ def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tupl
     asked.must(largest <= MOST_OPTIONS, "marginals", f"must have at most {MOST_OPTIONS} cells each on a page", largest)
 
     def choice(name: str, options: Sequence[str]) -> Asked:
-        return _listed(name, options, ShareStudy(Feature.categorical(name, options), invite.guarantee))
+        asked = Choice(name=name, options=tuple(options))
+        return Asked(asked, ShareStudy(Feature.categorical(name, options), invite.guarantee))
 
     marginals = []
     for features in invite.marginals:
@@ -147,10 +148,6 @@ def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tupl
         labels = ["; ".join(f"{f.name}: {value}" for f, value in zip(own, cell, strict=True)) for cell in cells]
         marginals.append(choice(", ".join(f.name for f in own), labels))
     return tuple(choice(f.name, f.values) for f in schema.features), tuple(marginals)
-
-
-def _listed(name: str, options: Sequence[str], study: ShareStudy) -> Asked:
-    return Asked(Choice(name=name, options=tuple(options)), study)
 
 
 # --- one question -----------------------------------------------------------------------------------------------------
@@ -200,7 +197,8 @@ class Asked:
         own, groups = self.study.study, self.study.joint.by
         alone = {"by": None, "by_private": False, "categories": (), "least": 1, "compare": None}
         value = Asked(replace(self.question, **alone), own)  # type: ignore[arg-type]
-        return _listed(groups.name, groups.values, ShareStudy(groups, own.guarantee)), value
+        told = Choice(name=groups.name, text=f"Your group: {groups.name}", options=groups.values)
+        return Asked(told, ShareStudy(groups, own.guarantee)), value
 
     @cached_property
     def options(self) -> tuple[str, ...]:

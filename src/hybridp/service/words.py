@@ -250,9 +250,11 @@ def _deleted(task: Task) -> str:
 
 
 def _local_stays(task: Task) -> str:
+    public = ", ".join(by["name"] for by in task.get("by") or ())
     if _named(task) or ("randomiser" in task and _heavy(task)):
-        return "The report is drawn on this page; your answer leaves it only as the report."
-    return "Your answer itself stays on this page."
+        beside = f", and your group ({public}) as it is" if public else ""
+        return f"The report is drawn on this page; your answer leaves it only as the report{beside}."
+    return "Your answer itself stays on this page." + (f" Your group ({public}) is sent as it is." if public else "")
 
 
 def _local_seen(task: Task) -> str:
