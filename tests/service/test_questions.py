@@ -276,6 +276,30 @@ def test_an_answer_by_a_private_group_is_one_report_about_both(service: Service,
     assert estimate_rows(statistic, told)[0][0] == ("Bonn: never" if choice else "Bonn")  # as the page shows it
 
 
+@pytest.mark.parametrize("asked", [SMOKES, PAY], ids=["a choice", "a number"])
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_release_in_which_all_private_groups_are_withheld_is_shown(
+    service: Service, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody can know beforehand that all have too few: what was paid for is kept, and its page and command say so."""
+    from hybridp.cli.study import _print_release
+
+    private = asked | BY | {"by_private": True, "least": 1000}
+    study, task = opened(service, stated(private))
+    one = {"town": "Bonn", asked["name"]: PERSON[asked["name"]]}
+    assert send(service, study, [trusted_report(task, one) for _ in range(8)]) == []
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
+        web.post("/login", data={"key": studies.add_analyst(service, "ada")})
+        page = web.get(f"/studies/{study}")
+    assert page.status_code == 200
+    said = "Withheld: Bonn, Kiel, Ulm, Jena, together fewer than 1,000 people, by noisy counts."
+    assert said in page.text
+    _print_release(found)
+    assert said in capsys.readouterr().out
+
+
 HOURS = {"name": "hours", "kind": "number", "lower": 0, "upper": 60}
 SHIFT = {"by": "shift", "by_private": True, "categories": ["early", "late"]}
 
@@ -328,7 +352,13 @@ def test_answers_by_group_beside_other_questions(service: Service) -> None:
     said = found["receipt"]["assumes"]
     assert any("who is in which group of `town` is public" in line for line in said)
     assert any("`floor` is private" in line for line in said)
-    assert len(shown_release(found, summary["plan"])["parts"]) == 5
+    shown = {part["title"].split(":")[0]: part for part in shown_release(found, summary["plan"])["parts"]}
+    (gap,) = shown["pay"]["differences"]
+    assert gap[0] == "Bonn - Kiel"
+    assert gap[2] < -5 < gap[3]
+    assert shown["pay"]["own"][0] == [told["pay"]["trusted"][0], told["pay"]["local"][0]]
+    assert shown["pay"]["remarks"] == ["Withheld: Ulm, Jena, together fewer than 5 people."]
+    assert [len(shown[name]["differences"]) for name in ("hours", "smokes", "rent", "kids")] == [0] * 4
     assert line["town"] in ("Bonn", "Kiel")
     assert set(line) == {"pay", "hours", "smokes", "rent", "kids", "town"}
 

@@ -250,7 +250,7 @@ def _print_release(found: dict[str, Any]) -> None:
         centres = zip(told["estimate"], told["size"], strict=True)
         table(found["title"], (*told["columns"], "people"), [(*map(number, x), number(size)) for x, size in centres])
     elif len(every) > 1 or told["task"] not in ("mean", "vector-mean", "heavy-hitters"):
-        from hybridp.service.shown import estimate_rows
+        from hybridp.service.shown import difference_rows, estimate_rows, group_remarks
 
         rows = [
             (name, word, at, *map(number, numbers))
@@ -260,6 +260,14 @@ def _print_release(found: dict[str, Any]) -> None:
         ]
         columns = ("question", "statistic", "of", "estimate", "low", "high")
         table(f"{found['title']} ({level:.0%} intervals)", columns, rows)
+        gaps = [(name, *map(str, row[:1]), *map(number, row[1:])) for name, _, told in every
+                for row in difference_rows(told)]  # fmt: skip
+        if gaps:
+            title = f"Differences between groups ({level:.0%} intervals; p-values of each question by Holm)"
+            table(title, ("question", "groups", "difference", "low", "high", "p (no difference)"), gaps)
+        for name, _, told in every:
+            for remark in group_remarks(told):
+                click.echo(f"  {name}: {remark}")
     elif told["task"] == "mean":
         low, high = told["interval"]
         click.echo(f"{number(told['projected'])}  ({level:.0%} interval {number(low)} to {number(high)})")

@@ -9,7 +9,8 @@ from typing import Any
 
 from hybridp.service import charts
 
-__all__ = ["centre_rows", "error_rows", "error_unit", "estimate_rows", "shown_release"]
+__all__ = ["centre_rows", "difference_rows", "error_rows", "error_unit", "estimate_rows", "group_remarks"]
+__all__ += ["shown_release"]
 
 _MOST = 15  # records in the chart
 
@@ -70,6 +71,7 @@ def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[s
             if statistic != "distribution":  # a curve, for the download
                 part = _part(statistic, told, level, units.get(name, ""))
                 nothing = {"title": "", "beside": "", "disagreement": "", "chart": "", "own": [], "open": False}
+                nothing |= {"differences": [], "remarks": []}
                 parts.append({**nothing, **part})
                 if several or len(facts) > 1:
                     parts[-1]["title"] = f"{name}: {statistic}" if several else statistic
@@ -99,12 +101,7 @@ def estimate_rows(statistic: str, told: Mapping[str, Any]) -> list[tuple[str, fl
     """A statistic's estimates by name, each with its interval: of options, places, bins, or one for everybody."""
     found, (low, high) = told.get("projected", told["estimate"]), told["interval"]
     if "by" in told:
-        groups, options = told["by"]["categories"], told.get("options")
-        rows = zip(groups, found, low, high, strict=True)
-        if not options:
-            return list(rows)
-        return [(f"{name}: {option}", *numbers) for name, *each in rows
-                for option, *numbers in zip(options, *each, strict=True)]  # fmt: skip
+        return [row for row in _by_group(told, found, low, high) if row[1] is not None]
     if not isinstance(found, list):
         name = told["options"][0] if told.get("options") else "everyone"
         return [(name, found, low, high)]
@@ -118,6 +115,41 @@ def estimate_rows(statistic: str, told: Mapping[str, Any]) -> list[tuple[str, fl
     return list(zip(names, found, low, high, strict=True))
 
 
+def _by_group(told: Mapping[str, Any], *columns: Any) -> list[Any]:
+    """Numbers of every group, or group and option, by its name; None where a group has none."""
+    names, options = told["by"]["categories"], told.get("options")
+    nothing = [None] * len(options) if options else None
+    each = [[nothing if x is None else x for x in column or [None] * len(names)] for column in columns]
+    rows = zip(names, *each, strict=True)
+    if not options:
+        return list(rows)
+    return [(f"{name}: {option}", *numbers) for name, *some in rows
+            for option, *numbers in zip(options, *some, strict=True)]  # fmt: skip
+
+
+def difference_rows(told: Mapping[str, Any]) -> list[tuple[str, float, float, float, float]]:
+    """One group less another, its interval, and the adjusted p-value of no difference; of shares option by option."""
+    found = []
+    for gap in told.get("differences") or ():
+        pair = f"{gap['of']} - {gap['less']}" + (f": {gap['option']}" if gap["option"] is not None else "")
+        found.append((pair, gap["estimate"], *gap["interval"], gap["p_value"]))
+    return found
+
+
+def group_remarks(told: Mapping[str, Any]) -> list[str]:
+    """What became of groups with too few people."""
+    by, found = told.get("by"), []
+    if by is None:
+        return []
+    few = f"fewer than {by['least']:,} people{', by noisy counts' if by['private'] else ''}"
+    for name, members in zip(by["categories"], by["members"], strict=True):
+        if len(members) > 1:
+            found.append(f"{name} is {', '.join(members)}: groups of {few}.")
+    if by["withheld"]:
+        found.append(f"Withheld: {', '.join(by['withheld'])}, together {few}.")
+    return found
+
+
 def _estimates(statistic: str, told: Mapping[str, Any], level: str, unit: str) -> dict[str, Any]:
     rows, gap = estimate_rows(statistic, told), told.get("disagreement") or {}
     level += " (all together)" if told.get("joint") and len(rows) > 1 else ""
@@ -125,9 +157,16 @@ def _estimates(statistic: str, told: Mapping[str, Any], level: str, unit: str) -
     what = "share of people" if shares else "people" if statistic == "count" else unit or statistic
     if "by" in told:
         what = "share of people" if told.get("options") else unit or "mean"
-    groups = () if "by" in told else (told["trusted"], told["local"])
+    groups = (told["trusted"], told["local"])
     own = [x if isinstance(x, list) else [x] for x in groups if x is not None]
-    shown = {"headline": "", "beside": f"{what}, {level} intervals", "table": rows, "own": list(zip(*own, strict=True))}
+    shown = {"headline": "", "beside": f"{what}, {level} intervals", "table": rows}
+    if "by" in told:
+        shown |= {"own": [numbers for _, *numbers in _by_group(told, *groups)] if len(own) == 2 else []}
+        shown |= {"differences": difference_rows(told), "remarks": group_remarks(told)}
+    else:
+        shown |= {"own": list(zip(*own, strict=True))}
+    if not rows:
+        return shown | {"beside": ""}
     if len(rows) == 1:
         ((_, alone, low, high),) = rows
         shown |= {"headline": f"{_number(alone)} {'' if shares else what}".strip()}
