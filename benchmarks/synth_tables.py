@@ -281,7 +281,38 @@ def _means(lines: dict[Fit, dict[str, Any]]) -> Means:
             values = [one[name] for one in some if name in one and not one.get(hidden)]
             if values:
                 means[key][name] = float(np.mean(values))
+            if name == "accuracy" and len(values) > 1:
+                means[key]["scatter"] = float(np.var(values, ddof=1)) / len(values)  # the mean's variance, by its seeds
     return means
+
+
+def _standard_error(ours: dict[str, float], other: dict[str, float]) -> float | None:
+    """Of a difference in accuracy, by the seeds of both; none where one of them has a single seed."""
+    if "scatter" not in ours or "scatter" not in other:
+        return None
+    return math.sqrt(ours["scatter"] + other["scatter"])
+
+
+def _accuracies(means: Means, settings: list[tuple[str, float]], how: str) -> str:
+    """Which accuracies are below AIM's, and whether the seeds say so."""
+    below: dict[str, list[str]] = {"by more than two": [], "by less": [], "with a single seed of either": []}
+    surely, by_chance, unknown = below.values()
+    above = compared = 0
+    for table, epsilon in settings:
+        ours, other = means.get((table, epsilon, how), {}), means.get((table, epsilon, SAME), {})
+        if "accuracy" not in ours or "accuracy" not in other:
+            continue
+        gap, error = ours["accuracy"] - other["accuracy"], _standard_error(ours, other)
+        compared += 1
+        above += error is not None and gap > 2 * error
+        if gap < 0:
+            kind = unknown if error is None else surely if -gap > 2 * error else by_chance
+            kind.append(f"{table} {_short(epsilon)}")
+    said = "; ".join(f"{words}: {', '.join(cells) or 'none'}" for words, cells in below.items())
+    return (
+        f"\nAccuracy below AIM's, in standard errors of the difference (±, from the seeds of both): {said}. "
+        f"Above by more than two: {above} of {compared}."
+    )
 
 
 def _misses(name: str, ours: float, other: float) -> bool:
@@ -306,6 +337,8 @@ def _beside(means: Means, settings: list[tuple[str, float]], how: str, tuned: se
             ratio = ours[name] - other[name] if name == "accuracy" else ours[name] / other[name]
             said = f"{ratio:+.4f}" if name == "accuracy" else _short(ratio)
             said = f"**{said}**" if _misses(name, ours[name], other[name]) else said
+            error = _standard_error(ours, other) if name == "accuracy" else None
+            said += "" if error is None else f" ± {_short(error)}"
             cells.append(f"{_short(ours[name])} / {_short(other[name])} = {said}")
             ratios.setdefault((table in tuned, epsilon), {}).setdefault(name, []).append(ratio)
         seeds = f"{ours['seeds']:.0f} / {other.get('seeds', 0):.0f}"
@@ -319,6 +352,7 @@ def _beside(means: Means, settings: list[tuple[str, float]], how: str, tuned: se
                 values = [v for b in which for e in some for v in ratios.get((b, e), {}).get(name, [])]
                 cells.append(_mean_of_ratios(name, values))
             yield f"| mean, {words} | {title} | | {' | '.join(cells)} |"
+    yield _accuracies(means, settings, how)
 
 
 def _mean_of_ratios(name: str, values: list[float]) -> str:
@@ -346,6 +380,26 @@ def _all_methods(means: Means, settings: list[tuple[str, float]], name: str, tun
             yield f"| {table}{STAR if table in tuned else ''} | {_short(epsilon)} | {' | '.join(cells)} |"
 
 
+def _others(means: Means, settings: list[tuple[str, float]], tuned: set[str]) -> Iterator[str]:
+    """All measures of what is neither ours nor AIM, beside ours; bold: better than ours."""
+    methods = [how for how in (*PEERS, "rap") if how != SAME and any(key[2] == how for key in means)]
+    names = ("distance", "largest", "unasked", "accuracy", "seconds")
+    yield f"\n{' / '.join(TITLES[name] for name in names)} of other methods. Bold: better than `{OURS[0]}`.\n"
+    yield f"| table | eps | {' | '.join((OURS[0], *methods))} |"
+    yield f"|---|---|---|{'---|' * len(methods)}"
+    for table, epsilon in settings:
+        ours, cells = means.get((table, epsilon, OURS[0]), {}), []
+        for how in (OURS[0], *methods):
+            found, said = means.get((table, epsilon, how), {}), []
+            for name in (name for name in names if name in found):
+                gap = found[name] - ours.get(name, found[name])
+                better = gap > 0 if name == "accuracy" else gap < 0
+                said.append(f"**{_short(found[name])}**" if better else _short(found[name]))
+            cells.append(" / ".join(said))
+        if any(cells[1:]):
+            yield f"| {table}{STAR if table in tuned else ''} | {_short(epsilon)} | {' | '.join(cells)} |"
+
+
 def tabulated(
     lines: dict[Fit, dict[str, Any]], tables: list[str], epsilons: list[float], tuned: set[str]
 ) -> dict[str, list[str]]:
@@ -355,6 +409,7 @@ def tabulated(
     said = {how: list(_beside(means, settings, how, tuned)) for how in OURS if any(key[2] == how for key in means)}
     for name in ("distance", "largest", "unasked", "accuracy", "seconds"):
         said[name] = list(_all_methods(means, settings, name, tuned))
+    said["others"] = list(_others(means, settings, tuned))
     late = []
     for fit, line in sorted(lines.items()):
         if "distance" not in line and (fit.table, fit.epsilon) in settings:
@@ -377,7 +432,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--results", nargs="+", type=Path, default=[Path("out/synth_tables.jsonl")])
     parser.add_argument("--jobs", type=int, default=1, help="fits at a time, each on one core; 0: only print")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop fits that run after so long")
-    parser.add_argument("--write", action="store_true", help="put ours beside AIM, and all distances, into README.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put ours beside AIM, all distances and other methods into README.md"
+    )
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.one:
@@ -406,7 +463,7 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.write:
         from benchmarks.utility import write_between
 
-        chosen = itertools.chain(*(said.get(part, []) for part in (*OURS, "distance", "not ended")))
+        chosen = itertools.chain(*(said.get(part, []) for part in (*OURS, "distance", "others", "not ended")))
         write_between(Path(__file__).with_name("README.md"), "synth_tables", "\n".join(chosen).strip())
 
 

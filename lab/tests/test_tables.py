@@ -52,3 +52,33 @@ def test_figures_are_means_of_what_has_ended_and_misses_are_bold(tmp_path: Path)
     assert cells[6:8] == [".5 / .5 = +0.0000", "2 / 100 = .0200"]
     assert "seed 1 (60 s)" in said["not ended"][0]
     assert "seed 0" not in said["not ended"][0]
+    ours.write_text(ours.read_text() + "\n" + line("mst, replaced", 0, **ended(0.25, 30.0)))
+    said = bench["tabulated"](bench["_read"]([ours, other]), ["fair"], [1.0], {"fair"})
+    beside = said["others"][-1].split("|")[3:5]  # better than ours: the distance alone
+    assert [cell.strip() for cell in beside] == [".3 / .0100 / .2 / .5 / 2", "**.25** / .0100 / .2 / .5 / 30"]
+
+
+def test_an_accuracy_below_is_held_against_the_scatter_of_the_seeds() -> None:
+    bench = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "synth_tables.py"))
+    fit = bench["Fit"]
+    accuracies = {
+        ("fair", "adaptive"): (0.5, 0.7),  # mean .6, variance of the mean .01
+        ("fair", "aim, replaced"): (0.6, 0.8),  # .7, .01: one standard error of .1414 is not reached
+        ("adult", "adaptive"): (0.80, 0.82),
+        ("adult", "aim, replaced"): (0.90, 0.92),  # .1 below, with a standard error of .0141
+        ("sparse", "adaptive"): (0.7, 0.72),
+        ("sparse", "aim, replaced"): (0.8,),
+        ("copula", "adaptive"): (0.9, 0.92),
+        ("copula", "aim, replaced"): (0.4, 0.42),
+    }
+    lines = {
+        fit(seed, table, 1.0, how): {"distance": 0.1, "accuracy": one}
+        for (table, how), some in accuracies.items()
+        for seed, one in enumerate(some)
+    }
+    said = bench["tabulated"](lines, ["fair", "adult", "sparse", "copula"], [1.0], set())["adaptive"]
+    rows = {text.split("|")[1].strip(): text for text in said if text.startswith("|")}
+    assert "**-0.1000** ± .141 " in rows["fair"]
+    assert "±" not in rows["sparse"]
+    assert "by more than two: adult 1; by less: fair 1; with a single seed of either: sparse 1." in said[-1]
+    assert said[-1].endswith("Above by more than two: 1 of 4.")
