@@ -105,12 +105,17 @@ def _cells(one: Asked) -> int:
 
 def _add(one: Asked, told: Heard, body: bytes, places: Mapping[str, NDArray[np.uint32]]) -> None:
     """Some reports more; `places` are their senders' public groups."""
+    if one.grouping is None:
+        return _tally(one, told, body)
     told.people += len(body) // one.size
-    if one.grouping is not None:
-        rows, groups = np.frombuffer(body, dtype=np.uint8).reshape(-1, one.size), places[one.grouping.column]
-        for place, own in enumerate(told.groups):
-            _add(replace(one, grouping=None), own, rows[groups == place].tobytes(), {})
-        return
+    rows, groups = np.frombuffer(body, dtype=np.uint8).reshape(-1, one.size), places[one.grouping.column]
+    for place, own in enumerate(told.groups):
+        _tally(one, own, rows[groups == place].tobytes())
+    return None
+
+
+def _tally(one: Asked, told: Heard, body: bytes) -> None:
+    told.people += len(body) // one.size
     match one.study:
         case ShareStudy() | TickStudy() | JointStudy():
             told.counts += _supports(one, body)
