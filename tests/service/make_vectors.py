@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -240,22 +241,31 @@ QUESTIONS = [
     {"name": "kids", "kind": "count", "value": "yes"},
 ]
 ANSWERS = {"town": "t4", "ways": ["a", "c"], "pay": 2.5, "kids": "not yes"}
+BESIDE = [
+    QUESTIONS[2],
+    {"name": "body", "kind": "vector", "columns": ["height", "weight", "age"], "lower": 0, "upper": [2, 150, 99]},
+    {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": [0, -4], "upper": 4, "clusters": 2},
+]
+EXPECTED = {"trusted": 5000, "local": 50_000}
+BESIDE_ANSWERS = {"pay": 2.5, "body": [1.7, 68.25, 41.0], "homes": {"east": 3.5, "north": -9.0}}
 
 
 def question_vectors() -> Iterator[dict[str, Any]]:
     """A whole study, drawn and split: what the Python client sends is what the page sends."""
-    for promise in (1.0, 30.0):
-        stated = {"title": "t", "promise": promise, "questions": QUESTIONS}
+    plain = (QUESTIONS, ANSWERS, [4, [0, 2], 2.5, 1])
+    beside = (BESIDE, BESIDE_ANSWERS, [2.5, [1.7, 68.25, 41.0], [3.5, -9.0]])
+    for promise, (questions, answers, given) in product((1.0, 30.0), (plain, beside)):
+        stated = {"title": "t", "promise": promise, "questions": questions, "people": EXPECTED}
         task = task_of("id", parse_plan(stated), 1, None)
         assert (task["draws"] is not None) == (promise == 1.0)
         for words in tapes([int(end) - 1 for end in task["draws"] or ()] + [2**62], 8, 10):
             tape = Tape(words)
-            told = local_report(task, ANSWERS, now=0.0, rng=tape.rng)["payload"]
+            told = local_report(task, answers, now=0.0, rng=tape.rng)["payload"]
             asked = {name: task[name] for name in ("questions", "draws")}
             yield {
                 "kind": "questions",
                 "mechanism": asked,
-                "input": [4, [0, 2], 2.5, 1],
+                "input": given,
                 "words": [str(w) for w in words[: tape.used]],
                 "report": told,
             }

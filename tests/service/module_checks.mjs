@@ -10,6 +10,7 @@ import { pathToFileURL } from "node:url";
 
 const [file, task, argument] = process.argv.slice(2);
 const module = await import(pathToFileURL(file));
+const asking = await import(new URL("./questions.js", pathToFileURL(file)));
 
 function draw(kind, mechanism, input, next, groups) {
   if (kind === "dithered") return module.ditheredBit(mechanism, input, next);
@@ -19,8 +20,8 @@ function draw(kind, mechanism, input, next, groups) {
   if (kind === "subset") return module.optionSet(mechanism, input, next);
   if (kind === "one-option") return module.oneOption(mechanism, input, next);
   if (kind === "questions") {
-    const places = module.askedPlaces(mechanism, next);
-    return module.questionsPayload(mechanism, places, places.map((i) => input[i]), next, groups);
+    const places = asking.askedPlaces(mechanism, next);
+    return asking.questionsPayload(mechanism, places, places.map((i) => input[i]), next, groups);
   }
   if (kind === "bernoulli") return module.bernoulli(input[0], input[1], next);
   if (kind === "below") return module.uniformBelow(input[0], next);
@@ -103,7 +104,7 @@ function texts() {
 function promises() {
   return JSON.parse(readFileSync(0, "utf8")).map(([randomiser, promise, asked]) => {
     try {
-      if (asked.questions) module.checkQuestions(asked, promise);
+      if (asked.questions) asking.checkQuestions(asked, promise);
       else module.checkPromise(randomiser, promise, asked);
       return null;
     } catch (error) {

@@ -314,6 +314,39 @@ WORK = {"name": "work", "kind": "regression", "target": "retired", "on": ["age",
 HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": 0, "upper": [8, 4], "clusters": 2}
 
 
+def test_a_vector_and_a_point_beside_others_never_leave_the_page(server: Any, page: Any, traffic: Any) -> None:
+    """All questions of a split promise, on a phone: one message with a report on each, and no number in it."""
+    body = {"name": "body", "kind": "vector", "text": "Your body", "columns": ["height", "weight"], "lower": 0,
+            "upper": [2, 200]}  # fmt: skip
+    stated = {"title": "Health", "promise": {"epsilon": 8.0, "several": "split"}, "collection": {"min_batch": 2},
+              "people": {"trusted": 2000, "local": 6000}, "questions": [ASKED[0], body, HOMES]}  # fmt: skip
+    study = str(server.ask("", stated)["id"])
+    page.set_viewport_size(PHONE)
+    page.goto(f"{server.url}/s/{study}#local")
+    page.wait_for_selector("#local-send:enabled")
+    assert page.evaluate(LOOKS) == FINE
+    page.select_option("#local-answer-0", label="at times")
+    page.fill("#local-answer-1-0", "1.83579")
+    page.click("#local-send")
+    assert "Please give a number." in page.inner_text("#local-status")
+    page.fill("#local-answer-1-1", "71.98765")
+    page.fill("#local-answer-2-0", "3.61357")
+    page.fill("#local-answer-2-1", "1.92468")
+    page.click("#local-send")
+    page.wait_for_selector("#local-status .done")
+    raw = ("1.83579", "71.98765", "3.61357", "1.92468")
+    assert traffic.holding(*raw) == []
+    assert not server.has_received(*raw)
+    (report,) = json.loads(traffic.uploads[0])["reports"]
+    told, task = report["payload"]["reports"], fetch_task(server.url, study)
+    assert list(told) == ["smokes", "body", "homes"]
+    assert set(told["body"]) == {"coordinates", "each"}
+    assert 0 <= told["homes"] < task["questions"][2]["grid"]["cells"]
+    assert len(json.dumps(report, separators=(",", ":"))) == task["bytes"]["local"]
+    assert server.people(study) == {"trusted": 0, "local": 1}
+    assert traffic.complaints == []
+
+
 @pytest.mark.parametrize("asked", [WORK, HOMES], ids=["about a line", "for a field of a map"])
 def test_answers_to_a_model_never_leave_the_page(server: Any, page: Any, traffic: Any, asked: dict[str, Any]) -> None:
     stated = {"title": "t", "promise": 4.0, "collection": {"min_batch": 2}, "questions": [asked]}

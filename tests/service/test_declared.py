@@ -125,9 +125,10 @@ def test_every_kind_that_can_be_declared_can_be_asked_on_a_page() -> None:
 
 def test_several_questions_are_not_half_collected() -> None:
     one = {"name": "a", "kind": "number", "lower": 0, "upper": 1}
-    other = {"name": "b", "kind": "vector", "columns": ["x", "y"], "lower": 0, "upper": 1}
-    with pytest.raises(InvalidInput, match=r"`b.kind` must be one of number, choice, count where several are asked"):
-        parse_plan({"title": "t", "promise": 1, "questions": [one, other]})
+    other = {"name": "b", "kind": "records", "columns": ["x"]}
+    says = r"`b.kind` must be one of number, choice, count, vector, points where several are asked; others are asked al"
+    with pytest.raises(InvalidInput, match=says):
+        parse_plan({"title": "t", "promise": {"epsilon": 1, "delta": 1e-6}, "questions": [one, other]})
 
 
 def test_the_best_report_of_a_vector_is_one_that_a_page_can_draw() -> None:

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,15 @@ def load_maker() -> Any:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Runs the checks on a copy with the ending that every Node takes for a module."""
-    source = resources.files("hybridp.service").joinpath("static", "randomise.js").read_text(encoding="utf-8")
-    copy = tmp_path_factory.mktemp("module") / "randomise.mjs"
-    copy.write_text(source, encoding="utf-8")
+    """Runs the checks on a copy in a folder that every Node takes for modules."""
+    folder = tmp_path_factory.mktemp("module")
+    for name in ("randomise.js", "questions.js", "models.js"):
+        source = resources.files("hybridp.service").joinpath("static", name).read_text(encoding="utf-8")
+        (folder / name).write_text(source, encoding="utf-8")
+    (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
 
     def run(*arguments: str, stdin: str = "") -> Any:
-        command = [str(NODE), str(HERE / "module_checks.mjs"), str(copy), *arguments]
+        command = [str(NODE), str(HERE / "module_checks.mjs"), str(folder / "randomise.js"), *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -326,20 +329,21 @@ def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, An
 @needs_node
 def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> None:
     """A drawn study and a split one as the service describes them, then with lies: the client refuses the same."""
-    questions = load_maker().QUESTIONS
+    maker = load_maker()
+    person = maker.ANSWERS | maker.BESIDE_ANSWERS
     asked, fine = [], []
 
     def ask(task: dict[str, Any], good: bool, **promise: float) -> None:
         stated = task["guarantee"]["local"] | promise
         asked.append([None, stated, task])
         fine.append(good)
-        by_client = python_takes(
-            lambda: local_report(task | {"guarantee": {"local": stated}}, load_maker().ANSWERS, rng=secure())
-        )
+        answers = {question["name"]: person[question["name"]] for question in task["questions"]}
+        by_client = python_takes(lambda: local_report(task | {"guarantee": {"local": stated}}, answers, rng=secure()))
         assert by_client == good
 
-    for epsilon in (1.0, 0.7, 30.0, 29.9):
-        task = task_of("id", parse_plan({"promise": epsilon, "title": "t", "questions": questions}), 1, None)
+    for epsilon, questions in product((1.0, 0.7, 30.0, 29.9), (maker.QUESTIONS, maker.BESIDE)):
+        stated = {"promise": epsilon, "title": "t", "questions": questions, "people": maker.EXPECTED}
+        task = task_of("id", parse_plan(stated), 1, None)
         ask(task, True)
         ask(task, False, epsilon=epsilon * (1 - 1e-12))
         for place, question in enumerate(task["questions"]):
@@ -351,19 +355,22 @@ def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> Non
 
             own = question["guarantee"]["epsilon"]
             ask(with_lie({"guarantee": {"epsilon": own * 1.001, "delta": 0.0}}), False)
-            name = next(name for name in ("flips", "inside", "keep") if name in question["randomiser"])
-            step = -(2**20) if name == "flips" else 2**20
-            lie = {name: str(int(question["randomiser"][name]) + step)}
-            ask(with_lie({"randomiser": question["randomiser"] | lie}), False)
+            how = question["randomiser"]
+            each = how.get("each", how)
+            name = next(name for name in ("flips", "inside", "keep") if name in each)
+            lie = {name: str(int(each[name]) + (-(2**20) if name == "flips" else 2**20))}
+            ask(with_lie({"randomiser": how | ({"each": each | lie} if "each" in how else lie)}), False)
+            if "grid" in question:
+                ask(with_lie({"grid": {"per_axis": question["grid"]["per_axis"] + 1}}), False)
             if "options" in question:
                 ask(with_lie({"options": [*question["options"], "more"]}), False)
             if question["name"] == "town":  # a yes or no in place of a report on all options would name most of them
                 refused = with_lie({"randomiser": {"name": "one-option", "options": 9, "keep": str(YES_NO.keep)}})
-                assert not python_takes(lambda task=refused: local_report(task, load_maker().ANSWERS, rng=secure()))
-    private = [q | {"by": f"by_{q['name']}", "by_private": True, "categories": ["x", "y"]} for q in questions if
+                assert not python_takes(lambda task=refused: local_report(task, maker.ANSWERS, rng=secure()))
+    private = [q | {"by": f"by_{q['name']}", "by_private": True, "categories": ["x", "y"]} for q in maker.QUESTIONS if
                q["kind"] == "number" or (q["kind"] == "choice" and "several" not in q)]  # fmt: skip
     task = task_of("id", parse_plan({"promise": 3.0, "title": "t", "questions": private}), 1, None)
-    given = load_maker().ANSWERS | {"by_town": "x", "by_pay": "y"}
+    given = maker.ANSWERS | {"by_town": "x", "by_pay": "y"}
     given = {column["name"]: given[column["name"]] for column in task["columns"]}
     for place, lie in ((0, None), (1, None), (0, 1), (1, 1), (1, 2)):
         columns = [dict(column) for column in task["columns"]]

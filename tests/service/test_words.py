@@ -132,6 +132,17 @@ ASKED = {
         {"name": "pay", "kind": "number", "lower": 0, "upper": 9},
     ],
 }
+BESIDE: dict[str, Any] = {
+    "title": "Way",
+    "epsilon": 2.0,
+    "people": {"trusted": 5000, "local": 20_000},
+    "questions": [
+        {"name": "pay", "kind": "number", "lower": 0, "upper": 9},
+        {"name": "body", "kind": "vector", "columns": ["height", "weight"], "lower": 0, "upper": [2, 200]},
+        {"name": "homes", "kind": "points", "text": "Where do you live?", "columns": ["east", "north"], "lower": 0,
+         "upper": 8, "clusters": 2},
+    ],
+}  # fmt: skip
 LINE: dict[str, Any] = {
     "title": "Work",
     "epsilon": 1.0,
@@ -211,6 +222,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "a steered mean, second": MEAN | {"form": "steered", "expected": {"local": 900}, "epsilon": 4.0},
     "questions, one drawn": ASKED,
     "questions, split": ASKED | {"epsilon": 16.0},
+    "beside a vector and points, one drawn": BESIDE,
+    "beside a vector and points, split": BESIDE | {"epsilon": 16.0},
     "a line, first": LINE,
     "a line, second": LINE | {"questions": [LINE["questions"][0] | {"form": "steered"}]},
     "products, second": LINE | {"questions": [LINE["questions"][0] | {"form": "plain"}]},
@@ -355,13 +368,15 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
 
 
 def counted(task: Any, text: str) -> None:
-    """Whether shares are told of, and statistics of a number; and that private groups are counted, where there are."""
-    numbers = [question["kind"] == "number" for question in task["questions"]]
+    """Whether shares are told of, statistics of numbers, and centres; and that private groups are counted, where there
+    are."""
+    asked = [question["kind"] for question in task["questions"]]
     private = any("columns" in question for question in task["questions"])
-    alone = private and len(numbers) == 1
+    alone = private and len(asked) == 1
     assert text.startswith("How many people are in each group (town), and ") == private
-    assert [("hares" in text), ("average within it" if alone else "tatistics") in text] == [
-        not all(numbers), any(numbers)]  # fmt: skip
+    words_of = ("hares", "average within it" if alone else "tatistics", "entres of groups")
+    kinds = (("choice", "count"), ("number", "vector"), ("points",))
+    assert [word in text for word in words_of] == [any(kind in names for kind in asked) for names in kinds]
     assert ("within it" in text) == alone
 
 
@@ -413,9 +428,14 @@ def rule_deleted(plan: Any, task: Any, text: str) -> None:
         assert "at the latest" in text
 
 
+def named_in(task: Any) -> bool:
+    """Whether an option, or the field of a map where the answer lies, may be what a report says."""
+    return any("options" in asked or "grid" in asked for asked in (task, *task.get("questions", ())))
+
+
 def rule_local_stays(plan: Any, task: Any, text: str) -> None:
     assert ("Your answer itself stays" in text) != ("leaves it only as the report" in text)
-    if "slots" in task or "grid" in task or any("options" in question for question in task.get("questions", ())):
+    if "slots" in task or named_in(task):
         assert "Your answer itself stays" not in text  # it may be what the report names
     public = ", ".join(by["name"] for by in task.get("by", ()))
     assert ("our group" in text) == bool(public)
@@ -425,8 +445,7 @@ def rule_local_stays(plan: Any, task: Any, text: str) -> None:
 def rule_local_seen(plan: Any, task: Any, text: str) -> None:
     assert "obody sees" not in text
     assert "see the report" in text
-    named = "grid" in task or ("slots" in task and len(task["slots"]) > 1)
-    named |= any("options" in question for question in task.get("questions", ()))
+    named = named_in(task) or ("slots" in task and len(task["slots"]) > 1)
     assert ("may well be right" in text) == named
 
 
@@ -628,7 +647,7 @@ def test_the_page_makes_no_other_claims(name: str) -> None:
     known |= {view["shuffled"]["sent"]} if view["shuffled"] else set()
     known |= {o["sent"] for o in view["local"].get("offers", [])} | {c.lower() for c in getattr(plan, "columns", ())}
     known |= {f"At ε = {o['epsilon']}: {o['sent']}" for o in view["local"].get("offers", [])}
-    known |= {side["name"] for side in task.get("coordinates", ())}
+    known |= {side["name"] for of in (task, *task.get("questions", ())) for side in of.get("coordinates", ())}
     asked = [*task.get("questions", ()), *task.get("columns", ())]
     known |= {text for q in asked for text in (q["text"], q["name"], *q.get("options", ()))}
     known |= {chances.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
@@ -664,7 +683,7 @@ LABELS = {
     ", at ε =", "A hundred people with the same answer do not all send the same report. This is what we would see:",
     "This study’s reports cannot be made in a browser; its Python client can make them.", "Your answer", "Your answers",
     "How much protection do you want?", "All the numbers used here are public:", "the task as data",
-    "the program that computes from your answers",
+    "the program that computes from your answers", "the program that asks",
     "the program that randomises", "Query", "3", "I trust a mixer between us", "If the two conspire",
     "If too few take part", "Randomise and seal here, then send", "the program that seals",
     "This choice needs JavaScript: your answer is randomised on your own device. The first choice works without it.",
@@ -766,6 +785,12 @@ def test_a_report_on_a_map_says_how_often_it_is_true() -> None:
     truth = 1 / (1 + (cells - 1) * math.exp(-4.0))
     assert f"one of {cells} fields" in words.sent_about_map(task)
     assert f"your own about {round(100 * truth)} times in 100" in words.sent_about_map(task)
+    for name, epsilon in (("one drawn", 2.0), ("split", 16 / 3)):  # of several questions at its part of the promise
+        *_, asked = told(f"beside a vector and points, {name}")[1]["questions"]
+        cells = asked["grid"]["per_axis"] ** 2
+        truth = 1 / (1 + (cells - 1) * math.exp(-epsilon))
+        assert f"one of {cells} fields" in words.sent_of(asked)
+        assert f"your own about {round(100 * truth)} times in 100" in words.sent_of(asked)
 
 
 def test_one_option_of_those_ticked() -> None:
@@ -868,7 +893,7 @@ def script_texts(code: str) -> set[str]:
     return {text for text in texts if " " in text.rstrip() and not re.search(r"^\.|^[\w.#]+, [\w.#]+$|\[data-", text)}
 
 
-PROGRAMS = ("participant.js", "randomise.js", "models.js", "mixed.js", "seal.js")
+PROGRAMS = ("participant.js", "randomise.js", "questions.js", "models.js", "mixed.js", "seal.js")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -27,7 +27,7 @@ import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -35,10 +35,10 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from hybridp.device.heavy import report_slots
-from hybridp.device.kmeans import cell_report
-from hybridp.device.questions import answer_to, by_name, category, finite, question_reports
-from hybridp.device.regression import line_report
-from hybridp.device.stated import number_report, promise_of, randomiser_of, vector_report
+from hybridp.device.kmeans import cell_teller
+from hybridp.device.questions import answer_to, by_name, category, finite, numbers, question_reports
+from hybridp.device.regression import line_teller
+from hybridp.device.stated import number_report, promise_of, randomiser_of, vector_teller
 from hybridp.errors import HybridpError, must
 from hybridp.noise import categories
 from hybridp.public import mixing
@@ -95,7 +95,7 @@ def trusted_report(
         records = _records(task, answer)
         payload = {"records": [records[secrets.randbelow(len(records))]]}
     elif "coordinates" in task:
-        payload = {"values": _numbers(task, answer)}
+        payload = {"values": numbers(task, answer)}
     else:
         payload = {"value": finite("answer", answer)}
     return _report(task, "trusted", payload, epsilon, token, now)
@@ -125,12 +125,10 @@ def local_report(
     elif task["kind"] == "heavy-hitters":
         (record,) = _records(task, answer)
         payload = {"category": _slot_report(task, record, rng)}
-    elif task["kind"] == "points":
-        payload = {"category": cell_report(task, _numbers(task, answer), rng=rng)}
-    elif task["kind"] == "regression":
-        payload = {"report": line_report(task, _numbers(task, answer), rng=rng)}
-    elif task["kind"] == "vector-mean":
-        payload = {"report": vector_report(task, _numbers(task, answer), rng)}
+    elif "coordinates" in task:
+        tell = {"points": cell_teller, "regression": line_teller}.get(task["kind"], vector_teller)
+        told = tell(task, promise_of(task["guarantee"]["local"]))(numbers(task, answer), rng)
+        payload = {"category" if task["kind"] == "points" else "report": told}
     else:
         payload = {"report": _number_report(task, finite("answer", answer), epsilon, rng)}
     return _report(task, "local", payload, epsilon, token, now)
@@ -196,18 +194,6 @@ def _records(task: Task, answer: Any) -> list[list[str]]:
     for part in (part for record in records for part in record):
         must(1 <= len(part) <= most, "record", f"must have parts of 1 to {most} characters", len(part))
     return records
-
-
-def _numbers(task: Task, answer: Any) -> list[float]:
-    """One number for each of the task's coordinates, in their order or by their names."""
-    names = [str(side.get("name", place)) for place, side in enumerate(task["coordinates"])]
-    if isinstance(answer, Mapping):
-        given, ok = [answer.get(name) for name in names], set(answer) == set(names)
-    else:
-        given = list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str | bytes) else []
-        ok = len(given) == len(names)
-    must(ok, "answer", f"must hold one number for each of {', '.join(names)}", "others")
-    return [finite(name, x) for name, x in zip(names, given, strict=True)]
 
 
 def _report(

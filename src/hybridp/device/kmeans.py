@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.device.stated import Reporter
 from hybridp.errors import must
 from hybridp.noise import categories, discrete_laplace, reports, uniform_below
-from hybridp.public.budgets import PureDP
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid, nearest
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_map", "answer_round", "cell_report", "paper_label", "paper_point"]
+__all__ = ["answer_map", "answer_round", "cell_teller", "paper_label", "paper_point"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,15 +38,15 @@ def answer_map(levels: Floats, invite: MapInvite, *, rng: Randomness) -> Ints:
     return categories(invite.response, invite.grid.cell(levels), rng=rng)
 
 
-def cell_report(task: Mapping[str, Any], point: list[float], *, rng: Randomness) -> int:
-    """One person's report on the map of a task document; refused where its integers do not keep its promise."""
+def cell_teller(task: Mapping[str, Any], promise: PureDP | ApproxDP) -> Reporter:
+    """Reports on the map of a task document, or of one of its questions; refused where its integers do not keep the
+    promise."""
     sides, stated = task["coordinates"], task["randomiser"]
     box = Box(tuple(float(c["lower"]) for c in sides), tuple(float(c["upper"]) for c in sides))
     must(stated["name"] == "k-rr", "randomiser", "must be one that this client knows", stated["name"])
-    promise = PureDP(float(task["guarantee"]["local"]["epsilon"]))
-    response = KRandomisedResponse(promise, int(stated["categories"]), int(stated["keep"]))
+    response = KRandomisedResponse(PureDP(promise.epsilon), int(stated["categories"]), int(stated["keep"]))
     invite = MapInvite(Grid(box, int(task["grid"]["per_axis"])), response)
-    return int(answer_map(box.levels([point]), invite, rng=rng)[0])
+    return lambda point, rng: int(answer_map(box.levels([point]), invite, rng=rng)[0])
 
 
 def answer_round(levels: Floats, invite: RoundInvite, *, rng: Randomness) -> RoundReports:

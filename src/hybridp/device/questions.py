@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.device.stated import number_report, promise_of, randomiser_of
+from hybridp.device.kmeans import cell_teller
+from hybridp.device.stated import Reporter, number_report, promise_of, randomiser_of, vector_teller
 from hybridp.device.ticks import report_places
 from hybridp.errors import must
 from hybridp.noise import categories
@@ -31,7 +32,7 @@ from hybridp.public.randomisers import KRandomisedResponse, Randomiser
 from hybridp.public.ticks import TickInvite
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_to", "by_name", "category", "finite", "question_reports"]
+__all__ = ["answer_to", "by_name", "category", "finite", "numbers", "question_reports"]
 
 Task = Mapping[str, Any]
 
@@ -88,9 +89,24 @@ def finite(name: str, answer: Any, otherwise: str = "") -> float:
     return number
 
 
+def numbers(task: Task, answer: Any) -> list[float]:
+    """One number for each coordinate of a task, or of one of its questions, in their order or by their names."""
+    names = [str(side.get("name", place)) for place, side in enumerate(task["coordinates"])]
+    if isinstance(answer, Mapping):
+        given, ok = [answer.get(name) for name in names], set(answer) == set(names)
+    else:
+        given = list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str | bytes) else []
+        ok = len(given) == len(names)
+    must(ok, "answer", f"must hold one number for each of {', '.join(names)}", "others")
+    return [finite(name, x) for name, x in zip(names, given, strict=True)]
+
+
 def answer_to(question: Mapping[str, Any], answer: Any) -> Any:
-    """A number, the place of an option, or the places of those ticked; what is none of them is not repeated."""
+    """A number, the place of an option, the places of those ticked, or several numbers; what is none of them is not
+    repeated."""
     name = question["name"]
+    if "coordinates" in question:
+        return numbers(question, answer)
     if "options" not in question:
         return finite(name, answer)
     options = question["options"]
@@ -115,13 +131,22 @@ def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> d
         spent = max(written) if task["draws"] else sum(written)
         kept = spent <= Fraction(repr(float(promise[name])))
         must(kept, "questions", f"must keep the task's {name} together", "parts that are more")
-    mechanisms = [_mechanism(question) for question in asked]  # also of those that are not drawn
+    tellers = [_teller(question) for question in asked]  # also of those that are not drawn
     places = list(range(len(asked)))
     if task["draws"]:
         word = int(rng.words(1)[0])
         places = [next(place for place, end in enumerate(task["draws"]) if word < int(end))]
-    told = ((asked[place]["name"], asked[place], mechanisms[place]) for place in places)
-    return {name: _report(one, how, _held(task, one, given, rng), rng) for name, one, how in told}
+    told = ((asked[place]["name"], asked[place], tellers[place]) for place in places)
+    return {name: tell(_held(task, one, given, rng), rng) for name, one, tell in told}
+
+
+def _teller(question: Mapping[str, Any]) -> Reporter:
+    """What the question's report is drawn by, at its part of the promise."""
+    if "coordinates" in question:
+        tell = cell_teller if "grid" in question else vector_teller
+        return tell(question, promise_of(question["guarantee"]))
+    mechanism = _mechanism(question)
+    return lambda answer, rng: _report(question, mechanism, answer, rng)
 
 
 def _mechanism(question: Mapping[str, Any]) -> Randomiser | KRandomisedResponse | SubsetSelection:

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.device.mean import reach_reports
-from hybridp.device.stated import told_vector
-from hybridp.public.budgets import PureDP
+from hybridp.device.stated import Reporter, vector_reporter
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_question", "line_report"]
+__all__ = ["answer_question", "line_teller"]
 
 
 def answer_question(steps: NDArray[np.int64], question: Question, *, rng: Randomness) -> NDArray[np.float64]:
@@ -35,12 +35,12 @@ def answer_question(steps: NDArray[np.int64], question: Question, *, rng: Random
     return reach_reports(question.steps(steps), question.invite, rng=rng)
 
 
-def line_report(task: Mapping[str, Any], values: list[float], *, rng: Randomness) -> Any:
-    """One person's report on the line of a task document; refused where it states another mechanism than its promise
-    asks for."""
+def line_teller(task: Mapping[str, Any], promise: PureDP | ApproxDP) -> Reporter:
+    """Reports on the line of a task document, or of one of its questions; refused where it states another mechanism
+    than the promise asks for."""
     sides, line = task["coordinates"], task["line"]
     bounds = VectorBounds.of([float(c["lower"]) for c in sides], [float(c["upper"]) for c in sides])
-    promise = PureDP(float(task["guarantee"]["local"]["epsilon"]))
-    centre = tuple(map(float, line["centre"]))
-    asked = Question(task["model"], line["form"], bounds, promise, centre, float(line["clip"]))
-    return told_vector(task["randomiser"], asked.invite, asked.steps(bounds.steps([values])), rng)
+    pure, centre = PureDP(promise.epsilon), tuple(map(float, line["centre"]))
+    asked = Question(task["model"], line["form"], bounds, pure, centre, float(line["clip"]))
+    tell = vector_reporter(task["randomiser"], asked.invite)
+    return lambda values, rng: tell(asked.steps(bounds.steps([values])), rng)

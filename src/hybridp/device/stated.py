@@ -7,7 +7,7 @@ not. A server that asks for less noise than it says is refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,15 @@ from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Piecewise, Randomiser, local_additive
 from hybridp.public.vector import VectorBounds, VectorInvite
-from hybridp.public.vector_randomisers import UnitVector, VectorReports, scalar_reports, unit_vector
+from hybridp.public.vector_randomisers import ScalarReports, UnitVector, VectorReports, scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
-__all__ = ["must_accept", "number_report", "promise_of", "randomiser_of", "told_vector", "vector_report"]
+__all__ = ["Reporter", "must_accept", "number_report", "promise_of", "randomiser_of", "vector_reporter"]
+__all__ += ["vector_teller"]
 
 Task = Mapping[str, Any]
+Reporter = Callable[[Any, Randomness], Any]
+"""One person's answer becomes a report. Whoever makes one has checked that it keeps its promise."""
 
 
 def promise_of(stated: Mapping[str, float]) -> PureDP | ApproxDP:
@@ -81,8 +84,8 @@ def _bits(sent: DitheredReports) -> list[dict[str, Any]]:
     return [{"threshold": int(t), "above": bool(a)} for t, a in zip(*sent, strict=True)]
 
 
-def vector_report(task: Task, values: list[float], rng: Randomness) -> Any:
-    """A report on several numbers, in a box or a ball."""
+def vector_teller(task: Task, promise: PureDP | ApproxDP) -> Reporter:
+    """Reports on several numbers, in a box or a ball, as a task document, or one of its questions, asks for them."""
     sides = task["coordinates"]
     bounds = VectorBounds.of(
         [float(c["lower"]) for c in sides],
@@ -90,31 +93,33 @@ def vector_report(task: Task, values: list[float], rng: Randomness) -> Any:
         norm=task.get("norm"),
         radius=task.get("radius"),
     )
-    stated, promise = task["randomiser"], promise_of(task["guarantee"]["local"])
+    stated = task["randomiser"]
     plan: VectorReports
     if stated["name"] == "unit-vector":
         plan = unit_vector(promise, bounds.dimensions, bounds.ratio)
     else:
         must(stated["name"] == "coordinates", "randomiser", "must be one that this client knows", stated["name"])
         plan = scalar_reports(promise, bounds.dimensions, int(stated["reported"]))
-    return told_vector(stated, VectorInvite(bounds, plan), bounds.steps([values]), rng)
+    tell = vector_reporter(stated, VectorInvite(bounds, plan))
+    return lambda values, rng: tell(bounds.steps([values]), rng)
 
 
-def told_vector(stated: Mapping[str, Any], invite: VectorInvite, steps: NDArray[np.int64], rng: Randomness) -> Any:
-    """The report of one person's steps, by the mechanism of the invitation, which must be the one that is stated.
-
-    Some coordinates, chosen by chance, each with its own report, ascending, so that their order tells nothing; or one
-    direction.
-    """
-    plan, bounds = invite.reports, invite.bounds
+def vector_reporter(stated: Mapping[str, Any], invite: VectorInvite) -> Reporter:
+    """The report of one person's steps, by the mechanism of the invitation, which must be the one that is stated."""
+    plan = invite.reports
     if isinstance(plan, UnitVector):
         own = {"name": plan.name, "pairs": plan.pairs, "top": plan.top, "inside": str(plan.inside)}
         same = all(stated.get(name) == value for name, value in own.items())
         must(same, "randomiser", "must be the direction for the promise", "another one")
-        return [float(x) for x in randomise_steps(steps, invite, rng=rng)[0]]
+        return lambda steps, rng: [float(x) for x in randomise_steps(steps, invite, rng=rng)[0]]
     same = stated["name"] == "coordinates" and int(stated["reported"]) == plan.reported
     same = same and randomiser_of(stated["each"], plan.randomiser.guarantee) == plan.randomiser
     must(same, "randomiser", "must be the report of each coordinate for the promise", "another one")
+    return lambda steps, rng: _some_coordinates(plan, invite.bounds, steps, rng)
+
+
+def _some_coordinates(plan: ScalarReports, bounds: VectorBounds, steps: NDArray[np.int64], rng: Randomness) -> Any:
+    """Some coordinates, chosen by chance, each with its own report, ascending, so that their order tells nothing."""
     (chosen,), (levels,) = chosen_levels(plan, steps, bounds.reach_steps, rng=rng)
     each: list[Any]
     if isinstance(plan.randomiser, DitheredBit):

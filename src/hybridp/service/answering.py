@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,48 +21,51 @@ from hybridp.curator import mean as summing
 from hybridp.curator import shares as share_curator
 from hybridp.curator import synth as table_curator
 from hybridp.curator import ticks as tick_curator
+from hybridp.curator import vector as vector_curator
 from hybridp.curator.sources import Entrusted
-from hybridp.protocols.distribution import publish
 from hybridp.protocols.groups import group_study, heard_of, publish_groups
-from hybridp.protocols.heard import Heard as Told
-from hybridp.protocols.heard import hear
 from hybridp.protocols.joint import JointStudy, publish_joint
+from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.number import NumberStudy, publish_number, steered_number
+from hybridp.protocols.number import NumberStudy, publish_number
 from hybridp.protocols.shares import ShareStudy, publish_shares
-from hybridp.protocols.steered import Steering, steering_document
-from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say
 from hybridp.protocols.study import published
 from hybridp.protocols.synth_mixed import publish_mixed
 from hybridp.protocols.ticks import TickStudy, publish_ticks
+from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import BinnedReports, report_bins, window_bins
-from hybridp.public.distribution import answers as window_answers
+from hybridp.public.distribution import BinnedReports, report_bins
 from hybridp.public.groups import Grouping
+from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import LocalSummary
 from hybridp.public.oracles import SubsetSelection
-from hybridp.public.randomisers import DitheredBit, Randomiser, best_randomiser
+from hybridp.public.randomisers import Randomiser, best_randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
 from hybridp.public.study import Count
-from hybridp.public.sums import NOTHING, Sums, exact_sums
+from hybridp.public.sums import NOTHING, Sums, column_sums, exact_sums
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.ticks import TickReports
+from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.document import release_document
 from hybridp.release.groups import GroupsRelease
 from hybridp.release.study import StudyRelease
+from hybridp.release.vector import VectorMeanRelease
+from hybridp.service.models import centres
 from hybridp.service.plans import MeanPlan, PersonalPlan, QuestionsPlan, TablePlan
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Asked, Category, unit_reports, unpacked_reports
+from hybridp.service.vectors import unpacked
 
-__all__ = ["Heard", "answered", "heard", "piloted", "randomiser_of", "steered"]
+__all__ = ["Heard", "answered", "heard", "randomiser_of", "vector_mean"]
 
 Ints = NDArray[np.int64]
 
 
 @dataclass
 class Heard:
-    """What the local reports on one question say: how many, their sums where it is a number, and their counts.
+    """What the local reports on one question say: how many, their sums where it is a number, or the columns' where it
+    is several, and their counts.
 
     Where the answer is told by a public group: how many, and the rest category by category.
     """
@@ -70,6 +74,7 @@ class Heard:
     sums: Sums = NOTHING
     counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     groups: tuple[Heard, ...] = ()
+    columns: tuple[Sums, ...] = ()
 
 
 def heard(plan: QuestionsPlan, chunks: Iterable[Sequence[bytes]]) -> list[Heard]:
@@ -97,8 +102,11 @@ def _cells(one: Asked) -> int:
             return len(one.options)
         case TickStudy():
             return 2 * len(one.options)
-        case MeanStudy():
+        case MeanStudy() | VectorStudy():
             return 0
+        case KMeansStudy():
+            assert isinstance(one.invite, MapInvite)
+            return one.invite.grid.cells
         case NumberStudy():
             return report_bins(one.study.invite.randomiser).size
 
@@ -117,8 +125,13 @@ def _add(one: Asked, told: Heard, body: bytes, places: Mapping[str, NDArray[np.u
 def _tally(one: Asked, told: Heard, body: bytes) -> None:
     told.people += len(body) // one.size
     match one.study:
-        case ShareStudy() | TickStudy() | JointStudy():
+        case ShareStudy() | TickStudy() | JointStudy() | KMeansStudy():
             told.counts += _supports(one, body)
+        case VectorStudy():
+            assert isinstance(one.invite, VectorInvite)
+            before = told.columns or (NOTHING,) * len(one.coordinates)
+            more = column_sums(unpacked(one.invite, [body]))
+            told.columns = tuple(a + b for a, b in zip(before, more, strict=True))
         case MeanStudy() | NumberStudy():
             invite = one.study.invite
             units = unit_reports(invite.randomiser, invite.bounds, [body])
@@ -201,13 +214,15 @@ def answered(
     if isinstance(plan, TablePlan):
         return _tabled(plan, told, trusted, rng=rng)
     found: dict[str, Any] = {}
-    at = {one.name: place for place, one in enumerate(plan.entrusted)}
+    ends = accumulate(one.cells for one in plan.entrusted)
+    at = {one.name: range(end - one.cells, end) for one, end in zip(plan.entrusted, ends, strict=True)}
+    width = sum(map(len, at.values()))
     for one, local in zip(plan.parts, told, strict=True):
         own = None
         if trusted is not None and (one.estimator != "lm-only" or one.grouping is not None):
             names = [column.name for column in one.columns]
             names += [] if one.grouping is None else [one.grouping.column]
-            own = _Column(trusted[1], [at[name] for name in names], len(at))
+            own = _Column(trusted[1], [place for name in names for place in at[name]], width)
         if own is None and not local.people:
             who = f" whom the estimator {one.estimator} listens to" if one.estimator.endswith("-only") else ""
             raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
@@ -261,6 +276,35 @@ def _answer(one: Asked, local: Heard, answers: Entrusted | None, people: int, rn
             return _ticks(study, local, answers, people, rng)
         case NumberStudy():
             return _number(one, study, local, answers, people, rng)
+        case VectorStudy():
+            none = (NOTHING,) * len(one.coordinates)
+            sums = VectorReportSums.of(local.people, local.columns or none, study.invite.reports)
+            return vector_mean(study, one.coordinates, sums, answers, people, rng=rng)(())
+        case KMeansStudy():
+            assert isinstance(one.invite, MapInvite)
+            own = None if answers is None else (people, answers)
+            return centres(study, one.invite, one.coordinates, local.counts, own, rng=rng)
+
+
+def vector_mean(
+    study: VectorStudy,
+    columns: tuple[str, ...],
+    local: VectorReportSums,
+    answers: Entrusted | None,
+    people: int,
+    *,
+    rng: Randomness,
+) -> Callable[[tuple[int, ...]], VectorMeanRelease]:
+    """The mean of several numbers: the noise on the sums of those who trust is drawn here; what is returned states the
+    release for the ids of its charges."""
+    study, trusted = study.decided(people, local.people), None
+    if answers is not None:
+        totals = vector_curator.read_answers(answers, study.bounds, local)
+        trusted = vector_curator.release_sum(totals, study.sum_noise, study.bounds, study.squares_noise, rng=rng)
+    used, own = local if study.estimator != "tcm-only" else None, trusted
+    return lambda entries: publish_vector_mean(
+        study, columns, own, used, trusted_people=people, entries=entries, rng=rng
+    )
 
 
 def _blended(
@@ -365,95 +409,6 @@ def _number(
         rows="",
         rng=rng,
     )
-
-
-# --- one number in two phases -----------------------------------------------------------------------------------------
-
-
-def piloted(
-    plan: QuestionsPlan, trusted: tuple[int, Entrusted], *, rng: Randomness
-) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
-    """The first phase: trusted people are counted, with noise drawn here. What is returned states their release for the
-    ids of its charges, and the invitation to local people that follows from it (`hybridp.protocols.steered`)."""
-    (one,), (people, answers) = plan.parts, trusted
-    if isinstance(one.study, MeanStudy):
-        return _mean_piloted(plan, one, one.study, people, answers, rng)
-
-    def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
-        return counting.count_answers(answers, one.distribution.bounds, places, stated, rng=rng)
-
-    told = hear(one.distribution, people, None, count)
-
-    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
-        found = _steered(plan, told, (), False, rng)
-        invited = steering_document(one.distribution, one.name, told, entries, simulated=rng.simulated)
-        return published(plan.declared, found, entries), invited
-
-    return state
-
-
-def _mean_piloted(
-    plan: QuestionsPlan, one: Asked, study: MeanStudy, people: int, answers: Entrusted, rng: Randomness
-) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
-    """The same of a mean: all that trusted people say of it, and where local people are asked. One charge covers it."""
-    source = Source(
-        lambda places, stated: counting.count_answers(answers, study.bounds, places, stated, rng=rng),
-        lambda: (study.bounds.levels(values[:, 0]) for values in answers.numbers()),
-        lambda own: summing.read_answers(answers, own.bounds, LocalSummary.of(NOTHING, own.invite.randomiser)),
-        lambda charges: None,
-    )
-    expected = plan.declared.people.local or 1
-    said = trusted_say(study, one.name, people, expected, source, purpose=plan.title, rng=rng)
-
-    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
-        found = publish_steered(said, None, rows=_CLIPPED, rng=rng)
-        invited = replace(said, entries=entries, simulated=rng.simulated).document()
-        return published(plan.declared, {one.name: found}, entries), invited
-
-    return state
-
-
-_CLIPPED = "devices clip numbers to the bounds"
-
-
-def _mean_steered(
-    plan: QuestionsPlan, head: MeanSteering, chunks: Iterable[Sequence[bytes]], rng: Randomness
-) -> Callable[[tuple[int, ...]], StudyRelease]:
-    invite, sums = head.invite, NOTHING
-    for bodies in chunks:
-        sums += exact_sums(unit_reports(invite.randomiser, invite.bounds, bodies))[0]
-    told = LocalSummary.of(sums, invite.randomiser)
-    stated: dict[str, Any] = {"entries": head.entries, "simulated_local": head.simulated, "rows": _CLIPPED}
-    found = {plan.parts[0].name: publish_steered(head, told, rng=rng, **stated)}
-    return lambda entries: published(plan.declared, found, entries)
-
-
-def steered(
-    plan: QuestionsPlan, head: Steering | MeanSteering, chunks: Iterable[Sequence[bytes]], *, rng: Randomness
-) -> Callable[[tuple[int, ...]], StudyRelease]:
-    """The second phase: local people's answers within the windows, blended with all that the first one heard."""
-    if isinstance(head, MeanSteering):
-        return _mean_steered(plan, head, chunks, rng)
-    invite = head.invite
-    assert isinstance(invite.randomiser, DitheredBit)
-    bins = window_bins(invite.randomiser, len(invite.windows))
-    counts = np.zeros(bins.size, dtype=np.int64)
-    for bodies in chunks:
-        units = unit_reports(invite.randomiser, invite.bounds, bodies)
-        counts += np.bincount(bins.numbers(units), minlength=bins.size)
-    told = replace(head.heard, answered=window_answers(counts, invite.windows, invite.randomiser))
-    found = _steered(plan, told, head.entries, head.simulated, rng)
-    return lambda entries: published(plan.declared, found, entries)
-
-
-def _steered(
-    plan: QuestionsPlan, told: Told, entries: tuple[int, ...], simulated: bool, rng: Randomness
-) -> dict[str, Any]:
-    (one,) = plan.parts
-    assert isinstance(one.study, NumberStudy)
-    stated: dict[str, Any] = {"entries": entries, "simulated_local": simulated, "rows": _CLIPPED}
-    found = publish(one.distribution, one.name, told, rng=rng, **stated)
-    return {one.name: steered_number(one.study, one.name, found)}
 
 
 def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Randomiser:

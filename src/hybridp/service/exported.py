@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.protocols.regression_files import Invitation as Line
+from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import Randomiser
@@ -55,6 +56,10 @@ def _written(one: Asked | Category, body: bytes) -> Any:
             return written_reports(invite, np.frombuffer(body, dtype="<u4").astype(np.int64))[0]
         case TickInvite() as invite:
             return invite.names[SLOT.unpack(body)[0]]
+        case VectorInvite() as invite:
+            return _coordinates(invite, body)
+        case MapInvite():
+            return SLOT.unpack(body)[0]
         case Invite() as invite:
             return _own_unit(invite.randomiser, invite.bounds, body)
 

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridp.curator.kmeans import AnswerPoints
 from hybridp.curator.regression import AnswerRows
@@ -36,17 +37,15 @@ from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
+from hybridp.release.kmeans import KMeansRelease
 from hybridp.release.study import StudyRelease
 from hybridp.service.plan import Groups, Plan, over
 from hybridp.service.problems import Refused
-from hybridp.service.questions import check_bounds
+from hybridp.service.questions import check_bounds, check_points, map_charges
 from hybridp.service.vectors import unpacked
 
-__all__ = ["PointsPlan", "RegressionPlan", "asked_on_a_page", "clustered", "line_of", "regressed"]
+__all__ = ["PointsPlan", "RegressionPlan", "asked_on_a_page", "centres", "clustered", "line_of", "regressed"]
 __all__ += ["regression_piloted"]
-
-MOST_COORDINATES = 20
-"""Of a point, on a page."""
 
 
 class RegressionPlan(Plan[Regression]):
@@ -165,18 +164,9 @@ class PointsPlan(Plan[Points]):
     kind: ClassVar[str] = "points"
 
     def check_kind(self) -> None:
-        question, people = self.asked, self.declared.people
         self.once()
         self.check_levels()
-        many = len(question.columns)
-        question.must(many <= MOST_COORDINATES, "columns", f"must be at most {MOST_COORDINATES} on a page", many)
-        for lower, upper in zip(question.lower, question.upper, strict=True):
-            check_bounds(question, lower, upper)
-        rule = "must be improved in the service: there a person answers once"
-        question.must(question.method == "improved", "method", rule, question.method)
-        for name, expected in (("trusted", people.trusted), ("local", people.local)):
-            rule = f"must say how many {name} people are expected: the map follows from it"
-            people.must(expected is not None, name, rule, "none")
+        check_points(self.asked, self.declared.people)
         _ = self.invite
 
     @property
@@ -201,22 +191,34 @@ class PointsPlan(Plan[Points]):
         return {charge.people: over(charge.budget, 1) for charge in self.charges("")}
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        return self.study.charges(self.title, collection, groups=("trusted", "local"), reports="cell of the map")
+        return map_charges(self.study, self.title, collection)
 
 
 def clustered(
     plan: PointsPlan, trusted: tuple[int, Entrusted] | None, chunks: Iterable[Sequence[bytes]], *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], StudyRelease]:
     """Draw the noise of the trusted people's counts and sums; what is returned states the release."""
-    study, invite = plan.study, plan.invite
-    told = np.zeros(invite.grid.cells, dtype=np.int64)
+    told = np.zeros(plan.invite.grid.cells, dtype=np.int64)
     for bodies in chunks:
-        told += np.bincount(np.frombuffer(b"".join(bodies), dtype="<u4"), minlength=invite.grid.cells)
+        told += np.bincount(np.frombuffer(b"".join(bodies), dtype="<u4"), minlength=plan.invite.grid.cells)
+    release = centres(plan.study, plan.invite, plan.columns, told, trusted, rng=rng)
+    return lambda entries: published(plan.declared, {plan.asked.name: release}, entries)
+
+
+def centres(
+    study: KMeansStudy,
+    invite: MapInvite,
+    columns: tuple[str, ...],
+    told: NDArray[np.int64],
+    trusted: tuple[int, Entrusted] | None,
+    *,
+    rng: Randomness,
+) -> KMeansRelease:
+    """The centres, from how often each cell of the map was told and the points of those who trust, if any do."""
     local = ToldCells(told) if told.any() else None
     rows = None if trusted is None else AnswerPoints(trusted[1], study.box, trusted[0])
     people = 0 if trusted is None else trusted[0], int(told.sum())
     if sum(people) < study.clusters:
         raise Refused("batch-too-small", f"{study.clusters} centres need at least as many people.")
     found, rounds = run_kmeans(study, rows, local, plan=study.rounds_after(invite, *people), rng=rng)
-    release = publish_kmeans(study, found, rounds, columns=plan.columns, people=people, rng=rng)
-    return lambda entries: published(plan.declared, {plan.asked.name: release}, entries)
+    return publish_kmeans(study, found, rounds, columns=columns, people=people, rng=rng)

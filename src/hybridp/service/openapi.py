@@ -13,7 +13,7 @@ import msgspec
 from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
 from hybridp.service.plans import KINDS
 from hybridp.service.problems import MEDIA_TYPE
-from hybridp.service.reports import PAYLOADS, Upload
+from hybridp.service.reports import PAYLOADS, TOLD, Upload
 
 __all__ = ["MIXED", "UPLOAD", "complete"]
 
@@ -85,7 +85,10 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
 
 def _parts() -> dict[str, Any]:
     template = "#/components/schemas/{name}"
-    _, parts = msgspec.json.schema_components([Upload, *PAYLOADS], ref_template=template)
+    (*_, place, some, direction), parts = msgspec.json.schema_components(
+        [Upload, *PAYLOADS, *TOLD], ref_template=template
+    )
+    parts["Reports"]["properties"]["reports"]["additionalProperties"] = {"anyOf": [place, some, direction]}
     names = [template.format(name=kind.__name__) for kind in PAYLOADS]
     parts["Report"]["properties"]["payload"] = {"anyOf": [{"$ref": name} for name in names]}
     parts["Report"]["properties"]["id"] |= {"pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
@@ -170,7 +173,7 @@ def _study() -> dict[str, Any]:
     study["properties"] |= {
         "schema": {"const": SCHEMA, "description": "The version of this form.", "default": SCHEMA},
         "questions": {"type": "array", "items": {"oneOf": one_of}, "minItems": 1,
-                      "description": "What is asked: one, or several of kind number, choice and count."},
+                      "description": "What is asked: one, or several of kind number, choice, count, vector, points."},
     }  # fmt: skip
     parts.pop("Question", None)
     # On a page people choose by themselves: there is no column to name.

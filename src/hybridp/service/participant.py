@@ -68,6 +68,7 @@ def participant_view(
         "given": given or {},
         "trusted": {"rows": _trusted_rows(task)},
         "local": _local(task) if "local" in task["groups"] else {},
+        "computes": _computes(task),
         "shuffled": _shuffled(task) if "mixer" in task else {},
         "not_now": _WAIT if task["groups"] else dict.fromkeys(_WAIT, _BETWEEN),
     }
@@ -137,8 +138,13 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _computes(task: Mapping[str, Any]) -> bool:
+    """Whether the report is on numbers that are computed from the answers."""
+    return any("line" in asked or "grid" in asked for asked in (task, *task.get("questions", ())))
+
+
 def _local_questions(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Of several questions: what is sent on each, and one guess about all answers."""
+    """Of several questions: what is sent on each, at which part of a split promise, and one guess about all answers."""
     promise = task["guarantee"]["local"]
     epsilon, delta = float(promise["epsilon"]), float(promise["delta"])
     asked = task["questions"]
@@ -184,7 +190,9 @@ def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[d
 
 
 def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> Any:
-    """The answer to one of a study's questions: an option's place, those of the ticked ones, or a number."""
+    """The answer to one of a study's questions: an option's place, those of the ticked ones, a number, or several."""
+    if "coordinates" in question:
+        return [_number(form.get(f"{field}.{i}", "")) for i in range(len(question["coordinates"]))]
     if "options" not in question:
         return _number(form.get(field, ""))
     if question["several"] is not None:

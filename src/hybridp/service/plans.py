@@ -63,15 +63,14 @@ from hybridp.service.questions import (
     Category,
     asked_of,
     categories_of,
-    check_bounds,
     check_number,
+    check_vector,
     table_parts,
 )
 
 __all__ = ["KINDS", "Head", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "PointsPlan", "QuestionsPlan",
            "RegressionPlan", "SomePlan", "TablePlan", "VectorPlan", "moment", "parse_plan"]  # fmt: skip
 
-MOST_COLUMNS = 500
 MOST_MIXED = 200_000
 """People in a batch: one of nearly twice as many, the last of a study, comes in one request (`mixing.MOST_BATCH`)."""
 
@@ -172,14 +171,8 @@ class VectorPlan(Plan[Vector]):
     unsupported: ClassVar[dict[str, Any]] = {"statistics": ("mean",)}
 
     def check_kind(self) -> None:
-        vector = self.asked
-        most = len(vector.columns)
-        vector.must(most <= MOST_COLUMNS, "columns", f"must be at most {MOST_COLUMNS} on a page", most)
-        for lower, upper in zip(vector.lower, vector.upper, strict=True):
-            check_bounds(vector, lower, upper)
+        check_vector(self.asked)
         self.check_levels()
-        ok = vector.radius is None or vector.radius <= most
-        vector.must(ok, "radius", f"must be at most {most}: beyond, it holds the whole box", vector.radius)
         _ = self.invite
 
     @property
@@ -243,7 +236,8 @@ class HeavyPlan(Plan[Records]):
 
 
 class QuestionsPlan(Plan[Question]):
-    """Shares of options, counts, several statistics of a number: one question, or several under one promise.
+    """Shares of options, counts, several statistics of a number: one question, or several under one promise, beside
+    which vectors and points may be asked for.
 
     Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole. Of
     one number they may be asked in a second phase, around the quantiles or within the window that trusted people named.
@@ -254,6 +248,8 @@ class QuestionsPlan(Plan[Question]):
     def check_kind(self) -> None:
         self.check_levels()
         _ = self.packed
+        if any(isinstance(one.question, Points) for one in self.parts):
+            self.once()
         if self.phased:
             rule = "must be that of a study's only question: trusted people are asked about it first"
             self.asked.must(len(self.parts) == 1, "form", rule, "steered")
@@ -333,7 +329,7 @@ class QuestionsPlan(Plan[Question]):
             assert isinstance(invite, Invite)
             made = f"{invite.randomiser.name} report within windows"
             return [Charge("local", self.local_promise, made, self.title, collection=collection)]
-        first, sent = on_reports([c for one in self.parts for c in one.study.charges(one.name, None)], trial=False)
+        first, sent = on_reports([charge for one in self.parts for charge in one.charges()], trial=False)
         reports = together(sent, self.title, collection, once=answered_once(self.declared))
         return together(first, self.title) + reports
 
@@ -341,8 +337,8 @@ class QuestionsPlan(Plan[Question]):
         mean = self.parts[0].study
         if isinstance(mean, MeanStudy):
             return [whole_charge(mean, self.title)]
-        asked = [charge for one in self.parts for charge in one.study.charges(one.name, None)]
-        return together([charge for charge in asked if charge.people == "trusted"], self.title)
+        asked = [charge for one in self.parts for charge in one.charges() if charge.people == "trusted"]
+        return together(asked, self.title)
 
 
 class TablePlan(QuestionsPlan):
@@ -409,8 +405,12 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
     apart. A report by the best randomiser is the best that a page can draw.
     """
     declared = stated if isinstance(stated, Declaration) else _declaration(stated)
-    question = declared.questions[0]
-    declared = replace(declared, title=declared.purpose, collection=declared.collection or Collection())
+    drawable = tuple(
+        replace(one, local="sampling") if isinstance(one, Vector) and one.local == "best" else one
+        for one in declared.questions
+    )
+    question, collection = drawable[0], declared.collection or Collection()
+    declared = replace(declared, title=declared.purpose, collection=collection, questions=drawable)
     plan: SomePlan
     match question:
         case _ if len(declared.questions) > 1:
@@ -424,8 +424,6 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
         case Number():
             plan = MeanPlan(declared)
         case Vector():
-            if question.local == "best":
-                declared = replace(declared, questions=(replace(question, local="sampling"),))
             plan = VectorPlan(declared)
         case Records():
             plan = HeavyPlan(declared)

@@ -1,8 +1,10 @@
-"""Numbers, choices, ticks and counts, one question or several under one promise, as people answer them online.
+"""Numbers, choices, ticks, counts, vectors and points, one question or several under one promise, as people answer them
+online.
 
 Each question is answered by the study of its own protocol, the very one that a table of the same declaration would be
 released by. Here are the rules that a page adds, and how answers and reports lie in the store, always in as many bytes:
-an entrusted answer is 8 (a number, the place of an option, or ticks as bits), a report 4, 5 or 8, or a bit an option.
+an entrusted answer is 8 (a number, the place of an option, or ticks as bits) for each number that is asked for, a
+report 4, 5 or 8, or a bit an option, or as `hybridp.service.vectors` packs it.
 Where an answer is told by group: a public group is sent beside it, as it is; a private one is one more answer of
 trusted people, and a local person's one report is about both (`hybridp.public.joint`).
 
@@ -30,27 +32,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.joint import JointStudy
+from hybridp.protocols.kmeans import KMeansStudy
+from hybridp.protocols.kmeans_files import map_for
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
 from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.ticks import TickStudy
+from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.groups import Grouping
+from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser
 from hybridp.public.shares import ShareInvite
-from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, Question
+from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, People, Points, Question, Vector
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.ticks import TickInvite
+from hybridp.public.vector import VectorInvite
+from hybridp.public.vector_randomisers import ScalarReports
+from hybridp.service import vectors
 from hybridp.service.vectors import OutOfReach
 
-__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "asked_of", "categories_of", "check_bounds", "check_number",
-           "pack_answers", "pack_reports", "table_parts", "unit_reports", "unpacked_reports"]  # fmt: skip
+__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "Invited", "asked_of", "categories_of", "check_bounds",
+           "check_number", "check_points", "check_vector", "map_charges", "pack_answers", "pack_reports",
+           "table_parts", "unit_reports", "unpacked_reports"]  # fmt: skip
 
 BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
 """How local reports lie in the store: a dithered bit (threshold, above), a number, a place in a list."""
@@ -59,9 +70,14 @@ _BIT = np.dtype([("threshold", "<u4"), ("above", "u1")])
 _FAR, _NEAR = 1e30, 1e-12
 MOST_OPTIONS, MOST_QUESTIONS = 500, 50
 """Of one choice, and of one study, on a page."""
+MOST_COLUMNS, MOST_COORDINATES = 500, 20
+"""Of a vector, and of a point, on a page."""
 
-Told = tuple[int, bool] | float | int | list[int]
-"""A report as it comes: a dithered bit (threshold, above), a number, a place in a list, or several places."""
+Told = tuple[int, bool] | float | int | list[int] | list[float] | tuple[list[int], list[vectors.Told]]
+"""A report as it comes: a dithered bit (threshold, above), a number, a place in a list, or several places; of several
+numbers some by their places, each with its report, or one for each."""
+Studied = MeanStudy | NumberStudy | ShareStudy | TickStudy | JointStudy | VectorStudy | KMeansStudy
+Invited = Invite | ShareInvite | TickInvite | VectorInvite | MapInvite
 
 
 # --- the rules of a page ----------------------------------------------------------------------------------------------
@@ -88,6 +104,29 @@ def check_number(number: Number) -> None:
     number.must(number.estimator != "full-lm", "estimator", rule, number.estimator)
 
 
+def check_vector(vector: Vector) -> None:
+    """What a page can ask for several numbers."""
+    most = len(vector.columns)
+    vector.must(most <= MOST_COLUMNS, "columns", f"must be at most {MOST_COLUMNS} on a page", most)
+    for lower, upper in zip(vector.lower, vector.upper, strict=True):
+        check_bounds(vector, lower, upper)
+    ok = vector.radius is None or vector.radius <= most
+    vector.must(ok, "radius", f"must be at most {most}: beyond, it holds the whole box", vector.radius)
+
+
+def check_points(points: Points, people: People) -> None:
+    """What a page can ask for a point, and what must be known for its map."""
+    many = len(points.columns)
+    points.must(many <= MOST_COORDINATES, "columns", f"must be at most {MOST_COORDINATES} on a page", many)
+    for lower, upper in zip(points.lower, points.upper, strict=True):
+        check_bounds(points, lower, upper)
+    rule = "must be improved in the service: there a person answers once"
+    points.must(points.method == "improved", "method", rule, points.method)
+    for name, expected in (("trusted", people.trusted), ("local", people.local)):
+        rule = f"must say how many {name} people are expected: the map follows from it"
+        people.must(expected is not None, name, rule, "none")
+
+
 def asked_of(declared: Declaration) -> tuple[Asked, ...]:
     """The questions with their studies, held to what a page can ask; one sentence says what is wrong."""
     many = len(declared.questions)
@@ -96,7 +135,7 @@ def asked_of(declared: Declaration) -> tuple[Asked, ...]:
 
 
 def _asked(declared: Declaration, place: int, question: Question) -> Asked:
-    study: MeanStudy | NumberStudy | ShareStudy | TickStudy | JointStudy
+    study: Studied
     groups = None
     if isinstance(question, Grouped) and question.by is not None:
         _check_groups(question)
@@ -120,8 +159,19 @@ def _asked(declared: Declaration, place: int, question: Question) -> Asked:
             question.must(many <= MOST_OPTIONS, "options", f"must be at most {MOST_OPTIONS} on a page", many)
             if isinstance(question, Grouped) and question.by_private:
                 study = asking.joint_study(declared, place)
+        case Vector():
+            check_vector(question)
+            study = asking.vector_study(declared, place)
+        case Points():
+            people = declared.people
+            check_points(question, people)
+            study = asking.kmeans_study(declared, place)
+            answering = round(int(people.local or 0) * declared.chances[question.name])  # as devices draw
+            return Asked(question, study, map_for(study, int(people.trusted or 0), answering))
         case _:
-            rule = "must be one of number, choice, count where several are asked; the others are asked alone"
+            rule = (
+                "must be one of number, choice, count, vector, points where several are asked; others are asked alone"
+            )
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
     if isinstance(study, JointStudy):
         cells = study.joint.cells.size
@@ -157,10 +207,11 @@ def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tupl
 class Asked:
     """One question, and the study of the protocol that answers it."""
 
-    question: Number | Choice | Count
-    study: MeanStudy | NumberStudy | ShareStudy | TickStudy | JointStudy
-    within: Invite | None = None
-    """What a local person's device is asked where trusted people were asked first, once these have said where."""
+    question: Number | Choice | Count | Vector | Points
+    study: Studied
+    within: Invite | MapInvite | None = None
+    """What a local person's device is asked where the study alone does not say: the map that follows from how many
+    people are expected, or where people lie, once those who trust have said so."""
     grouping: Grouping | None = None
     """By which public group the answer is told, which everybody sends as it is."""
 
@@ -174,13 +225,30 @@ class Asked:
         return self.question.name
 
     @cached_property
-    def invite(self) -> Invite | ShareInvite | TickInvite:
+    def invite(self) -> Invited:
         """What goes to every device; a study computes it anew every time."""
         if self.within is not None:
             return self.within
         if self.steered and isinstance(self.study, NumberStudy):
             return self.distribution.invite_within(())  # where is not known yet
+        assert not isinstance(self.study, KMeansStudy)  # its map is `within`
         return self.study.invite
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The names of the numbers that a person gives, where these are several."""
+        return self.question.columns if isinstance(self.question, Vector | Points) else ()
+
+    @property
+    def cells(self) -> int:
+        """How many times 8 bytes an entrusted answer takes."""
+        return max(1, len(self.coordinates))
+
+    def charges(self) -> list[Charge]:
+        """What a release of this question spends of both groups' promises."""
+        if isinstance(self.study, KMeansStudy):
+            return map_charges(self.study, self.name, None)
+        return self.study.charges(self.name, None)
 
     @property
     def distribution(self) -> DistributionStudy:
@@ -210,7 +278,7 @@ class Asked:
     @property
     def estimator(self) -> str:
         """Who is heard; a number's may be open until its people are counted."""
-        return self.question.estimator or ""
+        return getattr(self.question, "estimator", None) or ""
 
     def _refused(self, rule: str) -> InvalidInput:
         return InvalidInput(f"`{self.name}` must be {rule}. Got something else.")
@@ -218,7 +286,14 @@ class Asked:
     # --- an entrusted answer ------------------------------------------------------------------------------------------
 
     def pack_answer(self, given: Any) -> bytes:
-        """8 bytes, whatever the answer: a finite number, the place of an option, or the places of those ticked."""
+        """8 bytes, whatever the answer: a finite number, the place of an option, or the places of those ticked; of
+        several numbers as many for each."""
+        if self.coordinates:
+            given = given if isinstance(given, list) else []
+            numbers = [_double(number) for number in given]
+            if len(numbers) != self.cells or not all(map(math.isfinite, numbers)):
+                raise self._refused(f"{self.cells} finite numbers")
+            return struct.pack(f"<{self.cells}d", *numbers)
         if isinstance(self.study, TickStudy):
             most = self.study.most
             ok = isinstance(given, list) and len(given) <= most and self._rising(given, len(self.options))
@@ -241,8 +316,10 @@ class Asked:
         match self.invite:
             case ShareInvite(oracle=SubsetSelection()):
                 return -(-len(self.options) // 8)
-            case ShareInvite() | TickInvite():
+            case ShareInvite() | TickInvite() | MapInvite():
                 return SLOT.size
+            case VectorInvite():
+                return vectors.size(self.invite)
             case Invite():
                 return BIT.size if isinstance(self.invite.randomiser, DitheredBit) else NUMBER.size
 
@@ -255,10 +332,14 @@ class Asked:
                 if not (isinstance(told, list) and len(told) == oracle.size and self._rising(told, oracle.categories)):
                     raise self._refused(f"{oracle.size} different places of its options, rising")
                 bits = np.zeros(oracle.categories, dtype=np.bool_)
-                bits[told] = True
+                bits[np.array(told, dtype=np.int64)] = True
                 return np.packbits(bits).tobytes()
-            case ShareInvite() | TickInvite() as invite:
+            case VectorInvite() as invite:
+                return self._pack_vector(told, invite)
+            case ShareInvite() | TickInvite() | MapInvite() as invite:
                 places = 2 * len(self.options) if isinstance(invite, TickInvite) else len(self.options)
+                if isinstance(invite, MapInvite):
+                    places = invite.grid.cells
                 if not (isinstance(told, int) and 0 <= told < places):
                     raise self._refused(f"a whole number from 0 to {places - 1}")
                 return SLOT.pack(told)
@@ -275,9 +356,24 @@ class Asked:
             raise OutOfReach(f"`{self.name}` must be a report that a device which follows the plan can send.")
         return NUMBER.pack(number)
 
+    def _pack_vector(self, told: Told, invite: VectorInvite) -> bytes:
+        if isinstance(invite.reports, ScalarReports):
+            if not (isinstance(told, tuple) and isinstance(told[0], list) and isinstance(told[1], list)):
+                raise self._refused("some coordinates, each with its report")
+            return vectors.pack(invite, told[0], told[1])
+        if not isinstance(told, list):
+            raise self._refused(f"{self.cells} numbers")
+        return vectors.direction(invite, told)
+
     @staticmethod
-    def _rising(places: list[int], size: int) -> bool:
-        return all(0 <= place < size for place in places) and all(a < b for a, b in pairwise(places))
+    def _rising(places: list[Any], size: int) -> bool:
+        whole = all(isinstance(place, int) and 0 <= place < size for place in places)
+        return whole and all(a < b for a, b in pairwise(places))
+
+
+def map_charges(study: KMeansStudy, purpose: str, collection: str | None) -> list[Charge]:
+    """What centres spend where local people tell one cell of a map, and no more."""
+    return study.charges(purpose, collection, groups=("trusted", "local"), reports="cell of the map")
 
 
 def _double(given: float) -> float:
@@ -295,6 +391,7 @@ class Category:
     name: str
     names: tuple[str, ...]
     size: int = SLOT.size
+    cells: int = 1
 
     def _place(self, given: Any) -> int:
         if not (isinstance(given, int) and 0 <= given < len(self.names)):

@@ -19,7 +19,6 @@ from sqlalchemy import Connection, func, select
 from hybridp.curator import heavy as heavy_curator
 from hybridp.curator import mean as mean_curator
 from hybridp.curator import personal as personal_curator
-from hybridp.curator import vector as vector_curator
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
@@ -28,7 +27,6 @@ from hybridp.protocols import heavy_files
 from hybridp.protocols import personal as personal_protocol
 from hybridp.protocols.mean import publish_mean
 from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.protocols.vector import publish_vector_mean
 from hybridp.public.heavy import counting_noise, discovery
 from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import Randomiser
@@ -39,13 +37,14 @@ from hybridp.release.heavy import HeavyRelease
 from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import plain
 from hybridp.release.vector import VectorMeanRelease
-from hybridp.service.answering import answered, heard, piloted, randomiser_of, steered
+from hybridp.service.answering import answered, heard, randomiser_of, vector_mean
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.models import clustered, line_of, regressed, regression_piloted
+from hybridp.service.phases import piloted, steered
 from hybridp.service.plans import (
     HeavyPlan,
     MeanPlan,
@@ -373,29 +372,19 @@ def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service
 
 
 def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) -> Build:
-    task, rng, invite = plan.decided(counts(db, study.number)), service.rng, plan.invite
-    d = task.bounds.dimensions
-    reported, sent = 0, (NOTHING,) * d
+    task, invite = plan.study, plan.invite
+    reported, sent = 0, (NOTHING,) * task.bounds.dimensions
     if task.estimator != "tcm-only":
         for rows in stream(db, study.number, LOCAL):
             more = column_sums(unpacked(invite, [bytes(row[2]) for row in rows]))
             reported, sent = reported + len(rows), tuple(a + b for a, b in zip(sent, more, strict=True))
     local = VectorReportSums.of(reported, sent, invite.reports)
-    people, trusted = 0, None
     answers = None if task.estimator == "lm-only" else _sealed(db, service, study)
-    if answers is not None:
-        totals = vector_curator.read_answers(answers, task.bounds, local)
-        people = totals.trusted_people
-        trusted = vector_curator.release_sum(totals, task.sum_noise, task.bounds, task.squares_noise, rng=rng)
-    if trusted is None and local.people == 0:
+    if answers is None and local.people == 0:
         raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
-
-    def build(entries: tuple[int, ...]) -> dict[str, Any]:
-        heard = None if task.estimator == "tcm-only" else local
-        found = publish_vector_mean(task, plan.columns, trusted, heard, trusted_people=people, entries=entries, rng=rng)
-        return _document(study, found)
-
-    return build
+    people = 0 if answers is None else counts(db, study.number)["trusted"]
+    final = vector_mean(task, plan.columns, local, answers, people, rng=service.rng)
+    return lambda entries: _document(study, final(entries))
 
 
 def _bodies(db: Connection, study: Study) -> Iterator[list[bytes]]:

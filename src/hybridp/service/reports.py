@@ -40,7 +40,7 @@ from hybridp.service.plans import (
     VectorPlan,
 )
 from hybridp.service.problems import STATUS, Refused
-from hybridp.service.questions import BIT, NUMBER, SLOT, pack_answers, pack_reports
+from hybridp.service.questions import BIT, NUMBER, SLOT, Asked, Invited, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
 
 __all__ = ["PAYLOADS", "Checker", "Failure", "Packed", "Report", "Upload", "packed_record", "parse_upload", "report_id",
@@ -140,17 +140,21 @@ class DirectionReport(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Answers(msgspec.Struct, forbid_unknown_fields=True):
-    """Trusted, questions: by their names a number, the place of an option among the task's, or the places of those
-    ticked."""
+    """Trusted, questions: by their names a number, the place of an option among the task's, the places of those ticked,
+    or one number for each column."""
 
-    answers: dict[str, int | float | list[int]]
+    answers: dict[str, int | float | list[int | float]]
 
 
 class Reports(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, questions: by their names a bit or a number, a place in a list, or several places, rising. Where questions
-    are drawn, one."""
+    """Local, questions: by their names a bit or a number, a place in a list, or several places, rising; of several
+    numbers some coordinates, or one direction. Where questions are drawn, one."""
 
-    reports: dict[str, int | float | list[int] | Bit]
+    reports: dict[str, msgspec.Raw]
+
+
+TOLD: tuple[Any, ...] = (int | float | list[int] | Bit, Coordinates, list[float])
+"""What a report on one of several questions may be: it depends on the question."""
 
 
 PAYLOADS = (Value, DitheredReport, NumberReport, Records, Category, Values, CoordinatesReport, DirectionReport, Answers,
@@ -158,7 +162,7 @@ PAYLOADS = (Value, DitheredReport, NumberReport, Records, Category, Values, Coor
 
 _upload = msgspec.json.Decoder(Upload)
 _mixed = msgspec.json.Decoder(Mixed)
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in PAYLOADS}
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in (*PAYLOADS, *TOLD)}
 _FAR = "The report lies further out than any device that follows the plan can be."
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -370,9 +374,7 @@ class Checker:
             try:
                 if not some:
                     return vectors.direction(invite, _decoded(DirectionReport, payload).report)
-                found: Coordinates = _decoded(CoordinatesReport, payload).report
-                each = [(x.threshold, x.above) if isinstance(x, Bit) else x for x in found.each]
-                return vectors.pack(invite, found.coordinates, each)
+                return vectors.pack(invite, *_plain(_decoded(CoordinatesReport, payload).report))
             except vectors.OutOfReach:
                 raise _Bad("out-of-range", _FAR) from None
             except InvalidInput as error:
@@ -390,9 +392,11 @@ class Checker:
         return answers
 
     def _reports_of(self, plan: QuestionsPlan) -> Pack:
+        kinds = {one.name: _told_on(one.invite) for one in plan.packed if isinstance(one, Asked)}
+
         def reports(row: bytes, payload: msgspec.Raw) -> bytes:
             given = _decoded(Reports, payload).reports.items()
-            told = {name: (x.threshold, x.above) if isinstance(x, Bit) else x for name, x in given}
+            told = {name: _plain(_decoded(kinds.get(name, TOLD[0]), raw)) for name, raw in given}
             try:
                 return pack_reports(plan.packed, plan.drawn, told)
             except vectors.OutOfReach:
@@ -454,12 +458,27 @@ def _bit(row: bytes, payload: msgspec.Raw) -> bytes:
     return BIT.pack(found.threshold, found.above)
 
 
+def _told_on(invite: Invited) -> Any:
+    """What a report on this question is on its way."""
+    if not isinstance(invite, VectorInvite):
+        return TOLD[0]
+    return TOLD[1] if isinstance(invite.reports, ScalarReports) else TOLD[2]
+
+
+def _plain(told: Any) -> Any:
+    """The same without its names: a bit is its threshold and whether the value is above it."""
+    if isinstance(told, Coordinates):
+        return told.coordinates, [_plain(x) for x in told.each]
+    return (told.threshold, told.above) if isinstance(told, Bit) else told
+
+
 def _decoded(kind: Any, payload: msgspec.Raw) -> Any:
     try:
         found = _decoders[kind].decode(payload)
     except _BROKEN as error:
         shown = str(error) if isinstance(error, msgspec.ValidationError) else "it is not JSON"
-        raise _Bad("bad-payload", f"The payload must be that of {kind.__name__}: {shown}.") from None
+        of = "one of the study's questions" if kind in TOLD else kind.__name__
+        raise _Bad("bad-payload", f"The payload must be that of {of}: {shown}.") from None
     if kind in (Value, NumberReport) and not math.isfinite(found.value if kind is Value else found.report):
         raise _Bad("bad-payload", "The number must be finite.")
     return found

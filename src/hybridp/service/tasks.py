@@ -20,6 +20,7 @@ import numpy as np
 
 from hybridp.protocols.heavy import Invitation, invitation, trim
 from hybridp.protocols.joint import JointStudy
+from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
 from hybridp.protocols.regression_files import Invitation as Line
@@ -28,9 +29,11 @@ from hybridp.protocols.steered import Steering, steering_of
 from hybridp.protocols.steered_mean import MEAN_INVITATION, MeanSteering
 from hybridp.protocols.steered_mean import steering_of as mean_steering_of
 from hybridp.protocols.ticks import TickStudy
+from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
+from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import Invite, OptInCounts
 from hybridp.public.mixing import public, text
 from hybridp.public.oracles import SubsetSelection
@@ -138,7 +141,34 @@ def described_question(one: Asked) -> dict[str, Any]:
             found["randomiser"] = described(_number_invite(one).randomiser)
             if one.steered:  # around what trusted people say: shares of the range, in exact doubles
                 found |= {"form": "steered", "windows": [list(window) for window in _number_invite(one).windows]}
-    return {**found, "mechanism": one.invite.text, "guarantee": _level(one.invite.promise)}
+        case VectorStudy():
+            assert isinstance(one.question, Vector)
+            found |= _described_vector(one.question, one.study.invite)
+        case KMeansStudy():
+            assert isinstance(one.question, Points)
+            assert isinstance(one.invite, MapInvite)
+            found |= _described_map(one.question, one.invite)
+    if not isinstance(one.invite, MapInvite):  # which stands in no table
+        found |= {"mechanism": one.invite.text}
+    return {**found, "guarantee": _level(one.invite.promise)}
+
+
+def _described_vector(question: Vector, invite: VectorInvite) -> dict[str, Any]:
+    return {
+        "coordinates": _sides(question.columns, question),
+        "norm": question.norm,
+        "radius": question.radius,
+        "randomiser": described_vector(invite),
+    }
+
+
+def _described_map(question: Points, invite: MapInvite) -> dict[str, Any]:
+    return {
+        "coordinates": _sides(question.columns, question),
+        "clusters": question.clusters,
+        "grid": {"per_axis": invite.grid.per_axis, "cells": invite.grid.cells},
+        "randomiser": described(invite.response),
+    }
 
 
 def described_column(one: Asked) -> dict[str, Any]:
@@ -155,6 +185,9 @@ def described_column(one: Asked) -> dict[str, Any]:
             assert isinstance(one.question, Number)
             bounds = {"lower": one.question.lower, "upper": one.question.upper}
             found |= {"unit": one.question.unit, "bounds": bounds, "step": one.question.step}
+        case VectorStudy() | KMeansStudy():
+            assert isinstance(one.question, Vector | Points)
+            found |= {"coordinates": _sides(one.coordinates, one.question)}
     return found
 
 
@@ -231,21 +264,9 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
                 "choices": [{"epsilon": e, "randomiser": r, "browser": r["browser"]} for e, r in mechanisms.items()],
             }
         case VectorPlan():
-            own = {
-                "coordinates": _sides(plan.columns, plan.asked),
-                "norm": plan.asked.norm,
-                "radius": plan.asked.radius,
-                **_promised(plan, plan.invite.promise),
-                "randomiser": described_vector(plan.invite),
-            }
+            own = {**_described_vector(plan.asked, plan.invite), **_promised(plan, plan.invite.promise)}
         case PointsPlan():
-            own = {
-                "coordinates": _sides(plan.columns, plan.asked),
-                "clusters": plan.asked.clusters,
-                "grid": {"per_axis": plan.invite.grid.per_axis, "cells": plan.invite.grid.cells},
-                **_promised(plan, plan.invite.promise),
-                "randomiser": described(plan.invite.response),
-            }
+            own = {**_described_map(plan.asked, plan.invite), **_promised(plan, plan.invite.promise)}
         case RegressionPlan():
             own = {
                 "groups": _PHASES.get(phase, []),
@@ -410,6 +431,11 @@ def _longest_of(one: Asked | Category) -> tuple[Any, Any, int]:
             return [last] * one.study.most, 2 * last + 1, ticked
         case MeanStudy() | NumberStudy():
             return _DIGITS, _number(_number_invite(one).randomiser)["report"], _FORM_NUMBER
+        case VectorStudy() | KMeansStudy():
+            invite = one.invite if isinstance(one.invite, VectorInvite) else None
+            trusted, (local,), characters = _longest_vector(one.coordinates, invite)
+            told = one.invite.grid.cells if isinstance(one.invite, MapInvite) else local["report"]
+            return trusted["values"], told, characters + len(one.coordinates) * len("answer.00")
 
 
 def _promised(plan: SomePlan, local: PureDP | ApproxDP) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from hybridp.public.randomisers import DitheredBit, DitheredReports
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports
 
-__all__ = ["OutOfReach", "direction", "own_units", "pack", "unpacked"]
+__all__ = ["OutOfReach", "direction", "own_units", "pack", "size", "unpacked"]
 
 Floats = NDArray[np.float64]
 Told = tuple[int, bool] | float
@@ -81,10 +81,18 @@ def _check_reach(away: float, reach: float) -> None:
         raise OutOfReach(_FAR)
 
 
+def size(invite: VectorInvite) -> int:
+    """Bytes of a report in the store."""
+    plan = invite.reports
+    if not isinstance(plan, ScalarReports):
+        return 8 * plan.dimensions
+    return plan.reported * (_BIT if isinstance(plan.randomiser, DitheredBit) else _NUMBER).size
+
+
 def unpacked(invite: VectorInvite, bodies: Sequence[bytes]) -> Floats:
-    """Stored reports in reach coordinates, one row each; NaN where a coordinate was not reported."""
+    """Stored reports, behind each other, in reach coordinates, one row each; NaN where a coordinate was not told."""
     plan, bounds, joined = invite.reports, invite.bounds, b"".join(bodies)
-    d, n = plan.dimensions, len(bodies)
+    d, n = plan.dimensions, len(joined) // size(invite)
     centres = np.array([side.centre for side in bounds.bounds])
     reaches = np.array([side.half * bounds.reach for side in bounds.bounds])
     if not isinstance(plan, ScalarReports):

@@ -53,6 +53,8 @@ def sent(randomiser: Mapping[str, Any]) -> str:
 def sent_of(question: Mapping[str, Any]) -> str:
     """The same for one of a study's questions."""
     randomiser, many = question["randomiser"], len(question.get("options", ()))
+    if "grid" in question:
+        return sent_about_map(question)
     options, first = f"{many:,} options", ""
     if "columns" in question:
         of = question["columns"]
@@ -61,6 +63,12 @@ def sent_of(question: Mapping[str, Any]) -> str:
         ends = " or ".join(number(question["bounds"][end]) for end in ("lower", "upper"))
         first = f"Your {question['name']} counts as {ends}, by chance, the nearer one more often. Then: "
     match randomiser["name"]:
+        case "coordinates":
+            many, of = int(randomiser["reported"]), int(randomiser["dimensions"])
+            if many == of:
+                return f"A randomised report on each of these {of:,} numbers."
+            some = "one" if many == 1 else f"{many:,}"
+            return f"A randomised report on {some} of these {of:,} numbers, drawn by chance."
         case "k-rr":
             truth = of_100(Fraction(int(randomiser["keep"]), WORD))
             some = "one" if first else "One"
@@ -136,7 +144,7 @@ def _phased(task: Task) -> bool:
 def _named(task: Task) -> bool:
     """Whether a local person's report may name the very answer."""
     if task["kind"] == "questions":
-        return any("options" in question for question in task["questions"])
+        return any("options" in question or "grid" in question for question in task["questions"])
     if task["kind"] == "points":
         return True
     return _heavy(task) and "randomiser" in task and told_truly(task["randomiser"]) > 0
@@ -211,13 +219,20 @@ def _statistics(task: Task) -> str:
         return f"{int(task['clusters']):,} centres, and how many people are near each,"
     if task["kind"] != "questions":
         return "Averages" if task["kind"] == "vector-mean" else "An average"
-    choices = ["options" in question and "steps" not in question for question in task["questions"]]
-    told = "the shares" if all(choices) else "shares and statistics" if any(choices) else "statistics"
+    asked = task["questions"]
+    *several, last = {_published_of(question): None for question in asked}
+    told = f"{', '.join(several)} and {last}" if several else "the shares" if last == "shares" else last
     if not (private := _private_groups(task)):
         return told[0].upper() + told[1:]
-    if len(choices) == 1:
-        told = f"the {'shares' if all(choices) else 'average'} within it"
+    if len(asked) == 1:
+        told = f"the {'shares' if told == 'the shares' else 'average'} within it"
     return f"How many people are in each group ({', '.join(private)}), and {told},"
+
+
+def _published_of(question: Mapping[str, Any]) -> str:
+    if "options" in question and "steps" not in question:
+        return "shares"
+    return "centres of groups" if "grid" in question else "statistics"
 
 
 def _trusted_promise(task: Task) -> str:

@@ -1,12 +1,8 @@
 // The local choice: randomise on this page, send the report, and nothing else of the answer.
 import {
-  askedPlaces,
-  columnsOf,
   checkPromise,
-  checkQuestions,
   numberPayload,
   padded,
-  questionsPayload,
   recordPayload,
   reportId,
   roundedTime,
@@ -15,6 +11,7 @@ import {
   vectorPayload,
 } from "./randomise.js";
 import { checkModel, modelPayload } from "./models.js";
+import { askedPlaces, checkQuestions, columnsOf, questionsPayload } from "./questions.js";
 import { startMixed } from "./mixed.js";
 
 const study = document.getElementById("study");
@@ -95,18 +92,19 @@ function answer(task) {
     const empty = fields.find((input) => input.value.trim() === "");
     return empty ? refuse(empty, "Please fill in every field.") : fields.map((input) => input.value.trim());
   }
-  if (task.coordinates) {
-    const inputs = [...form.querySelectorAll(".coordinate")];
-    const values = [];
-    for (const [i, input] of inputs.entries()) {
-      if (task.coordinates[i].yes && input.value === "") return refuse(input, "Please choose an answer to every question.");
-      const value = numberIn(input, task.coordinates[i]);
-      if (value === null) return null;
-      values.push(value);
-    }
-    return values;
-  }
+  if (task.coordinates) return numbersIn(form, task.coordinates);
   return numberIn(document.getElementById("local-value"), task.bounds);
+}
+
+function numbersIn(place, coordinates) {
+  const values = [];
+  for (const [i, input] of [...place.querySelectorAll(".coordinate")].entries()) {
+    if (coordinates[i].yes && input.value === "") return refuse(input, "Please choose an answer to every question.");
+    const value = numberIn(input, coordinates[i]);
+    if (value === null) return null;
+    values.push(value);
+  }
+  return values;
 }
 
 // The questions that are asked here: drawn once, when the page is loaded.
@@ -138,7 +136,8 @@ function questionAnswer(task, question, field) {
   return answers;
 }
 
-function fieldAnswer({ options, several, bounds }, field) {
+function fieldAnswer({ options, several, bounds, coordinates }, field) {
+  if (coordinates) return numbersIn(field, coordinates);
   if (!options) return numberIn(field.querySelector("input"), bounds);
   if (several === null) {
     const list = field.querySelector("select");

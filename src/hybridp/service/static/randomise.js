@@ -45,7 +45,7 @@ export function normalised(text) {
   return folded.replace(spaces, " ").replace(/^ | $/gu, "");
 }
 
-function whole(name, text, least, most) {
+export function whole(name, text, least, most) {
   const ok = typeof text === "string" ? /^[0-9]{1,20}$/.test(text) : Number.isSafeInteger(text);
   const value = ok ? BigInt(text) : -1n;
   if (value < least || value > most) throw new RangeError(`${name} must be a whole number in its range`);
@@ -215,7 +215,7 @@ const BITS = 300n;
 const ONE = 1n << BITS;
 
 /** A double as the fraction [numerator, denominator] that it is. */
-function fraction(name, x) {
+export function fraction(name, x) {
   if (typeof x !== "number" || !Number.isFinite(x) || x < 0) throw new RangeError(`${name} must be a number from 0 on`);
   let [value, denominator] = [x, 1n];
   while (!Number.isInteger(value)) [value, denominator] = [value * 2, denominator * 2n];
@@ -238,7 +238,7 @@ function exponential([n, d]) {
   return sum;
 }
 
-function must(ok, what) {
+export function must(ok, what) {
   if (!ok) throw new RangeError(`the study’s server asks for less noise than this page promises (${what})`);
 }
 
@@ -269,54 +269,6 @@ function checkSet({ categories, size, keep }, epsilon, options) {
   must(k === BigInt(options), "categories");
   must(WORD * d < p * k, "keep"); // rarer than by chance would tell it as well
   must(p * (k - d) * ONE <= exponential(epsilon) * (WORD - p) * d, "keep");
-}
-
-// A level as it is written, in units of 10^-40: parts of a promise add up as they are written, not as doubles.
-function written(x) {
-  fraction("level", x); // refuses what is no level
-  const [digits, power] = x.toExponential().split("e");
-  const [first, rest = ""] = digits.split(".");
-  const up = Number(power) - rest.length + 40;
-  must(up >= 0, "promise");
-  return BigInt(first + rest) * 10n ** BigInt(up);
-}
-
-// Where people are asked who answer after others: shares of the range, rising and apart.
-function checkWindows({ form, windows = [] }) {
-  let last = 0;
-  for (const [low, high] of windows) {
-    must(last <= low && low < high && high <= 1, "windows");
-    last = high;
-  }
-  must(windows.length > 0 === (form !== undefined), "windows");
-}
-
-// Every cell of the columns is an option, so that every answer is randomised among all of them.
-function checkCells(task, question) {
-  const sizes = columnsOf(task, question).map(({ options, bounds }) => {
-    if (!bounds) return options.length;
-    whole("steps", question.steps, 1n, BigInt(LEVELS));
-    must(Number.isFinite(question.steps / (bounds.upper - bounds.lower)) && bounds.upper > bounds.lower, "bounds");
-    return 2;
-  });
-  must(sizes.reduce((a, b) => a * b) === question.options.length, "options");
-}
-
-/**
- * Throws unless what is sent keeps the promise {epsilon, delta}: each question's randomiser its own part, and the parts
- * together, or where one question is drawn the largest, no more than the whole.
- */
-export function checkQuestions(task, promise) {
-  for (const name of ["epsilon", "delta"]) {
-    const parts = task.questions.map((question) => written(question.guarantee[name]));
-    const spent = task.draws ? parts.reduce((a, b) => (a > b ? a : b)) : parts.reduce((a, b) => a + b);
-    must(spent <= written(promise[name]), name);
-  }
-  for (const question of task.questions) {
-    checkPromise(question.randomiser, question.guarantee, question);
-    checkWindows(question);
-    if (question.columns) checkCells(task, question);
-  }
 }
 
 // As hybridp.public.heavy: .85 of the promise for the first part of a record, the rest for the second.
@@ -454,49 +406,4 @@ export function vectorReport(randomiser, coordinates, steps, next) {
         });
   const order = chosen.map((_, i) => i).sort((a, b) => chosen[a] - chosen[b]);
   return { report: { coordinates: order.map((i) => chosen[i]), each: order.map((i) => drawn[i]) } };
-}
-
-// --- a study's questions ---------------------------------------------------------------------------------------------
-
-/** The places of the questions that a local person is asked: all of them, or the one that this draws. */
-export function askedPlaces(task, next) {
-  if (!task.draws) return task.questions.map((_, i) => i);
-  const word = next();
-  return [task.draws.findIndex((end) => word < BigInt(end))];
-}
-
-function questionReport({ randomiser, bounds, windows }, answer, next) {
-  if (randomiser.name === "k-rr") return category(randomiser, answer, next);
-  if (randomiser.name === "subset") return optionSet(randomiser, answer, next);
-  if (randomiser.name === "one-option") return oneOption(randomiser, answer, next);
-  return numberPayload(randomiser, bounds, answer, next, windows).report;
-}
-
-/** The columns that a question is about, where it is about several: its options are their cells. */
-export function columnsOf(task, { columns }) {
-  return columns.map((name) => task.columns.find((column) => column.name === name));
-}
-
-// The cell of the answers to a question's columns. A number counts as one of its bounds, by chance: the upper one, which
-// comes first, as often as the number lies near to it.
-function cellOf(task, question, answers, next) {
-  return columnsOf(task, question).reduce((at, { options, bounds }, i) => {
-    if (!bounds) return at * options.length + answers[i];
-    const up = uniformBelow(question.steps, next) < level(answers[i], bounds.lower, bounds.upper, question.steps);
-    return 2 * at + (up ? 0 : 1);
-  }, 0);
-}
-
-/**
- * The payload of a report on the questions at these places, `answers` in their order. Where answers are told by group,
- * `groups` are the places of the person's public groups: they are sent as they are.
- */
-export function questionsPayload(task, places, answers, next, groups = []) {
-  const told = places.map((i, at) => {
-    const question = task.questions[i];
-    const answer = question.columns ? cellOf(task, question, answers[at], next) : answers[at];
-    return [question.name, questionReport(question, answer, next)];
-  });
-  for (const [i, { name }] of (task.by ?? []).entries()) told.push([name, groups[i]]);
-  return { reports: Object.fromEntries(told) };
 }

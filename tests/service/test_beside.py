@@ -1,0 +1,220 @@
+"""Vectors and points beside numbers and choices, through the service: stored, charged, released and shown.
+
+On both stores. What is drawn for a release is in `tests/laws/test_service_beside_law.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from hybridp.device.client import local_report, trusted_report
+from hybridp.errors import InvalidInput
+from hybridp.randomness import seeded
+from hybridp.service import studies, words
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.participant import participant_view
+from hybridp.service.plans import parse_plan
+from hybridp.service.schema import TRUSTED, reports
+from hybridp.service.shown import shown_release
+from hybridp.service.store import reading, stream
+from hybridp.service.tasks import task_of
+
+SMOKES = {"name": "smokes", "kind": "choice", "text": "Do you smoke?", "options": ["never", "at times", "daily"]}
+PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
+BODY = {"name": "body", "kind": "vector", "text": "Your body", "columns": ["height", "weight"], "lower": 0,
+        "upper": [2, 200]}  # fmt: skip
+HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": 0, "upper": [8, 4], "clusters": 2,
+         "weight": 2}  # fmt: skip
+EVERY = [SMOKES, PAY, BODY, HOMES]
+EXPECTED = {"trusted": 2000, "local": 20_000}
+PERSON = {"smokes": "never", "pay": 3.5, "body": {"height": 1.5, "weight": 50.0}, "homes": [2.0, 1.0]}
+
+
+def stated(*questions: Any, epsilon: float = 2.0, **more: Any) -> dict[str, Any]:
+    collection = {"min_batch": 4, "time_precision": 60, **more.pop("collection", {})}
+    promise = {"epsilon": epsilon, **more.pop("promise", {})}
+    usual = {"title": "t", "promise": promise, "collection": collection, "questions": list(questions or EVERY),
+             "people": EXPECTED}  # fmt: skip
+    return usual | more
+
+
+def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return asyncio.run(studies.submit(service, study, made))
+
+
+def opened(service: Service, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    study = str(studies.create_study(service, plan)["id"])
+    return study, studies.task_document(service, study)
+
+
+def somebody(i: int) -> dict[str, Any]:
+    """Two kinds of people: six of ten in the south-west."""
+    home = [2.0 + (i % 7) / 20, 1.0] if i % 10 < 6 else [6.0, 3.0 + (i % 7) / 20]
+    return PERSON | {"homes": home}
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 20.0], ids=["drawn", "split"])
+def test_vectors_and_points_beside_others_from_their_answers_to_one_release(service: Service, epsilon: float) -> None:
+    study, task = opened(service, stated(epsilon=epsilon))
+    assert (task["draws"] is not None) == (epsilon == 4.0)
+    made = [trusted_report(task, somebody(i)) for i in range(400)]
+    made += [local_report(task, somebody(i), rng=seeded(i)) for i in range(300)]
+    assert send(service, study, made) == []
+    for start, end, group in ((0, 400, "trusted"), (400, 700, "local")):
+        assert {len(json.dumps(one, separators=(",", ":"))) for one in made[start:end]} == {task["bytes"][group]}
+    with reading(service.engine) as db:
+        sizes = db.execute(select(reports.c.grp, reports.c.body)).all()
+    assert len({(group, len(body)) for group, body in sizes}) == 2  # one length a group, whatever the answer
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    assert studies.release_study(service, study) == found
+    told = found["questions"]
+    assert list(told) == ["smokes", "pay", "body", "homes"]
+    assert told["body"]["mean"]["columns"] == ["height", "weight"]
+    if epsilon > 4:  # the system's randomness: a part of the promise for 400 people moves a mean by less than this
+        assert told["body"]["mean"]["estimate"] == pytest.approx([1.5, 50.0], rel=0.2)
+        assert sorted(told["homes"]["centres"]["estimate"])[0] == pytest.approx([2.15, 1.0], abs=1)
+    summary = studies.study_summary(service, study)
+    spent = [(a["people"], a["epsilon_spent"], a["epsilon_total"]) for a in summary["ledger"]]
+    assert spent == [("trusted", epsilon, epsilon), ("local", epsilon, epsilon)]
+    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["against"].startswith("whoever")}
+    assert promised == {"trusted": epsilon, "local": epsilon}
+    assert summary["raw_deleted"]
+    lines = [json.loads(line)["report"] for line in studies.export(service, study)]
+    assert {len(line) for line in lines} == ({1} if epsilon == 4.0 else {4})
+    bodies = [line["body"] for line in lines if "body" in line]
+    assert {len(body) for body in bodies} == {2}
+    assert {line["homes"] for line in lines if "homes" in line} <= set(range(task["questions"][3]["grid"]["cells"]))
+    titles = [part["title"] for part in shown_release(found, summary["plan"])["parts"]]
+    assert titles == ["smokes: shares", "pay: mean", "body: mean", "homes: centres"]
+
+
+def test_answers_lie_in_the_store_behind_each_other(service: Service) -> None:
+    """Sealed, 8 bytes a number or place, in the order of the questions and of their columns."""
+    study, task = opened(service, stated())
+    assert send(service, study, [trusted_report(task, PERSON)]) == []
+    with reading(service.engine) as db:
+        ((name, _, body),) = next(iter(stream(db, service.number(study), TRUSTED)))
+        cipher = service.cipher(db, service.study(study))
+    assert cipher is not None
+    assert struct.unpack("<q5d", cipher.unseal(bytes(body), bytes(name))) == (0, 3.5, 1.5, 50.0, 2.0, 1.0)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_vector_stands_beside_answers_by_group(service: Service) -> None:
+    """A public group lies behind all answers, a private one before its own: the vector's numbers are still its own."""
+    team = {"by": "team", "categories": ["a", "b"], "least": 2}
+    town = {"by": "town", "by_private": True, "categories": ["Bonn", "Ulm"]}
+    asked = [PAY | team, SMOKES | town, BODY]
+    study, task = opened(service, stated(*asked, epsilon=24.0, promise={"several": "split"}))
+    person = {"pay": 3.5, "team": "b", "smokes": "daily", "town": "Ulm", "body": [1.5, 50.0]}
+    made = [trusted_report(task, person | {"team": "ab"[i % 2]}) for i in range(400)]
+    made += [local_report(task, person, rng=seeded(i)) for i in range(40)]
+    assert send(service, study, made) == []
+    for start, end, group in ((0, 400, "trusted"), (400, 440, "local")):
+        assert {len(json.dumps(one, separators=(",", ":"))) for one in made[start:end]} == {task["bytes"][group]}
+    studies.close_study(service, study)
+    told = studies.release_study(service, study)["questions"]
+    # The system's randomness: at a third of epsilon for 400 people a mean moves by far less.
+    assert told["body"]["mean"]["estimate"] == pytest.approx([1.5, 50.0], rel=0.2)
+    assert told["body"]["mean"]["groups"]["local"]["people"] == 40
+    assert told["smokes"]["shares_by_group"]["by"]["categories"][-1] == "Ulm"
+    assert told["pay"]["mean_by_group"]["by"]["categories"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_what_no_device_sends_is_not_taken(service: Service) -> None:
+    study, task = opened(service, stated(epsilon=30.0, promise={"several": "split"}))
+    own, local = trusted_report(task, PERSON), local_report(task, PERSON, rng=seeded(1))
+    sent = local["payload"]["reports"]
+
+    def refused(report: dict[str, Any], payload: dict[str, Any]) -> str:
+        (told,) = send(service, study, [{**report, "payload": payload}])
+        return str(told["code"])
+
+    for wrong in ([1.5], [1.5, 50.0, 1.0], 1.5, [1.5, 1e999], "tall"):
+        assert refused(own, {"answers": own["payload"]["answers"] | {"body": wrong}}) == "bad-payload"
+    cells = task["questions"][3]["grid"]["cells"]
+    one = sent["body"]
+    for name, wrong in (("homes", -1), ("homes", cells), ("homes", [1]), ("body", 1), ("body", [1.5, 50.0]),
+                        ("body", one | {"coordinates": [0, 2]}), ("body", one | {"each": one["each"][:1]}),
+                        ("body", one | {"each": [True, False]}), ("body", one | {"more": 1})):  # fmt: skip
+        assert refused(local, {"reports": sent | {name: wrong}}) == "bad-payload", (name, wrong)
+    far = [1e6] * len(one["each"])
+    assert refused(local, {"reports": sent | {"body": one | {"each": far}}}) == "out-of-range"
+    assert refused(local, {"reports": {k: v for k, v in sent.items() if k != "body"}}) == "bad-payload"
+    assert send(service, study, [own, local]) == []  # the control
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"people": {"local": 900}}, "`people.trusted` must say how many trusted people are expected: the map"),
+        ({"people": {"trusted": 9, "local": 9}}, "`people` must be more, or epsilon larger"),
+        ({"collection": {"releases": 2}}, "`collection.releases` must be 1 for a question of this kind"),
+        ({"questions": [PAY, HOMES | {"method": "paper"}], "promise": {"epsilon": 1.0}}, "`homes.method` must be impr"),
+        ({"questions": [PAY, BODY | {"columns": [f"c{i}" for i in range(501)], "upper": [1]}]}, "`body.columns` must "),
+        ({"questions": [PAY, BODY | {"lower": -1e31}]}, "`body.lower` must lie between"),
+    ],
+)  # fmt: skip
+def test_what_a_page_cannot_ask_beside_others_is_refused_in_one_sentence(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_plan(stated(**change) | {name: change[name] for name in ("questions",) if name in change})
+    assert str(refused.value).startswith(says), refused.value
+    assert str(refused.value).count(". Got ") == 1
+
+
+def test_the_map_is_for_those_who_will_be_asked_about_it() -> None:
+    """Of local people who draw one of four questions, by weights 1, 1, 1 and 2, two in five answer about the map."""
+    drawn = parse_plan(stated(epsilon=2.0))
+    alone = parse_plan(stated(HOMES, epsilon=2.0, promise={"trusted_epsilon": 0.8}, people=EXPECTED | {"local": 8000}))
+    split = parse_plan(stated(epsilon=5.0, promise={"several": "split"}))
+    all_of_them = parse_plan(stated(HOMES, epsilon=2.0, people=EXPECTED))
+    grids = [plan.parts[3].invite.grid for plan in (drawn, split)]
+    assert grids == [alone.invite.grid, all_of_them.invite.grid]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_page_without_scripts_takes_all_answers(service: Service) -> None:
+    """The trusted way: one field a number, under the question's own words; what is left out is asked for again."""
+    study, _ = opened(service, stated())
+    with TestClient(build_app(service.settings)) as client:
+        page = client.get(f"/s/{study}").text
+        assert page.count("<legend>Your body</legend>") == 2
+        form = {"answer.0": "0", "answer.1": "3.5", "answer.2.0": "1.5", "answer.2.1": "50", "answer.3.0": "2",
+                "answer.3.1": "1", "report_id": studies.new_report_id()}  # fmt: skip
+        assert all(f'name="{name}"' in page for name in form)
+        missing = client.post(f"/s/{study}", data=form | {"answer.2.1": ""}, follow_redirects=False)
+        assert (missing.status_code, "Please give a number." in missing.text) == (422, True)
+        assert client.post(f"/s/{study}", data=form, follow_redirects=False).status_code == 303
+        assert "the program that computes from your answers" in page
+        interface = client.get("/openapi.json").json()["components"]["schemas"]["Reports"]
+        assert {"$ref": "#/components/schemas/Coordinates"} in interface["properties"]["reports"][
+            "additionalProperties"
+        ]["anyOf"]
+    assert studies.study_summary(service, study)["people"] == {"trusted": 1, "local": 0}
+
+
+def test_what_is_sent_is_said_of_each_question() -> None:
+    task = task_of("id", parse_plan(stated(SMOKES, BODY, HOMES, epsilon=3.0, promise={"several": "split"})), 1, None)
+    said = [words.sent_of(question) for question in task["questions"]]
+    assert "One of the 3 options" in said[0]
+    assert said[1] == "A randomised report on one of these 2 numbers, drawn by chance."
+    keep = int(task["questions"][2]["randomiser"]["keep"]) / 2**64
+    assert f"your own about {round(100 * keep)} times in 100" in said[2]
+    levels = [question["guarantee"]["epsilon"] for question in task["questions"]]
+    assert levels == pytest.approx([0.75, 0.75, 1.5])
+    np.testing.assert_allclose(sum(levels), task["guarantee"]["local"]["epsilon"])
+    view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
+    assert [float(offer["epsilon"]) for offer in view["local"]["offers"]] == levels
+    both = task_of("id", parse_plan(stated(BODY, PAY, epsilon=30.0, promise={"several": "split"})), 1, None)
+    assert words.sent_of(both["questions"][0]) == "A randomised report on each of these 2 numbers."
