@@ -280,8 +280,16 @@ def test_commands_are_read_with_their_continuation_and_output() -> None:
     assert list(commands(block)) == [Command("hybridp plan mean --n 2 --opt-in 0.5", ("first", "second"))]
 
 
-def test_every_command_and_option_is_documented() -> None:
-    generate = load("generate")
+@pytest.fixture(scope="module")
+def generate() -> Any:
+    """The writer of the references, and its pages, written once."""
+    writer = load("generate")
+    pages = writer.pages()
+    writer.pages = lambda: pages
+    return writer
+
+
+def test_every_command_and_option_is_documented(generate: Any) -> None:
     reference = generate.pages()["reference/cli.md"]
     guides = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     walk = "".join(guide.read_text(encoding="utf-8") for guide in guides)
@@ -295,8 +303,7 @@ def test_every_command_and_option_is_documented() -> None:
             assert f"`{option}`" in section, f"{name} {option}"
 
 
-def test_every_public_name_is_documented() -> None:
-    generate = load("generate")
+def test_every_public_name_is_documented(generate: Any) -> None:
     pages = generate.pages()
     for module in generate.modules():
         index = module.__name__ == "hybridp"

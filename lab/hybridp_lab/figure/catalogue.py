@@ -11,7 +11,7 @@ import json
 import os
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from io import BytesIO
@@ -194,6 +194,11 @@ class _Job:
             points = self.figure.nearer_points()
             self.nearer = [_task(run, point, self.figure.inputs(point), place) for point in points]
 
+    def each_task(self, place: Path) -> Iterator[Task]:
+        """The tasks one after another, for whoever stops at the first that is not done."""
+        for point in self.figure.each_point(self.scope, self.times):
+            yield _task(self.figure.run, point, self.figure.inputs(point), place)
+
     def outcome(self, shelf: Shelf) -> Outcome:
         """Judge what the shelf holds; raises what the judge raises."""
         kept = [found for task in self.tasks if (found := shelf.get(task)) is not None]
@@ -312,15 +317,19 @@ def _read_one(figure: Figure, folder: Path, shelf: Shelf) -> Outcome:
         for times in _KEPT:
             job = _Job(figure, scope, times)
             try:
-                job.prepare(folder)
+                if all(shelf.get(task) for task in job.each_task(folder)):
+                    whole = job
+                elif whole is not None or times == 1:
+                    break
             except Exception as error:
                 return _failed(job, error)
-            if all(shelf.get(task) for task in job.tasks):
-                whole = job
-            elif whole is not None or times == 1:
-                break
         if whole is not None:
-            return _judged(whole, shelf)
+            job = whole
+            break
+    try:
+        job.prepare(folder)
+    except Exception as error:
+        return _failed(job, error)
     return _judged(job, shelf)
 
 

@@ -285,12 +285,21 @@ class Figure:
 
     def points(self, scope: Scope, times: int = 1) -> list[Point]:
         """The points of a scope, each once; with so many times as many trials."""
+        return list(self.each_point(scope, times))
+
+    def each_point(self, scope: Scope, times: int = 1) -> Iterator[Point]:
+        """The same, one after another: whoever needs only the first of them does not wait for thousands."""
         return _points([grid.more(times) for grid in self.grid[scope]])
 
     def nearer_points(self) -> list[Point]:
-        return [] if self.nearer is None else _points(self.nearer.grid)
+        return [] if self.nearer is None else list(_points(self.nearer.grid))
 
 
-def _points(grids: Sequence[Grid]) -> list[Point]:
-    found = {json.dumps(point, sort_keys=True): point for grid in grids for point in grid.points()}
-    return list(found.values())
+def _points(grids: Sequence[Grid]) -> Iterator[Point]:
+    seen = set()
+    for grid in grids:
+        for point in grid.points():
+            key = json.dumps(point, sort_keys=True)
+            if key not in seen:
+                seen.add(key)
+                yield point

@@ -1,4 +1,6 @@
-"""Every judge is tried with a deliberately wrong mechanism or number: some verdict of the entry must get worse; or
+"""The committed results: every claim is whole, and its status is what its interval says.
+
+Every judge is tried with a deliberately wrong mechanism or number: some verdict of the entry must get worse; or
 better, where nothing of it holds.
 
 The rows are the committed ones, judged as they are, without what is said about stand-ins and smaller settings. An entry
@@ -8,8 +10,10 @@ that has no perturbation here fails the first test; one whose committed points a
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +22,12 @@ import pytest
 pytest.importorskip("botorch")
 
 from hybridp_lab.figure.catalogue import RESULTS, catalogue, read_figures
-from hybridp_lab.figure.declared import Row
+from hybridp_lab.figure.declared import ORDER, Row
 from hybridp_lab.figure.ruling import measured
 from hybridp_lab.figure.running import Shelf, Task
 
+ERRATA = Path(__file__).resolve().parents[3] / "docs" / "errata.md"
+KEYS = ("claim", "place", "status", "printed", "value", "interval", "trials")
 Rows = list[Row]
 _WORSE = {"reproduced": 0, "reproduced after the erratum": 0, "not judgeable": 0, "undecided": 1, "refuted": 2}
 
@@ -126,16 +132,68 @@ NEARER: dict[str, Callable[[Row], Row]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Any]:
+    """What is committed, read and judged once."""
+    return {outcome.figure.name: outcome for outcome in read_figures(list(catalogue().values()))}
+
+
+def test_every_claim_is_whole(outcomes: dict[str, Any]) -> None:
+    known = set(re.findall(r"^### (\d+)\. ", ERRATA.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    seen = set()
+    for o in outcomes.values():
+        assert not o.error, (o.figure.name, o.error)
+        for check in o.verdict.claims:
+            told = (o.figure.name, check.claim)
+            assert told not in seen
+            seen.add(told)
+            line = check.to_dict()
+            assert all(key in line for key in KEYS)
+            assert check.place, told
+            assert check.printed, told
+            assert check.claim.endswith("."), told
+            assert check.status in ORDER
+            assert check.status != "refuted" or check.erratum or check.reason, told
+            assert check.status != "not judgeable" or check.reason, told
+            assert check.status != "undecided" or check.cost, told
+            assert set(re.findall(r"\d+", check.erratum)) <= known | {"21"}, told
+        assert not [c.claim for c in o.verdict.unconfirmed], o.figure.name
+
+
+def test_a_measured_status_is_what_its_interval_says(outcomes: dict[str, Any]) -> None:
+    """By the rule in words that stands beside it, read again: above, below, or between two numbers."""
+    judged = 0
+    for o in outcomes.values():
+        for check in o.verdict.checks:
+            limit = re.fullmatch(r"(above|below) (\S+)|between (\S+) and (\S+)", check.rule)
+            if limit is None or check.low is None or not check.trials:
+                continue
+            side, one, first, last = limit.groups()
+            if side == "above":
+                inside, outside = check.low > float(one), check.high < float(one)
+            elif side == "below":
+                inside, outside = check.high < float(one), check.low > float(one)
+            else:
+                inside = float(first) <= check.low and check.high <= float(last)
+                outside = check.high < float(first) or check.low > float(last)
+            status = check.stand_in or check.status
+            smaller = status == "undecided" and o.figure.smaller and outside
+            wanted = "reproduced" if inside else "refuted" if outside else "undecided"
+            assert smaller or status.startswith(wanted), (o.figure.name, check)
+            judged += 1
+    assert judged > 50
+
+
 def test_every_entry_has_a_perturbation() -> None:
     assert list(PERTURBED) == list(catalogue())
     assert list(NEARER) == [figure.name for figure in catalogue().values() if figure.nearer is not None]
 
 
 @pytest.mark.parametrize("name", NEARER)
-def test_a_wrong_mechanism_changes_what_nearer_points_say(name: str) -> None:
-    figure = catalogue()[name]
+def test_a_wrong_mechanism_changes_what_nearer_points_say(name: str, outcomes: dict[str, Any]) -> None:
+    outcome = outcomes[name]
+    figure = outcome.figure
     assert figure.nearer is not None
-    (outcome,) = read_figures([figure])
     run = figure.nearer.run or figure.run
     shelf = Shelf(as_computed=True)
     path = RESULTS / f"{run.__name__}.jsonl"
@@ -151,8 +209,8 @@ def test_a_wrong_mechanism_changes_what_nearer_points_say(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PERTURBED)
-def test_a_wrong_mechanism_changes_the_verdict(name: str) -> None:
-    (outcome,) = read_figures([catalogue()[name]])
+def test_a_wrong_mechanism_changes_the_verdict(name: str, outcomes: dict[str, Any]) -> None:
+    outcome = outcomes[name]
     if outcome.missing:
         pytest.skip(f"{outcome.missing} committed points are missing")
     judge = outcome.figure.judge
