@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from tests.cli.conftest import Runner
 
+from hybridp.ledger import Ledger
+
 NUMBER = "--value pay --lower 0 --upper 100"
 INVITED = {
     "mean": f"release mean people.csv --trust trust {NUMBER} --epsilon 2 --invite-out i.json",
@@ -46,3 +48,40 @@ def test_a_device_tells_no_more_than_its_owner_accepts_whatever_an_invitation_as
         assert (said.code, "epsilon" in said.err, (tmp_path / "sent.csv").exists()) == (2, True, False), said.err
     assert "must be at least the 2 that the invitation asks of every report. Got 1." in run(f"{answer} --epsilon 1").err
     assert run(f"{answer} --epsilon 2").code == 0
+
+
+PAID = {
+    "mean": f"release mean people.csv --trust trust {NUMBER} --epsilon 2 --ledger l --invite-out i.json",
+    "quantiles": f"release quantiles people.csv --trust trust {NUMBER} --epsilon 2 --ledger l --invite-out i.json",
+    "regression": INVITED["regression"] + " --ledger l",
+    "heavy-hitters": INVITED["heavy-hitters"] + " --ledger l",
+    "synth": INVITED["synth"] + " --ledger l",
+}
+COMBINE = {"regression": "", "heavy-hitters": "", "mean": "--trust trust", "quantiles": "--trust trust"}
+
+
+@pytest.mark.parametrize("kind", PAID)
+def test_both_phases_are_charged_in_one_ledger(run: Runner, people: Path, tmp_path: Path, kind: str) -> None:
+    """Entries 1 and 2 of one ledger and 1 of another said nothing on a receipt, and nobody added them up."""
+    assert run(PAID[kind]).code == 0
+    if kind == "synth":
+        assert run("synth invite m --out i.json").code == 0
+    who = "--person who --record town" if kind == "heavy-hitters" else ""
+    trust = "--trust trust" if kind != "synth" else ""
+    assert run(f"randomise {kind} people.csv --invite i.json {who} {trust} --epsilon 2 --out sent.csv").code == 0
+    release = f"release {kind} sent.csv {COMBINE[kind]}" if kind != "synth" else "synth fit sent.csv --out both"
+    assert run("ledger create other --epsilon 9 --delta 0.001").code == 0
+    before = Ledger.open("other").history()
+    for ledger in ("other", "new"):
+        said = run(f"{release} --invite i.json --ledger {ledger}")
+        assert (said.code, "must be the one that paid for the" in said.err) == (2, True), said.err
+    assert (Ledger.open("other").history(), Path("new").exists(), Path("both").exists()) == (before, False, False)
+    spent = [one.spent.epsilon for one in Ledger.open("l").accounts() if one.people == "trusted"]
+    for _ in range(2):  # the same reports again: nothing private is read, and nothing is charged
+        said = run(f"{release} --invite i.json --ledger l --json")
+        assert said.code == 0, said.err
+        told = said.document["receipt"]
+        assert any("reads, draws and charges nothing of trusted people again" in line for line in told["assumes"])
+        local = [entry for entry in Ledger.open("l").history() if entry.people == "local"]
+        assert (len(local), local[0].budget.epsilon) == (1, 2.0)
+    assert [one.spent.epsilon for one in Ledger.open("l").accounts() if one.people == "trusted"] == spent

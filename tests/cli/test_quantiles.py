@@ -135,7 +135,7 @@ def test_the_plan_says_whether_phases_pay(run: Runner) -> None:
 
 
 def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run: Runner, people: Path) -> None:
-    assert run(f"release quantiles people.csv {PAY} --invite-out i.json --ledger k").code == 0
+    assert run(f"release quantiles people.csv {PAY} --invite-out i.json").code == 0
     assert run("randomise quantiles people.csv --trust trust --invite i.json --epsilon 9 --out sent.csv").code == 0
     Path("edited.json").write_text(Path("i.json").read_text().replace('"people": ', '"people": 1'))
     for line, word in (

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
+from hybridp.protocols.steered import read_invitation
 from hybridp.public.budgets import PureDP
 
 from .means import command, local, read, trusted, whole, write
@@ -240,9 +241,12 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
     )
     with pytest.raises(AssertionError, match="has epsilon 0"):
         command("release", "quantiles", other, *trust, "--invite", invitation, "--ledger", tmp_path / "l")
-    # A ledger that never paid for the first phase pays for the second.
-    command(*again, "--ledger", tmp_path / "fresh")
-    assert [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "fresh").history()] == [("local", 1.0)]
+    with pytest.raises(AssertionError, match="must be the one that paid for the invitation"):
+        command(*again, "--ledger", tmp_path / "fresh")
+    # A ledger that never paid for the first phase would pay for the second.
+    fresh = Ledger.create(tmp_path / "fresh", {"local": PureDP(1.0)})
+    fresh.charge([read_invitation(invitation).charge("", "these")])
+    assert [(e.people, e.budget.epsilon) for e in fresh.history()] == [("local", 1.0)]
 
 
 def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path) -> None:

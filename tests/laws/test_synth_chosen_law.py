@@ -231,14 +231,16 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
     assert _refused("synth", "invite", tmp_path / "m", "--out", tmp_path / "again.json")
 
 
-def test_phase_two_opens_no_new_account_for_trusted_people_and_asks_nothing_of_their_rows(
+def test_phase_two_is_charged_where_phase_one_was_and_asks_nothing_of_trusted_rows(
     asked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They have spent their promise, in whichever ledger: another one would hold it a second time."""
+    """They have spent their promise there: another ledger would hold it a second time."""
     how = ("--invite", asked / "invitation.json", "--out", tmp_path / "m")
-    found = command("synth", "fit", asked / "one.csv", *how, "--ledger", tmp_path / "new")
-    assert [one.people for one in Ledger.open(tmp_path / "new").accounts()] == ["local"]
-    assert any("none of them answers the invitation" in line for line in found["receipt"]["assumes"])
+    assert _refused("synth", "fit", asked / "one.csv", *how, "--ledger", tmp_path / "new")
+    assert "must be the one that paid for the fit" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    found = command("synth", "fit", asked / "one.csv", *how)
+    assert any("no trusted person answers the invitation" in line for line in found["receipt"]["assumes"])
     fails = "SELECT * FROM rows WHERE CASE WHEN trust = 'x' THEN error('') ELSE true END"
     assert _refused("synth", "fit", asked / "one.csv", "--query", fails, *how[:2], "--out", tmp_path / "q")
     assert "`query` must be left out where trusted people are charged nothing" in capsys.readouterr().err

@@ -34,6 +34,7 @@ from hybridp.cli.options import Later, command, given, options_of, some, trust_o
 from hybridp.cli.releasing import Releasing, open_ledger, present
 from hybridp.cli.synth_study import must_have_torch, public_schema, schema_options, study_of, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
+from hybridp.public.budgets import PureDP
 from hybridp.public.study import Promise, Table
 from hybridp.public.trust import Trusts
 from hybridp.release.document import release_document, sole
@@ -214,7 +215,9 @@ def _ledger(file: Path | None, study: Any, out: Path, groups: Any, *, trial: boo
         return
     if saved and not file.exists():
         raise InvalidInput(problem)
-    totals = {"trusted": study.guarantee} | ({} if groups is None else {"local": study.invite.guarantee})
+    # An adaptive fit may invite local people, who are charged in the ledger that paid for it: totals are never raised.
+    both = groups is not None or study.method == "adaptive"
+    totals = {"trusted": study.guarantee} | ({"local": PureDP(study.guarantee.epsilon)} if both else {})
     with open_ledger(file, totals, trial=trial) as ledger:
         charges = study.charges("a new fit" if kept is None else kept.name, "")
         paid = {entry.collection for entry in ledger.history()}

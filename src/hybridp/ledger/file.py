@@ -220,6 +220,12 @@ class Ledger:
         found: dict[str, Any] = json.loads(row[0])
         return found
 
+    def keeps(self, digest: str) -> bool:
+        """Whether a document with this digest, such as an invitation, was paid for and is kept here."""
+        with self._db() as db:
+            rows = db.execute("SELECT document FROM releases").fetchall()
+        return any(json.loads(row[0]).get("digest") == digest for row in rows)
+
     # --- spending -----------------------------------------------------------------------------------------------------
 
     def check(self, charges: Iterable[Charge], *, trial: bool = False) -> None:

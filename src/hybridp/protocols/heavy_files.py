@@ -28,6 +28,7 @@ from hybridp.protocols.heavy import HeavyStudy, Invitation
 from hybridp.protocols.mean import kept, spending
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.protocols.mixed import Batches, SlotsAsked, read_batches
+from hybridp.protocols.paying import ASKED_BEFORE, must_have_paid
 from hybridp.public import envelope
 from hybridp.public.anchoring import Anchoring
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -372,6 +373,7 @@ def combine_reports(
     `mixed` are the batches that the invitation's mixer handed on; where there are some, nobody need be local.
     """
     study, invite, found, about = _read_invitation(invite_file)
+    must_have_paid(ledger, invite_file)
     if mixed:  # the tally's digest is that of local reports: batches charged under it would be free from then on
         must(tally is None, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
     else:
@@ -406,7 +408,8 @@ def combine_reports(
             study, found, invite, estimates, sums, sums.people, both, about.simulated,
             told.simulated or batches.simulated, level, batches.reports,
         )  # fmt: skip
-        shown = noted(assuming(released, about.text if told.assumed else None, batches.assumed), about.notes)
+        taken = assuming(released, about.text if told.assumed else None, batches.assumed)
+        shown = noted(taken, (*about.notes, ASKED_BEFORE))
         read = {"record": about.columns}
         return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read, people=shown.people)
 

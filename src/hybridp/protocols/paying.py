@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from hybridp.curator.sources import Counted, Rows, TableLike, asks, count_rows, must_not_ask, open_rows
@@ -19,9 +21,11 @@ from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import Asked, Receipt, plain
 
-__all__ = ["kept", "looked", "on_reports", "paid_rows", "spending", "undecided", "warned"]
+__all__ = ["ASKED_BEFORE", "kept", "looked", "must_have_paid", "on_reports", "paid_rows", "spending", "undecided"]
+__all__ += ["warned"]
 
 Guarantee = PureDP | ApproxDP
+ASKED_BEFORE = "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
 
 
 @contextmanager
@@ -60,6 +64,18 @@ def _told_by(path: TableLike | None) -> Iterator[None]:
         if asks(path) and failure.of_rows is None:
             failure.of_rows = True
         raise
+
+
+def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
+    """Refuse a second phase in another ledger than the first: nobody would add up what both told of these people.
+
+    The ledger that paid for an invitation keeps it. One that no ledger paid for belongs to none.
+    """
+    if ledger is None or isinstance(ledger, Shared):
+        return
+    document = json.loads(invite.read_text())
+    same = not document.get("ledger_entries") or ledger.keeps(document["digest"])
+    must(same, "ledger", "must be the one that paid for the invitation when it was made", ledger.path)
 
 
 class _Release(Protocol):

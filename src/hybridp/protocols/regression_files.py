@@ -20,7 +20,7 @@ from hybridp.device import files as device
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, spending
-from hybridp.protocols.paying import paid_rows
+from hybridp.protocols.paying import ASKED_BEFORE, must_have_paid, paid_rows
 from hybridp.protocols.regression import (
     RegressionStudy,
     enough_people,
@@ -327,6 +327,7 @@ def combine_reports(
     name the invitation that they answer, which must be this one; `assume_mechanism` takes those that name none.
     """
     invite = read_invitation(invite_file)
+    must_have_paid(ledger, invite_file)
     study = replace(invite.study, level=invite.study.level if level is None else level, joint=joint)
     # Reports are private already: they are read before the charge, which names them.
     must_not_ask(path if ledger is not None else None)
@@ -338,5 +339,5 @@ def combine_reports(
         found = publish_answers(
             invite, told.sums, tuple(entries), level=study.level, joint=joint, simulated_local=told.simulated
         )
-        found = noted(assuming(found, invite.text if told.assumed else None), invite.notes)
+        found = noted(assuming(found, invite.text if told.assumed else None), (*invite.notes, ASKED_BEFORE))
         return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)

@@ -22,7 +22,7 @@ from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.distribution import DistributionStudy, publish
 from hybridp.protocols.heard import Heard
-from hybridp.protocols.mean import kept, spending
+from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, spending
 from hybridp.public import envelope
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
@@ -306,6 +306,7 @@ def release_answers(
     nothing more. With `invite_out` the next invitation is written to that file.
     """
     invitation = read_invitation(invite_file)
+    must_have_paid(ledger, invite_file)
     draft = None if invite_out is None else Draft.checked(invite_out)
     study, invite, purpose = invitation.study, invitation.invite, f"quantiles of {invitation.column}"
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
@@ -329,7 +330,8 @@ def release_answers(
             rows="devices clip numbers to the bounds; one that is missing counts as the middle",
             rng=secure(),
         )
-        found = noted(assuming(found, invite.text if totals.assumed else None), (*invitation.notes, *rows.notes))
+        notes = *invitation.notes, *rows.notes, ASKED_BEFORE
+        found = noted(assuming(found, invite.text if totals.assumed else None), notes)
         if draft is not None:
             first = invitation.first_reports or totals.digest
             draft.make(study, invitation.column, heard, found, (*invitation.entries, *entries), notes=rows.notes,

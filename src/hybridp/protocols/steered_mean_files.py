@@ -15,7 +15,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import asked
 from hybridp.protocols.mean import MeanStudy, read_totals
-from hybridp.protocols.paying import kept, paid_rows, spending
+from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, paid_rows, spending
 from hybridp.protocols.steered import Draft
 from hybridp.protocols.steered_mean import (
     MEAN_INVITATION,
@@ -173,6 +173,7 @@ def release_answers(
     The answers are charged once, however often they are used; another set of them is charged again.
     """
     said = read_invitation(invite_file)
+    must_have_paid(ledger, invite_file)
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
     said = said if level is None else replace(said, study=replace(said.study, level=level))
     purpose, invite, rng = purpose or f"mean of {said.column}", said.invite, secure()
@@ -192,5 +193,6 @@ def release_answers(
             rows="devices clip numbers to the bounds; one that is missing counts as the middle",
             rng=rng,
         )
-        found = noted(assuming(found, invite.text if totals.assumed else None), (*said.notes, *rows.notes))
+        notes = *said.notes, *rows.notes, ASKED_BEFORE
+        found = noted(assuming(found, invite.text if totals.assumed else None), notes)
         return kept(found, ledger, entries, purpose=purpose, study=said.study, columns=columns, people=found.people)

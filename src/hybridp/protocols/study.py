@@ -27,6 +27,7 @@ from hybridp.protocols.groups import release_groups
 from hybridp.protocols.joint import release_joint
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
 from hybridp.protocols.number import release_number
+from hybridp.protocols.paying import must_have_paid
 from hybridp.protocols.personal import release_personal_mean
 from hybridp.protocols.regression import release_regression
 from hybridp.protocols.shares import release_shares
@@ -133,19 +134,15 @@ def release_study(
 
 
 def _release(
-    study: Declaration,
-    data: Any,
-    rule: Any,
-    labels: Any,
-    files: Files,
-    run: Mapping[str, Any],
-    ledger: Ledger | None,
+    study: Declaration, data: Any, rule: Any, labels: Any, files: Files, run: Mapping[str, Any], ledger: Ledger | None,
     collection: str | None,
-) -> StudyRelease:
+) -> StudyRelease:  # fmt: skip
     rng, simulate_local = run["rng"], run["simulate_local"]
     once = answered_once(study)
     heard = _heard(study, labels, run)
     ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
+    for invite in files.invites.values():
+        must_have_paid(ledger, invite)
     first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
     if simulate_local:

@@ -11,6 +11,7 @@ Phases 2 and 4 read no trusted row: they spend nothing of the trusted people's.
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Ledger
 from hybridp.protocols.synth import PILOT, SynthStudy, load_model
 from hybridp.protocols.synth_files import Folder, unpacked
 from hybridp.public import envelope
@@ -66,6 +68,15 @@ class Invitation:
     def tables(self) -> list[MeasuredTable]:
         """What the trusted people's fit measured, in its order."""
         return [table for content in self.rounds for table in unpacked(content, self.study.workload)]
+
+    def must_be_paid_by(self, ledger: Ledger | None) -> None:
+        """Refuse another ledger than the one that paid for the fit, and keeps, or knows, what its rounds measured."""
+        if ledger is None or not self.entries:
+            return
+        paid = [one.collection for one in ledger.history() if one.id in self.entries and one.state == "spent"]
+        known = {kept[0] for name in paid if (kept := ledger.measured(name or "")) is not None}
+        same = known == {hashlib.sha256(content).hexdigest() for content in self.rounds}
+        must(same, "ledger", "must be the one that paid for the fit to the trusted rows", ledger.path)
 
     @cached_property
     def invite(self) -> MarginalInvite:

@@ -29,7 +29,7 @@ from hybridp.curator.synth_groups import GroupCodes, read_groups
 from hybridp.device.synth import simulated_marginals
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.paying import looked, spending, warned
+from hybridp.protocols.paying import ASKED_BEFORE, looked, spending, warned
 from hybridp.protocols.synth import PILOT, NoSignalWarning, SynthStudy, measured_once
 from hybridp.protocols.synth_chosen import Invitation, chosen_invite
 from hybridp.protocols.synth_files import Folder, packed
@@ -189,6 +189,7 @@ def fit_invited(
     is read. `groups` are those of `read_groups` with `pilot`.
     """
     _must_have_local(groups)
+    invitation.must_be_paid_by(ledger)
     study, invite = invitation.study, invitation.invite
     simulated = rng.simulated or groups.simulated or invitation.simulated
     people = invitation.trusted + groups.local_people
@@ -422,7 +423,7 @@ def _receipt(study: SynthStudy, invite: MarginalInvite, place: Folder, about: _A
             "value",
             "one blend speaks for both groups: trusted and local people are taken to be alike",
             honest_devices("a local table"),
-            "trusted people were asked before, and none of them answers the invitation" if PILOT in place.study else "",
+            *((ASKED_BEFORE, "no trusted person answers the invitation") if PILOT in place.study else ()),
             *about.notes,
         ),
         randomness=seeded(0).label if about.seeded else secure().label,
