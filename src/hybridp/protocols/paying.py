@@ -25,7 +25,9 @@ __all__ = ["ASKED_BEFORE", "kept", "looked", "must_have_paid", "on_reports", "pa
 __all__ += ["warned"]
 
 Guarantee = PureDP | ApproxDP
-ASKED_BEFORE = "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
+ASKED_BEFORE = (
+    "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
+)
 
 
 @contextmanager
