@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from hybridp.blend.relaxed import Records, Relaxed
+
 __all__ = ["WAYS", "RowsPlan", "made_up_people", "plan_rows"]
 
 WAYS = {
@@ -211,8 +213,8 @@ def _rehearsed(
     """The error of each way in one rehearsal."""
     local, errors = crowd.people - trusted, {}
     if trusted:
-        piloted = crowd.adaptive(workload, guarantee, trusted)
-        errors["trusted"] = crowd.missed(asked, piloted, trusted)
+        piloted, rows = crowd.adaptive(workload, guarantee, trusted)
+        errors["trusted"] = crowd.missed(asked, piloted, trusted, rows)
     if invite is not None:
         told = crowd.told(invite, local)
         errors["local"] = crowd.missed(asked, crowd.blended({}, 0, told), local)
@@ -274,20 +276,26 @@ class _Crowd:
             self._kept[many] = Codes(self.codes.schema, self.codes.values[:, who])
         return self._kept[many]
 
-    def adaptive(self, workload: Workload, guarantee: ApproxDP, many: int) -> list[MeasuredTable]:
-        """What the adaptive method measures of so many people: the same choices and noise, as shares of people."""
+    def adaptive(
+        self, workload: Workload, guarantee: ApproxDP, many: int
+    ) -> tuple[list[MeasuredTable], Relaxed | Records | None]:
+        """What the adaptive method measures of so many people: the same choices and noise, as shares of people.
+
+        And its rows, where they follow all that is asked (`SynthStudy.last`).
+        """
         codes = self.some(many)
-        rounds = SynthStudy(workload, guarantee, "adaptive").rounds
-        rho = total_rho(guarantee, rounds + 1) * (many / codes.people) ** 2
-        promise = ApproxDP(as_approx(ZCDP(rho), guarantee.delta).epsilon, guarantee.delta)
+        study, times = SynthStudy(workload, guarantee, "adaptive"), many / codes.people
+        rho = math.fsum(use.rho for use in study.plan) * times**2
+        delta = min(max(guarantee.delta, 1e-18) * times**2, 0.5)  # as many rounds, and the same end
+        promise = ApproxDP(as_approx(ZCDP(rho), delta).epsilon, delta)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             seed = int(self.draw.integers(1 << 30))
-            found = fit_synth(codes, SynthStudy(workload, promise, "adaptive", rounds), rng=seeded(seed))
-        times = many / codes.people
-        return [
+            found = fit_synth(codes, SynthStudy(workload, promise, "adaptive", study.rounds), rng=seeded(seed))
+        tables = [
             MeasuredTable(t.features, np.rint(t.counts * times).astype(np.int64), t.sigma * times) for t in found.tables
         ]
+        return tables, found.data if study.last else None
 
     def measured(self, features: tuple[int, ...], many: int, sigma: float) -> MeasuredTable:
         codes = self.some(many)
@@ -316,16 +324,22 @@ class _Crowd:
         blended = blend_tables(shapes, [tables.get(f) for f in every], many, [told.get(f) for f in every])
         return [one.fitted for one in blended]
 
-    def missed(self, asked: Sequence[tuple[int, ...]], tables: list[MeasuredTable], people: int) -> float:
-        """The mean total variation distance, over the marginals asked, of the model of these tables."""
+    def missed(
+        self,
+        asked: Sequence[tuple[int, ...]],
+        tables: list[MeasuredTable],
+        people: int,
+        rows: Relaxed | Records | None = None,
+    ) -> float:
+        """The mean total variation distance, over the marginals asked, of the model of these tables, or of rows."""
         sizes = self.codes.schema.sizes
-        if tree_cells(sizes, [t.features for t in tables]) <= _TREE:
+        if rows is None and tree_cells(sizes, [t.features for t in tables]) <= _TREE:
             model = GraphModel.uniform(sizes).fit(tables, people, sweeps=60)
             shares = (model.table(f) for f in asked)
         else:
             from hybridp.blend.relaxed import start, table
             from hybridp.blend.synth import fit_tables
 
-            data = fit_tables(start(1000, sizes, seed=0), tables, people)
+            data = fit_tables(start(1000, sizes, seed=0), tables, people) if rows is None else rows
             shares = (table(data, f).cpu().numpy() for f in asked)
         return float(np.mean([np.abs(m - self.share(f)).sum() / 2 for m, f in zip(shares, asked, strict=True)]))

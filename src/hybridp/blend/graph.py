@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.synth import MeasuredTable, significance
 
-__all__ = ["GraphModel", "consistent", "tree_cells"]
+__all__ = ["Goal", "GraphModel", "consistent", "together", "tree_cells"]
 
 Floats = NDArray[np.float64]
 Clique = tuple[int, ...]
@@ -194,16 +194,16 @@ class GraphModel:
         """The model of these tables, from this one's factors on. The same tables and factors give the same model."""
         must(bool(measured), "tables", "must be at least one", 0)
         sizes = self.tree.sizes
-        shares, noise = _together(measured, people)
+        shares, noise = together(measured, people)
         wanted = consistent(shares, noise, sizes)
         theta = {t: self.theta[t] if t in self.theta else np.zeros(y.shape) for t, y in wanted.items()}
         tree = _Tree.of(sizes, wanted)
         cells = _calibrated(tree, theta)
-        goals: list[list[_Goal]] = [[] for _ in cells]
+        goals: list[list[Goal]] = [[] for _ in cells]
         for features, y in wanted.items():
             home = tree.home(features)
             assert home is not None
-            goals[home].append(_Goal.of(features, y, noise[features], tree.cliques[home], sizes))
+            goals[home].append(Goal.of(features, y, noise[features], tree.cliques[home], sizes))
         steps = [(what, i) for what, i in tree.walk() if what == "fit" or tree.shared(i)]
         many = Counter(tree.part[i] for i, some in enumerate(goals) for _ in some)
         for sweep in range(sweeps):
@@ -311,7 +311,7 @@ def _drawn(joint: Floats, group: NDArray[np.int64], rng: np.random.Generator) ->
 # --- the fit ----------------------------------------------------------------------------------------------------------
 
 
-def _together(measured: Sequence[MeasuredTable], people: int) -> tuple[dict[Clique, Floats], dict[Clique, float]]:
+def together(measured: Sequence[MeasuredTable], people: int) -> tuple[dict[Clique, Floats], dict[Clique, float]]:
     """Shares of people by sorted features; tables measured more than once are averaged by their precision."""
     shares: dict[Clique, Floats] = {}
     noise: dict[Clique, float] = {}
@@ -353,7 +353,7 @@ def consistent(shares: dict[Clique, Floats], noise: dict[Clique, float], sizes: 
 
 
 @dataclass(frozen=True, eq=False)
-class _Goal:
+class Goal:
     """One table inside its clique."""
 
     features: Clique
@@ -364,12 +364,12 @@ class _Goal:
     shape: list[int]
 
     @staticmethod
-    def of(features: Clique, y: Floats, sigma: float, clique: Clique, sizes: Sequence[int]) -> _Goal:
+    def of(features: Clique, y: Floats, sigma: float, clique: Clique, sizes: Sequence[int]) -> Goal:
         ceiling = y < significance(y.size) * sigma
         shape = [sizes[f] if f in features else 1 for f in clique]
         wanted = np.where(ceiling, np.maximum(y, 0.0), y)
         slack = sigma * (_SLACK + _DOUBT[len(features) > 1] * sigma)
-        return _Goal(features, wanted, ceiling, slack, _others(clique, features), shape)
+        return Goal(features, wanted, ceiling, slack, _others(clique, features), shape)
 
     def step(self, cells: Floats, theta: Floats) -> Floats:
         """The table's new factors; its clique is changed in place. Exact: the table's part of the objective is least.

@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from hybridp.blend.graph import GraphModel, tree_cells
+from hybridp.blend.raking import raked
 from hybridp.curator import synth as curating
 from hybridp.curator.sources import TableLike, chosen_by
 from hybridp.curator.synth import Codes
@@ -40,6 +40,7 @@ from hybridp.public.synth import (
     adaptive_rounds,
     candidates,
     cumulative_epsilons,
+    measured_last,
     query_rounds,
     table_rounds,
     total_rho,
@@ -74,10 +75,10 @@ class SynthStudy:
 
     `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
     rounds (`adaptive_count` unless given), fits a graphical model, and has records (twice as many as people, at least
-    2^15 and `rows`) drawn; "queries" is the dissertation's RAP, with `rounds` = T (16 unless given), `per_round` = K,
-    and `select_share` of every round's budget for the selection (the dissertation's is one half); "mixed" is that of
-    `hybridp.protocols.synth_mixed`, where local people take part. `rows` is n', and `seed` the public start of D', or
-    of the records.
+    2^15 and `rows`) drawn, which follow all that is asked where that is measured at the end (`last`); "queries" is the
+    dissertation's RAP, with `rounds` = T (16 unless given), `per_round` = K, and `select_share` of every round's budget
+    for the selection (the dissertation's is one half); "mixed" is that of `hybridp.protocols.synth_mixed`, where local
+    people take part. `rows` is n', and `seed` the public start of D', or of the records.
     """
 
     workload: Workload
@@ -95,8 +96,8 @@ class SynthStudy:
         must(self.rows >= 1, "rows", "must be at least 1", self.rows)
         must(self.rounds >= 0, "rounds", "must be at least 1, or 0 for the usual number", self.rounds)
         if not self.rounds:
-            adaptive = self.method == "adaptive"
-            usual = adaptive_count(self.guarantee, len(self.workload.schema.features)) if adaptive else 16
+            columns, adaptive = len(self.workload.schema.features), self.method == "adaptive"
+            usual = adaptive_count(self.guarantee, columns, last=bool(self.last)) if adaptive else 16
             object.__setattr__(self, "rounds", usual)
         if self.method == "queries":
             picked, known = self.rounds * self.per_round, self.workload.queries
@@ -112,10 +113,15 @@ class SynthStudy:
         if self.method == "mixed":
             return (Round(self.invite.marginals, 0, 0.0, total_rho(self.guarantee, 1)),)
         if self.method == "adaptive":
-            rho = total_rho(self.guarantee, self.rounds + 1)
-            return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds))
+            rho = total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
+            return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds, last=self.last))
         rho = total_rho(self.guarantee, self.rounds)
         return tuple(query_rounds(rho, self.rounds, self.per_round, select_share=self.select_share))
+
+    @cached_property
+    def last(self) -> tuple[tuple[int, ...], ...]:
+        """The marginals that the adaptive method measures all at once when it has chosen enough; none elsewhere."""
+        return measured_last(self.workload, self.guarantee) if self.method == "adaptive" else ()
 
     @cached_property
     def invite(self) -> MarginalInvite:
@@ -233,23 +239,12 @@ def fit_synth(
     for note in notes:
         warnings.warn(note, NoSignalWarning, stacklevel=2)
     opened = Folder.open(folder, study.to_dict(), codes.chosen_by, people=codes.people, simulated=rng.simulated)
-    with opened as place, _threads(study, device):
-        return _fit(codes, study, place, notes, ledger, purpose, device, progress, rng)
-
-
-@contextmanager
-def _threads(study: SynthStudy, device: str) -> Iterator[None]:
-    """One thread for small tables: torch's others would wait for work, at full load, most of the time."""
-    import torch
-
-    before = torch.get_num_threads()
-    cells = [study.workload.schema.cells(f) for use in study.plan for f in use.tables]
+    cells = [study.workload.schema.cells(f) for use in plan for f in use.tables]
     small = study.method != "queries" and max(cells, default=0) <= _ONE_THREAD
-    torch.set_num_threads(1 if small and device == "cpu" else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    from hybridp.blend.relaxed.data import one_thread
+
+    with opened as place, one_thread(small and device == "cpu"):
+        return _fit(codes, study, place, notes, ledger, purpose, device, progress, rng)
 
 
 def _fit(
@@ -441,11 +436,12 @@ def _project(
 
     first, last = i == 0, i == len(study.plan) - 1
     if isinstance(state, GraphModel):
+        rows, sizes = min(max(study.rows, 2 * people, _LEAST_RECORDS), _MOST_RECORDS), study.workload.schema.sizes
+        if last and (new := len(study.last)):
+            parts = measured[:-new], measured[-new:]
+            return Records(raked(state, *parts, people, rows=rows, seed=study.seed, moved=moved), sizes)
         model = state.fit(measured, people, sweeps=60 if last else 12)
-        if not last:
-            return model
-        rows = min(max(study.rows, 2 * people, _LEAST_RECORDS), _MOST_RECORDS)
-        return Records(model.records(rows, seed=study.seed), study.workload.schema.sizes)
+        return Records(model.records(rows, seed=study.seed), sizes) if last else model
     data = state
     assert isinstance(data, Relaxed)
     if study.method == "tables":

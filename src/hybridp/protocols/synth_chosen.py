@@ -38,13 +38,15 @@ _MOST = 2**53  # people: more are no whole numbers to a double
 
 
 def chosen_invite(study: SynthStudy, tables: Sequence[MeasuredTable], answers: str) -> MarginalInvite:
-    """What devices are asked, by a public rule: the measured marginals of two columns or more that a report can carry.
+    """What devices are asked, by a public rule: the chosen marginals of two columns or more that a report can carry.
 
-    Where there is none, those of one column. The weight of a marginal is the square root of its number of cells: the
-    error of a table grows with its cells, and falls with the square root of those who draw it.
+    Where there is none, those of one column. `tables` are all that was measured, in its order; what was measured only
+    because it is asked (`SynthStudy.last`) stands at the end. The weight of a marginal is the square root of its number
+    of cells: the error of a table grows with its cells, and falls with the square root of those who draw it.
     """
     schema = study.workload.schema
-    sets = dict.fromkeys(tuple(sorted(t.features)) for t in tables if t.counts.size <= MOST_REPORTED)
+    chosen = tables[: len(tables) - len(study.last)]
+    sets = dict.fromkeys(tuple(sorted(t.features)) for t in chosen if t.counts.size <= MOST_REPORTED)
     named = [f for f in sets if len(f) > 1] or list(sets)
     must(bool(named), "marginals", f"must be of at most {MOST_REPORTED} cells for local people", "larger ones")
     asked = Workload(schema, tuple(Threshold(f, len(f)) for f in named))
@@ -110,7 +112,7 @@ def read_invitation(file: Path) -> Invitation:
         document = envelope.load(file, _INVITATION)
         stated = document["study"]
         ok = all(type(stated[name]) is int for name in ("rounds", "rows", "seed", "most_cells"))
-        if not (ok and len(document["rounds"]) == stated["rounds"] + 1):
+        if not (ok and len(document["rounds"]) - stated["rounds"] in (1, 2)):
             raise ValueError
         found = Invitation(
             SynthStudy.from_dict(document["study"]),
@@ -124,7 +126,9 @@ def read_invitation(file: Path) -> Invitation:
         sizes, study = found.study.workload.schema.sizes, found.study
         ok = study.method == "adaptive" and 2 <= found.trusted < _MOST
         for use, content in zip(study.plan, found.rounds, strict=True):
-            for table in unpacked(content, study.workload):
+            tables = unpacked(content, study.workload)
+            ok = ok and (not use.tables or tuple(table.features for table in tables) == use.tables)
+            for table in tables:
                 ok = ok and table.counts.shape == tuple(sizes[f] for f in table.features)
                 ok = ok and table.counts.dtype == np.int64 and int(np.abs(table.counts).max()) < _MOST
                 ok = ok and math.isclose(table.sigma, use.sigma, rel_tol=1e-6)  # as the promise has it

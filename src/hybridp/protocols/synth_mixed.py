@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybridp.blend.graph import GraphModel, tree_cells
+from hybridp.blend.raking import raked
 from hybridp.blend.tables import BlendedTable, blend_tables, pooled
 from hybridp.curator import synth as curating
 from hybridp.curator.sources import TableLike, asks, chosen_by
@@ -366,7 +367,8 @@ def _fitted(
     if data is None:
         for note in notes:
             warnings.warn(note, NoSignalWarning, stacklevel=2)
-        data = _rows(study, [one.fitted for one in blended], people)
+        chosen = {tuple(sorted(t.features)) for t in tables[: len(tables) - len(study.last)]}
+        data = _rows(study, [one.fitted for one in blended], chosen, people)
         place.save_synthetic(data.numpy(), 1)
     receipt = _receipt(study, invite, place, replace(about, notes=about.notes + notes))
     stated = tuple(one.table for one in blended)
@@ -375,16 +377,25 @@ def _fitted(
     return assuming(found, invite.text if about.assumed else None)
 
 
-def _rows(study: SynthStudy, tables: list[MeasuredTable], people: int) -> Relaxed | Records:
-    """Records of a graphical model; of marginals whose junction tree is too large, relaxed rows. A public rule."""
+def _rows(
+    study: SynthStudy, tables: list[MeasuredTable], chosen: set[tuple[int, ...]], people: int
+) -> Relaxed | Records:
+    """Records of a graphical model; of marginals whose junction tree is too large, relaxed rows. A public rule.
+
+    Where the trusted people's fit ended with all that is asked, the records of the model of the `chosen` marginals
+    follow the others, as they do there.
+    """
     from hybridp.blend.relaxed import Records, start
     from hybridp.blend.synth import fit_tables
 
-    sizes = study.workload.schema.sizes
-    if tree_cells(sizes, [table.features for table in tables]) > _TREE:
+    sizes, rows = study.workload.schema.sizes, min(max(study.rows, 2 * people), _MOST_RECORDS)
+    held = [table for table in tables if not study.last or table.features in chosen]
+    rest = [table for table in tables if study.last and table.features not in chosen]
+    if tree_cells(sizes, [table.features for table in held]) > _TREE:
         return fit_tables(start(study.rows, sizes, seed=study.seed), tables, people)
-    model = GraphModel.uniform(sizes).fit(tables, people, sweeps=60)
-    rows = min(max(study.rows, 2 * people), _MOST_RECORDS)
+    model = GraphModel.uniform(sizes).fit(held, people, sweeps=60)
+    if rest:
+        return Records(raked(model, held, rest, people, rows=rows, seed=study.seed), sizes)
     return Records(model.records(rows, seed=study.seed), sizes)
 
 

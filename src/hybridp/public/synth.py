@@ -46,6 +46,7 @@ __all__ = [
     "gaussian_level",
     "gumbel_scale",
     "gumbel_scale_as_printed",
+    "measured_last",
     "query_rounds",
     "selection_cost",
     "significance",
@@ -61,7 +62,9 @@ Ints = NDArray[np.int64]
 # Of a fit to whole tables, in bytes: torch and the rows' codes, the largest table's noise and steps, every table kept.
 _BASE, _LARGEST, _EACH = 280 << 20, 80, 24
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
-_SINGLES, _CHOICE, _GROWTH = 3, 0.1, 1.25  # Of an adaptive fit: benchmarks/README.md says on which tables.
+# Of an adaptive fit: benchmarks/README.md says on which tables they were chosen.
+_SINGLES, _CHOICE, _GROWTH = 3, 0.1, 1.25
+_LAST, _CLEAR = 0.6, 0.15
 MODEL_CELLS = 1 << 18  # Of the largest graphical model: a marginal that would need more is not chosen.
 _SLACK = 1e-11  # The ledger rounds every charge up to 1e-12: a little is kept back for it.
 
@@ -298,25 +301,50 @@ def query_rounds(rho: float, rounds: int, per_round: int, *, select_share: float
     return [Round((), per_round, each * select_share, each * (1 - select_share))] * rounds
 
 
-def adaptive_count(guarantee: ApproxDP, columns: int) -> int:
+def adaptive_count(guarantee: ApproxDP, columns: int, *, last: bool = False) -> int:
     """How many rounds an adaptive fit has: what the budget carries. Public: it knows the promise and the columns.
 
     A person's share of a marginal is told from noise by n sqrt(rho), n being taken to be 1/sqrt(delta). Every doubling
     of that beyond 64 is worth four rounds, or one for every three columns where that is more; six at least. No ledger
-    tells a delta from 10^-18, and nobody has more people than that stands for: a smaller one has no more rounds.
+    tells a delta from 10^-18, and nobody has more people than that stands for: a smaller one has no more rounds. Where
+    all that is asked is measured `last`, three quarters of these do.
 
     >>> [adaptive_count(ApproxDP(epsilon, 40_000**-2), 10) for epsilon in (0.01, 0.1, 1.0, 10.0)]
     [6, 12, 25, 37]
     """
     signal = math.sqrt(total_rho(guarantee, 2) / max(guarantee.delta, 1e-18))
-    return max(6, round(max(4, columns / 3) * math.log2(max(1.0, signal / 64))))
+    return max(6, round((0.75 if last else 1) * max(4, columns / 3) * math.log2(max(1.0, signal / 64))))
 
 
-def adaptive_rounds(workload: Workload, rho: float, *, rounds: int) -> list[Round]:
+def measured_last(workload: Workload, guarantee: ApproxDP) -> tuple[tuple[int, ...], ...]:
+    """The stated marginals that an adaptive fit measures at its end, all at once; none where noise would hide them.
+
+    Chosen marginals must fit together into one model, and each choice finds the worst alone. Where noise is small,
+    all that is asked is therefore measured with three fifths of the budget, and the rounds have the rest. Small is
+    noise whose length on a table (L2, the root of its mean square over the tables) is at most .15 of the people, n
+    being taken to be 1/sqrt(delta) as in `adaptive_count`. Public: it knows the questions and the promise alone.
+
+    >>> from hybridp.public.queries import Threshold
+    >>> pairs = Workload(Schema.from_domain({"a": 2, "b": 3, "c": 4}), (Threshold((0, 1), 2), Threshold((1, 2), 2)))
+    >>> [measured_last(pairs, ApproxDP(epsilon, 1e-6)) for epsilon in (1.0, 10.0)]
+    [(), ((0, 1), (1, 2))]
+    """
+    tables = table_plan(workload, most_cells=MODEL_CELLS)
+    if len(tables) < 2:
+        return ()
+    cells = math.fsum(workload.schema.cells(features) for features in tables) / len(tables)
+    length = table_sigma(total_rho(guarantee, 2) * _LAST / len(tables)) * math.sqrt(cells)
+    return tuple(tables) if length * math.sqrt(max(guarantee.delta, 1e-18)) <= _CLEAR else ()
+
+
+def adaptive_rounds(
+    workload: Workload, rho: float, *, rounds: int, last: tuple[tuple[int, ...], ...] = ()
+) -> list[Round]:
     """The one-way marginals, then one marginal a round: the one that the model of all so far misses the most.
 
     Each round spends more than the one before, so that coarse looks find what matters and fine ones measure it. The
-    one-way marginals get as much as three rounds in the mean, and the choice a tenth of each.
+    one-way marginals get as much as three rounds in the mean, and the choice a tenth of each. With `last`
+    (`measured_last`) these tables are one more round, at three fifths of the budget.
 
     >>> from hybridp.public.queries import Threshold
     >>> work = Workload(Schema.from_domain({"a": 4, "b": 3}), (Threshold((0, 1), 2),))
@@ -325,11 +353,13 @@ def adaptive_rounds(workload: Workload, rho: float, *, rounds: int) -> list[Roun
     """
     must(rounds >= 1, "rounds", "must be at least 1", rounds)
     singles = tuple((f,) for f in range(len(workload.schema.features)))
+    end = [Round(last, 0, 0.0, rho * _LAST)] if last else []
+    rho -= math.fsum(use.rho for use in end)
     first = rho * _SINGLES / (rounds + _SINGLES)
     growing = [min(_GROWTH, 1 + 4 / rounds) ** i for i in range(rounds)]
     each = [(rho - first) * part / math.fsum(growing) for part in growing]
     chosen = [Round((), 1, part * _CHOICE, part * (1 - _CHOICE), whole=True) for part in each]
-    return [Round(singles, 0, 0.0, first), *chosen]
+    return [Round(singles, 0, 0.0, first), *chosen, *end]
 
 
 def candidates(workload: Workload) -> list[tuple[int, ...]]:

@@ -222,7 +222,7 @@ class SyntheticModel(Result):
 
         asked = self.workload if workload is None else workload
         must(asked.schema == self.schema, "workload", "must be over the model's schema", "another")
-        known = {frozenset(table.features): table for table in self.tables}
+        known = {frozenset(t.features): t for t in sorted(self.tables, key=lambda t: -t.sigma)}  # the least noisy
         for piece, found in relaxed.answers(self.data, asked, most_cells=most_cells):
             shares = found.cpu().numpy().astype(np.float64)
             table = known.get(frozenset(piece.threshold.features))

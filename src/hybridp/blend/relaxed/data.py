@@ -6,7 +6,8 @@ probability that the query's predicate holds. On one-hot rows that is the query 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -18,7 +19,18 @@ from torch import Tensor
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["Records", "Relaxed", "one_hot", "sparsemax", "sparsemax_blocks", "sparsemax_lines", "start"]
+__all__ = ["Records", "Relaxed", "one_hot", "one_thread", "sparsemax", "sparsemax_blocks", "sparsemax_lines", "start"]
+
+
+@contextmanager
+def one_thread(wanted: bool) -> Iterator[None]:
+    """One thread where wanted, as for small tables: the others would wait for work, at full load, most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if wanted else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, eq=False)
