@@ -28,6 +28,7 @@ from hybridp.noise import uniform_below
 from hybridp.noise.oracles import oracle_reports
 from hybridp.protocols.synth import load_model
 from hybridp.protocols.synth_chosen import read_invitation
+from hybridp.protocols.synth_files import packed
 from hybridp.protocols.synth_mixed import fit_invited
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -116,6 +117,16 @@ def test_devices_draw_by_the_roots_of_the_cells_and_answer_with_the_whole_epsilo
         assert not reads(i, 1.5 * EPSILON)
 
 
+def test_devices_are_asked_what_was_chosen_not_all_that_was_measured_at_the_end(asked: Path) -> None:
+    invitation = read_invitation(asked / "invitation.json")
+    tables = invitation.tables
+    first, second = invitation.study.last
+    assert [t.features for t in tables[-2:]] == [first, second]
+    chosen = {t.features for t in tables[:-2] if len(t.features) > 1}
+    assert second not in chosen, "the control: all that was measured is more"
+    assert set(invitation.invite.marginals) == chosen
+
+
 def test_the_marginal_is_drawn_whatever_the_record_holds(asked: Path, tmp_path: Path) -> None:
     write(tmp_path / "other.csv", rows("local", LOCAL, 9))
     with Recording(2).as_the_systems():
@@ -185,6 +196,12 @@ def test_a_table_is_the_average_of_both_groups_by_their_precision(asked: Path, t
         assert table.sigma / model.people == pytest.approx(math.sqrt((1 / (sides[0] + sides[1])).max()), rel=0.05)
 
 
+def _first_twice(invitation: Path) -> str:
+    """The last round, in which one of all marginals that are asked stands in place of another."""
+    first = read_invitation(invitation).tables[-2]
+    return base64.b64encode(packed([first, first])).decode()
+
+
 def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tmp_path: Path) -> None:
     sent = json.loads((asked / "invitation.json").read_text())
     shorter = envelope.sealed(sent.pop("hybridp"), {**sent, "rounds": sent["rounds"][:-1]}, simulated=False)
@@ -199,6 +216,8 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
         {"rounds": [_repacked(one, "sigma", lambda size: size * math.inf) for one in sent["rounds"]]},
         {"rounds": [_repacked(one, "counts", lambda counts: counts * math.nan) for one in sent["rounds"]]},
         {"rounds": [_repacked(one, "counts", lambda counts: counts.astype(str)) for one in sent["rounds"]]},
+        {"rounds": [*sent["rounds"][:-1], _first_twice(asked / "invitation.json")]},
+        {"rounds": [*sent["rounds"][:-1], sent["rounds"][-2]]},
         {"trusted_people": 10**30},
         {"study": {**sent["study"], "seed": "x"}},
         {"study": {**sent["study"], "rounds": 10**9}},

@@ -4,11 +4,11 @@ Post-processing. First the records get weights (raking, Deming and Stephan 1940)
 
     least relative entropy to equal weights + sum_t |mu_t - y_t|^2 / (2 lambda_t),
 
-as in `hybridp.blend.graph`. The records are a guess from what was measured before, and a table says itself how closely
-its new measurement y_t is to be followed. Let q_t be the records' own table and s_t the noise: |y_t - q_t|^2 less the
-noise's part, cells times s_t^2, estimates how much the records miss, r_t. Errors of variance r_t q_t would be followed
-with lambda_t = s_t^2 / r_t; three tenths of it were better on five tables (benchmarks/README.md), errors being uneven.
-Then the weights become whole numbers of records, so that the new tables stay as near as whole numbers can.
+as in `hybridp.blend.graph`. The records are a guess from what was measured before, and the new measurements y_t say
+themselves how closely they are to be followed. Let q_t be the records' own table and s_t the noise: |y_t - q_t|^2 less
+the noise's part, cells times s_t^2, estimates how much the records miss, r_t. Its scatter is s_t^2 sqrt(2 cells), in
+which unit it is at least what all tables miss in the mean. Errors of variance r_t q_t are followed with lambda_t =
+s_t^2 / r_t. Then the weights become whole numbers of records, so that the new tables stay as near as these can.
 
 >>> noisy = MeasuredTable((0, 1), np.array([[500, 0], [3, 497]]), 2.0)
 >>> made = raked(GraphModel.uniform((2, 2)), [], [noisy], 1000, rows=1000, seed=0)
@@ -32,8 +32,8 @@ from hybridp.public.synth import MeasuredTable
 __all__ = ["raked"]
 
 Floats = NDArray[np.float64]
+Clique = tuple[int, ...]
 Codes = NDArray[np.uint16]
-_TRUST = 0.3  # of s^2 / r
 _SWEEPS, _ROUNDING = 20, 6
 _MOST_KEPT = 1 << 26  # cell numbers of records in tables, four bytes each
 _LEAST_BATCH = 32
@@ -59,16 +59,11 @@ def raked(
     shares, noise = together([*known, *new], people)
     wanted = consistent(shares, noise, sizes)
     cells = [_cells(records, features, sizes) for features in wanted]
-    fresh = {tuple(sorted(table.features)) for table in new}
-    goals = []
-    for cell, (features, y) in zip(cells, wanted.items(), strict=True):
-        goal = Goal.of(features, y, noise[features], features, sizes)
-        if features in fresh:
-            guess = np.bincount(cell, minlength=y.size).reshape(y.shape) / len(records)
-            goal = replace(goal, slack=_doubt(y, guess, noise[features]))
-        goals.append(goal)
+    slack = _slack(records, sizes, *together(new, people))
+    goals = [Goal.of(features, y, noise[features], features, sizes) for features, y in wanted.items()]
+    goals = [replace(goal, slack=slack.get(goal.features, goal.slack)) for goal in goals]
     weights = _weighted(goals, cells, len(records), moved)
-    last = [(cell, goal.wanted.size) for cell, goal in zip(cells, goals, strict=True) if goal.features in fresh]
+    last = [(cell, goal.wanted.size) for cell, goal in zip(cells, goals, strict=True) if goal.features in slack]
     return np.repeat(records, _whole(records, weights * rows, last, seed), axis=0)
 
 
@@ -77,10 +72,18 @@ def _cells(records: Codes, features: Sequence[int], sizes: Sequence[int]) -> NDA
     return np.asarray(found, dtype=np.int32)
 
 
-def _doubt(y: Floats, guess: Floats, sigma: float) -> float:
-    """lambda: what the guess misses is at least half the scatter of its estimate, sigma^2 sqrt(2 cells)."""
-    missed = float(((y - guess) ** 2).sum()) - y.size * sigma**2
-    return _TRUST * sigma**2 / max(missed, sigma**2 * math.sqrt(2 * y.size) / 2)
+def _slack(
+    records: Codes, sizes: Sequence[int], shares: dict[Clique, Floats], noise: dict[Clique, float]
+) -> dict[Clique, float]:
+    """lambda of every new table, by what the records miss of all of them."""
+    missed, scatter = {}, {}
+    for features, y in shares.items():
+        own = np.bincount(_cells(records, features, sizes), minlength=y.size) / len(records)
+        missed[features] = float(((y.ravel() - own) ** 2).sum()) - y.size * noise[features] ** 2
+        scatter[features] = noise[features] ** 2 * math.sqrt(2 * y.size)
+    mean = math.fsum(missed[t] / scatter[t] for t in shares) / len(shares)
+    least = max(mean, 0.5 / math.sqrt(len(shares)))  # half of the mean's own scatter
+    return {t: noise[t] ** 2 / max(missed[t], least * scatter[t]) for t in shares}
 
 
 def _weighted(
@@ -92,7 +95,7 @@ def _weighted(
         moved(sweep / _SWEEPS)
         for i, (goal, cell) in enumerate(zip(goals, cells, strict=True)):
             now = np.bincount(cell, weights=weights, minlength=goal.wanted.size)
-            new = now.reshape(goal.wanted.shape).copy()
+            new = np.array(now, dtype=np.float64).reshape(goal.wanted.shape)
             thetas[i] = goal.step(new, thetas[i])
             weights *= np.divide(new.ravel(), now, out=np.ones_like(now), where=now > 0)[cell]
             weights /= weights.sum()

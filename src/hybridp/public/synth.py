@@ -326,7 +326,7 @@ def measured_last(workload: Workload, guarantee: ApproxDP) -> tuple[tuple[int, .
 
     >>> from hybridp.public.queries import Threshold
     >>> pairs = Workload(Schema.from_domain({"a": 2, "b": 3, "c": 4}), (Threshold((0, 1), 2), Threshold((1, 2), 2)))
-    >>> [measured_last(pairs, ApproxDP(epsilon, 1e-6)) for epsilon in (1.0, 10.0)]
+    >>> [measured_last(pairs, ApproxDP(epsilon, 1e-6)) for epsilon in (0.1, 1.0)]
     [(), ((0, 1), (1, 2))]
     """
     tables = table_plan(workload, most_cells=MODEL_CELLS)
