@@ -64,10 +64,17 @@ class Sent:
         with Recording(5).as_the_systems():
             if kind == "records":
                 command("release", self.toml, self.raw, "--ledger", self.ledger, "--invite-out", self.invite)
+                shutil.copy(self.ledger, folder / "paid")
             else:
                 command("plan", self.toml, self.raw, "--invite", self.invite)
             files = ("--out", self.table, "--reports", self.told, "--invite", self.invite)
             self.written = command("randomise", self.toml, self.raw, *files)
+
+    def paid(self, folder: Path) -> Ledger:
+        """A ledger that has paid for the invitation, where it was not made of public numbers, and for nothing else."""
+        if self.kind == "records":
+            return Ledger.open(shutil.copy(self.ledger.with_name("paid"), folder / "l"))
+        return Ledger.create(folder / "l", {name: ApproxDP(EPSILON, DELTA) for name in ("trusted", "local")})
 
     def release(self, *more: object) -> dict[str, Any]:
         files = ("--invite", self.invite, "--reports", self.told)
@@ -146,9 +153,7 @@ def test_more_reports_than_people_drew_the_question_are_refused_and_nothing_is_c
     """Somebody would have answered twice, each time with the whole promise."""
     told = read(sent.told)
     write(tmp_path / "more.csv", [*told, told[0]])
-    ledger = Ledger.create(tmp_path / "l", {name: ApproxDP(EPSILON, DELTA) for name in ("trusted", "local")})
-    if sent.ledger.exists():  # it paid for the invitation
-        ledger = Ledger.open(shutil.copy(sent.ledger, tmp_path / "copy"))
+    ledger = sent.paid(tmp_path)
     before = [ledger.remaining(people).epsilon for people in ("trusted", "local")]
     with pytest.raises(UnusablePublicRows, match=f"must hold at most {len(told):,}, one for every local row"):
         sent.study.release(sent.table, invite=sent.invite, reports=tmp_path / "more.csv", ledger=ledger)
@@ -260,3 +265,20 @@ def test_what_cannot_be_drawn_says_why() -> None:
     promise = {"epsilon": 2.0, "trusted_epsilon": 1.0}
     with pytest.raises(InvalidInput, match=r"`promise.trusted_epsilon` must not be given with the method lm of place"):
         declared("points", promise=promise, questions=[{**PLACE, "method": "lm"}])
+
+
+def test_a_table_and_the_reports_of_another_run_are_refused_and_nothing_is_charged(sent: Sent, tmp_path: Path) -> None:
+    """Who drew pay in one run and the invitation in the other would count twice, each time with the whole promise."""
+    named = {row["answered_in"] for row in read(sent.table) if row["answered"] == sent.name}
+    assert named == {row["report_batch"] for row in read(sent.told)}
+    assert {row["answered_in"] for row in read(sent.table) if row["answered"] != sent.name} == {""}
+    again = {"invite": sent.invite, "reports": tmp_path / "told.csv"}
+    sent.study.randomise(sent.raw, tmp_path / "rows.csv", **again)
+    ledger = sent.paid(tmp_path)
+    before = [account.spent for account in ledger.accounts()]
+    few = read(tmp_path / "told.csv")[: len(read(sent.told))]  # no more than the table says
+    write(tmp_path / "few.csv", few)
+    with pytest.raises(UnusablePublicRows, match="must be those of the run of `hybridp randomise` that wrote"):
+        sent.study.release(sent.table, invite=sent.invite, reports=tmp_path / "few.csv", ledger=ledger)
+    assert [account.spent for account in ledger.accounts()] == before
+    assert not sent.study.release(tmp_path / "rows.csv", **again).receipt.simulated

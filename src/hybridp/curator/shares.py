@@ -23,7 +23,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.joint import Joint
 from hybridp.public.lattice import Lattice
 from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.messages import reports_digest
+from hybridp.public.messages import BATCH, reports_digest
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, read_reports
@@ -33,9 +33,10 @@ from hybridp.tables.columns import all_empty, some_texts
 from hybridp.tables.mean import CHUNK, MeanQuery
 from hybridp.tables.queries import stride
 from hybridp.tables.shares import report_texts, share_totals
+from hybridp.tables.source import TableLike
 
-__all__ = ["RawCounts", "all_empty", "batch_digest", "batch_names", "read", "read_answers", "release_counts"]
-__all__ += ["read_votes", "rounded_cells", "share_query"]
+__all__ = ["RawCounts", "all_empty", "batch_digest", "batch_names", "check_batches", "read", "read_answers"]
+__all__ += ["read_votes", "release_counts", "rounded_cells", "share_query"]
 
 _MOST_BATCHES = 100_000
 
@@ -149,6 +150,22 @@ def batch_names(rows: tables.Rows, batch: str) -> list[str]:
     if len(found) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
     return found
+
+
+def check_batches(data: TableLike, table: str | None, column: str, reports: TableLike) -> None:
+    """Refuse reports of another run than the table's, which names their batch in `column`: all public.
+
+    Somebody may have drawn one question in each run, and would count in both. A table that names none is not checked.
+    """
+    with tables.open_rows(data, table=table) as rows:
+        known = {*batch_names(rows, column)}
+    with tables.open_rows(reports) as sent:
+        told = {*batch_names(sent, BATCH)}
+    if known - {""} and not told <= known:
+        raise UnusablePublicRows(
+            "`reports` must be those of the run of `hybridp randomise` that wrote the table. Got another run's: people "
+            "may have drawn other questions there."
+        )
 
 
 def texts_of(rows: tables.Rows, column: str, most: int) -> int:

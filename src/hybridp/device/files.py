@@ -136,15 +136,17 @@ def write_without(
     trust: Trusts,
     person: str | None = None,
     table: str | None = None,
+    told: tuple[str, str, str, str] | None = None,
     rng: Randomness,
 ) -> list[str]:
     """A copy of the table in which local rows hold nothing in the columns `emptied`; gives the columns left out.
 
-    For what local people tell elsewhere: in a file of answers to an invitation.
+    For what local people tell elsewhere: in a file of answers to an invitation. `told` names the batch of that file
+    beside those who answer there: (column, name, the column of drawn questions, this one).
     """
     labels = label_column(trust)
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        write_emptied(rows, emptied, kept, labels, out)
+        write_emptied(rows, emptied, kept, labels, out, told)
         return [name for name in rows.written if name not in {labels, *emptied, *kept}]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,10 +23,11 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered, steered_mean_files, vector
 from hybridp.protocols.mixed import written_levels
 from hybridp.public.bounds import Bounds
-from hybridp.public.messages import Invite
+from hybridp.public.messages import BATCH, Invite
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import (
     ANSWERED,
+    ANSWERED_IN,
     INVITED,
     REPORTED,
     Choice,
@@ -141,6 +143,7 @@ def randomise_study(
     names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *elsewhere, *kept}
     with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         left_out: list[str] = []
+        batch: str | None = None
         source, carried = data, [*kept, *sorted(read), *sorted(elsewhere)]
         keys = [name for name in (study.people.record_key, study.people.record_id) if name is not None and beside_table]
         beside = [name for name in (study.people.column, study.promise.epsilon_column, *sorted(read), *kept) if name]
@@ -161,12 +164,15 @@ def randomise_study(
             told = _answer_invitation(study, source, place, invite, drew, None, rng)
             count |= told.reports
             texts |= told.mechanisms
+            batch = _batch_of(place)
         if elsewhere:
             raw, source = source, Path(folder, "emptied.parquet")
             gone = write_without(
                 raw, source, emptied=tuple(sorted(elsewhere)), kept=tuple(dict.fromkeys(beside)), trust=rule,
                 person=study.people.column, table=table, rng=rng,
+                told=None if batch is None else (ANSWERED_IN, batch, ANSWERED, _invited(study)[1].name),
             )  # fmt: skip
+            carried += [] if batch is None else [ANSWERED_IN]
             left_out = left_out if study.drawn else gone
             table = None
         for step, i in enumerate(places):
@@ -290,6 +296,13 @@ def _unless(reports: Path, out: Path) -> Iterator[Path]:
     except BaseException:
         reports.unlink(missing_ok=True)
         raise
+
+
+def _batch_of(reports: Path) -> str | None:
+    """The name of the batch in a file that was just written; None where nobody is in it, or it has none."""
+    with reports.open(newline="", encoding="utf-8") as file:
+        first: dict[str, str] = next(csv.DictReader(file), {})
+    return first.get(BATCH)
 
 
 def _answer_invitation(

@@ -18,6 +18,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+from hybridp.curator.shares import check_batches
 from hybridp.curator.sources import check_answers, must_read_again
 from hybridp.curator.synth_groups import read_groups
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
@@ -39,6 +40,7 @@ from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import (
     ANSWERED,
+    ANSWERED_IN,
     Choice,
     Count,
     Declaration,
@@ -148,13 +150,14 @@ def _release(
     if simulate_local:
         must(collection is None, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
-    shared, answers = Shared(), {}
+    shared, answers, drew = Shared(), {}, None
     reports: dict[str, tuple[str, ...]] = {}
-    drew: dict[str, int] | None = None
     with spending(ledger, first, later, trial=trial, path=data) as entries:
         if study.drawn and not simulate_local:
             reports = {q.name: asked.reports_in(study, i) for i, q in enumerate(study.questions)}
             drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])
+            for told_in in files.reports.values():
+                check_batches(data, run["table"], ANSWERED_IN, told_in)
         for name, way in ways.items():
             answers[name] = way.answer(shared)
             if drew is not None and not reports[name]:
@@ -164,8 +167,8 @@ def _release(
                         f"`reports` must hold at most {drew[name]:,}, one for every local row in which `{ANSWERED}` "
                         f"says {name}. Got {heard_here:,}."
                     )
-        told = [charge for charge in shared.noted if charge.digest is not None]
         _check_paid(shared.noted, first, later, once)
+        told = [charge for charge in shared.noted if charge.digest is not None]
         entries.charge(together(told, study.purpose, collection, once=once))
         found = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}

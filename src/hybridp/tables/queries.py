@@ -402,11 +402,19 @@ def local_people(person: str, trust: str | None) -> exp.Select:
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
 
 
-def emptied(names: Mapping[str, str], values: Iterable[str], trust: str) -> exp.Select:
-    """Some columns of the rows, in order; raw `values` only where the row itself says `trusted`."""
+def emptied(
+    names: Mapping[str, str], values: Iterable[str], trust: str, told: tuple[str, str, str, str] | None = None
+) -> exp.Select:
+    """Some columns of the rows, in order; raw `values` only where the row itself says `trusted`.
+
+    `told` (column, text, another column, word) adds a text to local rows that hold the word in the other column.
+    """
     trusted = labelled(column(trust), "trusted")
     kept: dict[str, Any] = {name: column(place) for name, place in names.items()}
     kept |= {name: exp.Case().when(trusted.copy(), column(name)) for name in values}
+    if told is not None:
+        asked = _asked(labelled(column(trust), "local"), told[2:])
+        kept[told[0]] = exp.Case().when(asked, exp.Literal.string(told[1]))
     return exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW)
 
 

@@ -196,14 +196,20 @@ def _target(out: str | os.PathLike[str], *, overwrite: bool) -> Path:
     return target
 
 
-def write_emptied(rows: Rows, emptied: tuple[str, ...], kept: tuple[str, ...], trust: str, out: Path) -> None:
-    """Copy columns of the rows to `out`: `kept` ones as they are, `emptied` ones only where the row says `trusted`."""
+def write_emptied(
+    rows: Rows, emptied: tuple[str, ...], kept: tuple[str, ...], trust: str, out: Path,
+    told: tuple[str, str, str, str] | None = None,
+) -> None:  # fmt: skip
+    """Copy columns of the rows to `out`: `kept` ones as they are, `emptied` ones only where the row says `trusted`.
+
+    `told`: see `queries.emptied`.
+    """
     from hybridp.tables import queries
 
     for name in (trust, *emptied, *kept):
         rows.need("columns", name)
     names = {name: place for name, place in rows.written.items() if name in {trust, *emptied, *kept}}
-    write_copy(on_files(rows), written(queries.emptied(names, emptied, trust)), out)
+    write_copy(on_files(rows), written(queries.emptied(names, emptied, trust, told)), out)
 
 
 def write_drawn(

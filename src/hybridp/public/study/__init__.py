@@ -14,12 +14,13 @@ from hybridp.public.study.questions import (
     Vector,
 )
 from hybridp.public.study.regression import Regression
-from hybridp.public.study.several import ANSWERED, Form
+from hybridp.public.study.several import ANSWERED, ANSWERED_IN, Form
 from hybridp.public.study.study import SCHEMA, Collection, Declaration, Part, People, Promise, Trust
 from hybridp.public.study.tables import Feature, Table
 
 __all__ = [
     "ANSWERED",
+    "ANSWERED_IN",
     "INVITED",
     "KINDS",
     "REPORTED",

@@ -27,9 +27,10 @@ from hybridp.public.study.questions import Choice, Count, Grouped, Number, Quest
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import vector_reports
 
-__all__ = ["ANSWERED", "LEAST", "Form", "best_form", "chances", "kept_whole", "least_epsilon"]
+__all__ = ["ANSWERED", "ANSWERED_IN", "LEAST", "Form", "best_form", "chances", "kept_whole", "least_epsilon"]
 
 ANSWERED = "answered"
+ANSWERED_IN = "answered_in"  # the batch of the file that holds a report on an invitation
 """The column that names the question which a local person's device drew."""
 LEAST = 0.001
 """The smallest epsilon that a question can be answered with."""

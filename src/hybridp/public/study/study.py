@@ -41,7 +41,7 @@ from hybridp.public.study.questions import (
     Vector,
 )
 from hybridp.public.study.regression import Regression
-from hybridp.public.study.several import ANSWERED, Form, best_form, chances, kept_whole, least_epsilon
+from hybridp.public.study.several import ANSWERED, ANSWERED_IN, Form, best_form, chances, kept_whole, least_epsilon
 from hybridp.public.study.tables import Table
 
 __all__ = ["SCHEMA", "Collection", "Declaration", "Part", "People", "Promise", "Trust"]
@@ -254,9 +254,10 @@ class Declaration(Fields):
         used |= {name.lower() for question in self.questions for name in question.columns_read}
         used |= {name.lower() for name in (self.trust.column, self.people.column) if name is not None}
         if self.drawn:
-            free = ANSWERED not in used
-            self.must(free, "column", "must leave a name free, for the question that was drawn", f"`{ANSWERED}`")
-            used.add(ANSWERED)
+            for name in (ANSWERED, ANSWERED_IN):
+                rule = "must leave a name free, for the question that was drawn"
+                self.must(name not in used, "column", rule, f"`{name}`")
+                used.add(name)
         for question in self.questions:
             for name in self.report_columns(question):
                 rule = "must leave the names of the columns of reports free: another question or column has one"
