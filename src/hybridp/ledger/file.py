@@ -140,6 +140,7 @@ class Ledger:
         # Built beside its place and linked into it: the file appears whole or not at all, and never over another.
         try:
             with appearing(target, new=True) as draft, _connection(draft) as db:
+                db.execute("PRAGMA synchronous = OFF")  # the whole draft is synced, once, before it appears
                 db.executescript(_SCHEMA)
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
