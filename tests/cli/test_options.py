@@ -234,3 +234,43 @@ def test_devices_read_the_tables_words_too(run: Runner, tmp_path: Path) -> None:
     assert all((row.split(",")[0] == "") == (row.split(",")[1] == "not yet") for row in rows)
     found = run(f"release mean sent.csv {line}")
     assert found.document["questions"]["pay"]["mean"]["groups"]["local"]["people"] == 300
+
+
+CROWD = "--n 9000 --opt-in 0.1 --epsilon 1"
+LISTS = [
+    (f"plan quantiles {CROWD} --lower 0 --upper 9", "--at", (".5", ".9")),
+    (f"plan regression {CROWD}", "--on", ("age", "school")),
+    (f"plan shares {CROWD}", "--options", ("red", "blue")),
+    (f"plan shares {CROWD} --options red,blue", "--shares", ("0.2", "0.8")),
+    (f"plan histogram {CROWD}", "--edges", ("0", "10", "20")),
+    (f"plan mean {CROWD} --lower 0 --upper 9 --by town --categories a,b", "--category-shares", ("0.5", "0.5")),
+    (f"plan mean {CROWD} --lower 0 --upper 9 --by town", "--categories", ("a", "b")),
+    ("plan mean --lower 0 --upper 9", "--groups", ("0.1:70", "2:30")),
+    (f"plan vector-mean {CROWD} --columns a b", "--upper", ("1", "2")),
+    ("release quantiles people.csv --all-trusted --value pay --lower 0 --upper 9 --epsilon 1 --seed 1", "--at",
+     (".5", ".9")),
+    ("release quantiles people.csv --all-trusted --value pay --lower 0 --upper 9 --epsilon 1 --seed 1", "--below",
+     ("3", "5")),
+    ("plan synth --schema schema.json --epsilon 1 --delta 1e-6 --n 900", "--thresholds", ("2-of-2:1", "1-of-3:1")),
+    ("release shares people.csv --all-trusted --choice town --epsilon 1 --seed 1", "--options", ("a", "b")),
+    ("release regression people.csv --all-trusted --target pay --lower 0 --upper 99 --epsilon 1 --seed 1", "--on",
+     ("age", "own")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "option", "values"), LISTS)
+def test_a_list_is_whole_however_it_is_written(
+    run: Runner, tmp_path: Path, line: str, option: str, values: tuple[str, ...]
+) -> None:
+    """Of --at .5 --at .9 the last one was kept in silence."""
+    rows = [f"{i % 10},{i},{'ab'[i % 2]},{i % 5}" for i in range(60)]
+    (tmp_path / "people.csv").write_text("\n".join(["pay,age,town,own", *rows]) + "\n")
+    (tmp_path / "schema.json").write_text('{"a": 3, "b": 4, "c": 2}')
+    lower = " --lower 0" if option == "--upper" else ""
+    joined = run(f"{line}{lower} --json {option} {','.join(values)}")
+    assert joined.code == 0, joined.err
+    for written in (" ".join(f"{option} {value}" for value in values), f"{option} {' '.join(values)}"):
+        told = run(f"{line}{lower} --json {written}")
+        assert told.code == 0, told.err
+        assert told.document == joined.document
+    assert run(f"{line}{lower} --json {option} {values[-1]}").out != joined.out

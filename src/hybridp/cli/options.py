@@ -30,6 +30,7 @@ __all__ = [
     "command",
     "count",
     "given",
+    "list_option",
     "must_not_join",
     "one_question",
     "option_of",
@@ -84,6 +85,8 @@ class Some:
         if one.form == "yes/no":
             return click.option(f"{flag}/--no-{one.option}" if one.default else flag, parameter, is_flag=True,
                                 default=one.default, show_default=bool(one.default), help=one.help)  # fmt: skip
+        if one.name == "thresholds":  # one text, of a list
+            return list_option(flag, parameter, help=one.help)
         # A default of None that is stated would count as given, and nothing would be required.
         default = {} if many or one.default is None else {"default": one.default}
         return click.option(
@@ -163,6 +166,18 @@ def option_of(of: type[Fields], name: str, parameter: str) -> Callable[[F], F]:
     (one,) = value_of(of, name).fields
     option: Callable[[F], F] = value_of(of, name).option(parameter, one)
     return option
+
+
+def list_option(*names: str, default: str | None = None, **how: Any) -> Callable[[F], F]:
+    """An option for a list, which the command gets as one text, A,B: joined by commas, in a row, or given again.
+
+    Of an option with one value, given twice, the last counts, as everywhere; of a list nothing is lost.
+    """
+
+    def joined(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:
+        return ",".join(values) or default
+
+    return click.option(*names, multiple=True, callback=joined, metavar="A,B", **how)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import click
 from hybridp.cli.amplify import print_three_columns, print_three_means, three_columns, three_means
 from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_range, table
 from hybridp.cli.groups import show_groups
-from hybridp.cli.options import Later, command, count, given, one_question, options_of, some
+from hybridp.cli.options import Later, command, count, given, list_option, one_question, options_of, some
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Mixer, Number, Points, Promise, Records, Vector
 from hybridp.public.study.fields import Fields, at_least, field
@@ -58,9 +58,9 @@ class Showing(Fields):
 @click.option(
     "--sd", type=sd_range, help="The data's standard deviation, or a range LOW:HIGH; without it the worst case."
 )
-@click.option("--category-shares", help="With --by: the categories' shares of people, as 0.5,0.3,0.2; equal without.")
-@click.option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).')
-@click.option("--local-groups", help="The same for local people.")
+@list_option("--category-shares", help="With --by: the categories' shares of people, as 0.5,0.3,0.2; equal without.")
+@list_option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).')
+@list_option("--local-groups", help="The same for local people.")
 @click.option("--epsilons", type=click.Path(path_type=Path), help="A file with one person's epsilon a row.")
 @click.option("--epsilon-column", default="epsilon", show_default=True, help="Its column.")
 @click.option("--mean", "mean_value", type=float, help="A guess of the mean, where the local noise depends on it.")

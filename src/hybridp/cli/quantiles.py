@@ -22,6 +22,7 @@ from hybridp.cli.options import (
     Later,
     command,
     given,
+    list_option,
     must_not_join,
     one_question,
     options_of,
@@ -74,10 +75,10 @@ _SETTLED = [
     help="Who is heard: both groups (hybrid), the people who trust (tcm-only) or the local people (lm-only); best: "
     "both, unless the numbers of people and epsilon say that local people would add little.",
 )  # fmt: skip
-@click.option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
-@click.option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")
+@list_option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
+@list_option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")
 @click.option("--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too.")
-@click.option("--phases", help="Steered, a trial of all phases at once: shares of the local people, as .1,.3,.6.")
+@list_option("--phases", help="Steered, a trial of all phases at once: shares of the local people, as .1,.3,.6.")
 @click.option("--invite-out", type=_PATH, help="Steered: write the invitation for local people who are asked later.")
 @click.option("--invite", type=_PATH, help="Steered: the invitation that the reports in FILE answer; it says the rest.")
 @released_with(some(Promise, "epsilon", "delta", "trusted_epsilon", later=True), "tally")
@@ -245,7 +246,7 @@ def _print(found: Any) -> None:
 
 @command("quantiles")
 @options_of(crowd=Crowd, question=some(Number, "lower", "upper", "local", "noise"), promise=PROMISE)
-@click.option("--at", default="0.5", show_default=True, help="The shares of people whose quantiles are wanted: .5,.9.")
+@list_option("--at", default="0.5", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 @click.option("--mean", type=float, help="A guess of the mean.  [default: the middle]")
 @click.option("--sd", type=float, help="A guess of the standard deviation.  [default: a sixth of the range]")
 @options_of(show=Showing)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import emit, insist_option, note, progress, randomness, rows_argument, say_left_out
-from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options
+from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options, value_of
 from hybridp.cli.steered_mean import answer, invite_option, must_be_stated
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -114,8 +114,9 @@ class Writing(Fields):
 
 def invited_options(command: Any) -> Any:
     """The invitation that devices answer, and the most that their owners accept: no invitation decides that."""
-    help = "The most that people accept: an invitation that asks for more is refused."
-    command = click.option("--epsilon", type=float, required=True, help=help)(command)
+    most = value_of(Promise, "epsilon", needed=True)
+    said = replace(most.fields[0], help="The most that people accept: an invitation that asks for more is refused.")
+    command = most.option("epsilon", said)(command)
     return click.option("--invite", type=_PATH, required=True, help="The invitation to answer.")(command)
 
 

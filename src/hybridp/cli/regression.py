@@ -14,6 +14,7 @@ from hybridp.cli.options import (
     command,
     count,
     given,
+    list_option,
     must_not_join,
     one_question,
     options_of,
@@ -191,7 +192,7 @@ def randomise(
 @command("regression")
 @options_of(crowd=Crowd, promise=PROMISE)
 @click.option("--target", default="target", help="What the target is called.")
-@click.option("--on", required=True, help="The columns that explain it, A,B; or only how many.")
+@list_option("--on", required=True, help="The columns that explain it, A,B; or only how many.")
 @options_of(model=value_of(Regression, "model"), clip=value_of(Regression, "clip"), noise=value_of(Regression, "noise"))
 @click.option("--column-sd", type=float, default=0.5, show_default=True,
               help="A guess of a column's standard deviation, in half-ranges of its bounds.")  # fmt: skip

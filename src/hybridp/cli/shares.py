@@ -17,6 +17,7 @@ from hybridp.cli.options import (
     Some,
     command,
     count,
+    list_option,
     one_question,
     options_of,
     some,
@@ -57,7 +58,7 @@ def _stacked(*options: Any) -> Callable[[F], F]:
 
 
 _edges = _stacked(
-    click.option("--edges", help="The public edges of the bins, as 0,10,20,50."),
+    list_option("--edges", help="The public edges of the bins, as 0,10,20,50."),
     click.option("--lower", type=float, help="Without --edges: the public lower bound."),
     click.option("--upper", type=float, help="Without --edges: the public upper bound."),
     click.option(
@@ -102,8 +103,8 @@ _randomised = _stacked(
 _planned = _stacked(
     options_of(crowd=Crowd, promise=PROMISE, noise=value_of(Choice, "noise"), mixer=_MIXER, show=Showing),
     click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local."),
-    click.option("--category-shares", help="With --by: the categories' shares, as 0.5,0.3,0.2; equal without."),
-    click.option("--shares", help="Guesses of the shares, as 0.5,0.3,0.2; without them all are equal."),
+    list_option("--category-shares", help="With --by: the categories' shares, as 0.5,0.3,0.2; equal without."),
+    list_option("--shares", help="Guesses of the shares, as 0.5,0.3,0.2; without them all are equal."),
 )
 
 
