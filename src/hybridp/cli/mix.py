@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from hybridp.cli.common import emit, json_option, note, table
-from hybridp.cli.serve import needs_service
+from hybridp.cli.serve import needs_service, proxy_option, quiet
 from hybridp.errors import InvalidInput, must
 
 if TYPE_CHECKING:
@@ -145,11 +145,13 @@ def status(database: str, key_file: Path, as_json: bool) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8001, show_default=True, help="0: any free port.")
 @click.option("--rate", type=float, default=100.0, show_default=True, help="Reports a second and address; 0: no limit.")
-def serve(database: str, key_file: Path, host: str, port: int, rate: float) -> None:
+@proxy_option
+def serve(database: str, key_file: Path, host: str, port: int, rate: float, trust_proxy: str) -> None:
     """Run the mixer until it is stopped.
 
     An address that sends more than --rate reports a second is told to wait, as the collector tells it: whoever floods
-    the mixer cannot keep others out. Addresses are neither stored nor logged.
+    the mixer cannot keep others out. A proxy on another machine is named by --trust-proxy: all that it hands on would be
+    one address. Addresses are neither stored nor logged.
     """
     must(math.isfinite(rate) and rate >= 0, "rate", "must be zero or positive", rate)
     store = _store(database)
@@ -164,7 +166,4 @@ def serve(database: str, key_file: Path, host: str, port: int, rate: float) -> N
     app = build_app(store, load_or_make(key_file), Gate(rate, Limits().burst).wait)
     with listen(host, port) as (listening, address), contextlib.suppress(KeyboardInterrupt):
         note(f"Mixing on {address}; stop with Ctrl-C.")
-        config = uvicorn.Config(
-            app, access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=10
-        )
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(quiet(app, trust_proxy)).run(sockets=[listening])

@@ -47,6 +47,25 @@ def _loopback(host: str) -> bool:
         return host == "localhost"
 
 
+proxy_option = click.option(
+    "--trust-proxy", default="127.0.0.1", show_default=True, help="Whose word on the client's address counts."
+)
+
+
+def quiet(app: Any, trust_proxy: str) -> Any:
+    """How a server runs that keeps nothing of who came, and takes a client's address from this proxy alone."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        access_log=False,  # it would write addresses, and tokens in links
+        log_level="warning",
+        server_header=False,
+        forwarded_allow_ips=trust_proxy,
+        timeout_graceful_shutdown=10,
+    )
+
+
 @click.command("serve")
 @click.argument("study_file", metavar="[STUDY.toml]", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @store_options
@@ -54,9 +73,7 @@ def _loopback(host: str) -> bool:
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
 @click.option("--base-url", help="How participants reach the service; links are made from it.")
 @click.option("--rate", type=float, default=100.0, show_default=True, help="Reports a second and address; 0: no limit.")
-@click.option(
-    "--trust-proxy", default="127.0.0.1", show_default=True, help="Whose word on the client's address counts."
-)
+@proxy_option
 def serve(
     study_file: Path | None,
     database: str | None,
@@ -111,12 +128,4 @@ def serve(
                 note(f"Links begin with {settings.base_url}.")
             app = build_app(settings, service=service)
             settle()
-            config = uvicorn.Config(
-                app,
-                access_log=False,  # it would write addresses, and tokens in links
-                log_level="warning",
-                server_header=False,
-                forwarded_allow_ips=trust_proxy,
-                timeout_graceful_shutdown=10,
-            )
-            uvicorn.Server(config).run(sockets=[listening])
+            uvicorn.Server(quiet(app, trust_proxy)).run(sockets=[listening])
