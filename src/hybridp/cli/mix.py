@@ -150,8 +150,8 @@ def serve(database: str, key_file: Path, host: str, port: int, rate: float, trus
     """Run the mixer until it is stopped.
 
     An address that sends more than --rate reports a second is told to wait, as the collector tells it: whoever floods
-    the mixer cannot keep others out. A proxy on another machine is named by --trust-proxy: all that it hands on would be
-    one address. Addresses are neither stored nor logged.
+    the mixer cannot keep others out. A proxy on another machine is named by --trust-proxy: all that it hands on
+    would be one address. Addresses are neither stored nor logged.
     """
     must(math.isfinite(rate) and rate >= 0, "rate", "must be zero or positive", rate)
     store = _store(database)
