@@ -10,9 +10,6 @@ demo: $(VENV)/.stamp-demo
 
 # The tests start many interpreters: what one of them compiles, whatever the environment says, the next one reads.
 test quick: export PYTHONDONTWRITEBYTECODE :=
-# A ledger waits for the disk at every charge, a store at every commit. Where memory has room for files, no test waits.
-MEMORY := $(shell df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4096 { print "/dev/shm" }')
-test quick: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
 test: $(VENV)/.stamp-dev
 	$(BIN)/ruff check conftest.py src lab tests benchmarks docs tools
