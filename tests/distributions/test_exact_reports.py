@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hybridp.errors import InvalidInput
 from hybridp.noise import categories, reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
@@ -89,3 +90,12 @@ def test_made_up_data_never_comes_from_words_that_protect_people() -> None:
     with pytest.raises(ValueError, match="seeded generator"):
         synthetic_data_generator(secure())
     assert 0 <= synthetic_data_generator(seeded(1)).random() < 1
+
+
+@pytest.mark.parametrize("value", [-1, 3, 9])
+def test_a_response_among_k_is_about_one_of_them(value: int) -> None:
+    """What is none of them nobody else would ever tell: it is refused before a word is drawn, whoever else is asked."""
+    response = k_randomised_response(PureDP(1.0), 3)
+    assert categories(response, np.array([2], dtype=np.int64), rng=seeded(1)).max() <= 2  # the control
+    with pytest.raises(InvalidInput, match=r"`values` must lie between 0 and 2\. Got something else"):
+        categories(response, np.array([0, value], dtype=np.int64), rng=replay([]))

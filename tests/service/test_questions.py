@@ -24,6 +24,8 @@ from hybridp.device.questions import answer_to
 from hybridp.device.shares import report_joint
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.protocols.asked import choice_study, joint_study
+from hybridp.public.budgets import PureDP
+from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
 from hybridp.randomness import secure, seeded
 from hybridp.service import studies
@@ -523,6 +525,27 @@ def test_a_program_reports_a_number_by_a_private_group_as_a_table_does() -> None
         told.append(mine["payload"]["reports"]["pay"])
         assert own.joint.cells.values[told[-1]] == other
     assert set(told) == {0, 1, 2, 3}
+
+
+def test_a_task_that_leads_beyond_its_options_is_refused() -> None:
+    """A server that lists more bins than options, or gives a number's column another size than its two bounds, would
+    make some answers tell what no other answer ever tells."""
+    (age,) = task_of("id", parse_plan(stated({"name": "age", "kind": "choice", "edges": [0, 18, 65, 120]})), 1, None)[
+        "questions"
+    ]
+    for answer in (10, 70, 100):  # whatever the answer is
+        with pytest.raises(InvalidInput, match=r"`edges` must be those of the task's options\. Got others"):
+            answer_to(age | {"edges": [0, 18, 65, 80, 90, 120]}, answer)
+    asked = PAY | BY | {"by_private": True, "categories": ["Bonn", "Kiel"]}
+    task = task_of("id", parse_plan(stated(asked)), 1, None)
+    keep = str(k_randomised_response(PureDP(1.0), 2).keep)
+    told = {"options": ["Bonn", "Kiel"], "randomiser": {"name": "k-rr", "categories": 2, "keep": keep}}
+    town, pay = task["columns"]
+    one = task | {"questions": [task["questions"][0] | told],
+                  "columns": [town, pay | {"options": ["any"], "several": None}]}  # fmt: skip
+    for seed in range(8):
+        with pytest.raises(InvalidInput, match=r"`options` must be the cells of the question's columns\."):
+            local_report(one, {"town": "Kiel", "pay": "any"}, rng=seeded(seed))
 
 
 def test_what_is_heard_of_reports_is_their_count() -> None:

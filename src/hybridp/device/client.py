@@ -127,7 +127,8 @@ def local_report(
         payload = {"category": _slot_report(task, record, rng)}
     elif "coordinates" in task:
         tell = {"points": cell_teller, "regression": line_teller}.get(task["kind"], vector_teller)
-        told = tell(task, promise_of(task["guarantee"]["local"]))(numbers(task, answer), rng)
+        values = numbers(task, answer)
+        told = tell(task, promise_of(task["guarantee"]["local"]))(values, rng)
         payload = {"category" if task["kind"] == "points" else "report": told}
     else:
         payload = {"report": _number_report(task, finite("answer", answer), epsilon, rng)}

@@ -69,7 +69,7 @@ def _held(task: Task, question: Mapping[str, Any], given: Mapping[str, Any], rng
         must(name in columns, "columns", "must name the task's columns", "others")
         column = columns[name]
         place = answer_to(column, given[name])
-        size = len(column.get("options", (0, 1)))
+        size = 2 if "bounds" in column else len(column["options"])
         if "bounds" in column:
             steps = int(question["steps"])
             level = Lattice(float(column["bounds"]["lower"]), float(column["bounds"]["upper"]), steps).level(place)
@@ -113,6 +113,8 @@ def answer_to(question: Mapping[str, Any], answer: Any) -> Any:
     if question["several"] is None:
         if "edges" in question and not isinstance(answer, bool) and isinstance(answer, Real):
             number = finite(name, answer, ", or one of the task's options")
+            known = len(question["edges"]) <= len(options) + 1  # of a bin beyond the options nobody else would tell
+            must(known, "edges", "must be those of the task's options", "others")
             return bisect_right(question["edges"][1:-1], number)  # outside of the edges: the nearest bin
         must(answer in options, name, "must be one of the task's options", "another value")
         return options.index(answer)

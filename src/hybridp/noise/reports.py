@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.errors import must
 from hybridp.noise.additive import additive, bernoulli, uniform_below
 from hybridp.public.randomisers import (
     LEVELS,
@@ -126,7 +127,12 @@ def _piecewise(randomiser: Piecewise, levels: Ints, rng: Randomness) -> NDArray[
 
 
 def categories(mechanism: KRandomisedResponse, values: Ints, *, rng: Randomness) -> Ints:
-    """A k-ary randomised response for each value in 0..k-1: the truth, or uniformly one of the others."""
+    """A k-ary randomised response for each value in 0..k-1: the truth, or uniformly one of the others.
+
+    Any other value is refused: nobody else would ever tell it.
+    """
+    inside = not len(values) or bool(values.min() >= 0 and values.max() < mechanism.categories)
+    must(inside, "values", f"must lie between 0 and {mechanism.categories - 1}", "something else")
     keep = bernoulli(mechanism.keep, 64, len(values), rng=rng)
     other = uniform_below(mechanism.categories - 1, len(values), rng=rng)
     return np.where(keep, values, other + (other >= values))
