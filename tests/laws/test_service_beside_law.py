@@ -1,8 +1,11 @@
-"""Vectors and points beside a number in the service: every question at its part of one promise, from what is published.
+"""Vectors, points and regressions beside others in the service: every question at its part of one promise, from what is
+published.
 
 The server is a real one whose system randomness is a tape (`taped_service`). Sums are the true ones of the trusted
 people plus the stated draws, and centres those that the files' protocol finds with the same words. What local people
-tell of a vector is averaged here from the reports as they were sent.
+tell of a vector is averaged here from the reports as they were sent. A regression's line is published first, from true
+sums plus draws at its part, and its final answer is that of the files for the same invitation and reports; the other
+questions' draws come with the release.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,7 @@ pytest.importorskip("fastapi")
 
 from hybridp.curator.kmeans import Points as RawPoints
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.errors import InvalidInput
 from hybridp.protocols.inviting import invite_study
 from hybridp.protocols.kmeans import KMeansStudy, cluster
 from hybridp.protocols.kmeans_files import ToldCells
@@ -29,6 +34,7 @@ from hybridp.public.randomisers import DitheredReports, dithered_bit
 from hybridp.public.study import Declaration
 from hybridp.randomness import seeded
 
+from . import test_service_models_law as lines
 from .means import LEVELS, whole
 from .recording import Recording, laplaces
 from .taped_service import Taped, taped
@@ -180,3 +186,107 @@ def test_a_study_file_is_asked_on_a_page_as_it_is_over_files(server: Taped, tmp_
     assert task["questions"][2]["grid"]["per_axis"] == map_over_files["per_axis"]
     ends = [int(end) / 2**64 for end in task["draws"]]
     np.testing.assert_allclose(np.diff([0.0, *ends]), list(over_files.chances.values()), atol=1e-15)
+
+
+# --- a regression beside others, in two phases ------------------------------------------------------------------------
+
+SMOKES = {"name": "smokes", "kind": "choice", "options": ["never", "daily"]}
+WORK = lines.LINE | {"weight": 2}
+SPLIT = {"epsilon": 8.0, "trusted_epsilon": 4.0}
+ANSWERS = [{"pay": float(i % 9), "work": person, "smokes": SMOKES["options"][i % 3 == 0]}
+           for i, person in enumerate(lines.TRUSTED)]  # fmt: skip
+
+
+class TwoPhases:
+    """One study of a number, a regression and a choice from its first answer to its last release."""
+
+    def __init__(self, server: Taped) -> None:
+        self.server, live = server, server.live
+        stated = {"title": "Work", "promise": SPLIT, "collection": {"min_batch": 2}, "people": {"local": 500},
+                  "questions": [PAY, WORK, SMOKES]}  # fmt: skip
+        self.study = str(live.ask("", stated)["id"])
+        self.first_task = fetch_task(live.url, self.study)
+        assert send_reports(live.url, self.study, [trusted_report(self.first_task, x) for x in ANSWERS]) == []
+        self.start = server.at
+        self.pilot = live.ask(f"/{self.study}/phase-two")
+        self.spent_first, self.kept = (
+            server.spent(self.study),
+            not live.ask(f"/{self.study}", method="GET")["raw_deleted"],
+        )
+        self.task = fetch_task(live.url, self.study)
+        others = [{"pay": 3.0, "work": person, "smokes": "never"} for person in lines.LOCAL]
+        self.reports = [local_report(self.task, x, rng=seeded(i)) for i, x in enumerate(others)]
+        assert send_reports(live.url, self.study, self.reports) == []
+        late = trusted_report(self.task | {"groups": ["trusted"]}, ANSWERS[0])
+        self.refused_late = str(send_reports(live.url, self.study, [late])[0]["code"])
+        self.told = server.release(self.study)
+
+
+@pytest.fixture(scope="module")
+def two(server: Taped) -> TwoPhases:
+    return TwoPhases(server)
+
+
+def test_a_line_is_published_first_at_its_part_and_the_rest_with_the_release(two: TwoPhases) -> None:
+    """Weights 1, 2 and 1 of the trusted people's 4: the line has 2, the mean 1 and the counts 1. Of the line's part .93
+    is for its sums and the rest for the scale of residuals, as for a regression alone."""
+    server = two.server
+    (published,) = two.pilot["invitations"]["work"]["trusted"]["totals"]
+    drawn = server.next(laplaces(lines.l1(2) / 1.86), len(lines.PAIRS))
+    assert np.abs(np.array(published) - lines.exact() - drawn).max() <= 2
+    server.next(laplaces(40 / 0.14), 32)  # what is drawn next stands behind it on the tape
+    assert list(two.pilot["questions"]) == ["work"]  # nothing of the others yet
+    people, told = len(ANSWERS), two.told["questions"]
+    (on_sum,) = server.next(laplaces(LEVELS / 1.0))
+    levels = int(steps("pay", [person["pay"] for person in ANSWERS], 0, 8, LEVELS).sum())
+    assert told["pay"]["mean"]["trusted"] / 8 * people * LEVELS == pytest.approx(levels + int(on_sum), abs=16)
+    (on_count,) = server.next(laplaces(1 / 1.0))  # one of two counts: the other is the rest
+    never = sum(person["smokes"] == "never" for person in ANSWERS)
+    assert told["smokes"]["shares"]["trusted"][0] * people == pytest.approx(never + int(on_count), abs=1e-6)
+
+
+def test_both_phases_together_cost_the_promise_once(two: TwoPhases) -> None:
+    assert two.spent_first == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
+    assert two.server.spent(two.study) == {"trusted": (4.0, 0.0), "local": (8.0, 0.0)}
+    assert lines.promised(two.told) == {"trusted": 4.0, "local": 8.0}
+    first, both = two.pilot["receipt"]["ledger_entries"], two.told["receipt"]["ledger_entries"]
+    assert (len(first), len(both), both[:1]) == (1, 3, first)
+    assert two.server.live.ask(f"/{two.study}/release") == two.told
+    assert two.server.spent(two.study)["local"] == (8.0, 0.0)
+    for task in (two.first_task, two.task):
+        assert [task["guarantee"][group]["epsilon"] for group in ("trusted", "local")] == [4.0, 8.0]
+        assert [question["guarantee"]["epsilon"] for question in task["questions"]] == [2.0, 4.0, 2.0]
+
+
+def test_local_people_are_asked_all_questions_once_the_line_is_known(two: TwoPhases) -> None:
+    assert (two.first_task["groups"], two.task["groups"], two.refused_late) == (["trusted"], ["local"], "wrong-phase")
+    assert "line" not in two.first_task["questions"][1]
+    sent = [report["payload"]["reports"] for report in two.reports]
+    assert {tuple(one) for one in sent} == {("pay", "work", "smokes")}
+    heard = {
+        name: next(iter(facts.values()))["groups"]["local"]["people"] for name, facts in two.told["questions"].items()
+    }
+    assert heard == dict.fromkeys(("pay", "work", "smokes"), len(lines.LOCAL))
+    assert {len(json.dumps(report, separators=(",", ":"))) for report in two.reports} == {two.task["bytes"]["local"]}
+
+
+def test_trusted_answers_are_kept_for_the_release_and_no_longer(two: TwoPhases) -> None:
+    assert two.kept
+    assert two.server.live.ask(f"/{two.study}", method="GET")["raw_deleted"]
+
+
+def test_the_line_of_the_release_is_that_of_the_files(two: TwoPhases, tmp_path: Path) -> None:
+    reports = [{"payload": {"report": one["payload"]["reports"]["work"]}} for one in two.reports]
+    alone = SimpleNamespace(pilot={"invitation": two.pilot["invitations"]["work"]}, reports=reports)
+    found, mine = lines.released_over_files(alone, tmp_path), two.told["questions"]["work"]["regression"]
+    np.testing.assert_allclose(mine["estimate"], found.estimate, rtol=1e-9)
+    np.testing.assert_allclose(mine["interval"], [found.low, found.high], rtol=1e-9)
+    assert all(a < b for a, b in zip(mine["standard_error"], mine["groups"]["trusted"]["standard_error"], strict=True))
+
+
+def test_a_device_is_refused_less_noise_on_a_line_among_questions(two: TwoPhases) -> None:
+    person = {"pay": 3.0, "work": lines.LOCAL[0], "smokes": "never"}
+    pay, work, smokes = two.task["questions"]
+    weaker = work | {"guarantee": {"epsilon": 1.0, "delta": 0.0}}
+    with pytest.raises(InvalidInput, match="small enough for 1-DP"):
+        local_report(two.task | {"questions": [pay, weaker, smokes]}, person, rng=seeded(1))

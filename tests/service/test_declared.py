@@ -126,7 +126,7 @@ def test_every_kind_that_can_be_declared_can_be_asked_on_a_page() -> None:
 def test_several_questions_are_not_half_collected() -> None:
     one = {"name": "a", "kind": "number", "lower": 0, "upper": 1}
     other = {"name": "b", "kind": "records", "columns": ["x"]}
-    says = r"`b.kind` must be one of number, choice, count, vector, points where several are asked; others are asked al"
+    says = r"`b.kind` must not be records or table where several are asked on a page: these are asked alone"
     with pytest.raises(InvalidInput, match=says):
         parse_plan({"title": "t", "promise": {"epsilon": 1, "delta": 1e-6}, "questions": [one, other]})
 

@@ -155,7 +155,14 @@ def test_the_page_asks_for_every_column_and_for_yes_or_no(service: Service) -> N
             r"`collection.releases` must be 1 for a question of this kind \(regression\)",
         ),
         ({"promise": {"epsilon": 4.0, "allowed_epsilons": [1, 2]}}, "epsilon"),
-        ({"questions": [LINE, {"name": "a", "kind": "count", "value": "yes"}]}, "`work.kind` must be one of number"),
+        (
+            {
+                "questions": [LINE, {"name": "a", "kind": "records", "columns": ["x"]}],
+                "promise": {"epsilon": 4.0, "delta": 1e-6},
+                "people": {"local": 9, "column": "p"},
+            },
+            "`a.kind` must not be records or table where several are asked",
+        ),
     ],
 )
 def test_what_a_page_cannot_ask_is_refused_in_one_sentence(change: dict[str, Any], said: str) -> None:

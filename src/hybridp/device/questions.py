@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.device.kmeans import cell_teller
+from hybridp.device.regression import line_teller
 from hybridp.device.stated import Reporter, number_report, promise_of, randomiser_of, vector_teller
 from hybridp.device.ticks import report_places
 from hybridp.errors import must
@@ -145,7 +146,7 @@ def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> d
 def _teller(question: Mapping[str, Any]) -> Reporter:
     """What the question's report is drawn by, at its part of the promise."""
     if "coordinates" in question:
-        tell = cell_teller if "grid" in question else vector_teller
+        tell = cell_teller if "grid" in question else line_teller if "line" in question else vector_teller
         return tell(question, promise_of(question["guarantee"]))
     mechanism = _mechanism(question)
     return lambda answer, rng: _report(question, mechanism, answer, rng)

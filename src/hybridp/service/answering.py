@@ -28,6 +28,9 @@ from hybridp.protocols.joint import JointStudy, publish_joint
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.number import NumberStudy, publish_number
+from hybridp.protocols.regression import RegressionStudy
+from hybridp.protocols.regression_files import Invitation as Line
+from hybridp.protocols.regression_files import publish_answers
 from hybridp.protocols.shares import ShareStudy, publish_shares
 from hybridp.protocols.study import published
 from hybridp.protocols.synth_mixed import publish_mixed
@@ -41,7 +44,7 @@ from hybridp.public.messages import LocalSummary
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import Randomiser, best_randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
-from hybridp.public.study import Count
+from hybridp.public.study import Count, Regression
 from hybridp.public.sums import NOTHING, Sums, column_sums, exact_sums
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.ticks import TickReports
@@ -52,12 +55,12 @@ from hybridp.release.groups import GroupsRelease
 from hybridp.release.study import StudyRelease
 from hybridp.release.vector import VectorMeanRelease
 from hybridp.service.models import centres
-from hybridp.service.plans import MeanPlan, PersonalPlan, QuestionsPlan, TablePlan
+from hybridp.service.plans import Head, MeanPlan, PersonalPlan, QuestionsPlan, TablePlan
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Asked, Category, unit_reports, unpacked_reports
 from hybridp.service.vectors import unpacked
 
-__all__ = ["Heard", "answered", "heard", "randomiser_of", "vector_mean"]
+__all__ = ["Heard", "answered", "column_of", "heard", "randomiser_of", "vector_mean"]
 
 Ints = NDArray[np.int64]
 
@@ -77,14 +80,18 @@ class Heard:
     columns: tuple[Sums, ...] = ()
 
 
-def heard(plan: QuestionsPlan, chunks: Iterable[Sequence[bytes]]) -> list[Heard]:
-    """The local reports, question by question; those that a question's estimator does not listen to are left out."""
-    found = [_nothing(one) for one in plan.parts]
+def heard(plan: QuestionsPlan, chunks: Iterable[Sequence[bytes]], head: Head | None = None) -> list[Heard]:
+    """The local reports, question by question; those that a question's estimator does not listen to are left out.
+
+    `head` is the invitation of a second phase.
+    """
+    parts, packed = plan.parts_within(head), plan.packed_within(head)
+    found = [_nothing(one) for one in parts]
     for bodies in chunks:
-        sent = unpacked_reports(plan.packed, plan.drawn, bodies)
-        places = {own.name: np.frombuffer(body, dtype="<u4") for own, body in zip(plan.packed, sent, strict=True)
+        sent = unpacked_reports(packed, plan.drawn, bodies)
+        places = {own.name: np.frombuffer(body, dtype="<u4") for own, body in zip(packed, sent, strict=True)
                   if isinstance(own, Category)}  # fmt: skip
-        for one, told, body in zip(plan.parts, found, sent, strict=False):
+        for one, told, body in zip(parts, found, sent, strict=False):
             if one.estimator != "tcm-only":
                 _add(one, told, body, places)
     return found
@@ -102,7 +109,7 @@ def _cells(one: Asked) -> int:
             return len(one.options)
         case TickStudy():
             return 2 * len(one.options)
-        case MeanStudy() | VectorStudy():
+        case MeanStudy() | VectorStudy() | RegressionStudy():
             return 0
         case KMeansStudy():
             assert isinstance(one.invite, MapInvite)
@@ -127,9 +134,9 @@ def _tally(one: Asked, told: Heard, body: bytes) -> None:
     match one.study:
         case ShareStudy() | TickStudy() | JointStudy() | KMeansStudy():
             told.counts += _supports(one, body)
-        case VectorStudy():
+        case VectorStudy() | RegressionStudy():
             assert isinstance(one.invite, VectorInvite)
-            before = told.columns or (NOTHING,) * len(one.coordinates)
+            before = told.columns or (NOTHING,) * one.invite.bounds.dimensions
             more = column_sums(unpacked(one.invite, [body]))
             told.columns = tuple(a + b for a, b in zip(before, more, strict=True))
         case MeanStudy() | NumberStudy():
@@ -204,25 +211,35 @@ def _together(parts: Sequence[Raw]) -> Raw:
     return first
 
 
+def column_of(plan: QuestionsPlan, one: Asked, answers: Entrusted) -> _Column:
+    """RAW: the answers to one question, and to the groups by which it is told."""
+    ends = accumulate(own.cells for own in plan.entrusted)
+    at = {own.name: range(end - own.cells, end) for own, end in zip(plan.entrusted, ends, strict=True)}
+    names = [column.name for column in one.columns]
+    names += [] if one.grouping is None else [one.grouping.column]
+    return _Column(answers, [place for name in names for place in at[name]], sum(map(len, at.values())))
+
+
 def answered(
-    plan: QuestionsPlan, told: Sequence[Heard], trusted: tuple[int, Entrusted] | None, *, rng: Randomness
+    plan: QuestionsPlan,
+    told: Sequence[Heard],
+    trusted: tuple[int, Entrusted] | None,
+    head: Head | None = None,
+    *,
+    rng: Randomness,
 ) -> Callable[[tuple[int, ...]], StudyRelease | _Tabled]:
     """Draw the noise of every question's answer; what is returned states the release for the ids of its charges.
 
-    `trusted` are how many people entrusted their answers, and these.
+    `trusted` are how many people entrusted their answers, and these; `head` is the invitation of a second phase, which
+    says what they said of a line.
     """
     if isinstance(plan, TablePlan):
         return _tabled(plan, told, trusted, rng=rng)
     found: dict[str, Any] = {}
-    ends = accumulate(one.cells for one in plan.entrusted)
-    at = {one.name: range(end - one.cells, end) for one, end in zip(plan.entrusted, ends, strict=True)}
-    width = sum(map(len, at.values()))
-    for one, local in zip(plan.parts, told, strict=True):
+    for one, local in zip(plan.parts_within(head), told, strict=True):
         own = None
-        if trusted is not None and (one.estimator != "lm-only" or one.grouping is not None):
-            names = [column.name for column in one.columns]
-            names += [] if one.grouping is None else [one.grouping.column]
-            own = _Column(trusted[1], [place for name in names for place in at[name]], width)
+        if trusted is not None and not one.waits and (one.estimator != "lm-only" or one.grouping is not None):
+            own = column_of(plan, one, trusted[1])
         if own is None and not local.people:
             who = f" whom the estimator {one.estimator} listens to" if one.estimator.endswith("-only") else ""
             raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
@@ -280,6 +297,11 @@ def _answer(one: Asked, local: Heard, answers: Entrusted | None, people: int, rn
             none = (NOTHING,) * len(one.coordinates)
             sums = VectorReportSums.of(local.people, local.columns or none, study.invite.reports)
             return vector_mean(study, one.coordinates, sums, answers, people, rng=rng)(())
+        case RegressionStudy():
+            assert isinstance(one.within, Line)
+            assert isinstance(one.question, Regression)
+            told = VectorReportSums.of(local.people, local.columns, one.within.question.invite.reports)
+            return publish_answers(one.within, told, joint=one.question.joint)
         case KMeansStudy():
             assert isinstance(one.invite, MapInvite)
             own = None if answers is None else (people, answers)

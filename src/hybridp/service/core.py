@@ -18,13 +18,13 @@ from hybridp.service.deletion import Sweeper, end
 from hybridp.service.keys import RowCipher
 from hybridp.service.limits import Gate
 from hybridp.service.metrics import Metrics
+from hybridp.service.phases import phase_two
 from hybridp.service.plans import Head, SomePlan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Checker
 from hybridp.service.schema import connect, prepare, progress, releases, studies, study_keys
 from hybridp.service.settings import Settings
 from hybridp.service.store import reading
-from hybridp.service.tasks import phase_two
 from hybridp.service.writer import Writer
 
 __all__ = ["Service", "Study", "View"]

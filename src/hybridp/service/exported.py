@@ -34,7 +34,8 @@ def readable(plan: SomePlan, head: Head | None, epsilon: float | None, body: byt
             assert isinstance(head, Line)
             return {"report": _coordinates(head.question.invite, body)}
         case QuestionsPlan():
-            sent = zip(plan.packed, unpacked_reports(plan.packed, plan.drawn, [body]), strict=True)
+            packed = plan.packed_within(head)
+            sent = zip(packed, unpacked_reports(packed, plan.drawn, [body]), strict=True)
             return {"report": {one.name: _written(one, own) for one, own in sent if own}}
         case _:
             return {"report": _own_unit(randomiser_of(plan, epsilon), plan.bounds, body)}

@@ -38,14 +38,24 @@ from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
 from hybridp.release.kmeans import KMeansRelease
+from hybridp.release.regression import RegressionRelease
 from hybridp.release.study import StudyRelease
-from hybridp.service.plan import Groups, Plan, over
+from hybridp.service.plan import Groups, Plan, check_line, check_points, over
 from hybridp.service.problems import Refused
-from hybridp.service.questions import check_bounds, check_points, map_charges
+from hybridp.service.questions import map_charges
 from hybridp.service.vectors import unpacked
 
-__all__ = ["PointsPlan", "RegressionPlan", "asked_on_a_page", "centres", "clustered", "line_of", "regressed"]
-__all__ += ["regression_piloted"]
+__all__ = [
+    "PointsPlan",
+    "RegressionPlan",
+    "asked_on_a_page",
+    "centres",
+    "clustered",
+    "line_of",
+    "lines_of",
+    "piloted_line",
+]
+__all__ += ["regressed", "regression_piloted"]
 
 
 class RegressionPlan(Plan[Regression]):
@@ -53,22 +63,15 @@ class RegressionPlan(Plan[Regression]):
     it."""
 
     kind: ClassVar[str] = "regression"
-    unsupported: ClassVar[dict[str, Any]] = {"missing": ()}
 
     @property
     def phased(self) -> bool:
         return True
 
     def check_kind(self) -> None:
-        question, local = self.asked, self.declared.people.local
         self.once()
         self.check_levels()
-        for lower, upper in zip(question.lower, question.upper, strict=True):
-            check_bounds(question, lower, upper)
-        rule = "must not be tcm-only in the service, which asks local people too"
-        question.must(question.form != "tcm-only", "form", rule, question.form)
-        rule = "must say how many local people are expected, from 1 on: what they are asked follows from it"
-        self.declared.people.must(bool(local), "local", rule, local or "none")
+        check_line(self.asked, self.declared.people)
         _ = self.study
 
     @property
@@ -125,20 +128,35 @@ def line_of(document: str) -> Invitation:
     return invitation_of(json.loads(document)["invitation"])
 
 
+def lines_of(document: str) -> dict[str, Invitation]:
+    """The same of several questions, by their names."""
+    return {name: invitation_of(stated) for name, stated in json.loads(document)["invitations"].items()}
+
+
+def piloted_line(
+    question: Regression, study: RegressionStudy, trusted: tuple[int, Entrusted], expected: int, *, rng: Randomness
+) -> Callable[[tuple[int, ...]], tuple[RegressionRelease, dict[str, Any]]]:
+    """The first phase: the trusted people's sums, with noise drawn here. What is returned states what they say for the
+    ids of its charges, and the invitation to the `expected` local people that follows from it."""
+    people, answers = trusted
+    said = trusted_rounds(study, AnswerRows(answers, study.bounds, people), study.trusted(people, expected), rng=rng)
+    assert said is not None
+
+    def state(entries: tuple[int, ...]) -> tuple[RegressionRelease, dict[str, Any]]:
+        document = invitation_document(study, question.columns, said, expected, entries, simulated=rng.simulated)
+        return publish_answers(invitation_of(document), None, joint=question.joint), document
+
+    return state
+
+
 def regression_piloted(
     plan: RegressionPlan, trusted: tuple[int, Entrusted], *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
-    """The first phase: the trusted people's sums, with noise drawn here. What is returned states their release for the
-    ids of its charges, and the invitation to local people that follows from it."""
-    people, answers = trusted
-    said = trusted_rounds(plan.study, AnswerRows(answers, plan.study.bounds, people), plan.trusted(people), rng=rng)
-    assert said is not None
+    """The same of a study's only question: its release, and the invitation."""
+    said = piloted_line(plan.asked, plan.study, trusted, plan.expected_local, rng=rng)
 
     def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
-        document = invitation_document(
-            plan.study, plan.columns, said, plan.expected_local, entries, simulated=rng.simulated
-        )
-        found = publish_answers(invitation_of(document), None, joint=plan.asked.joint)
+        found, document = said(entries)
         return published(plan.declared, {plan.asked.name: found}, ()), document
 
     return state

@@ -270,7 +270,7 @@ def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> 
         if what != "delete" or isinstance(error, studies.NoSuchStudy):
             return trouble(error, "/")
         s = {"id": study_id, "title": study_id, "kind": "", "phased": False, "phase": 0, "people": {}}
-        s["planned_releases"] = 1
+        s |= {"answers_last": True, "planned_releases": 1}
     if what not in _DEEDS:
         return trouble(Refused("not-found", "There is no such thing to do."), f"/studies/{study_id}")
     finals = sum(r["kind"] == "final" for r in s.get("releases", ()))
@@ -301,6 +301,11 @@ def _closing(s: Mapping[str, Any]) -> list[str]:
 
 
 def _discovering(s: Mapping[str, Any]) -> list[str]:
+    if s["answers_last"]:
+        return [
+            "Trusted people cannot answer any more: a part of their promise is spent on the line of what they say.",
+            "It is public from then on, and local people are asked about it. Their other answers wait for the release.",
+        ]
     heavy = s["kind"] == "heavy-hitters"
     made = "the list of frequent answers" if heavy else "statistics of what they say"
     public = "The list is public from then on, and local people are asked about it."
@@ -319,7 +324,7 @@ def _releasing(s: Mapping[str, Any]) -> list[str]:
         "The ledger is charged, and what is published cannot be called back.",
         f"The plan pays for {left:,} more of {s['planned_releases']:,}." if s["planned_releases"] > 1 else "",
         "It is the last one: trusted answers are deleted."
-        if left == 1 and s["plan"]["collection"]["delete_raw_after_release"] and not s["phased"]
+        if left == 1 and s["plan"]["collection"]["delete_raw_after_release"] and s["answers_last"]
         else "",
     ]
 

@@ -1,4 +1,4 @@
-"""What every kind of plan has: the declared study, held to what a collection over the web can do."""
+"""What every kind of plan has: the declared study and its questions, held to what a collection over the web can do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,24 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.ledger.rule import DELTA, EPSILON, units
+from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
-from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Question
+from hybridp.public.study import (
+    SCHEMA,
+    Collection,
+    Declaration,
+    Mixer,
+    Number,
+    People,
+    Points,
+    Question,
+    Regression,
+    Vector,
+)
 from hybridp.public.study.fields import plain_fields
 
-__all__ = ["Groups", "Plan", "moment", "over"]
+__all__ = ["Groups", "Plan", "check_bounds", "check_line", "check_number", "check_points", "check_vector", "in_turn"]
+__all__ += ["moment", "over"]
 
 DAY = 86_400
 KEPT_DAYS = 90
@@ -24,6 +37,9 @@ OPEN_DAYS = 365
 MOST_DAYS = 3660
 MOST_EPSILON = 1000.0
 LEAST_DELTA, MOST_DELTA = 1e-15, 0.1
+_FAR, _NEAR = 1e30, 1e-12
+MOST_COLUMNS, MOST_COORDINATES = 500, 20
+"""Of a vector, and of a point, on a page."""
 _LAST = 253_370_764_800  # the year 9999: dates can be written, and a day be added to them
 
 Groups = dict[str, PureDP | ApproxDP]
@@ -48,6 +64,79 @@ def over(budget: PureDP | ApproxDP, releases: int) -> PureDP | ApproxDP:
     epsilon = Decimal(units(budget.epsilon, EPSILON) * releases) / EPSILON
     delta = Decimal(units(budget.delta, DELTA) * releases) / DELTA
     return promised(float(epsilon), float(delta))
+
+
+def in_turn(*budgets: PureDP | ApproxDP) -> PureDP | ApproxDP:
+    """Releases of these budgets one after the other, as the ledger adds them up.
+
+    >>> in_turn(PureDP(1 / 3), PureDP(2 / 3)).epsilon
+    1.000000000001
+    """
+    epsilon = Decimal(sum(units(budget.epsilon, EPSILON) for budget in budgets)) / EPSILON
+    delta = Decimal(sum(units(budget.delta, DELTA) for budget in budgets)) / DELTA
+    return promised(float(epsilon), float(delta))
+
+
+# --- the rules of a page ----------------------------------------------------------------------------------------------
+
+
+def check_bounds(asked: Question, lower: float, upper: float) -> None:
+    """Bounds that can be shown on a page and computed with."""
+    for name, value in (("lower", lower), ("upper", upper)):
+        asked.must(abs(value) <= _FAR, name, f"must lie between {-_FAR:g} and {_FAR:g}", value)
+    least = max(_NEAR * max(abs(lower), abs(upper)), 1 / _FAR)
+    asked.must(upper - lower >= least, "upper", f"must be at least {least:g} above lower ({lower:g})", upper)
+
+
+def check_number(number: Number) -> None:
+    """What an analyst states of the values must fit the range and the page."""
+    rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
+    number.must(not number.guessed, "guessed", rule, number.guessed)
+    check_bounds(number, number.lower, number.upper)
+    half = Bounds(number.lower, number.upper).half
+    for name, least in (("sd", _NEAR * half), ("local_sd", _NEAR * half), ("step", 2 * _NEAR * half)):
+        value = getattr(number, name)
+        number.must(value is None or value >= least, name, f"must be at least {least:g} for these bounds", value)
+    rule = "must be left out: a trial on raw values knows it, people on a page do not"
+    number.must(number.estimator != "full-lm", "estimator", rule, number.estimator)
+
+
+def check_vector(vector: Vector) -> None:
+    """What a page can ask for several numbers."""
+    most = len(vector.columns)
+    vector.must(most <= MOST_COLUMNS, "columns", f"must be at most {MOST_COLUMNS} on a page", most)
+    for lower, upper in zip(vector.lower, vector.upper, strict=True):
+        check_bounds(vector, lower, upper)
+    ok = vector.radius is None or vector.radius <= most
+    vector.must(ok, "radius", f"must be at most {most}: beyond, it holds the whole box", vector.radius)
+
+
+def check_points(points: Points, people: People) -> None:
+    """What a page can ask for a point, and what must be known for its map."""
+    many = len(points.columns)
+    points.must(many <= MOST_COORDINATES, "columns", f"must be at most {MOST_COORDINATES} on a page", many)
+    for lower, upper in zip(points.lower, points.upper, strict=True):
+        check_bounds(points, lower, upper)
+    rule = "must be improved in the service: there a person answers once"
+    points.must(points.method == "improved", "method", rule, points.method)
+    for name, expected in (("trusted", people.trusted), ("local", people.local)):
+        rule = f"must say how many {name} people are expected: the map follows from it"
+        people.must(expected is not None, name, rule, "none")
+
+
+def check_line(question: Regression, people: People) -> None:
+    """What a page can ask for a regression, and what must be known for it."""
+    for lower, upper in zip(question.lower, question.upper, strict=True):
+        check_bounds(question, lower, upper)
+    rule = "must be left out: a study that people answer on a page cannot do it"
+    question.must(not question.missing, "missing", rule, question.missing)
+    rule = "must not be tcm-only in the service, which asks local people too"
+    question.must(question.form != "tcm-only", "form", rule, question.form)
+    rule = "must say how many local people are expected, from 1 on: what they are asked follows from it"
+    people.must(bool(people.local), "local", rule, people.local or "none")
+
+
+# --- a plan -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -94,6 +183,11 @@ class Plan(Generic[Asked]):
     def phased(self) -> bool:
         """Whether trusted people come first, and what they say tells what local people are asked."""
         return False
+
+    @property
+    def answers_last(self) -> bool:
+        """Whether the final release reads trusted people's answers: of two phases only where the first leaves some."""
+        return not self.phased
 
     def once(self) -> None:
         rule = f"must be 1 for a question of this kind ({self.kind})"

@@ -57,14 +57,12 @@ from hybridp.public.study import (
 )
 from hybridp.public.vector import VectorInvite
 from hybridp.service.models import PointsPlan, RegressionPlan, asked_on_a_page
-from hybridp.service.plan import Groups, Plan, moment, over
+from hybridp.service.plan import Groups, Plan, check_number, check_vector, in_turn, moment, over
 from hybridp.service.questions import (
     Asked,
     Category,
     asked_of,
     categories_of,
-    check_number,
-    check_vector,
     table_parts,
 )
 
@@ -241,6 +239,8 @@ class QuestionsPlan(Plan[Question]):
 
     Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole. Of
     one number they may be asked in a second phase, around the quantiles or within the window that trusted people named.
+    Beside a regression, too, they come second: what trusted people say of its line is released first, at its part of
+    the promise, and what these answered to all the other questions together with the reports.
     """
 
     kind: ClassVar[str] = "questions"
@@ -251,9 +251,10 @@ class QuestionsPlan(Plan[Question]):
         if any(isinstance(one.question, Points) for one in self.parts):
             self.once()
         if self.phased:
-            rule = "must be that of a study's only question: trusted people are asked about it first"
-            self.asked.must(len(self.parts) == 1, "form", rule, "steered")
             self.once()
+        for one in self.parts if any(one.steered for one in self.parts) else ():
+            rule = "must be that of a study's only question: trusted people are asked about it first"
+            one.question.must(len(self.parts) == 1 or not one.steered, "form", rule, "steered")
             if isinstance(self.parts[0].study, MeanStudy):
                 expected = self.declared.people.local
                 rule = "must say how many are expected where a mean is steered: that decides where they are asked"
@@ -261,11 +262,23 @@ class QuestionsPlan(Plan[Question]):
 
     @property
     def phased(self) -> bool:
-        return any(one.steered for one in self.parts)
+        return any(one.waits for one in self.parts)
 
-    def parts_within(self, head: Steering | MeanSteering | None) -> tuple[Asked, ...]:
-        """The questions as local people are asked them: in the second phase within the invitation's windows."""
-        return self.parts if head is None else tuple(replace(one, within=head.invite) for one in self.parts)
+    @property
+    def answers_last(self) -> bool:
+        return any(not one.waits for one in self.parts)
+
+    def parts_within(self, head: Head | None) -> tuple[Asked, ...]:
+        """The questions as local people are asked them: in the second phase within the invitation's windows, or about
+        its lines."""
+        if isinstance(head, Steering | MeanSteering):
+            return tuple(replace(one, within=head.invite) for one in self.parts)
+        lines = head if isinstance(head, dict) else {}
+        return tuple(replace(one, within=lines[one.name]) if one.name in lines else one for one in self.parts)
+
+    def packed_within(self, head: Head | None) -> tuple[Asked | Category, ...]:
+        """What a report holds in the second phase."""
+        return (*self.parts_within(head), *self.categories)
 
     @cached_property
     def parts(self) -> tuple[Asked, ...]:
@@ -308,15 +321,17 @@ class QuestionsPlan(Plan[Question]):
     @property
     def local_promise(self) -> PureDP | ApproxDP:
         """Of a local person's whole report: the largest of the questions that are drawn, or all parts together."""
-        own = [Charge("local", one.invite.promise, "", one.name) for one in self.parts]
+        own = [Charge("local", one.promise, "", one.name) for one in self.parts]
         return together(own, "", once=answered_once(self.declared))[0].budget
 
     @property
     def each_release(self) -> PureDP | ApproxDP:
         """What is charged: a question that listens to local people alone spends nothing of its part."""
-        charges = self.discovery_charges() if self.phased else self.charges("")
+        charges = [*(self.discovery_charges() if self.phased else ()), *self.charges("")]
         spent = [charge.budget for charge in charges if charge.people == "trusted"]
-        return spent[0] if spent else self.declared.trusted_guarantee
+        if not spent:
+            return self.declared.trusted_guarantee
+        return spent[0] if len(spent) == 1 else in_turn(*spent)
 
     def accounts(self) -> Groups:
         """As many releases as planned, and not one more."""
@@ -324,20 +339,26 @@ class QuestionsPlan(Plan[Question]):
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """The trusted for every release, the reports once, under the collection's name; of two phases the second's."""
-        if self.phased:
+        if self.parts[0].steered:
             invite = self.parts[0].invite
             assert isinstance(invite, Invite)
             made = f"{invite.randomiser.name} report within windows"
             return [Charge("local", self.local_promise, made, self.title, collection=collection)]
-        first, sent = on_reports([charge for one in self.parts for charge in one.charges()], trial=False)
+        spent = [(one.waits, charge) for one in self.parts for charge in one.charges()]
+        first, sent = on_reports(
+            [charge for waits, charge in spent if not waits or charge.people == "local"], trial=False
+        )
         reports = together(sent, self.title, collection, once=answered_once(self.declared))
         return together(first, self.title) + reports
 
     def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         mean = self.parts[0].study
-        if isinstance(mean, MeanStudy):
+        if self.parts[0].steered and isinstance(mean, MeanStudy):
             return [whole_charge(mean, self.title)]
-        asked = [charge for one in self.parts for charge in one.charges() if charge.people == "trusted"]
+        sizes = None if people is None else (people["trusted"], int(self.declared.people.local or 0))
+        asked = [
+            charge for one in self.parts if one.waits for charge in one.charges(sizes) if charge.people == "trusted"
+        ]
         return together(asked, self.title)
 
 
@@ -389,8 +410,9 @@ class TablePlan(QuestionsPlan):
 
 
 SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan | RegressionPlan | PointsPlan
-Head = HeavyInvitation | Steering | MeanSteering | RegressionInvitation
-"""What the first of two phases says to local people: its list, its windows, or its line."""
+Head = HeavyInvitation | Steering | MeanSteering | RegressionInvitation | dict[str, RegressionInvitation]
+"""What the first of two phases says to local people: its list, its windows, or its line; lines of several questions by
+their names."""
 KINDS: dict[str, type[Question]] = {
     "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
     "heavy-hitters": Records, "regression": Regression, "points": Points,
@@ -408,6 +430,13 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
     drawable = tuple(
         replace(one, local="sampling") if isinstance(one, Vector) and one.local == "best" else one
         for one in declared.questions
+    )
+    declared = replace(declared, questions=drawable)
+    drawable = tuple(
+        replace(one, form=asked_on_a_page(one, asked.regression_study(declared, i)))
+        if isinstance(one, Regression)
+        else one
+        for i, one in enumerate(drawable)
     )
     question, collection = drawable[0], declared.collection or Collection()
     declared = replace(declared, title=declared.purpose, collection=collection, questions=drawable)
@@ -430,8 +459,7 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
         case Table():
             plan = TablePlan(declared)
         case Regression():
-            form = asked_on_a_page(question, asked.regression_study(declared, 0))
-            plan = RegressionPlan(replace(declared, questions=(replace(question, form=form),)))
+            plan = RegressionPlan(declared)
         case _:
             assert isinstance(question, Points)  # every kind that can be declared can be asked
             plan = PointsPlan(declared)

@@ -1,5 +1,5 @@
-"""Numbers, choices, ticks, counts, vectors and points, one question or several under one promise, as people answer them
-online.
+"""Numbers, choices, ticks, counts, vectors, points and regressions as people answer them online, one or several under
+one promise.
 
 Each question is answered by the study of its own protocol, the very one that a table of the same declaration would be
 released by. Here are the rules that a page adds, and how answers and reports lie in the store, always in as many bytes:
@@ -40,10 +40,13 @@ from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import map_for
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
+from hybridp.protocols.regression import RegressionStudy
+from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.ticks import TickStudy
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import Invite
@@ -51,80 +54,43 @@ from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser
 from hybridp.public.shares import ShareInvite
-from hybridp.public.study import Choice, Count, Declaration, Grouped, Number, People, Points, Question, Vector
+from hybridp.public.study import (
+    Choice,
+    Count,
+    Declaration,
+    Grouped,
+    Number,
+    Points,
+    Question,
+    Regression,
+    Vector,
+)
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.ticks import TickInvite
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.service import vectors
+from hybridp.service.plan import check_line, check_number, check_points, check_vector
 from hybridp.service.vectors import OutOfReach
 
-__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "Invited", "asked_of", "categories_of", "check_bounds",
-           "check_number", "check_points", "check_vector", "map_charges", "pack_answers", "pack_reports",
-           "table_parts", "unit_reports", "unpacked_reports"]  # fmt: skip
+__all__ = ["BIT", "NUMBER", "SLOT", "Asked", "Category", "Invited", "asked_of", "categories_of", "map_charges",
+           "pack_answers", "pack_reports", "table_parts", "unit_reports", "unpacked_reports"]  # fmt: skip
 
 BIT, NUMBER, SLOT = struct.Struct("<IB"), struct.Struct("<d"), struct.Struct("<I")
 """How local reports lie in the store: a dithered bit (threshold, above), a number, a place in a list."""
 _CODE, _PLACE = struct.Struct("<q"), struct.Struct("<H")
 _BIT = np.dtype([("threshold", "<u4"), ("above", "u1")])
-_FAR, _NEAR = 1e30, 1e-12
 MOST_OPTIONS, MOST_QUESTIONS = 500, 50
 """Of one choice, and of one study, on a page."""
-MOST_COLUMNS, MOST_COORDINATES = 500, 20
-"""Of a vector, and of a point, on a page."""
 
 Told = tuple[int, bool] | float | int | list[int] | list[float] | tuple[list[int], list[vectors.Told]]
 """A report as it comes: a dithered bit (threshold, above), a number, a place in a list, or several places; of several
 numbers some by their places, each with its report, or one for each."""
-Studied = MeanStudy | NumberStudy | ShareStudy | TickStudy | JointStudy | VectorStudy | KMeansStudy
+Studied = MeanStudy | NumberStudy | ShareStudy | TickStudy | JointStudy | VectorStudy | KMeansStudy | RegressionStudy
 Invited = Invite | ShareInvite | TickInvite | VectorInvite | MapInvite
 
 
-# --- the rules of a page ----------------------------------------------------------------------------------------------
-
-
-def check_bounds(asked: Question, lower: float, upper: float) -> None:
-    """Bounds that can be shown on a page and computed with."""
-    for name, value in (("lower", lower), ("upper", upper)):
-        asked.must(abs(value) <= _FAR, name, f"must lie between {-_FAR:g} and {_FAR:g}", value)
-    least = max(_NEAR * max(abs(lower), abs(upper)), 1 / _FAR)
-    asked.must(upper - lower >= least, "upper", f"must be at least {least:g} above lower ({lower:g})", upper)
-
-
-def check_number(number: Number) -> None:
-    """What an analyst states of the values must fit the range and the page."""
-    rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
-    number.must(not number.guessed, "guessed", rule, number.guessed)
-    check_bounds(number, number.lower, number.upper)
-    half = Bounds(number.lower, number.upper).half
-    for name, least in (("sd", _NEAR * half), ("local_sd", _NEAR * half), ("step", 2 * _NEAR * half)):
-        value = getattr(number, name)
-        number.must(value is None or value >= least, name, f"must be at least {least:g} for these bounds", value)
-    rule = "must be left out: a trial on raw values knows it, people on a page do not"
-    number.must(number.estimator != "full-lm", "estimator", rule, number.estimator)
-
-
-def check_vector(vector: Vector) -> None:
-    """What a page can ask for several numbers."""
-    most = len(vector.columns)
-    vector.must(most <= MOST_COLUMNS, "columns", f"must be at most {MOST_COLUMNS} on a page", most)
-    for lower, upper in zip(vector.lower, vector.upper, strict=True):
-        check_bounds(vector, lower, upper)
-    ok = vector.radius is None or vector.radius <= most
-    vector.must(ok, "radius", f"must be at most {most}: beyond, it holds the whole box", vector.radius)
-
-
-def check_points(points: Points, people: People) -> None:
-    """What a page can ask for a point, and what must be known for its map."""
-    many = len(points.columns)
-    points.must(many <= MOST_COORDINATES, "columns", f"must be at most {MOST_COORDINATES} on a page", many)
-    for lower, upper in zip(points.lower, points.upper, strict=True):
-        check_bounds(points, lower, upper)
-    rule = "must be improved in the service: there a person answers once"
-    points.must(points.method == "improved", "method", rule, points.method)
-    for name, expected in (("trusted", people.trusted), ("local", people.local)):
-        rule = f"must say how many {name} people are expected: the map follows from it"
-        people.must(expected is not None, name, rule, "none")
+# --- the questions of a study -----------------------------------------------------------------------------------------
 
 
 def asked_of(declared: Declaration) -> tuple[Asked, ...]:
@@ -168,10 +134,11 @@ def _asked(declared: Declaration, place: int, question: Question) -> Asked:
             study = asking.kmeans_study(declared, place)
             answering = round(int(people.local or 0) * declared.chances[question.name])  # as devices draw
             return Asked(question, study, map_for(study, int(people.trusted or 0), answering))
+        case Regression():
+            check_line(question, declared.people)
+            study = asking.regression_study(declared, place)
         case _:
-            rule = (
-                "must be one of number, choice, count, vector, points where several are asked; others are asked alone"
-            )
+            rule = "must not be records or table where several are asked on a page: these are asked alone"
             raise InvalidInput(f"`{question.name}.kind` {rule}. Got {question.kind}.")
     if isinstance(study, JointStudy):
         cells = study.joint.cells.size
@@ -207,9 +174,9 @@ def table_parts(asked: Question, schema: Schema, invite: MarginalInvite) -> tupl
 class Asked:
     """One question, and the study of the protocol that answers it."""
 
-    question: Number | Choice | Count | Vector | Points
+    question: Number | Choice | Count | Vector | Points | Regression
     study: Studied
-    within: Invite | MapInvite | None = None
+    within: Invite | MapInvite | Line | None = None
     """What a local person's device is asked where the study alone does not say: the map that follows from how many
     people are expected, or where people lie, once those who trust have said so."""
     grouping: Grouping | None = None
@@ -221,34 +188,51 @@ class Asked:
         return isinstance(self.question, Number) and self.question.form == "steered"
 
     @property
+    def waits(self) -> bool:
+        """Whether local people can be asked only when trusted people have answered."""
+        return self.steered or isinstance(self.study, RegressionStudy)
+
+    @property
     def name(self) -> str:
         return self.question.name
+
+    @property
+    def promise(self) -> PureDP | ApproxDP:
+        """What a report on this question keeps."""
+        return PureDP(self.study.guarantee.epsilon) if isinstance(self.study, RegressionStudy) else self.invite.promise
 
     @cached_property
     def invite(self) -> Invited:
         """What goes to every device; a study computes it anew every time."""
+        if isinstance(self.within, Line):
+            return self.within.question.invite
         if self.within is not None:
             return self.within
         if self.steered and isinstance(self.study, NumberStudy):
             return self.distribution.invite_within(())  # where is not known yet
-        assert not isinstance(self.study, KMeansStudy)  # its map is `within`
+        assert not isinstance(self.study, KMeansStudy | RegressionStudy)  # a map, or a line, is `within`
         return self.study.invite
 
     @property
     def coordinates(self) -> tuple[str, ...]:
         """The names of the numbers that a person gives, where these are several."""
-        return self.question.columns if isinstance(self.question, Vector | Points) else ()
+        return self.question.columns if isinstance(self.question, Vector | Points | Regression) else ()
 
     @property
     def cells(self) -> int:
         """How many times 8 bytes an entrusted answer takes."""
         return max(1, len(self.coordinates))
 
-    def charges(self) -> list[Charge]:
-        """What a release of this question spends of both groups' promises."""
+    def charges(self, people: tuple[int, int] | None = None) -> list[Charge]:
+        """What a release of this question spends of both groups' promises; a line at most, or of so many trusted people
+        where so many local ones are expected."""
         if isinstance(self.study, KMeansStudy):
             return map_charges(self.study, self.name, None)
-        return self.study.charges(self.name, None)
+        if not isinstance(self.study, RegressionStudy):
+            return self.study.charges(self.name, None)
+        if people is None:
+            return self.study.charges_at_most(self.name)
+        return self.study.charges(self.name, None, self.study.trusted(*people))
 
     @property
     def distribution(self) -> DistributionStudy:

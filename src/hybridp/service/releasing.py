@@ -27,6 +27,8 @@ from hybridp.protocols import heavy_files
 from hybridp.protocols import personal as personal_protocol
 from hybridp.protocols.mean import publish_mean
 from hybridp.protocols.mean_receipt import MixedReports
+from hybridp.protocols.steered import Steering
+from hybridp.protocols.steered_mean import MeanSteering
 from hybridp.public.heavy import counting_noise, discovery
 from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import Randomiser
@@ -44,7 +46,7 @@ from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.models import clustered, line_of, regressed, regression_piloted
-from hybridp.service.phases import piloted, steered
+from hybridp.service.phases import listed, opt_in_document, opt_in_of, phase_two, piloted, steered
 from hybridp.service.plans import (
     HeavyPlan,
     MeanPlan,
@@ -59,7 +61,6 @@ from hybridp.service.questions import unit_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, batches, progress, releases
 from hybridp.service.sealed import Sealed
 from hybridp.service.store import counts, reading, snapshot, stream
-from hybridp.service.tasks import listed, opt_in_document, opt_in_of, windows_of
 from hybridp.service.vectors import unpacked
 
 __all__ = ["close", "discover", "release"]
@@ -247,8 +248,9 @@ def _levels(epsilon: float, delta: float) -> dict[str, float]:
 
 def _last(db: Connection, study: Study) -> bool:
     """Whether the plan's budget pays for no further use of trusted people's values."""
+    uses = study.plan.planned_releases + (study.plan.phased and study.plan.answers_last)
     made = db.execute(select(func.count()).select_from(releases).where(releases.c.study == study.number)).scalar_one()
-    return int(made) >= study.plan.planned_releases
+    return int(made) >= uses
 
 
 def _cipher(service: Service, db: Connection, study: Study) -> RowCipher:
@@ -394,13 +396,14 @@ def _bodies(db: Connection, study: Study) -> Iterator[list[bytes]]:
 
 def _questions(db: Connection, study: Study, plan: QuestionsPlan, service: Service) -> Build:
     sent = _bodies(db, study)
-    if plan.phased:
-        final = steered(plan, windows_of(_discovery(db, study)), sent, rng=service.rng)
+    head = phase_two(_discovery(db, study), plan) if plan.phased else None
+    if isinstance(head, Steering | MeanSteering):
+        final = steered(plan, head, sent, rng=service.rng)
         return lambda entries: _headed(study, final(entries).to_dict())
-    told = heard(plan, sent)
-    answers = _sealed(db, service, study) if "trusted" in plan.uses else None
+    told = heard(plan, sent, head)
+    answers = _sealed(db, service, study) if plan.answers_last and "trusted" in plan.uses else None
     trusted = None if answers is None else (counts(db, study.number)["trusted"], answers)
-    state = answered(plan, told, trusted, rng=service.rng)
+    state = answered(plan, told, trusted, head, rng=service.rng)
     return lambda entries: _headed(study, state(entries).to_dict())
 
 
@@ -427,7 +430,8 @@ def _first(db: Connection, study: Study, cipher: RowCipher, rng: Randomness) -> 
 
     def build(entries: tuple[int, ...]) -> dict[str, Any]:
         found, invitation = state(entries)
-        return _headed(study, {**found.to_dict(), "invitation": invitation})
+        several = isinstance(plan, QuestionsPlan) and not plan.parts[0].steered
+        return _headed(study, {**found.to_dict(), "invitations" if several else "invitation": invitation})
 
     return build
 

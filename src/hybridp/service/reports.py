@@ -329,9 +329,10 @@ class Checker:
                     steps[2] = {(LOCAL, None): self._vector_of(head.question.invite)}
                 return steps.get(self.phase, {})
             case QuestionsPlan():
-                found = {(TRUSTED, None): self._answers_of(plan), (LOCAL, None): self._reports_of(plan)}
-                now = {1: TRUSTED, 2: LOCAL}.get(self.phase)
-                return {who: pack for who, pack in found.items() if not plan.phased or who[0] == now}
+                steps = {1: {(TRUSTED, None): self._answers_of(plan)}}
+                if not plan.phased or head is not None:
+                    steps[2] = {(LOCAL, None): self._reports_of(plan, head)}
+                return steps.get(self.phase, {}) if plan.phased else steps[1] | steps[2]
             case HeavyPlan():
                 steps = {1: {(TRUSTED, None): self._record}, 2: {(LOCAL, None): self._slot}}
                 return steps.get(self.phase, {})
@@ -391,14 +392,15 @@ class Checker:
 
         return answers
 
-    def _reports_of(self, plan: QuestionsPlan) -> Pack:
-        kinds = {one.name: _told_on(one.invite) for one in plan.packed if isinstance(one, Asked)}
+    def _reports_of(self, plan: QuestionsPlan, head: Head | None) -> Pack:
+        packed = plan.packed_within(head)
+        kinds = {one.name: _told_on(one.invite) for one in packed if isinstance(one, Asked)}
 
         def reports(row: bytes, payload: msgspec.Raw) -> bytes:
             given = _decoded(Reports, payload).reports.items()
             told = {name: _plain(_decoded(kinds.get(name, TOLD[0]), raw)) for name, raw in given}
             try:
-                return pack_reports(plan.packed, plan.drawn, told)
+                return pack_reports(packed, plan.drawn, told)
             except vectors.OutOfReach:
                 raise _Bad("out-of-range", _FAR) from None
             except InvalidInput as error:

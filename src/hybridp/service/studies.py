@@ -242,6 +242,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "plan": plan.to_dict(),
         "open_to_all": not plan.by_invitation,
         "phased": plan.phased,
+        "answers_last": plan.answers_last,
         "takes_people": _takes_people(plan, line["status"], row.phase),
         "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
         "participation": {"width": width, "bins": stretches},
@@ -293,7 +294,7 @@ def _why_not(
     here = people["local"] if phased else sum(people.values())
     if here < plan.min_batch:
         return f"Too few people have taken part: {here:,} of at least {plan.min_batch:,}."
-    if raw != "kept" and not phased:
+    if raw != "kept" and plan.answers_last:
         return "The answers of trusted people were deleted, as the plan announced."
     return None
 

@@ -16,25 +16,21 @@ import math
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
-from hybridp.protocols.heavy import Invitation, invitation, trim
+from hybridp.protocols.heavy import Invitation
 from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.number import NumberStudy
+from hybridp.protocols.regression import RegressionStudy
 from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy
-from hybridp.protocols.steered import Steering, steering_of
-from hybridp.protocols.steered_mean import MEAN_INVITATION, MeanSteering
-from hybridp.protocols.steered_mean import steering_of as mean_steering_of
 from hybridp.protocols.ticks import TickStudy
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
-from hybridp.public.heavy import TEXT_RULE, HeadList, TwoStage, counting_noise, discovery
+from hybridp.public.heavy import TEXT_RULE, TwoStage
 from hybridp.public.kmeans_rounds import MapInvite
-from hybridp.public.messages import Invite, OptInCounts
+from hybridp.public.messages import Invite
 from hybridp.public.mixing import public, text
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import (
@@ -51,7 +47,6 @@ from hybridp.public.study import Number, Points, Regression, Vector
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.service.keys import RowCipher
-from hybridp.service.models import line_of
 from hybridp.service.plans import (
     Head,
     HeavyPlan,
@@ -67,8 +62,7 @@ from hybridp.service.plans import (
 from hybridp.service.questions import Asked, Category
 from hybridp.service.words import notices
 
-__all__ = ["described", "described_vector", "mixer_keys", "listed", "opt_in_document", "opt_in_of", "phase_two",
-           "steering_in", "task_of", "windows_of"]  # fmt: skip
+__all__ = ["described", "described_vector", "mixer_keys", "task_of"]
 
 _PHASES = {1: ["trusted"], 2: ["local"]}
 """Who is asked in which phase, where there are two; between them nobody."""
@@ -148,9 +142,19 @@ def described_question(one: Asked) -> dict[str, Any]:
             assert isinstance(one.question, Points)
             assert isinstance(one.invite, MapInvite)
             found |= _described_map(one.question, one.invite)
-    if not isinstance(one.invite, MapInvite):  # which stands in no table
-        found |= {"mechanism": one.invite.text}
-    return {**found, "guarantee": _level(one.invite.promise)}
+        case RegressionStudy():
+            assert isinstance(one.question, Regression)
+            found |= {"model": one.question.model}
+            found |= _described_line(one.within) if isinstance(one.within, Line) else {}
+    if not isinstance(one.study, RegressionStudy) and not isinstance(one.invite, MapInvite):
+        found |= {"mechanism": one.invite.text}  # a map stands in no table, and a line says its own
+    return {**found, "guarantee": _level(one.promise)}
+
+
+def _described_line(line: Line) -> dict[str, Any]:
+    asked = line.question
+    about = {"form": asked.form, "centre": list(asked.centre), "clip": asked.clip}
+    return {"line": about, "randomiser": described_vector(asked.invite), "mechanism": line.text}
 
 
 def _described_vector(question: Vector, invite: VectorInvite) -> dict[str, Any]:
@@ -185,8 +189,8 @@ def described_column(one: Asked) -> dict[str, Any]:
             assert isinstance(one.question, Number)
             bounds = {"lower": one.question.lower, "upper": one.question.upper}
             found |= {"unit": one.question.unit, "bounds": bounds, "step": one.question.step}
-        case VectorStudy() | KMeansStudy():
-            assert isinstance(one.question, Vector | Points)
+        case VectorStudy() | KMeansStudy() | RegressionStudy():
+            assert isinstance(one.question, Vector | Points | Regression)
             found |= {"coordinates": _sides(one.coordinates, one.question)}
     return found
 
@@ -275,9 +279,7 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
                 **_promised(plan, plan.local_promise),
             }
             if isinstance(head, Line):
-                question = head.question
-                line = {"form": question.form, "centre": list(question.centre), "clip": question.clip}
-                own |= {"line": line, "randomiser": described_vector(question.invite), "mechanism": head.text}
+                own |= _described_line(head)
         case HeavyPlan():
             own = {
                 "groups": _PHASES.get(phase, []),
@@ -293,7 +295,7 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
         case QuestionsPlan():
             own = {
                 "groups": _PHASES.get(phase, []) if plan.phased else common["groups"],
-                "questions": [described_question(one) for one in plan.parts_within(steering_in(head))],
+                "questions": [described_question(one) for one in plan.parts_within(head)],
                 "draws": _draws(plan),
                 "by": [{"name": groups.name, "categories": list(groups.names)} for groups in plan.categories],
                 **_promised(plan, plan.local_promise),
@@ -398,7 +400,7 @@ def _longest(plan: SomePlan, head: Head | None) -> tuple[Any, list[Any], int]:
         case QuestionsPlan():
             longest = [(one.name, *_longest_of(one)) for one in plan.entrusted]
             answers = {name: answer for name, answer, _, _ in longest}
-            sent = {one.name: _longest_of(one)[1] for one in plan.packed}
+            sent = {one.name: _longest_of(one)[1] for one in plan.packed_within(head)}
             drawn = [{"reports": {name: report}} for name, report in sent.items()]
             characters = sum(own + len("&answer.00=") for *_, own in longest)
             return {"answers": answers}, drawn if plan.drawn else [{"reports": sent}], characters
@@ -431,10 +433,11 @@ def _longest_of(one: Asked | Category) -> tuple[Any, Any, int]:
             return [last] * one.study.most, 2 * last + 1, ticked
         case MeanStudy() | NumberStudy():
             return _DIGITS, _number(_number_invite(one).randomiser)["report"], _FORM_NUMBER
-        case VectorStudy() | KMeansStudy():
-            invite = one.invite if isinstance(one.invite, VectorInvite) else None
-            trusted, (local,), characters = _longest_vector(one.coordinates, invite)
-            told = one.invite.grid.cells if isinstance(one.invite, MapInvite) else local["report"]
+        case VectorStudy() | KMeansStudy() | RegressionStudy():
+            invite = None if isinstance(one.study, RegressionStudy) and one.within is None else one.invite
+            asked = invite if isinstance(invite, VectorInvite) else None
+            trusted, (local,), characters = _longest_vector(one.coordinates, asked)
+            told = invite.grid.cells if isinstance(invite, MapInvite) else local["report"]
             return trusted["values"], told, characters + len(one.coordinates) * len("answer.00")
 
 
@@ -444,57 +447,3 @@ def _promised(plan: SomePlan, local: PureDP | ApproxDP) -> dict[str, Any]:
         "guarantee": {"trusted": _level(plan.accounts()["trusted"]), "local": _level(local)},
         "each_release": {"trusted": _level(plan.each_release)},
     }
-
-
-# --- the second phase -------------------------------------------------------------------------------------------------
-
-
-def opt_in_document(found: OptInCounts) -> dict[str, Any]:
-    """What the trusted people said, private already, as plain data."""
-    return {
-        "slots": [list(slot) for slot in found.head.slots],
-        "discovery_people": found.discovery_people,
-        "estimation_people": found.estimation_people,
-        "discovered": [None if math.isnan(x) else x for x in found.discovered.tolist()],
-        "counted": found.counted.tolist(),
-    }
-
-
-def opt_in_of(stated: dict[str, Any], plan: HeavyPlan) -> OptInCounts:
-    """The same back again."""
-    return OptInCounts(
-        HeadList(plan.study.depth, tuple(tuple(s) for s in stated["slots"])),
-        stated["discovery_people"],
-        stated["estimation_people"],
-        np.array([math.nan if x is None else x for x in stated["discovered"]], dtype=np.float64),
-        np.array(stated["counted"], dtype=np.float64),
-        discovery(plan.study.trusted_promise),
-        counting_noise(plan.study.trusted_promise),
-    )
-
-
-def phase_two(document: str, plan: SomePlan) -> Head:
-    """The invitation that follows from the stored release of the first phase: of heavy hitters its list, trimmed, and
-    the mechanism for it; of a number its windows; of a regression its line."""
-    match plan:
-        case HeavyPlan():
-            return listed(document, plan)
-        case RegressionPlan():
-            return line_of(document)
-        case _:
-            return windows_of(document)
-
-
-def windows_of(document: str) -> Steering | MeanSteering:
-    invitation = json.loads(document)["invitation"]
-    return (mean_steering_of if invitation["hybridp"] == MEAN_INVITATION else steering_of)(invitation)
-
-
-def steering_in(head: Head | None) -> Steering | MeanSteering | None:
-    return head if isinstance(head, Steering | MeanSteering) else None
-
-
-def listed(document: str, plan: HeavyPlan) -> Invitation:
-    found = opt_in_of(json.loads(document)["opt_in"], plan)
-    head, _ = trim(found, plan.study)
-    return invitation(head, plan.study)

@@ -55,6 +55,8 @@ def sent_of(question: Mapping[str, Any]) -> str:
     randomiser, many = question["randomiser"], len(question.get("options", ()))
     if "grid" in question:
         return sent_about_map(question)
+    if "line" in question:
+        return sent_about_line(question)
     options, first = f"{many:,} options", ""
     if "columns" in question:
         of = question["columns"]
@@ -137,8 +139,13 @@ def _line(task: Task) -> bool:
     return bool(task["kind"] == "regression")
 
 
+def _lines(task: Task) -> bool:
+    """Whether the line of a regression is asked about beside other questions."""
+    return any(question["kind"] == "regression" for question in task.get("questions", ()))
+
+
 def _phased(task: Task) -> bool:
-    return _heavy(task) or _steered(task) or _line(task)
+    return _heavy(task) or _steered(task) or _line(task) or _lines(task)
 
 
 def _named(task: Task) -> bool:
@@ -207,20 +214,22 @@ def _trusted_published(task: Task) -> str:
             "Statistics of all answers that came this way, with random noise added, drawn once: first by themselves, "
             "so that local people are asked near them, then together with what these say."
         )
-    return f"{_statistics(task)} of everybody’s answers, with random noise added, {_releases(task)}."
+    told = f"{_statistics(task)} of everybody’s answers, with random noise added, {_releases(task)}."
+    if not _lines(task):
+        return told
+    return f"{told} Before that the line alone, of what came this way, so that local people are asked about it."
 
 
 def _statistics(task: Task) -> str:
     """What is published of a study's answers, whichever way they came."""
     if _line(task):
-        *on, target = (side["name"] for side in task["coordinates"])
-        return f"The line that explains {target} by {', '.join(on)}"
+        return f"The {_explained(task)}"
     if task["kind"] == "points":
         return f"{int(task['clusters']):,} centres, and how many people are near each,"
     if task["kind"] != "questions":
         return "Averages" if task["kind"] == "vector-mean" else "An average"
     asked = task["questions"]
-    *several, last = {_published_of(question): None for question in asked}
+    *several, last = dict.fromkeys(name for _, name in sorted(map(_published_of, asked)))
     told = f"{', '.join(several)} and {last}" if several else "the shares" if last == "shares" else last
     if not (private := _private_groups(task)):
         return told[0].upper() + told[1:]
@@ -229,10 +238,18 @@ def _statistics(task: Task) -> str:
     return f"How many people are in each group ({', '.join(private)}), and {told},"
 
 
-def _published_of(question: Mapping[str, Any]) -> str:
+def _published_of(question: Mapping[str, Any]) -> tuple[int, str]:
+    """What is published of a question, and where it stands among what is published of others."""
     if "options" in question and "steps" not in question:
-        return "shares"
-    return "centres of groups" if "grid" in question else "statistics"
+        return 0, "shares"
+    if question["kind"] == "regression":
+        return 3, f"the {_explained(question)},"
+    return (2, "centres of groups") if "grid" in question else (1, "statistics")
+
+
+def _explained(asked: Mapping[str, Any]) -> str:
+    *on, target = (side["name"] for side in asked["coordinates"])
+    return f"line that explains {target} by {', '.join(on)}"
 
 
 def _trusted_promise(task: Task) -> str:

@@ -57,7 +57,7 @@ export function checkQuestions(task, promise) {
     must(spent <= written(promise[name]), name);
   }
   for (const question of task.questions) {
-    if (question.grid) checkModel(question, question.guarantee);
+    if (question.grid || question.line) checkModel(question, question.guarantee);
     else checkPromise(question.randomiser, question.guarantee, question);
     checkWindows(question);
     if (question.columns) checkCells(task, question);
@@ -72,8 +72,9 @@ export function askedPlaces(task, next) {
 }
 
 function questionReport(question, answer, next) {
-  const { randomiser, bounds, windows, coordinates, grid } = question;
+  const { randomiser, bounds, windows, coordinates, grid, line } = question;
   if (grid) return modelPayload(question, answer, next).category;
+  if (line) return modelPayload(question, answer, next).report;
   if (coordinates) return vectorPayload(randomiser, coordinates, answer, next).report;
   if (randomiser.name === "k-rr") return category(randomiser, answer, next);
   if (randomiser.name === "subset") return optionSet(randomiser, answer, next);
