@@ -21,6 +21,8 @@ from hybridp.device.mean import reach_reports
 from hybridp.device.ticks import report_sets
 from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.oracles import oracle_reports
+from hybridp.protocols.regression import RegressionStudy
+from hybridp.protocols.regression_files import invitation_document, invitation_of
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, two_stage
@@ -35,11 +37,12 @@ from hybridp.public.randomisers import (
     k_randomised_response,
     piecewise,
 )
+from hybridp.public.regression import NoisyRounds
 from hybridp.public.ticks import tick_invite
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded
-from hybridp.service.plans import parse_plan
+from hybridp.service.plans import QuestionsPlan, parse_plan
 from hybridp.service.tasks import task_of
 
 FILE = Path(__file__).with_name("vectors.json")
@@ -247,7 +250,25 @@ BESIDE = [
     {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": [0, -4], "upper": 4, "clusters": 2},
 ]
 EXPECTED = {"trusted": 5000, "local": 50_000}
+WITH_LINE = [
+    QUESTIONS[2],
+    {"name": "work", "kind": "regression", "target": "hours", "on": ["age", "wage"], "lower": [0, -4, 0],
+     "upper": [16, 4, 64]},
+]  # fmt: skip
+LINE_ANSWERS = {"pay": 2.5, "work": [7.25, 1.5, 40.0]}
 BESIDE_ANSWERS = {"pay": 2.5, "body": [1.7, 68.25, 41.0], "homes": {"east": 3.5, "north": -9.0}}
+
+
+def task_about_a_line(promise: float) -> dict[str, Any]:
+    """The second phase of a study with a regression, whose trusted people have said some line."""
+    plan = parse_plan({"title": "t", "promise": promise, "questions": WITH_LINE, "people": EXPECTED})
+    assert isinstance(plan, QuestionsPlan)
+    study = plan.parts[1].study
+    assert isinstance(study, RegressionStudy)
+    sums = (-(10**12), 10**11, 2 * 10**12, 3 * 10**13, 10**12, 10**12, 3 * 10**13, 10**11, 3 * 10**13)
+    said = NoisyRounds(study.kind, 5000, (sums,), study.trusted(5000, 50_000).noise, ((),))
+    document = invitation_document(study, ("age", "wage", "hours"), said, 50_000, (1,), simulated=False)
+    return task_of("id", plan, 2, {"work": invitation_of(document)})
 
 
 def question_vectors() -> Iterator[dict[str, Any]]:
@@ -266,6 +287,18 @@ def question_vectors() -> Iterator[dict[str, Any]]:
                 "kind": "questions",
                 "mechanism": asked,
                 "input": given,
+                "words": [str(w) for w in words[: tape.used]],
+                "report": told,
+            }
+    for promise in (1.0, 20.0):
+        task = task_about_a_line(promise)
+        for words in tapes([], 6, 13):
+            tape = Tape(words)
+            told = local_report(task, LINE_ANSWERS, now=0.0, rng=tape.rng)["payload"]
+            yield {
+                "kind": "questions",
+                "mechanism": {name: task[name] for name in ("questions", "draws")},
+                "input": [2.5, [7.25, 1.5, 40.0]],
                 "words": [str(w) for w in words[: tape.used]],
                 "report": told,
             }

@@ -1,4 +1,4 @@
-"""Vectors and points beside numbers and choices, through the service: stored, charged, released and shown.
+"""Vectors, points and regressions beside numbers and choices, through the service: stored, charged, released and shown.
 
 On both stores. What is drawn for a release is in `tests/laws/test_service_beside_law.py`.
 """
@@ -15,14 +15,17 @@ import pytest
 from sqlalchemy import select
 from starlette.testclient import TestClient
 
+from hybridp.cli.app import main
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
 from hybridp.service import studies, words
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
+from hybridp.service.deletion import shred
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import parse_plan
+from hybridp.service.problems import Refused
 from hybridp.service.schema import TRUSTED, reports
 from hybridp.service.shown import shown_release
 from hybridp.service.store import reading, stream
@@ -218,3 +221,129 @@ def test_what_is_sent_is_said_of_each_question() -> None:
     assert [float(offer["epsilon"]) for offer in view["local"]["offers"]] == levels
     both = task_of("id", parse_plan(stated(BODY, PAY, epsilon=30.0, promise={"several": "split"})), 1, None)
     assert words.sent_of(both["questions"][0]) == "A randomised report on each of these 2 numbers."
+
+
+# --- a regression beside others ---------------------------------------------------------------------------------------
+
+WORK = {"name": "work", "kind": "regression", "text": "Your work", "target": "retired", "on": ["age", "wage"],
+        "lower": 0, "upper": [16, 8, 1], "model": "logistic"}  # fmt: skip
+WITH_LINE = [PAY, WORK, SMOKES]
+
+
+def worker(i: int) -> dict[str, Any]:
+    return {"pay": 3.5, "work": [float(i % 16), 4.0, float(i % 16 > 9)], "smokes": "never"}
+
+
+def asked_second(service: Service) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The study, its task in the second phase, and what the first one said."""
+    study, task = opened(service, stated(*WITH_LINE, epsilon=12.0, people={"local": 400}))
+    assert (task["groups"], task["draws"]) == (["trusted"], None)
+    made = [trusted_report(task, worker(i)) for i in range(400)]
+    assert send(service, study, made) == []
+    assert {len(json.dumps(one, separators=(",", ":"))) for one in made} == {task["bytes"]["trusted"]}
+    with pytest.raises(Refused, match="close it before"):
+        studies.release_study(service, study)
+    pilot = studies.open_phase_two(service, study)
+    assert studies.open_phase_two(service, study) == pilot
+    return study, studies.task_document(service, study), pilot
+
+
+def test_a_regression_beside_others_from_its_answers_to_one_release(service: Service) -> None:
+    study, task, pilot = asked_second(service)
+    summary = studies.study_summary(service, study)
+    assert list(pilot["questions"]) == ["work"]
+    assert (summary["raw_deleted"], summary["why_not"]) == (False, "The study takes reports still: close it first.")
+    spent = [(a["people"], a["epsilon_spent"], a["epsilon_total"]) for a in summary["ledger"]]
+    assert spent == [("trusted", 4.0, 12.0), ("local", 0.0, 12.0)]
+    assert [q["guarantee"]["epsilon"] for q in task["questions"]] == [4.0, 4.0, 4.0]
+    made = [local_report(task, worker(i), rng=seeded(i)) for i in range(60)]
+    assert send(service, study, made) == []
+    assert {len(json.dumps(one, separators=(",", ":"))) for one in made} == {task["bytes"]["local"]}
+    (late,) = send(service, study, [trusted_report(task | {"groups": ["trusted"]}, worker(1))])
+    assert late["code"] == "wrong-phase"
+    one = made[0]["payload"]["reports"]
+    for wrong in (1, [1.0, 2.0, 3.0], {"coordinates": [9], "each": one["work"]["each"]}):
+        (told,) = send(service, study, [{**made[1], "id": studies.new_report_id(),
+                                         "payload": {"reports": one | {"work": wrong}}}])  # fmt: skip
+        assert told["code"] == "bad-payload", wrong
+    lines = [json.loads(line)["report"] for line in studies.export(service, study)]
+    assert {(*line, len(line["work"])) for line in lines} == {("pay", "work", "smokes", 3)}
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    assert studies.release_study(service, study) == found
+    assert list(found["questions"]) == ["pay", "work", "smokes"]
+    told = {name: next(iter(facts.values()))["groups"] for name, facts in found["questions"].items()}
+    assert {name: (of["trusted"]["people"], of["local"]["people"]) for name, of in told.items()} == dict.fromkeys(
+        ("pay", "work", "smokes"), (400, 60)
+    )
+    summary = studies.study_summary(service, study)
+    assert [(a["people"], a["epsilon_spent"]) for a in summary["ledger"]] == [("trusted", 12.0), ("local", 12.0)]
+    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["against"].startswith("whoever")}
+    assert promised == {"trusted": 12.0, "local": 12.0}
+    assert summary["raw_deleted"]
+    titles = [part["title"] for part in shown_release(found, summary["plan"])["parts"]]
+    assert titles == ["pay: mean", "work: regression", "smokes: shares"]
+
+
+def test_a_release_after_the_last_day_says_that_the_answers_are_gone(service: Service) -> None:
+    """Answers to the other questions wait for the release: deleted before it, they cannot be made up for."""
+    study, task, _ = asked_second(service)
+    assert send(service, study, [local_report(task, worker(i), rng=seeded(i)) for i in range(9)]) == []
+    studies.close_study(service, study)
+    service.write(lambda db: shred(db, service.number(study), None))
+    service.forget(service.study(study))
+    assert "deleted" in studies.study_summary(service, study)["why_not"]
+    with pytest.raises(Refused, match="deleted"):
+        studies.release_study(service, study)
+    assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [4.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"people": {}}, "`people.local` must say how many local people are expected, from 1 on"),
+        ({"collection": {"releases": 2}}, "`collection.releases` must be 1 for a question of this kind"),
+        ({"questions": [PAY, WORK | {"form": "tcm-only"}]}, "`work.form` must not be tcm-only in the service"),
+        ({"questions": [PAY, WORK | {"missing": [1, 1, 1]}]}, "`work.missing` must be left out: a study that people"),
+        ({"promise": {"epsilon": 3.0, "several": "drawn"}}, "`promise.several` must be split, or left out: `work` is"),
+        ({"questions": [WORK, PAY | {"form": "steered", "statistics": ["quantiles"], "at": [0.5]}]},
+         "`pay.form` must be that of a study's only question"),
+    ],
+)  # fmt: skip
+def test_a_line_that_a_page_cannot_ask_about_beside_others_is_refused(change: dict[str, Any], says: str) -> None:
+    plan = {"title": "t", "promise": 3.0, "people": {"local": 9}, "questions": WITH_LINE} | change
+    with pytest.raises(InvalidInput) as refused:
+        parse_plan(plan)
+    assert str(refused.value).startswith(says), refused.value
+    assert str(refused.value).count(". Got ") == 1
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_pages_of_both_phases(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    study, _ = opened(service, stated(*WITH_LINE, epsilon=12.0, people={"local": 400}))
+    site = {"sec-fetch-site": "same-origin"}
+    with TestClient(build_app(service.settings), base_url="http://127.0.0.1:8000") as client:
+        client.post("/login", data={"key": studies.add_analyst(service, "ana")}, headers=site)
+        first = client.get(f"/s/{study}").text
+        assert "This way opens later" in first
+        assert 'id="local-form"' not in first
+        asks = client.get(f"/studies/{study}/confirm?what=discover").text
+        assert "a part of their promise is spent on the line" in asks
+        assert "Trusted answers are deleted." not in asks
+        form = {"answer.0": "3.5", "answer.1.0": "3", "answer.1.1": "4", "answer.1.2": "1", "answer.2": "0"}
+        for _ in range(40):
+            posted = client.post(f"/s/{study}", data=form | {"report_id": studies.new_report_id()},
+                                 follow_redirects=False)  # fmt: skip
+            assert posted.status_code == 303
+        where = ["--database", service.settings.database, "--key-file", str(service.settings.key_file)]
+        with pytest.raises(SystemExit) as left:
+            main(["study", "phase-two", study, *where])
+        assert not left.value.code
+        assert "Local people are invited to answer about the line." in capsys.readouterr().out
+        shown: Service = client.app.state.service  # type: ignore[attr-defined]
+        shown.forget(shown.study(study))
+        second = client.get(f"/s/{study}").text
+        assert "how far they lie from the line of those who trusted" in second
+        assert second.count("At ε = 4:") == 3
+        assert "the program that computes from your answers" in second
+        assert "What the trusted people say, from the first phase." in client.get(f"/studies/{study}").text

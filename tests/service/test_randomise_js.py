@@ -330,7 +330,7 @@ def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, An
 def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> None:
     """A drawn study and a split one as the service describes them, then with lies: the client refuses the same."""
     maker = load_maker()
-    person = maker.ANSWERS | maker.BESIDE_ANSWERS
+    person = maker.ANSWERS | maker.BESIDE_ANSWERS | maker.LINE_ANSWERS
     asked, fine = [], []
 
     def ask(task: dict[str, Any], good: bool, **promise: float) -> None:
@@ -341,9 +341,13 @@ def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> Non
         by_client = python_takes(lambda: local_report(task | {"guarantee": {"local": stated}}, answers, rng=secure()))
         assert by_client == good
 
-    for epsilon, questions in product((1.0, 0.7, 30.0, 29.9), (maker.QUESTIONS, maker.BESIDE)):
-        stated = {"promise": epsilon, "title": "t", "questions": questions, "people": maker.EXPECTED}
-        task = task_of("id", parse_plan(stated), 1, None)
+    for epsilon, questions in product((1.0, 0.7, 30.0, 29.9), (maker.QUESTIONS, maker.BESIDE, None)):
+        if questions is None:  # at a larger one a line is told best by a direction, which is not for a page
+            epsilon = min(epsilon, 9.0)
+            task = maker.task_about_a_line(epsilon)
+        else:
+            stated = {"promise": epsilon, "title": "t", "questions": questions, "people": maker.EXPECTED}
+            task = task_of("id", parse_plan(stated), 1, None)
         ask(task, True)
         ask(task, False, epsilon=epsilon * (1 - 1e-12))
         for place, question in enumerate(task["questions"]):
@@ -360,6 +364,9 @@ def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> Non
             name = next(name for name in ("flips", "inside", "keep") if name in each)
             lie = {name: str(int(each[name]) + (-(2**20) if name == "flips" else 2**20))}
             ask(with_lie({"randomiser": how | ({"each": each | lie} if "each" in how else lie)}), False)
+            if "line" in question:  # with another clip the report would tell of other numbers
+                asked.append([None, task["guarantee"]["local"], with_lie({"line": question["line"] | {"clip": 0}})])
+                fine.append(False)
             if "grid" in question:
                 ask(with_lie({"grid": {"per_axis": question["grid"]["per_axis"] + 1}}), False)
             if "options" in question:

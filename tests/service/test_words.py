@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hybridp.protocols.heard import Heard
 from hybridp.protocols.heavy import invitation
 from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.regression import RegressionStudy
 from hybridp.protocols.regression_files import invitation_document, invitation_of
 from hybridp.protocols.steered import Steering
 from hybridp.protocols.steered_mean import MeanSteering
@@ -224,6 +225,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "questions, split": ASKED | {"epsilon": 16.0},
     "beside a vector and points, one drawn": BESIDE,
     "beside a vector and points, split": BESIDE | {"epsilon": 16.0},
+    "beside a line, first": LINE | {"questions": [ASKED["questions"][0], *LINE["questions"], BESIDE["questions"][0]]},
+    "beside a line, second": LINE | {"questions": [ASKED["questions"][0], *LINE["questions"], BESIDE["questions"][0]]},
     "a line, first": LINE,
     "a line, second": LINE | {"questions": [LINE["questions"][0] | {"form": "steered"}]},
     "products, second": LINE | {"questions": [LINE["questions"][0] | {"form": "plain"}]},
@@ -260,6 +263,13 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
         assert isinstance(plan, QuestionsPlan)
         near = ((0.25, 0.375), (0.5, 0.625))
         head = Steering(plan.parts[0].distribution, "answer", Heard(), near, 1, (1,), None, (), False, "sha256:ab")
+    if name == "beside a line, second":
+        assert isinstance(plan, QuestionsPlan)
+        own = plan.parts[1].study
+        assert isinstance(own, RegressionStudy)
+        said = NoisyRounds(own.kind, 500, ((9,) * 9,), own.trusted(500, 1000).noise, ((),))
+        columns = ("age", "pay", "hours")
+        head = {"work": invitation_of(invitation_document(own, columns, said, 1000, (1,), simulated=False))}
     if isinstance(plan, RegressionPlan) and name.endswith("second"):
         rounds = 3 if plan.asked.model == "logistic" else 1
         centres = ((0.0, 0.0, 0.0),) * 3 if rounds == 3 else ((),)
@@ -360,11 +370,21 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
         else:
             assert "average" in text.lower()
         many = plan.releases
+        if beside_a_line(task):  # the other questions' noise is drawn for the release
+            assert "and the line that explains hours by age, pay, of everybody’s answers" in text
+            assert text.count("once.") == 1
+            assert "Before that the line alone" in text
+            return
         if plan.phased:  # drawn in the first phase; the second blends what was drawn
             assert f"drawn once: first by {'itself' if plan.kind == 'regression' else 'themselves'}" in text
             assert many == 1
             return
         assert text.endswith("once." if many == 1 else f"up to {many} times.")
+
+
+def beside_a_line(task: Any) -> bool:
+    """Whether everybody is asked about a regression among other questions."""
+    return any(question["kind"] == "regression" for question in task.get("questions", ()))
 
 
 def counted(task: Any, text: str) -> None:
@@ -382,7 +402,7 @@ def counted(task: Any, text: str) -> None:
 
 def rule_one_drawn(plan: Any, task: Any, text: str) -> None:
     """Only where a local person's report is about one question: then any could have been drawn, with the whole."""
-    if plan.kind != "questions" or len(task["questions"]) == 1 or plan.epsilon > 10:
+    if plan.kind != "questions" or len(task["questions"]) == 1 or plan.epsilon > 10 or beside_a_line(task):
         assert text == ""
     else:
         assert f"One of the {len(task['questions'])} questions" in text
@@ -426,6 +446,8 @@ def rule_deleted(plan: Any, task: Any, text: str) -> None:
         many = plan.releases
         assert ("after the release" if many == 1 else f"after the last of the {many} planned releases") in text
         assert "at the latest" in text
+        if beside_a_line(task):  # whatever the first phase published: answers to the others wait for the release
+            assert "after the release, and" in text
 
 
 def named_in(task: Any) -> bool:

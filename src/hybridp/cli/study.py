@@ -185,7 +185,7 @@ def delete(study: str, yes: bool, database: str | None, key_file: Path | None, a
 def phase_two(study: str, key: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
     """Studies in two phases: release the first one, and invite local people to answer what it says.
 
-    They are those of heavy hitters, of a regression, and of steered numbers.
+    They are those of heavy hitters, of steered numbers, and of a regression, alone or beside other questions.
     """
     with _service(database, key_file) as service:
         from hybridp.service.studies import open_phase_two
@@ -198,7 +198,7 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
         click.echo(f"{found['title']}: {found['discovered_records']:,} records discovered; local people are invited.")
     else:
         _print_release(found)
-        line = "centre" in found["invitation"].get("question", {})
+        line = "invitations" in found or "centre" in found["invitation"].get("question", {})
         click.echo(f"Local people are invited to answer {'about the line' if line else 'near what it says'}.")
 
 

@@ -115,7 +115,7 @@ def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
     ones."""
     plan = study.plan
     if not plan.phased:
-        which = "of heavy hitters, of a regression, or of a steered number"
+        which = "of heavy hitters, with a regression, or of a steered number"
         raise Refused("wrong-phase", f"Only a study {which}, has a second phase.")
     with service.releasing(study):
         with reading(service.engine) as db:
