@@ -314,14 +314,24 @@ WORK = {"name": "work", "kind": "regression", "target": "retired", "on": ["age",
 HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": 0, "upper": [8, 4], "clusters": 2}
 
 
-def test_a_vector_and_a_point_beside_others_never_leave_the_page(server: Any, page: Any, traffic: Any) -> None:
-    """All questions of a split promise, on a phone: one message with a report on each, and no number in it."""
+def test_a_vector_a_point_and_a_line_beside_others_never_leave_the_page(server: Any, page: Any, traffic: Any) -> None:
+    """All questions of a split promise, on a phone, in the second phase: one message with a report on each, and no
+    number in it."""
     body = {"name": "body", "kind": "vector", "text": "Your body", "columns": ["height", "weight"], "lower": 0,
             "upper": [2, 200]}  # fmt: skip
     stated = {"title": "Health", "promise": {"epsilon": 8.0, "several": "split"}, "collection": {"min_batch": 2},
-              "people": {"trusted": 2000, "local": 6000}, "questions": [ASKED[0], body, HOMES]}  # fmt: skip
+              "people": {"trusted": 2000, "local": 9000}, "questions": [ASKED[0], body, HOMES, WORK]}  # fmt: skip
     study = str(server.ask("", stated)["id"])
+    task = fetch_task(server.url, study)
+    own = {"smokes": "never", "body": [1.5, 50.0], "homes": [2.0, 1.0]}
+    made = [trusted_report(task, own | {"work": [i / 4, 2.0 - i / 16, float(i > 30)]}) for i in range(64)]
+    assert send_reports(server.url, study, made) == []
     page.set_viewport_size(PHONE)
+    page.goto(f"{server.url}/s/{study}#local")
+    assert "opens later" in page.inner_text("#local")
+    assert page.evaluate(LOOKS) == FINE
+    server.open_phase_two(study)
+    page.goto("about:blank")
     page.goto(f"{server.url}/s/{study}#local")
     page.wait_for_selector("#local-send:enabled")
     assert page.evaluate(LOOKS) == FINE
@@ -332,18 +342,23 @@ def test_a_vector_and_a_point_beside_others_never_leave_the_page(server: Any, pa
     page.fill("#local-answer-1-1", "71.98765")
     page.fill("#local-answer-2-0", "3.61357")
     page.fill("#local-answer-2-1", "1.92468")
+    page.fill("#local-answer-3-0", "7.53197")
+    page.fill("#local-answer-3-1", "2.97531")
+    page.click("#local-send")
+    assert "Please choose an answer" in page.inner_text("#local-status")
+    page.select_option("#local-answer-3-2", "1")
     page.click("#local-send")
     page.wait_for_selector("#local-status .done")
-    raw = ("1.83579", "71.98765", "3.61357", "1.92468")
+    raw = ("1.83579", "71.98765", "3.61357", "1.92468", "7.53197", "2.97531")
     assert traffic.holding(*raw) == []
     assert not server.has_received(*raw)
     (report,) = json.loads(traffic.uploads[0])["reports"]
     told, task = report["payload"]["reports"], fetch_task(server.url, study)
-    assert list(told) == ["smokes", "body", "homes"]
-    assert set(told["body"]) == {"coordinates", "each"}
+    assert list(told) == ["smokes", "body", "homes", "work"]
+    assert set(told["body"]) == set(told["work"]) == {"coordinates", "each"}
     assert 0 <= told["homes"] < task["questions"][2]["grid"]["cells"]
     assert len(json.dumps(report, separators=(",", ":"))) == task["bytes"]["local"]
-    assert server.people(study) == {"trusted": 0, "local": 1}
+    assert server.people(study) == {"trusted": 64, "local": 1}
     assert traffic.complaints == []
 
 

@@ -61,19 +61,17 @@ def over(budget: PureDP | ApproxDP, releases: int) -> PureDP | ApproxDP:
     >>> over(PureDP(1 / 3), 3).epsilon
     1.000000000002
     """
-    epsilon = Decimal(units(budget.epsilon, EPSILON) * releases) / EPSILON
-    delta = Decimal(units(budget.delta, DELTA) * releases) / DELTA
-    return promised(float(epsilon), float(delta))
+    return in_turn(budget, times=releases)
 
 
-def in_turn(*budgets: PureDP | ApproxDP) -> PureDP | ApproxDP:
-    """Releases of these budgets one after the other, as the ledger adds them up.
+def in_turn(*budgets: PureDP | ApproxDP, times: int = 1) -> PureDP | ApproxDP:
+    """Releases of these budgets one after the other, so many times, as the ledger adds them up.
 
     >>> in_turn(PureDP(1 / 3), PureDP(2 / 3)).epsilon
     1.000000000001
     """
-    epsilon = Decimal(sum(units(budget.epsilon, EPSILON) for budget in budgets)) / EPSILON
-    delta = Decimal(sum(units(budget.delta, DELTA) for budget in budgets)) / DELTA
+    epsilon = Decimal(times * sum(units(budget.epsilon, EPSILON) for budget in budgets)) / EPSILON
+    delta = Decimal(times * sum(units(budget.delta, DELTA) for budget in budgets)) / DELTA
     return promised(float(epsilon), float(delta))
 
 
