@@ -192,6 +192,16 @@ def test_a_plan_counts_nobody_whom_a_query_chose(run: Runner, people: Path) -> N
         Study.read(people.parent / "study.toml").plan(Source(people, query="SELECT * FROM rows"))
 
 
+def test_a_study_file_is_made_without_asking_a_query(run: Runner, people: Path, tmp_path: Path) -> None:
+    """Whether it fails on somebody's value was told for free, by a command that looks at no value."""
+    fails = "SELECT *, CASE WHEN CAST(pay AS INT) > {} THEN CAST(error('') AS INT) ELSE 1 END AS x FROM rows"
+    line = "init people.csv --column pay --lower 0 --upper 100 --all-trusted --defaults --out new.toml"
+    told = {(said.code, said.out, said.err) for said in (run(line, "--query", fails.format(n)) for n in (60, 900))}
+    ((code, _, err),) = told
+    assert (code, "`query` must be left out" in err, (tmp_path / "new.toml").exists()) == (2, True, False)
+    assert run(line).code == 0
+
+
 @pytest.fixture
 def both(run: Runner, people: Path, tmp_path: Path) -> Ledger:
     """Twelve more people are local, whose reports are paid for once, and a ledger with nothing for others."""

@@ -68,8 +68,10 @@ class _Seen:
 
 
 def _look(file: Any, table: str | None) -> _Seen:
-    from hybridp.curator.sources import open_rows
+    from hybridp.curator.sources import must_not_ask, open_rows
 
+    instead = "Name a table, or a view, that has these columns"
+    must_not_ask(file, "no value is looked at, and nobody pays", instead)
     with open_rows(file, table=table) as rows:
         typed = any(not rows.is_text(name) for name in rows.columns)
         known = {name: rows.is_number(name) if typed else None for name in rows.columns}
@@ -164,8 +166,7 @@ def init(
     write_new(out_file, to_toml(study, first=f"{looked}\n{seen.name} and at no value.", last=_left(others)))
     _say(study, seen, out_file, others, as_json)
     if not as_json:
-        query = [] if file.query is None else ["--query", file.query]
-        click.echo(f"Next: {shlex.join(['hybridp', 'plan', str(out_file), file.shown, *query])}")
+        click.echo(f"Next: {shlex.join(['hybridp', 'plan', str(out_file), file.shown])}")
 
 
 def _say(study: Any, seen: _Seen, out_file: Path, others: Sequence[str], as_json: bool) -> None:
