@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,8 @@ __all__ = ["raked"]
 Floats = NDArray[np.float64]
 Clique = tuple[int, ...]
 Codes = NDArray[np.uint16]
-_SWEEPS, _ROUNDING = 20, 6
-_MOST_KEPT = 1 << 26  # cell numbers of records in tables, four bytes each
+_SWEEPS, _ROUNDING = 20, 8
+_MOST_KEPT = 1 << 25  # cell numbers of records in tables, four bytes each
 _LEAST_BATCH = 32
 
 
@@ -63,8 +64,9 @@ def raked(
     goals = [Goal.of(features, y, noise[features], features, sizes) for features, y in wanted.items()]
     goals = [replace(goal, slack=slack.get(goal.features, goal.slack)) for goal in goals]
     weights = _weighted(goals, cells, len(records), moved)
-    last = [(cell, goal.wanted.size) for cell, goal in zip(cells, goals, strict=True) if goal.features in slack]
-    return np.repeat(records, _whole(records, weights * rows, last, seed), axis=0)
+    last = [i for i, goal in enumerate(goals) if goal.features in slack]
+    times = _whole(records, weights * rows, [cells[i] for i in last], [goals[i].wanted.size for i in last], seed)
+    return np.repeat(records, times, axis=0)
 
 
 def _cells(records: Codes, features: Sequence[int], sizes: Sequence[int]) -> NDArray[np.int32]:
@@ -103,27 +105,32 @@ def _weighted(
 
 
 def _whole(
-    records: Codes, wanted: Floats, tables: list[tuple[NDArray[np.int32], int]], seed: int
+    records: Codes, wanted: Floats, cells: list[NDArray[np.int32]], sizes: list[int], seed: int
 ) -> NDArray[np.int64]:
     """How often each record comes: whole numbers whose tables are near those of the numbers wanted, with their sum.
 
     From systematic sampling on, records come once more or once less where that brings the tables nearer (squares), in
     batches that become smaller: those of a batch do not see each other.
     """
-    rng, rows, many = np.random.default_rng(seed), round(float(wanted.sum())), len(tables)
+    rng, rows, many = np.random.default_rng(seed), round(float(wanted.sum())), len(cells)
     order = np.lexsort(records.T[::-1])
     steps = np.floor(np.cumsum(wanted[order]) + rng.random())
     times = np.empty(len(records), dtype=np.int64)
     times[order] = np.diff(steps, prepend=0.0).astype(np.int64)
-    left = [np.bincount(cell, weights=wanted - times, minlength=size) for cell, size in tables]
+    starts, total = np.cumsum([0, *sizes[:-1]]), sum(sizes)
+    kind: type[np.signedinteger[Any]] = np.int32 if total < 1 << 31 else np.int64
+    places = np.stack(cells, axis=1).astype(kind, copy=False)
+    places += starts.astype(places.dtype)  # of every record in all tables, one behind the other
+    left = np.concatenate(
+        [np.bincount(cell, weights=wanted - times, minlength=size) for cell, size in zip(cells, sizes, strict=True)]
+    )
 
     def missed(some: NDArray[np.int64]) -> Floats:
-        return np.asarray(sum(miss[cell[some]] for miss, (cell, _) in zip(left, tables, strict=True)))
+        return np.asarray(left[places[some]].sum(axis=1))
 
     def move(some: NDArray[np.int64], by: NDArray[np.int64]) -> None:
         times[some] += by
-        for miss, (cell, _) in zip(left, tables, strict=True):
-            np.subtract.at(miss, cell[some], by.astype(np.float64))
+        np.subtract.at(left, places[some].ravel(), np.repeat(by.astype(np.float64), many))
 
     for sweep in range(_ROUNDING):
         batch = max(_LEAST_BATCH, len(records) >> (5 + sweep))
