@@ -25,6 +25,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 120  # seconds: a limit for what will never come, not an expectation; other work may slow everything down
 
 
+def options() -> list[str]:
+    """Words for Chromium: pages are drawn without a graphics card, and without a program that plays one."""
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    return ["--disable-gpu", "--disable-software-rasterizer", *(["--no-sandbox"] if root else [])]
+
+
 @dataclass(frozen=True)
 class Live:
     """A running server and one analyst's key. Studies are made and released as an analyst would, through the server."""

@@ -116,7 +116,7 @@ def test_a_pages_report_told_503_counts_once(losing: Any) -> None:
     study = losing.study()
     traffic = live.Traffic()
     with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=["--no-sandbox"])
+        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=live.options())
         context = browser.new_context()
         context.set_default_timeout(live.PATIENCE * 1000)
         traffic.watch(context)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 import time
 import urllib.request
@@ -244,9 +243,8 @@ CLOCK = "const real = Date.now; Date.now = () => real() + %d * 1000;"
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="not installed: Playwright (the extra `test`)")
-    options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=options)
+        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=live.options())
         yield Pages(browser)
         browser.close()
 
