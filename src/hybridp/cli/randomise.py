@@ -303,10 +303,11 @@ def vector_mean(
     asked=some(Writing, "out", "table", "seed", "as_json"),
 )
 @invited_options
+@click.option("--delta", type=float, default=0.0, help="The most delta that people accept; two-stage reports spend it.")
 @click.option("--mixed", is_flag=True, help="FILE is of people who trust the mixer: write what it would hand on.")
 def heavy_hitters(
     file: Path, question: Records, trust: Trusts | None, people: People, asked: Writing, invite: Path, epsilon: float,
-    mixed: bool,
+    delta: float, mixed: bool,
 ) -> None:  # fmt: skip
     """What a device does with an invitation: one private report for each local person, and nothing else.
 
@@ -322,8 +323,9 @@ def heavy_hitters(
     where: dict[str, Any] = {"table": asked.table, "mixed": mixed, "rng": asked.rng}
     study = protocol.invited_study(invite)
     mixing = study.mixing if mixed else None
-    promise = PureDP(study.guarantee.epsilon if mixing is None else mixing.epsilon)
-    must_accept(promise, epsilon)
+    own = study.local_guarantee
+    promise = own if mixing is None else replace(own, epsilon=mixing.epsilon)
+    must_accept(promise, epsilon, delta)
     written = protocol.write_record_reports(file, invite, columns, asked.out, **where)
     asked.finish({"reports": written, **of_batch(mixing, written)}, written, promise)
 
