@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from hybridp.curator.synth import codes_of
+from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.ledger import file as ledgers
 from hybridp.protocols import synth as protocol
-from hybridp.protocols.synth import SynthStudy, fit_synth
+from hybridp.protocols.synth import SynthStudy, fit_synth, load_model
+from hybridp.protocols.synth_chosen import write_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 
@@ -70,6 +72,24 @@ def test_what_is_too_large_to_keep_is_charged_anew_once_it_is_lost(
     assert ledger.remaining("trusted").epsilon == pytest.approx(spent - 1.0, abs=1e-6)
 
 
+def test_the_ledger_that_charged_a_lost_round_anew_is_the_one_that_paid(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows one measurement more than the fit was made of."""
+    monkeypatch.setattr(ledgers, "MOST_KEPT", 0)
+    asked = Workload(SCHEMA, (Threshold((0, 1), 2), Threshold((0,), 1)))
+    study = SynthStudy(asked, ApproxDP(1.0, 1e-6), "adaptive", rounds=1)
+    for _ in range(2):
+        fit_synth(CODES, study, folder=tmp_path / "m", ledger=ledger)
+        for file in [*(tmp_path / "m").glob("round-*.npz"), tmp_path / "m" / "synthetic.npz"]:
+            file.unlink()
+    fit_synth(CODES, study, folder=tmp_path / "m", ledger=ledger)
+    sent = write_invitation(tmp_path / "m", tmp_path / "i.json")
+    sent.must_be_paid_by(ledger)
+    with pytest.raises(InvalidInput, match="must be the one that paid"):
+        sent.must_be_paid_by(Ledger.create(tmp_path / "other", {"trusted": ApproxDP(3.0, 1e-5)}))
+
+
 def test_a_fit_stopped_before_a_round_is_kept_pays_for_it_once(
     tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,3 +142,31 @@ def test_a_killed_fit_neither_loses_what_it_paid_for_nor_measures_twice(
     assert len(times) == len(STUDY.plan) - (kept is not None)
     assert kept is None or rounds(tmp_path / "m")[0] == kept[1]
     assert ledger.remaining("trusted").epsilon == pytest.approx(2.0, abs=1e-6)
+
+
+def test_rounds_that_another_plan_measured_are_never_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a version without a last round: they spent the whole promise, and that round would come on top."""
+    schema = Schema.from_domain({"a": 2, "b": 3, "c": 2})
+    asked = Workload(schema, (Threshold((0, 1), 2), Threshold((1, 2), 2)))
+    codes = codes_of(schema, np.array([[i % 2, i % 3, i % 2] for i in range(200)]))
+
+    def study() -> SynthStudy:
+        return SynthStudy(asked, ApproxDP(2.0, 1e-4), "adaptive", rounds=2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "measured_last", lambda *_: ())
+        fit_synth(codes, study(), folder=tmp_path / "m")
+    assert len(study().plan) == len(rounds(tmp_path / "m")) + 1
+    shutil.copytree(tmp_path / "m", tmp_path / "n")
+    for file in ("synthetic.npz", "round-003.npz"):
+        (tmp_path / "n" / file).unlink()
+    for name in ("m", "n"):  # as it ended, and interrupted
+        with pytest.raises(InvalidInput, match="fit it anew in a new folder. Got another round 1 in"):
+            load_model(tmp_path / name)
+        with pytest.raises(InvalidInput, match="must hold what its study measures, with the noise of its promise"):
+            fit_synth(codes, study(), folder=tmp_path / name)
+        assert len(rounds(tmp_path / name)) == (3 if name == "m" else 2)
+    fit_synth(codes, study(), folder=tmp_path / "o")
+    assert load_model(tmp_path / "o").people == 200

@@ -307,7 +307,14 @@ def measured_once(
             place.save_measured(i, content, entries or _paid_before(ledger, charge))
     elif place.saved(i) != content:
         place.save_measured(i, content, _paid_before(ledger, charge))
-    return unpacked(content, study.workload)
+    return _as_planned(study, place, i, unpacked(content, study.workload))
+
+
+def _as_planned(study: SynthStudy, place: Folder, i: int, found: list[Any]) -> list[Any]:
+    """What a round of this very plan measured. Rounds of another one, as of another version, are never gone on with."""
+    rule = "must hold what its study measures, with the noise of its promise: fit it anew in a new folder"
+    must(study.plan[i].planned(found), "model", rule, f"another round {i + 1} in {place.path}")
+    return found
 
 
 def _start(study: SynthStudy) -> Relaxed | GraphModel:
@@ -362,16 +369,15 @@ def load_model(folder: str | PathLike[str]) -> SyntheticModel:
         from hybridp.protocols.synth_mixed import loaded
 
         return loaded(study, place)
-    data, done = place.synthetic(study.workload.schema.sizes)
-    plan = study.plan
-    if data is None or done < len(plan):
-        raise InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {Path(folder)}.")
+    (data, done), plan = place.synthetic(study.workload.schema.sizes), study.plan
     measured: list[Any] = []
     for i in range(len(plan)):
         found = place.measured(i, study.workload)
         if found is None:
             _must_be_new(place, i, done, len(plan))
-        measured += found or []
+        measured += [] if found is None else _as_planned(study, place, i, found)
+    if data is None or done < len(plan):
+        raise InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {Path(folder)}.")
     return _model(study, place, data, measured, tuple(_no_signal(study, plan, place.people)))
 
 

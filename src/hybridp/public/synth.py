@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
@@ -244,6 +244,16 @@ class Round:
         if self.whole:
             return table_sigma(self.measure_rho / self.picks)
         return answer_sigma(self.measure_rho / self.picks)
+
+    def planned(self, found: Sequence[MeasuredTable | MeasuredQueries]) -> bool:
+        """Whether this is what the round measures: so many tables, or its own, with its noise.
+
+        What another plan measured spent another part of the promise, so that going on from there would break it.
+        """
+        noisy = all(math.isclose(one.sigma, self.sigma, rel_tol=1e-6) for one in found)
+        if self.tables:
+            return noisy and tuple(one.features for one in found if isinstance(one, MeasuredTable)) == self.tables
+        return noisy and len(found) == 1 and isinstance(found[0], MeasuredTable) == self.whole
 
     @property
     def level(self) -> float:
