@@ -163,7 +163,7 @@ def test_rounds_that_another_plan_measured_are_never_gone_on_with(
     for file in ("synthetic.npz", "round-003.npz"):
         (tmp_path / "n" / file).unlink()
     for name in ("m", "n"):  # as it ended, and interrupted
-        with pytest.raises(InvalidInput, match="fit it anew in a new folder. Got another round 1 in"):
+        with pytest.raises(InvalidInput, match=r"fit it anew in a new folder\. Got another round 1 in"):
             load_model(tmp_path / name)
         with pytest.raises(InvalidInput, match="must hold what its study measures, with the noise of its promise"):
             fit_synth(codes, study(), folder=tmp_path / name)
