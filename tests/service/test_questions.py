@@ -24,7 +24,7 @@ from hybridp.device.questions import answer_to
 from hybridp.device.shares import report_joint
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.protocols.asked import choice_study, joint_study
-from hybridp.public.budgets import PureDP
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
 from hybridp.randomness import secure, seeded
@@ -546,6 +546,26 @@ def test_a_task_that_leads_beyond_its_options_is_refused() -> None:
     for seed in range(8):
         with pytest.raises(InvalidInput, match=r"`options` must be the cells of the question's columns\."):
             local_report(one, {"town": "Kiel", "pay": "any"}, rng=seeded(seed))
+
+
+def test_a_program_sends_no_more_than_its_person_accepts() -> None:
+    """The task is the server's word: one that asks for more, or calls a private group public, is refused."""
+    private, person = BY | {"by_private": True}, {"pay": 3.5, "town": "Ulm"}
+    task = task_of("id", parse_plan(stated(PAY | private)), 1, None)
+    least = ApproxDP(1.0, 1e-9)
+    for accept in (PureDP(1.0), least, PureDP(2.0)):
+        assert set(local_report(task, person, accept=accept, rng=secure())["payload"]["reports"]) == {"pay"}
+    with pytest.raises(InvalidInput, match="`epsilon` must be at least the 1 that"):
+        local_report(task, person, accept=PureDP(0.999), rng=secure())
+    loose = task | {"guarantee": task["guarantee"] | {"local": {"epsilon": 1.0, "delta": 0.5}}}
+    with pytest.raises(InvalidInput, match=r"`delta` must be at least the 0\.5 that"):
+        local_report(loose, person, accept=least, rng=secure())
+    forged = task_of("id", parse_plan(stated(PAY | BY)), 1, None)
+    with pytest.raises(InvalidInput, match="`public` must name the groups that the task sends as they are") as refused:
+        local_report(forged, person, accept=PureDP(1.0), rng=secure())
+    assert "Ulm" not in str(refused.value)
+    told = local_report(forged, person, accept=PureDP(1.0), public=["town"], rng=secure())["payload"]["reports"]
+    assert told["town"] == BY["categories"].index("Ulm")
 
 
 def test_what_is_heard_of_reports_is_their_count() -> None:

@@ -27,7 +27,7 @@ import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -38,7 +38,7 @@ from hybridp.device.heavy import report_slots
 from hybridp.device.kmeans import cell_teller
 from hybridp.device.questions import answer_to, by_name, category, finite, numbers, question_reports
 from hybridp.device.regression import line_teller
-from hybridp.device.stated import number_report, promise_of, randomiser_of, vector_teller
+from hybridp.device.stated import must_accept, number_report, promise_of, randomiser_of, vector_teller
 from hybridp.errors import HybridpError, must
 from hybridp.noise import categories
 from hybridp.public import mixing
@@ -106,11 +106,16 @@ def local_report(
     answer: Answer,
     *,
     epsilon: float | None = None,
+    accept: PureDP | ApproxDP | None = None,
+    public: Collection[str] = (),
     token: str | None = None,
     now: float | None = None,
     rng: Randomness,
 ) -> dict[str, Any]:
     """One randomised report, private by itself as the task promises (by the person's own `epsilon` where it lets them).
+
+    The task is the server's word, and may be another one for one person than for all. With `accept` a task that keeps
+    less than that is refused, and so is one that would send a group as it is which `public` does not name.
 
     A number becomes a dithered bit, a piecewise or a noisy number; of several numbers some are chosen by chance and
     reported so; an option becomes another one, or a set of them, by chance; ticks become yes or no to one drawn option;
@@ -118,6 +123,8 @@ def local_report(
     here, as the task says.
     """
     must("local" in task["groups"], "group", "must be one that the task takes now", "local")
+    if accept is not None:
+        _must_be_accepted(task, accept, public, epsilon)
     payload: dict[str, Any]
     if task["kind"] == "questions":
         given = by_name(task, answer)
@@ -133,6 +140,14 @@ def local_report(
     else:
         payload = {"report": _number_report(task, finite("answer", answer), epsilon, rng)}
     return _report(task, "local", payload, epsilon, token, now)
+
+
+def _must_be_accepted(task: Task, accept: PureDP | ApproxDP, public: Collection[str], epsilon: float | None) -> None:
+    told = promise_of(task["guarantee"]["local"]) if epsilon is None else PureDP(epsilon)
+    must_accept(told, accept.epsilon, accept.delta)
+    sent = [by["name"] for by in task.get("by") or ()]
+    rule = "must name the groups that the task sends as they are"
+    must(set(sent) <= set(public), "public", rule, f"others than {', '.join(sent)}")
 
 
 def shuffled_report(task: Task, answer: float, *, token: str | None = None, rng: Randomness) -> dict[str, Any]:
