@@ -186,3 +186,8 @@ def test_a_wave_cut_at_its_bounds_is_as_uncertain_as_it_was() -> None:
     ):
         with pytest.raises(InvalidInput, match=word):
             compare_waves(wave(5, 1), other)
+
+
+def test_bounds_that_differ_in_a_late_digit_name_different_cells() -> None:
+    joint = Joint(Feature.categorical("dept", ["a", "b"]), "born", Bounds(1e12, 1e12 + 2))
+    assert joint.cells.values[:2] == ("a: 1000000000002.0", "a: 1000000000000.0")

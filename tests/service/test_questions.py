@@ -593,6 +593,8 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
         ([SMOKES | BY | {"by_private": True, "categories": [f"c{i}" for i in range(200)]}],
          "`smokes.categories` must make at most 500 pairs with the answers on a page. Got 600"),
         ([PAY | BY | {"by_private": True, "local": "laplace"}], "`local` must be left out for an answer by a private"),
+        ([SMOKES | BY | {"by_private": True, "categories": ["a", "a: b"], "options": ["c", "b: c"]}],
+         "`categories` must name other groups: with an answer each, written `group: answer`, all must be different"),
         ([PAY | BY | {"least": 1}], "`pay.least` must be at least 2 on a page: a category that nobody chooses"),
         ([PAY | BY | {"compare": "Bonn"}], "`pay.compare` must be all, or left out, on a page"),
         ([WAY | {"publish": "estimate-only", "estimator": "kvh", "sd": 3.0}], "`way.publish` must be full where more"),

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hybridp.errors import must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Feature
@@ -62,10 +63,14 @@ class Joint:
     def cells(self) -> Feature:
         """All cells, category by category, as the options of one question."""
         if isinstance(self.answers, Bounds):
-            words: tuple[str, ...] = tuple(f"{end:.12g}" for end in (self.answers.upper, self.answers.lower))
+            ends = self.answers.upper, self.answers.lower
+            words: tuple[str, ...] = tuple(f"{end:.12g}" for end in ends)
+            words = words if len(set(words)) == 2 else tuple(map(repr, ends))  # bounds that differ in a late digit
         else:
             words = self.answers.values
         names = tuple(f"{category}: {word}" for category in self.by.values for word in words)
+        rule = "must name other groups: with an answer each, written `group: answer`, all must be different"
+        must(len(set(names)) == len(names), "categories", rule, f"{len(set(names))} of {len(names)}")
         return Feature(f"{self.value} by {self.by.name}", names)
 
     def invite(self, guarantee: PureDP | ApproxDP) -> ShareInvite:
