@@ -717,7 +717,7 @@ LABELS = {
     "Url", "Collected with hybridp: people choose whom they trust.",
 }  # fmt: skip
 NUMBER = re.compile(r"(over )?\d+([,.]\d+)*(e-\d+)?")
-SHAPES = {"#", "about #", "at most about #", "# of #", "From # to #", "From # to #."}
+SHAPES = {"#", "about #", "at most about #", "possibly #", "# of #", "From # to #", "From # to #."}
 SHAPES |= {"With a chance of # in # (δ) the noise may protect less."}
 
 
@@ -731,6 +731,14 @@ def test_guesses_are_counted_over_all_releases(name: str) -> None:
     (row,) = view["trusted"]["rows"]
     right = 100 * (1 - (1 - delta) / (1 + math.exp(min(epsilon, 700))))
     assert row["right"] == ("over 99" if right > 99.5 else str(round(right)))
+
+
+def test_a_guess_that_is_nearly_certain_is_not_at_most_about_over_99() -> None:
+    rows = [{"epsilon": "9", "words": "w", "delta": "", "right": "over 99", "exact": exact} for exact in (True, False)]
+    rows += [{**rows[1], "right": "88"}]
+    page = str(html._environment.get_template("parts.html").module.protection(rows))
+    said = [re.sub(r"<[^>]+>", "", cell).strip() for cell in re.findall(r"<td>(.*?)</td>", page, re.DOTALL)][2::3]
+    assert said == ["over 99", "possibly over 99", "at most about 88"]
 
 
 @pytest.mark.parametrize("k", [5, 30])
