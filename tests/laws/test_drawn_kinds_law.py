@@ -277,8 +277,11 @@ def test_a_table_and_the_reports_of_another_run_are_refused_and_nothing_is_charg
     ledger = sent.paid(tmp_path)
     before = [account.spent for account in ledger.accounts()]
     few = read(tmp_path / "told.csv")[: len(read(sent.told))]  # no more than the table says
-    write(tmp_path / "few.csv", few)
-    with pytest.raises(UnusablePublicRows, match="must be those of the run of `hybridp randomise` that wrote"):
-        sent.study.release(sent.table, invite=sent.invite, reports=tmp_path / "few.csv", ledger=ledger)
+    nameless = [{**row, "report_batch": ""} for row in few]
+    without = [{name: text for name, text in row.items() if name != "report_batch"} for row in few]
+    for i, told in enumerate((few, nameless, without)):
+        write(tmp_path / f"few{i}.csv", told)
+        with pytest.raises(UnusablePublicRows, match="must be those of the run of `hybridp randomise` that wrote"):
+            sent.study.release(sent.table, invite=sent.invite, reports=tmp_path / f"few{i}.csv", ledger=ledger)
     assert [account.spent for account in ledger.accounts()] == before
     assert not sent.study.release(tmp_path / "rows.csv", **again).receipt.simulated

@@ -158,10 +158,10 @@ def check_batches(data: TableLike, table: str | None, column: str, reports: Tabl
     Somebody may have drawn one question in each run, and would count in both. A table that names none is not checked.
     """
     with tables.open_rows(data, table=table) as rows:
-        known = {*batch_names(rows, column)}
+        known = {*batch_names(rows, column)} - {""}  # of those who drew another question it is empty
     with tables.open_rows(reports) as sent:
         told = {*batch_names(sent, BATCH)}
-    if known - {""} and not told <= known:
+    if known and not (told and told <= known):
         raise UnusablePublicRows(
             "`reports` must be those of the run of `hybridp randomise` that wrote the table. Got another run's: people "
             "may have drawn other questions there."
