@@ -136,6 +136,16 @@ def test_the_gaussian_stand_in_is_no_more_private_than_a_selection() -> None:
     assert gaussian_level(0.02) == pytest.approx(1 / math.sqrt(0.04))
 
 
+@pytest.mark.parametrize("loss", [36.7, 40.0, 600.0, 699.9, 700.1, 5000.0])
+def test_a_selection_of_a_large_loss_has_a_level(loss: float) -> None:
+    """At the corner, where the curve of epsilon-DP meets the Gaussian one, by the log of its tail: no more private."""
+    from scipy.special import log_ndtr
+
+    mu = 1 / gaussian_level(0.0, 2 / loss, 1)
+    assert float(log_ndtr(-mu / 2)) <= -loss * (1 - 1e-9)
+    assert mu <= 2 * math.sqrt(2 * loss)
+
+
 def test_the_plan_measures_each_marginal_once_and_breaks_up_large_ones() -> None:
     assert table_plan(WORK) == [(0, 1, 2), (1, 2), (1, 3), (2, 3)]
     assert table_plan(WORK, most_cells=11) == [(0, 1), (0, 2)]

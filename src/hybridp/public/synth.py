@@ -175,7 +175,9 @@ def gaussian_level(measured_rho: float, scale: float | None = None, picks: int =
     square = 2 * measured_rho
     if scale is not None and picks:
         loss = 2 / scale
-        square += picks * (2 * NormalDist().inv_cdf(1 / (1 + math.exp(-loss)))) ** 2
+        # By the lower tail, which doubles hold; beyond e^-700 by its bound, sqrt(2 epsilon').
+        tail = -NormalDist().inv_cdf(math.exp(-loss) / (1 + math.exp(-loss))) if loss < 700 else math.sqrt(2 * loss)
+        square += picks * (2 * tail) ** 2
     return 1 / math.sqrt(square)
 
 
