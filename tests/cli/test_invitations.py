@@ -96,3 +96,9 @@ def test_both_phases_are_charged_in_one_ledger(run: Runner, people: Path, tmp_pa
         local = [entry for entry in Ledger.open("l").history() if entry.people == "local"]
         assert (len(local), local[0].budget.epsilon) == (1, 2.0)
     assert [one.spent.epsilon for one in Ledger.open("l").accounts() if one.people == "trusted"] == spent
+    again = f"randomise {kind} people.csv --invite i.json {who} {trust} --epsilon 2 --out others.csv"
+    assert run(again).code == 0
+    release = release.replace("sent.csv", "others.csv").replace("both", "third")
+    before = Ledger.open("l").history()
+    assert run(f"{release} --invite i.json --ledger l --json").code == 3  # other answers are charged again
+    assert (Ledger.open("l").history(), Path("third").exists()) == (before, False)

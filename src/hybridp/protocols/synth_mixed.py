@@ -195,13 +195,13 @@ def fit_invited(
     simulated = rng.simulated or groups.simulated or invitation.simulated
     people = invitation.trusted + groups.local_people
     warned([study.guarantee], invitation.trusted)
-    named = {**study.to_dict(), PILOT: invitation.digest}
+    named, own = {**study.to_dict(), PILOT: invitation.digest}, charge_for_reports(invite, purpose, groups.digest)
+    begun = Folder.begun(folder, named, groups.trusted.chosen_by)
+    if ledger is not None and _kept_local(begun, invite, groups) is None:
+        ledger.check([own], trial=simulated)  # what is refused leaves no folder
     with Folder.open(folder, named, groups.trusted.chosen_by, people=people, simulated=simulated) as place:
         about = _about(groups, invitation.trusted, seeded=rng.simulated or invitation.simulated)
         kept = _kept_local(place, invite, groups)
-        own = charge_for_reports(invite, purpose, groups.digest)
-        if ledger is not None and kept is None:
-            ledger.check([own], trial=simulated)
         if invitation.read_from_rows:
             place.say_read_from_rows(invitation.read_from_rows)
         for i, content in enumerate(invitation.rounds):
