@@ -63,7 +63,8 @@ def test_a_fit_spends_the_guarantee_and_no_more(method: str, tmp_path: Path) -> 
     share = {"tables": 1, "adaptive": 0.6 + 0.4 * (0.5 + 0.5 * 0.9), "queries": 0.25}[method]
     assert spent == pytest.approx(rho * share)
     with pytest.raises(BudgetExceeded):
-        fit_synth(rows(2000), study(method), ledger=book, rng=seeded(1))
+        fit_synth(rows(2000), study(method), folder=tmp_path / "model", ledger=book, rng=seeded(1))
+    assert not (tmp_path / "model").exists()
 
 
 def test_every_round_is_charged_before_the_rows_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

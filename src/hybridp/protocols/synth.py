@@ -238,6 +238,9 @@ def fit_synth(
     warned([study.guarantee], codes.people)
     for note in notes:
         warnings.warn(note, NoSignalWarning, stacklevel=2)
+    if ledger is not None:  # what is refused leaves no folder
+        name = Folder.name_of(Folder.begun(folder, study.to_dict(), codes.chosen_by))
+        ledger.check(study.charges(name, purpose), trial=rng.simulated)
     opened = Folder.open(folder, study.to_dict(), codes.chosen_by, people=codes.people, simulated=rng.simulated)
     cells = [study.workload.schema.cells(f) for use in plan for f in use.tables]
     small = study.method != "queries" and max(cells, default=0) <= _ONE_THREAD
@@ -260,8 +263,6 @@ def _fit(
 ) -> SyntheticModel:
     plan = study.plan
     charges = study.charges(place.name, purpose)
-    if ledger is not None:
-        ledger.check(charges, trial=rng.simulated)
     data, done = place.synthetic(study.workload.schema.sizes)
     state = _start(study) if data is None else data
     if not isinstance(state, GraphModel):
