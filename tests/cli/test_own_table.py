@@ -194,7 +194,7 @@ def test_the_next_command_that_init_names_runs_as_it_stands(folder: Path) -> Non
     place = folder / "my answers"
     place.mkdir()
     (folder / "people.csv").rename(place / "people.csv")
-    words = ["--defaults", "--query", "SELECT salary, consent FROM rows", "--out", "my study.toml"]
+    words = ["--defaults", "--out", "my study.toml"]
     said = hybridp(folder, "init", "my answers/people.csv", *words).stdout
     (called,) = [line.removeprefix("Next: ") for line in said.splitlines() if line.startswith("Next: ")]
     name, *words = shlex.split(called)

@@ -58,6 +58,8 @@ def test_behind_a_proxy_every_client_has_a_rate_of_its_own(tmp_path: Path, monke
     configs: list[uvicorn.Config] = []
     seen: list[str] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda server, **_: configs.append(server.config))
+    # It closes every handler of this process, and absl's closes the stream behind it: the one that pytest captures.
+    monkeypatch.setattr(uvicorn.Config, "configure_logging", lambda _: None)
     monkeypatch.setattr(Gate, "wait", lambda _, address: seen.append(address) or 0.0)
     where = ["--database", f"sqlite:///{tmp_path / 'm.db'}", "--key-file", str(tmp_path / "k"), "--port", "0"]
     done = CliRunner().invoke(cli, ["mix", "serve", *where, "--trust-proxy", "192.0.2.9"])

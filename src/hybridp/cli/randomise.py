@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import emit, insist_option, note, progress, randomness, rows_argument, say_left_out
-from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options, value_of
+from hybridp.cli.options import Later, command, one_question, option_of, options_of, some, trust_options, value_of
 from hybridp.cli.steered_mean import answer, invite_option, must_be_stated
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -303,7 +303,7 @@ def vector_mean(
     asked=some(Writing, "out", "table", "seed", "as_json"),
 )
 @invited_options
-@click.option("--delta", type=float, default=0.0, help="The most delta that people accept; two-stage reports spend it.")
+@option_of(Promise, "delta", "delta")
 @click.option("--mixed", is_flag=True, help="FILE is of people who trust the mixer: write what it would hand on.")
 def heavy_hitters(
     file: Path, question: Records, trust: Trusts | None, people: People, asked: Writing, invite: Path, epsilon: float,
@@ -311,6 +311,7 @@ def heavy_hitters(
 ) -> None:  # fmt: skip
     """What a device does with an invitation: one private report for each local person, and nothing else.
 
+    --epsilon and --delta, which two-stage reports spend, are the most that people accept.
     With --mixed, as a batch of the mixer that the invitation states, with the larger epsilon that a batch allows:
     --epsilon must accept that one, which is what holds if mixer and collector collude.
     """
