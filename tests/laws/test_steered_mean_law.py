@@ -30,6 +30,11 @@ REST = EPSILON - PILOT
 PARTS = (PILOT, REST * 0.8, REST * 0.2)
 
 
+def answer(raw: Path, invite: Path, out: Path) -> dict[str, Any]:
+    """What local people's devices do with the invitation, which they accept whatever it asks up to 9."""
+    return command("randomise", "mean", raw, "--trust", "trust", "--invite", invite, "--epsilon", 9, "--out", out)
+
+
 def steer(tmp_path: Path, values: list[float], *more: object) -> tuple[dict[str, Any], dict[str, Any], Recording]:
     """Phase one: the invitation, the release, and the tape."""
     own = write(tmp_path / "own.csv", [*trusted(*values), *local(*[1e9] * 3)])
@@ -89,7 +94,7 @@ def test_answers_are_charged_once_and_blending_draws_nothing(tmp_path: Path) -> 
     people = np.random.default_rng(2).normal(60, 12, 2000).round(3).tolist()
     raw, sent = write(tmp_path / "raw.csv", local(*people)), tmp_path / "sent.csv"
     with Recording(2).as_the_systems() as tape:
-        told = command("randomise", "mean", raw, "--trust", "trust", "--invite", invite, "--epsilon", 9, "--out", sent)
+        told = answer(raw, invite, sent)
         drawn = len(tape.words)
         found = command("release", "mean", sent, "--invite", invite, "--ledger", ledger)
         assert len(tape.words) == drawn
@@ -106,19 +111,7 @@ def test_answers_are_charged_once_and_blending_draws_nothing(tmp_path: Path) -> 
     assert promises == [("trusted", None), ("trusted", EPSILON), ("local", 1.0), ("local", 1.0)]
     command("release", "mean", sent, "--invite", invite, "--ledger", ledger)  # the very same answers
     assert len(Ledger.open(ledger).history()) == 4
-    command(
-        "randomise",
-        "mean",
-        raw,
-        "--trust",
-        "trust",
-        "--invite",
-        invite,
-        "--epsilon",
-        9,
-        "--out",
-        tmp_path / "other.csv",
-    )
+    answer(raw, invite, tmp_path / "other.csv")
     with pytest.raises(AssertionError, match="has epsilon 0"):
         command("release", "mean", tmp_path / "other.csv", "--invite", invite, "--ledger", ledger)
     plain = tmp_path / "plain.csv"
@@ -135,19 +128,7 @@ def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path) -> N
     for i, value in enumerate((-1e9, 1e9, "nan")):
         raw, out = write(tmp_path / "raw.csv", local(*[value] * times)), tmp_path / f"sent{i}.csv"
         with Recording(9).as_the_systems() as tape:
-            command(
-                "randomise",
-                "mean",
-                raw,
-                "--trust",
-                "trust",
-                "--invite",
-                tmp_path / "invite.json",
-                "--epsilon",
-                9,
-                "--out",
-                out,
-            )
+            answer(raw, tmp_path / "invite.json", out)
         told.append((np.array([float(row["report"]) for row in read(out)]) / 64 - 1, len(tape.words)))
     gain = 1 / (1 - 2 * promised)
     thresholds = [np.sort(sent - gain * np.sign(sent)) for sent, _ in told]
@@ -178,9 +159,7 @@ def test_where_a_pilot_sees_no_window_the_rest_pays_for_a_plain_mean(tmp_path: P
     assert promise["mechanism"].count("noise on counts") == 2
     assert any("no gain from a window" in line for line in found["receipt"]["assumes"])
     raw, out = write(tmp_path / "raw.csv", local(*values)), tmp_path / "sent.csv"
-    command(
-        "randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--epsilon", 9, "--out", out
-    )
+    answer(raw, tmp_path / "invite.json", out)
     told = command("release", "mean", out, "--invite", tmp_path / "invite.json", "--ledger", tmp_path / "l")
     assert told["questions"]["pay"]["mean"]["estimator"] in ("adaptive", "anchored")
     assert told["receipt"]["promises"][1]["epsilon"] == EPSILON
@@ -210,9 +189,7 @@ def test_where_too_much_lies_beyond_a_window_local_people_are_asked_about_all_an
     assert [e.budget.epsilon for e in charges] == pytest.approx(PARTS, abs=1e-11)
     people = (values * 20)[:4000]
     raw, out = write(tmp_path / "raw.csv", local(*people)), tmp_path / "sent.csv"
-    asked = command(
-        "randomise", "mean", raw, "--trust", "trust", "--invite", tmp_path / "invite.json", "--epsilon", 9, "--out", out
-    )
+    asked = answer(raw, tmp_path / "invite.json", out)
     assert asked["window"] is None
     reports = np.array([float(row["report"]) for row in read(out)])
     release = command("release", "mean", out, "--invite", tmp_path / "invite.json", "--ledger", tmp_path / "l")

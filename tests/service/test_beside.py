@@ -5,14 +5,12 @@ On both stores. What is drawn for a release is in `tests/laws/test_service_besid
 
 from __future__ import annotations
 
-import asyncio
 import json
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from hybridp.cli.app import main
@@ -26,10 +24,12 @@ from hybridp.service.deletion import shred
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
-from hybridp.service.schema import TRUSTED, reports
+from hybridp.service.schema import TRUSTED
 from hybridp.service.shown import shown_release
 from hybridp.service.store import reading, stream
 from hybridp.service.tasks import task_of
+
+from .sent import kept_lengths, lengths, opened, send
 
 SMOKES = {"name": "smokes", "kind": "choice", "text": "Do you smoke?", "options": ["never", "at times", "daily"]}
 PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
@@ -50,15 +50,6 @@ def stated(*questions: Any, epsilon: float = 2.0, **more: Any) -> dict[str, Any]
     return usual | more
 
 
-def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return asyncio.run(studies.submit(service, study, made))
-
-
-def opened(service: Service, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    study = str(studies.create_study(service, plan)["id"])
-    return study, studies.task_document(service, study)
-
-
 def somebody(i: int) -> dict[str, Any]:
     """Two kinds of people: six of ten in the south-west."""
     home = [2.0 + (i % 7) / 20, 1.0] if i % 10 < 6 else [6.0, 3.0 + (i % 7) / 20]
@@ -73,10 +64,8 @@ def test_vectors_and_points_beside_others_from_their_answers_to_one_release(serv
     made += [local_report(task, somebody(i), rng=seeded(i)) for i in range(300)]
     assert send(service, study, made) == []
     for start, end, group in ((0, 400, "trusted"), (400, 700, "local")):
-        assert {len(json.dumps(one, separators=(",", ":"))) for one in made[start:end]} == {task["bytes"][group]}
-    with reading(service.engine) as db:
-        sizes = db.execute(select(reports.c.grp, reports.c.body)).all()
-    assert len({(group, len(body)) for group, body in sizes}) == 2  # one length a group, whatever the answer
+        assert lengths(made[start:end]) == {task["bytes"][group]}
+    assert len(kept_lengths(service)) == 2  # one length a group, whatever the answer
     studies.close_study(service, study)
     found = studies.release_study(service, study)
     assert studies.release_study(service, study) == found
@@ -124,7 +113,7 @@ def test_a_vector_stands_beside_answers_by_group(service: Service) -> None:
     made += [local_report(task, person, rng=seeded(i)) for i in range(40)]
     assert send(service, study, made) == []
     for start, end, group in ((0, 400, "trusted"), (400, 440, "local")):
-        assert {len(json.dumps(one, separators=(",", ":"))) for one in made[start:end]} == {task["bytes"][group]}
+        assert lengths(made[start:end]) == {task["bytes"][group]}
     studies.close_study(service, study)
     told = studies.release_study(service, study)["questions"]
     # The system's randomness: at a third of epsilon for 400 people a mean moves by far less.
@@ -240,7 +229,7 @@ def asked_second(service: Service) -> tuple[str, dict[str, Any], dict[str, Any]]
     assert (task["groups"], task["draws"]) == (["trusted"], None)
     made = [trusted_report(task, worker(i)) for i in range(400)]
     assert send(service, study, made) == []
-    assert {len(json.dumps(one, separators=(",", ":"))) for one in made} == {task["bytes"]["trusted"]}
+    assert lengths(made) == {task["bytes"]["trusted"]}
     with pytest.raises(Refused, match="close it before"):
         studies.release_study(service, study)
     pilot = studies.open_phase_two(service, study)
@@ -258,7 +247,7 @@ def test_a_regression_beside_others_from_its_answers_to_one_release(service: Ser
     assert [q["guarantee"]["epsilon"] for q in task["questions"]] == [4.0, 4.0, 4.0]
     made = [local_report(task, worker(i), rng=seeded(i)) for i in range(60)]
     assert send(service, study, made) == []
-    assert {len(json.dumps(one, separators=(",", ":"))) for one in made} == {task["bytes"]["local"]}
+    assert lengths(made) == {task["bytes"]["local"]}
     (late,) = send(service, study, [trusted_report(task | {"groups": ["trusted"]}, worker(1))])
     assert late["code"] == "wrong-phase"
     one = made[0]["payload"]["reports"]

@@ -6,7 +6,6 @@ On both stores. What is drawn for a release is in `tests/laws/test_service_quest
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
@@ -34,10 +32,10 @@ from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.plans import QuestionsPlan, parse_plan
 from hybridp.service.questions import asked_of, pack_answers, pack_reports, unpacked_reports
-from hybridp.service.schema import reports
 from hybridp.service.shown import error_rows, error_unit, estimate_rows, shown_release
-from hybridp.service.store import reading
 from hybridp.service.tasks import task_of
+
+from .sent import kept_lengths, lengths, opened, send
 
 SMOKES = {"name": "smokes", "kind": "choice", "text": "Do you smoke?", "options": ["never", "at times", "daily"]}
 TOWN = {"name": "town", "kind": "choice", "options": [f"t{i}" for i in range(20)]}
@@ -68,15 +66,6 @@ def person(*questions: Any) -> Any:
     return found if len(found) > 1 else next(iter(found.values()))
 
 
-def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return asyncio.run(studies.submit(service, study, made))
-
-
-def opened(service: Service, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    study = str(studies.create_study(service, plan)["id"])
-    return study, studies.task_document(service, study)
-
-
 @pytest.mark.parametrize("epsilon", [1.0, 40.0 / 2], ids=["drawn", "split"])
 def test_all_kinds_at_once_from_their_answers_to_one_release(service: Service, epsilon: float) -> None:
     """Everybody answers alike: the release says so within its intervals, for one charge a group, and deletes."""
@@ -85,11 +74,9 @@ def test_all_kinds_at_once_from_their_answers_to_one_release(service: Service, e
     made = [trusted_report(task, PERSON) for _ in range(250)]
     made += [local_report(task, PERSON, rng=seeded(i)) for i in range(150)]
     assert send(service, study, made) == []
-    assert {len(json.dumps(report, separators=(",", ":"))) for report in made[:250]} == {task["bytes"]["trusted"]}
-    assert {len(json.dumps(report, separators=(",", ":"))) for report in made[250:]} == {task["bytes"]["local"]}
-    with reading(service.engine) as db:
-        sizes = db.execute(select(reports.c.grp, reports.c.body)).all()
-    assert len({(group, len(body)) for group, body in sizes}) == 2  # one length a group, whatever the answer
+    assert lengths(made[:250]) == {task["bytes"]["trusted"]}
+    assert lengths(made[250:]) == {task["bytes"]["local"]}
+    assert len(kept_lengths(service)) == 2  # one length a group, whatever the answer
     studies.close_study(service, study)
     found = studies.release_study(service, study)
     assert studies.release_study(service, study) == found
@@ -242,7 +229,7 @@ def test_an_answer_by_a_private_group_is_one_report_about_both(service: Service,
     sent += [local_report(task, one, rng=seeded(i)) for i, one in enumerate(people)]
     assert [*sent[-1]["payload"]["reports"]] == [name]
     for group in ("trusted", "local"):
-        sizes = {len(json.dumps(one, separators=(",", ":"))) for one in sent if one["group"] == group}
+        sizes = lengths([one for one in sent if one["group"] == group])
         assert sizes == {task["bytes"][group]}
     assert send(service, study, sent) == []
     wrong = sent[-1] | {"id": "A" * 22, "payload": {"reports": {name: len(question["options"])}}}
@@ -255,8 +242,7 @@ def test_an_answer_by_a_private_group_is_one_report_about_both(service: Service,
             assert form.index(">Jena<") < field < form.index("</form>")
         fields = {"report_id": "B" * 21 + "A", "answer.0": "1", "answer.1": "2"}
         assert web.post(f"/s/{study}", data=fields | {"answer.0": ""}).status_code == 422
-        with reading(service.engine) as db:
-            assert len({(group, len(body)) for group, body in db.execute(select(reports.c.grp, reports.c.body))}) == 2
+        assert len(kept_lengths(service)) == 2
         studies.close_study(service, study)
         found = studies.release_study(service, study)
         key = studies.add_analyst(service, "ada")
@@ -327,7 +313,7 @@ def test_answers_by_group_beside_other_questions(service: Service) -> None:
     assert set(made[-1]["payload"]["reports"]) == {"pay", "hours", "smokes", "rent", "kids", "town"}
     assert made[-1]["payload"]["reports"]["town"] == 1
     for group in ("trusted", "local"):
-        sizes = {len(json.dumps(sent, separators=(",", ":"))) for sent in made if sent["group"] == group}
+        sizes = lengths([sent for sent in made if sent["group"] == group])
         assert sizes == {task["bytes"][group]}
     assert send(service, study, made) == []
     with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
@@ -395,7 +381,7 @@ def test_an_answer_by_public_group(service: Service, question: dict[str, Any]) -
     for group, kind in (("trusted", "answers"), ("local", "reports")):
         told = [report["payload"][kind] for report in made if report["group"] == group]
         assert [one["town"] for one in told[:80]] == [0] * 40 + [1] * 40  # in the clear, as the page says
-        sizes = {len(json.dumps(r, separators=(",", ":"))) for r in made if r["group"] == group}
+        sizes = lengths([r for r in made if r["group"] == group])
         assert sizes == {task["bytes"][group]}
     assert send(service, study, made) == []
     wrong = made[0] | {"id": "A" * 22, "payload": {"answers": made[0]["payload"]["answers"] | {"town": 4}}}
@@ -679,7 +665,7 @@ def test_a_number_in_two_phases(service: Service, capsys: pytest.CaptureFixture[
         assert ('<form method="post"' in second, 'id="local-form"' in second) == (False, True)
         task = studies.task_document(service, study)
         made = [local_report(task, 20.0 + i % 30, rng=secure()) for i in range(150)]
-        assert {len(json.dumps(report, separators=(",", ":"))) for report in made} == {task["bytes"]["local"]}
+        assert lengths(made) == {task["bytes"]["local"]}
         assert send(service, study, made) == []
         studies.close_study(service, study)
         service.rng = secure()
@@ -711,7 +697,7 @@ def test_a_mean_in_two_phases(service: Service, capsys: pytest.CaptureFixture[st
         page = web.get(f"/s/{study}").text
         assert f"about where your number lies from {120 * windows[0]:.6g} to {120 * windows[1]:.6g}" in page
         made = [local_report(task, 20.0 + i % 30, rng=seeded(i)) for i in range(150)]
-        assert {len(json.dumps(report, separators=(",", ":"))) for report in made} == {task["bytes"]["local"]}
+        assert lengths(made) == {task["bytes"]["local"]}
         assert send(service, study, made) == []
         studies.close_study(service, study)
         service.rng = secure()

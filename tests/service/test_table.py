@@ -5,14 +5,12 @@ What is drawn for its release is in `tests/laws/test_service_questions_law.py`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from hybridp.cli.app import main
@@ -25,10 +23,10 @@ from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.plans import TablePlan, parse_plan
 from hybridp.service.problems import Refused
-from hybridp.service.schema import reports
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.shown import shown_release
-from hybridp.service.store import reading
+
+from .sent import kept_lengths, lengths, opened, send
 
 HOME = {
     "name": "home",
@@ -48,33 +46,22 @@ def stated(question: dict[str, Any] = HOME, **more: Any) -> dict[str, Any]:
             "questions": [question], **more}  # fmt: skip
 
 
-def opened(service: Service) -> tuple[str, dict[str, Any]]:
-    study = str(studies.create_study(service, stated())["id"])
-    return study, studies.task_document(service, study)
-
-
-def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return asyncio.run(studies.submit(service, study, made))
-
-
 def test_a_table_from_its_answers_to_one_model(service: Service, tmp_path: Path) -> None:
     """Everybody answers alike: the model says so, for one charge a group, and the answers are deleted."""
     pytest.importorskip("torch")
     from hybridp.protocols.synth import load_model
     from hybridp.protocols.synth_mixed import write_model
 
-    study, task = opened(service)
+    study, task = opened(service, stated())
     made = [trusted_report(task, PERSON) for _ in range(200)]
     made += [local_report(task, PERSON, rng=seeded(i)) for i in range(300)]
     assert send(service, study, made) == []
-    assert {len(json.dumps(report, separators=(",", ":"))) for report in made[:200]} == {task["bytes"]["trusted"]}
-    assert {len(json.dumps(report, separators=(",", ":"))) for report in made[200:]} == {task["bytes"]["local"]}
+    assert lengths(made[:200]) == {task["bytes"]["trusted"]}
+    assert lengths(made[200:]) == {task["bytes"]["local"]}
     drawn = Counter(name for report in made[200:] for name in report["payload"]["reports"])
     assert set(drawn) == {"sex, age", "age, work"}
     assert min(drawn.values()) > 100  # of 300, each with a chance of one half
-    with reading(service.engine) as db:
-        sizes = db.execute(select(reports.c.grp, reports.c.body)).all()
-    assert len({(group, len(body)) for group, body in sizes}) == 2  # one length a group, whatever the answer
+    assert len(kept_lengths(service)) == 2  # one length a group, whatever the answer
     studies.close_study(service, study)
     found = studies.release_study(service, study)
     assert studies.release_study(service, study) == found
@@ -104,7 +91,7 @@ def test_a_table_from_its_answers_to_one_model(service: Service, tmp_path: Path)
 
 
 def test_the_page_asks_for_columns_or_for_the_cell_of_a_drawn_marginal(service: Service) -> None:
-    study, task = opened(service)
+    study, task = opened(service, stated())
     with TestClient(build_app(service.settings)) as client:
         page = client.get(f"/s/{study}").text
     for place in range(3):
@@ -128,7 +115,7 @@ def test_devices_are_asked_with_the_reports_of_the_declared_study(service: Servi
     own = synth_study(plan.declared, 0, mixed=True).invite
     assert [one.invite.oracle for one in plan.parts] == [asked.oracle for asked in own.questions]
     assert plan.parts[0].options[3] == "sex: M; age: 0..29"  # the last column moves first
-    _, task = opened(service)
+    _, task = opened(service, stated())
     assert [int(end) for end in task["draws"]] == [2**63, 2**64]
     few = [{**question, "columns": ["sex"]} for question in task["questions"]]
     with pytest.raises(InvalidInput, match="`options` must be the cells"):
@@ -141,7 +128,7 @@ def test_what_no_page_can_ask_and_no_device_sends_is_refused(service: Service) -
     wide = [{"name": name, "values": [str(i) for i in range(30)]} for name in "ab"]
     with pytest.raises(InvalidInput, match=r"must have at most 500 cells each on a page. Got 900"):
         parse_plan(stated({**HOME, "features": wide, "marginals": ["a,b"]}))
-    study, task = opened(service)
+    study, task = opened(service, stated())
     good = trusted_report(task, PERSON)
     for answers in ({"sex": 2, "age": 0, "work": 0}, {"sex": 0, "age": 0}, {"sex, age": 1}):
         (told,) = send(service, study, [{**good, "payload": {"answers": answers}}])
@@ -154,7 +141,7 @@ def test_what_no_page_can_ask_and_no_device_sends_is_refused(service: Service) -
 
 
 def test_a_table_of_which_a_marginal_was_drawn_by_nobody_is_not_released(service: Service) -> None:
-    study, task = opened(service)
+    study, task = opened(service, stated())
     made = [local_report(task, PERSON, rng=seeded(i)) for i in range(40)]
     same = [one for one in made if "sex, age" in one["payload"]["reports"]]
     assert send(service, study, same) == []
@@ -170,7 +157,7 @@ def test_the_command_fits_the_model_and_refuses_what_it_cannot_write(
     pytest.importorskip("torch")
     where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
     service = Service(where)
-    study, task = opened(service)
+    study, task = opened(service, stated())
     assert send(service, study, [trusted_report(task, PERSON) for _ in range(60)]) == []
     pay = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
     other = str(studies.create_study(service, stated(pay))["id"])

@@ -1,0 +1,36 @@
+"""A study of the service in this process: opened, sent to, and what may be seen of its reports from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from sqlalchemy import select
+
+from hybridp.service import studies
+from hybridp.service.core import Service
+from hybridp.service.schema import reports
+from hybridp.service.store import reading
+
+
+def opened(service: Service, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A new study and its task document."""
+    study = str(studies.create_study(service, plan)["id"])
+    return study, studies.task_document(service, study)
+
+
+def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was refused of these reports."""
+    return asyncio.run(studies.submit(service, study, made))
+
+
+def lengths(made: list[dict[str, Any]]) -> set[int]:
+    """How long these are on their way."""
+    return {len(json.dumps(one, separators=(",", ":"))) for one in made}
+
+
+def kept_lengths(service: Service) -> set[tuple[str, int]]:
+    """How long the reports of each group are in the store."""
+    with reading(service.engine) as db:
+        return {(group, len(body)) for group, body in db.execute(select(reports.c.grp, reports.c.body))}
