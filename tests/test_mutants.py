@@ -133,8 +133,37 @@ def test_tests_that_fail_before_any_change_kill_nothing(planted, capsys):
     (root / "src" / "planted" / "__init__.py").write_text("NOISE = 2\nCHARGE = 1.0\n# NOISE = 3\n")
     assert tool.main([], root) == 1
     shown = capsys.readouterr()
-    assert "tests/test_noise.py fails before anything is changed" in shown.err
-    assert "untried: its tests fail before anything is changed" in shown.out
+    assert "tests/test_noise.py::test_noise fails before anything is changed" in shown.err
+    assert "untried: the test that failed does so before anything is changed" in shown.out
+
+
+def test_a_run_goes_on_where_another_stopped_unless_a_text_changed(planted, capsys, tmp_path):
+    root, out = planted(KILLED, SURVIVOR), tmp_path / "outcomes"
+    tries = []
+    for _ in range(2):
+        assert tool.main(["--out", str(out)], root) == 1
+        tries.append(capsys.readouterr())
+    assert "[2/2]" in tries[0].err
+    assert "[2/2]" not in tries[1].err
+    assert tries[1].out == tries[0].out
+    test = root / "tests" / "test_noise.py"
+    test.write_text(test.read_text() + "\n\ndef test_charge():\n    assert planted.CHARGE == 1.0\n")
+    assert tool.main(["--out", str(out)], root) == 0
+
+
+def test_the_test_that_noticed_is_tried_first_and_the_others_where_it_no_longer_does(planted, capsys):
+    root = planted(KILLED, SURVIVOR)
+    assert tool.main(["--record"], root) == 1
+    noticed = root / "tools" / "privacy_mutants" / "noticed_by.json"
+    assert json.loads(noticed.read_text()) == {"task/no-noise": "tests/test_noise.py::test_noise"}
+    test = root / "tests" / "test_noise.py"
+    test.write_text("import planted\n\ndef test_first():\n    assert planted.NOISE > 0\n" + test.read_text())
+    capsys.readouterr()
+    for name, by in (("test_noise", "test_noise"), ("test_gone", "test_first")):
+        noticed.write_text(json.dumps({"task/no-noise": f"tests/test_noise.py::{name}"}))
+        assert tool.main(["--json", "--only", "*/no-noise"], root) == 0
+        (outcome,) = json.loads(capsys.readouterr().out)["outcomes"]
+        assert outcome["by"] == f"tests/test_noise.py::{by}"
 
 
 def test_the_list_says_what_would_be_tried(planted, capsys):

@@ -3,7 +3,8 @@
 Each file of `tools/privacy_mutants` lists small patches to one task: less noise, a smaller sensitivity, a charge left
 out. Every patch is applied by itself to a copy of the tree (the checkout is never touched) and the tests that it names
 are run there, up to the first failure. A patch that they notice is killed. One that they do not notice has survived:
-write the missing test, or, where the change weakens nothing, say so in one sentence as `harmless`.
+write the missing test, or, where the change weakens nothing, say so in one sentence as `harmless`. The test that
+noticed a patch last time (`noticed_by.json`, which `--record` brings up to date) is tried first, and alone.
 
     tests = ["tests/laws/test_mean.py"]        # for every patch of the file that names none itself
 
@@ -15,7 +16,7 @@ write the missing test, or, where the change weakens nothing, say so in one sent
     reason = "the trusted sum would be published as it is"
 
 Exit code 1 when a patch survives without a sentence, no longer applies, breaks the code instead of weakening it, never
-ends, or has tests that fail before anything was changed; 2 when nothing could be tried.
+ends, or is noticed only by a test that fails on the unchanged tree too; 2 when nothing could be tried.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fnmatch
+import hashlib
 import json
 import multiprocessing
 import os
@@ -38,7 +40,8 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -46,6 +49,7 @@ __all__ = ["Mutant", "Outcome", "apply", "load", "main"]
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTS = Path("tools") / "privacy_mutants"
+NOTICED = LISTS / "noticed_by.json"
 NOT_COPIED = (".git", ".venv", "out", "build", "dist", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info")
 
 KILLED, SURVIVED, HARMLESS, STALE, BROKEN, HUNG, UNTRIED = (
@@ -59,7 +63,7 @@ MEANING = {
     STALE: "the old text is not in the file exactly once",
     BROKEN: "the patched code does not run at all, so that nothing was tried",
     HUNG: "the tests did not end",
-    UNTRIED: "its tests fail before anything is changed",
+    UNTRIED: "the test that failed does so before anything is changed",
 }
 # Tests run in forks of a server that has imported what they share, and nothing of the tree that is patched.
 _SHARED = ["pytest", "numpy", "scipy.stats", "mpmath", "duckdb", "sqlglot", "click", "rich.progress"]
@@ -72,6 +76,8 @@ _RUNNING: set[multiprocessing.process.BaseProcess] = set()
 
 # The patched code itself is at fault, not what it does.
 _NO_CODE = re.compile(r"^E +(SyntaxError|IndentationError|NameError|UnboundLocalError|ImportError)", re.MULTILINE)
+_FAILURE = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
+_NOTHING_RUN = (4, 5)  # pytest's exit codes for a test that is not there
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ class Outcome:
     seconds: float
     by: str = ""
     reason: str = ""
+    key: str = ""
 
 
 class Problem(Exception):
@@ -108,6 +115,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants tried at a time [1]")
     parser.add_argument("--limit", type=int, default=900, metavar="S", help="seconds before tests count as hung [900]")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="add each outcome as a line, and skip what is there")
+    parser.add_argument("--record", action="store_true", help="keep which test noticed what, to be tried first")
     parser.add_argument("--list", action="store_true", help="say what would be tried, and stop")
     given = parser.parse_args(arguments)
     if threading.current_thread() is threading.main_thread():
@@ -119,13 +128,17 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         if given.list:
             _list(mutants, as_json=given.json)
             return 0
-        outcomes = _run(root, mutants, jobs=given.jobs, limit=given.limit)
+        outcomes = _run(root, mutants, jobs=given.jobs, limit=given.limit, out=given.out)
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("Interrupted: nothing was left behind.", file=sys.stderr)
         return 130
+    if given.record:
+        noticed = _noticed(root) | {o.mutant: o.by for o in outcomes if o.status == KILLED}
+        kept = {m.name: noticed[m.name] for m in load(root) if m.name in noticed}
+        (root / NOTICED).write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n", encoding="utf-8")
     _report(outcomes, mutants, as_json=given.json)
     return int(any(o.status in BAD for o in outcomes))
 
@@ -159,7 +172,30 @@ def _chosen(mutants: list[Mutant], patterns: Iterable[str] | None) -> list[Mutan
     return chosen
 
 
-def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Outcome]:
+def _noticed(root: Path) -> dict[str, str]:
+    path = root / NOTICED
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def _key(mutant: Mutant, root: Path) -> str:
+    """Of the patch, the file that it changes and the tests that it names: another key, and it is tried again."""
+    files = {mutant.file, *(t.split("::")[0] for t in mutant.tests)}
+    texts = [(root / f).read_text(encoding="utf-8") for f in sorted(files) if (root / f).is_file()]
+    return hashlib.sha256(repr((mutant, texts)).encode()).hexdigest()[:16]
+
+
+def _before(out: Path | None, keys: dict[str, str]) -> list[Outcome]:
+    """What an earlier run wrote of the same patches to the same texts."""
+    lines = out.read_text(encoding="utf-8").splitlines() if out is not None and out.is_file() else []
+    read = {o.mutant: o for o in (Outcome(**json.loads(line)) for line in lines)}
+    return [o for o in read.values() if keys.get(o.mutant) == o.key]
+
+
+def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int, out: Path | None = None) -> list[Outcome]:
+    keys = {m.name: _key(m, root) for m in mutants}
+    outcomes = {o.mutant: o for o in _before(out, keys)}
+    noticed = _noticed(root)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [Path(folder) / str(i) for i in range(jobs)]
         free: SimpleQueue[Path] = SimpleQueue()
@@ -167,40 +203,41 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Ou
             shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
             free.put(copy)
 
-        def red(test: str) -> str | None:
-            """Why a selection of tests cannot tell: it fails before anything is changed."""
-            copy = free.get()
-            try:
-                code, text = _pytest(copy, [test], limit=limit)
-                return None if code == 0 else _first_failure(text)
-            except TimeoutError:
-                return "it does not end"
-            finally:
-                free.put(copy)
-
         def attempt(mutant: Mutant) -> Outcome:
             copy = free.get()
             try:
-                return _attempt(mutant, copy, limit)
+                return replace(_attempt(mutant, copy, limit, noticed.get(mutant.name)), key=keys[mutant.name])
             finally:
                 free.put(copy)
 
-        outcomes: dict[str, Outcome] = {}
+        def red(tests: list[str]) -> set[str]:
+            """Those of some tests that fail before anything is changed, and so can tell nothing."""
+            copy = free.get()
+            try:
+                code, text = _pytest(copy, tests, limit=limit, to_the_end=True)
+                return set() if code == 0 else set(_FAILURE.findall(text)) or set(tests)
+            except TimeoutError:
+                return set(tests)
+            finally:
+                free.put(copy)
+
         pool = ThreadPoolExecutor(jobs)
         try:
-            tests = sorted({t for m in mutants for t in m.tests})
-            print(f"{len(tests)} selections of tests on the unchanged tree", file=sys.stderr, flush=True)
-            why = {test: found for test, found in zip(tests, pool.map(red, tests), strict=True) if found is not None}
-            for test, found in why.items():
-                print(f"{test} fails before anything is changed: {found}", file=sys.stderr, flush=True)
-            for m in mutants:
-                if why.keys() & set(m.tests):
-                    outcomes[m.name] = Outcome(m.name, UNTRIED, 0.0, next(iter(why.keys() & set(m.tests))), m.reason)
             for done in as_completed([pool.submit(attempt, m) for m in mutants if m.name not in outcomes]):
                 o = done.result()
                 outcomes[o.mutant] = o
+                if out is not None:
+                    with out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(asdict(o)) + "\n")
                 count = f"[{len(outcomes)}/{len(mutants)}]"
                 print(f"{count:>9} {o.status:8} {o.mutant} {o.seconds:.0f} s {o.by}", file=sys.stderr, flush=True)
+            killers = sorted({o.by for o in outcomes.values() if o.status == KILLED})
+            print(f"{len(killers)} tests that noticed, on the unchanged tree", file=sys.stderr, flush=True)
+            files = [list(nodes) for _, nodes in groupby(killers, lambda node: node.split("::")[0])]
+            for test in sorted(set[str]().union(*pool.map(red, files))):
+                print(f"{test} fails before anything is changed", file=sys.stderr, flush=True)
+                for o in [o for o in outcomes.values() if o.status == KILLED and o.by == test]:
+                    outcomes[o.mutant] = replace(o, status=UNTRIED)
         finally:  # also after Ctrl-C: nothing more begins, and what runs is ended
             pool.shutdown(wait=False, cancel_futures=True)
             for process in list(_RUNNING):
@@ -209,7 +246,7 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int) -> list[Ou
     return [outcomes[m.name] for m in mutants]
 
 
-def _attempt(mutant: Mutant, copy: Path, limit: int) -> Outcome:
+def _attempt(mutant: Mutant, copy: Path, limit: int, first: str | None = None) -> Outcome:
     start = time.monotonic()
 
     def outcome(status: str, by: str = "") -> Outcome:
@@ -225,7 +262,9 @@ def _attempt(mutant: Mutant, copy: Path, limit: int) -> Outcome:
         # Compiled files are told apart by size and whole second: a time of its own keeps an old one from being used.
         os.utime(path, (times.st_atime, times.st_mtime - 1000))
         try:
-            code, text = _pytest(copy, mutant.tests, limit=limit)
+            code, text = _pytest(copy, [first], limit=limit) if first else (0, "")
+            if code in (0, *_NOTHING_RUN):
+                code, text = _pytest(copy, mutant.tests, limit=limit)
         except TimeoutError:
             return outcome(HUNG)
     finally:
@@ -235,20 +274,20 @@ def _attempt(mutant: Mutant, copy: Path, limit: int) -> Outcome:
             compiled.unlink()
     if code == 0:
         return outcome(HARMLESS if mutant.harmless else SURVIVED)
-    if _NO_CODE.search(text):
+    if _NO_CODE.search(text) or code in _NOTHING_RUN:
         return outcome(BROKEN, text[-1500:])
     return outcome(KILLED, _first_failure(text))
 
 
 def _first_failure(text: str) -> str:
-    by = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
+    by = _FAILURE.search(text)
     return by[1] if by else text[-300:]
 
 
-def _pytest(copy: Path, tests: Iterable[str], *, limit: int) -> tuple[int, str]:
+def _pytest(copy: Path, tests: Iterable[str], *, limit: int, to_the_end: bool = False) -> tuple[int, str]:
     """Exit code and output of the tests on a copy; whatever they started ends with them."""
     output = copy.parent / f"{copy.name}.txt"
-    given = {"GIVEN": (copy, list(tests), output)}
+    given = {"GIVEN": (copy, [*tests, *([] if to_the_end else ["-x"])], output)}
     process = _SERVER.Process(target=runpy.run_path, args=(__file__, given, _IN_A_COPY))
     process.start()
     _RUNNING.add(process)
@@ -279,7 +318,7 @@ def _inside(copy: Path, tests: list[str], output: Path) -> None:
     sys.dont_write_bytecode = False
     import pytest
 
-    code = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
+    code = int(pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
     sys.stdout.flush()
     os._exit(code)
 
