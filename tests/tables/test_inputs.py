@@ -22,6 +22,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import MeanQuery, MeanTotals, Rows, mean_totals, open_rows, write_reports
+from hybridp.tables.asked import asked_query
 
 from .inputs import KINDS, every_form
 
@@ -453,3 +454,16 @@ def test_rows_without_an_order_are_drawn_by_person_or_not_at_all() -> None:
         drawn_label(TrustRule(trial_opt_in=0.1), None, seeded(1), "postgres")
     with pytest.raises(InvalidInput, match="`rng` must be given"):
         open_rows(PEOPLE, trust=TrustRule(trial_opt_in=0.1))
+
+
+@pytest.mark.parametrize("table", ["csv.`people.csv`", "PARQUET.`people`", "`text`.`notes`", "libsvm.`numbers`",
+                                   "`/home/people.csv`", "json.`s3://bucket/people`", "spark_catalog.orc.`people`",
+                                   "`org.apache.spark.sql.execution.datasources.csv`.`people`"])  # fmt: skip
+@pytest.mark.parametrize("query", ["SELECT * FROM {}", "SELECT (SELECT max(a) FROM {}) AS a FROM rows",
+                                   "WITH own AS (SELECT * FROM {}) SELECT * FROM own",
+                                   "WITH people AS (SELECT 1 AS a) SELECT a FROM people, {}"])  # fmt: skip
+@pytest.mark.parametrize("tables", [True, False])
+def test_no_query_of_spark_names_a_file(table: str, query: str, tables: bool) -> None:
+    """Spark reads `format.path` with the rights of whoever runs it: any file of theirs, beside what was given."""
+    with pytest.raises(InvalidInput, match="`query` must read"):
+        asked_query(query.format(table), "spark", tables=tables)

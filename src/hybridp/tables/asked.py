@@ -18,6 +18,7 @@ from hybridp.tables.source import VIEW
 __all__ = ["asked_query", "asking", "query_note"]
 
 _FORMATS = ("csv", "parquet", "json", "orc", "text", "avro", "delta", "iceberg", "binaryfile", "jdbc", "xml")
+_FORMATS += ("hudi", "image", "libsvm")
 
 
 def asked_query(text: str, dialect: str, *, tables: bool) -> str:
@@ -88,7 +89,7 @@ def _check_table(table: Any, dialect: str, *, tables: bool) -> None:
     if dialect == "duckdb":
         return
     must(plain, "query", "must read tables by their names", f"`{table.this}`")
-    path = dialect == "spark" and (table.db.lower() in _FORMATS or "/" in table.name)
+    path = dialect == "spark" and (table.db.lower() in _FORMATS or "." in table.db or "/" in table.name)
     must(not path, "query", "must read tables of the catalogue, not files", f"`{table.db}`")
 
 
