@@ -25,7 +25,7 @@ from hybridp.service.ledger import balances, charge, open_accounts, release_once
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.reports import parse_upload
-from hybridp.service.schema import MIGRATIONS, analysts, connect, invitations, prepare, progress, reports, study_keys
+from hybridp.service.schema import analysts, invitations, progress, reports, study_keys
 from hybridp.service.settings import Settings
 from hybridp.service.store import counts, reading, rebuilt_counts, take, writing
 
@@ -424,27 +424,6 @@ def test_nobody_whom_the_estimator_listens_to_is_said(service: Service, mean_pla
         with pytest.raises(Refused, match=r"Nobody took part whom the estimator .* listens to"):
             studies.release_study(service, study)
         assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
-
-
-def test_migrations_run_once_and_in_order(settings: Settings) -> None:
-    engine = connect(settings.database)
-    assert prepare(engine) == 1
-
-    def second(db: Connection) -> None:
-        db.exec_driver_sql("CREATE TABLE added (x INTEGER)")
-
-    def broken(db: Connection) -> None:
-        db.exec_driver_sql("CREATE TABLE half (x INTEGER)")
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        prepare(engine, (*MIGRATIONS, second, broken))
-    assert prepare(engine) == 1  # nothing of it stayed
-    assert prepare(engine, (*MIGRATIONS, second)) == 2
-    assert prepare(engine, (*MIGRATIONS, second)) == 2
-    with pytest.raises(HybridpError, match="version 2"):
-        prepare(engine)
-    engine.dispose()
 
 
 # --- keys and plans: no database --------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def needs_service() -> None:
     """Say which extra is missing instead of a traceback."""
     import importlib.util
 
-    for name in ("fastapi", "uvicorn", "sqlalchemy", "cryptography", "msgspec"):
+    for name in ("fastapi", "uvicorn", "sqlalchemy", "alembic", "cryptography", "msgspec"):
         if importlib.util.find_spec(name) is None:
             raise InvalidInput(f"`hybridp[service]` must be installed for this command. Got no {name}.")
 

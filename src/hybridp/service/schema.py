@@ -1,4 +1,4 @@
-"""The tables, for SQLite and PostgreSQL, their version, and the steps that lead from one version to the next.
+"""The tables, for SQLite and PostgreSQL, and their version; Alembic's steps in `migrations` lead from one to the next.
 
 A study's row is written once and never changed (a trigger refuses it); what moves lives in `progress`. Participation is
 counted as reports arrive, so that a page about ten million reports reads a few hundred rows. Levels of the ledger are
@@ -6,9 +6,9 @@ whole numbers: 10^-12 of an epsilon, 10^-18 of a delta.
 
 >>> engine = connect("sqlite://")
 >>> prepare(engine)
-1
+'0002'
 >>> prepare(engine)  # nothing left to do
-1
+'0002'
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+import threading
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -48,8 +49,9 @@ from hybridp.errors import HybridpError, InvalidInput
 __all__ = [
     "GROUPS",
     "LOCAL",
-    "MIGRATIONS",
+    "NEWEST",
     "SHUFFLED",
+    "STEPS",
     "TICKET",
     "TRUSTED",
     "accounts",
@@ -209,46 +211,40 @@ releases = Table(
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
-
-def _first(db: Connection) -> None:
-    metadata.create_all(db)
-    if db.dialect.name == "sqlite":
-        db.exec_driver_sql(
-            "CREATE TRIGGER studies_are_immutable BEFORE UPDATE ON studies "
-            "BEGIN SELECT RAISE(ABORT, 'a study is immutable'); END"
-        )
-    else:
-        db.exec_driver_sql(
-            "CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION 'a study is immutable'; END $$"
-        )
-        db.exec_driver_sql(
-            "CREATE TRIGGER studies_are_immutable BEFORE UPDATE ON studies "
-            "FOR EACH ROW EXECUTE FUNCTION refuse_change()"
-        )
+NEWEST = "0002"
+"""The last step in `migrations/versions`. A published step is never edited, and knows nothing of the tables above: a
+change to them is a new step."""
+STEPS = Path(__file__).parent / "migrations"
+_one_at_a_time = threading.Lock()  # within a process: Alembic's steps find their connection in a module's variable
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_first,)
-"""Step i leads from version i to version i + 1. A published step is never edited: a change is a new step."""
-
-
-def prepare(engine: Engine, steps: Sequence[Callable[[Connection], None]] = MIGRATIONS) -> int:
+def prepare(engine: Engine, newest: str = NEWEST, steps: Path = STEPS) -> str:
     """Bring the database to the newest version, all steps in one transaction; the version it has then."""
-    with engine.connect().execution_options(immediate=True) as db, db.begin():
+    with _one_at_a_time, engine.connect().execution_options(immediate=True) as db, db.begin():
         if db.dialect.name == "postgresql":  # two servers that start at once take turns
             db.exec_driver_sql("SELECT pg_advisory_xact_lock(5189460)")
-        version = 0
-        if inspect(db).has_table("meta"):
-            version = int(db.execute(select(meta.c.value).where(meta.c.key == "version")).scalar_one())
-        if version > len(steps):
-            raise HybridpError(f"The database has version {version}; this program knows versions up to {len(steps)}.")
-        for step in steps[version:]:
-            step(db)
-        if version == 0:
-            db.execute(meta.insert().values(key="version", value=str(len(steps))))
-        elif version < len(steps):
-            db.execute(meta.update().where(meta.c.key == "version").values(value=str(len(steps))))
-    return len(steps)
+        version, counted = "", inspect(db).has_table("alembic_version")
+        if counted:
+            version = db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one()
+        elif inspect(db).has_table("meta"):  # of a program that counted by itself: it knew one version
+            version = db.execute(select(meta.c.value).where(meta.c.key == "version")).scalar_one().zfill(4)
+        if version > (newest if counted else "0001"):
+            way_out = "install a newer hybridp, or restore the backup made before the upgrade"
+            raise HybridpError(f"The database has version {version}; this program knows up to {newest}: {way_out}.")
+        if version < newest:
+            _upgrade(db, steps, None if counted or not version else version)
+    return newest
+
+
+def _upgrade(db: Connection, steps: Path, stamp: str | None) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": db})
+    config.set_main_option("script_location", str(steps).replace("%", "%%"))
+    if stamp is not None:
+        command.stamp(config, stamp)
+    command.upgrade(config, "head")
 
 
 # --- connections ------------------------------------------------------------------------------------------------------
