@@ -9,11 +9,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
+from numpy.typing import NDArray
+from scipy import special, stats
 
 from hybridp.errors import InvalidInput
-from hybridp.public.shuffling import central_epsilon, largest_local_epsilon, mixed_delta
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.shares import share_mixing
+from hybridp.public.shuffling import Mixing, central_epsilon, largest_local_epsilon, mixed_delta, overstated
 
+Floats = NDArray[np.float64]
 Law = dict[tuple[int, ...], Fraction]
 
 
@@ -26,16 +30,13 @@ def stick(p: Law, q: Law, grown: Fraction) -> float:
     return float(sum(max(Fraction(0), p[o] - grown * q.get(o, Fraction(0))) for o in p))
 
 
-def clones(n: int, e0: Fraction, k: int | None) -> tuple[Law, Law]:
+def clones(n: int, e0: Fraction) -> tuple[Law, Law]:
     """The published pair, draw by draw: every other person is a clone or not, says the first value or the second.
 
-    `e0` is e to the local epsilon. Of k-ary randomised response the person's own report may be a third value.
+    `e0` is e to the local epsilon.
     """
-    clone = 1 / e0 if k is None else Fraction(2) / (e0 + k - 1)
     own = {1: e0 / (e0 + 1), 2: 1 / (e0 + 1)}
-    if k is not None:
-        own = {1: e0 / (e0 + k - 1), 2: 1 / (e0 + k - 1), 3: Fraction(k - 2) / (e0 + k - 1)}
-    others = {0: 1 - clone, 1: clone / 2, 2: clone / 2}
+    others = {0: 1 - 1 / e0, 1: 1 / e0 / 2, 2: 1 / e0 / 2}
     p: Law = Counter()  # type: ignore[assignment]
     for drawn in itertools.product(others, repeat=n - 1):
         weight = math.prod((others[d] for d in drawn), start=Fraction(1))
@@ -45,44 +46,141 @@ def clones(n: int, e0: Fraction, k: int | None) -> tuple[Law, Law]:
     return p, {(b, a): w for (a, b), w in p.items()}
 
 
-@pytest.mark.parametrize("k", [None, 2, 3, 7])
 @pytest.mark.parametrize("n", [1, 2, 5, 7])
 @pytest.mark.parametrize(("e0", "epsilon"), [(Fraction(3), 0.2), (Fraction(9), 1.0), (Fraction(40), 0.0)])
-def test_the_bound_is_the_divergence_of_the_clones(n: int, k: int | None, e0: Fraction, epsilon: float) -> None:
-    p, q = clones(n, e0, k)
-    exact = stick(p, q, Fraction(math.exp(epsilon)))
-    found = mixed_delta(n, math.log(e0), epsilon, k=k)
+def test_the_bound_is_the_divergence_of_the_clones(n: int, e0: Fraction, epsilon: float) -> None:
+    exact = stick(*clones(n, e0), Fraction(math.exp(epsilon)))
+    found = mixed_delta(n, math.log(e0), epsilon)
     assert found == pytest.approx(exact, rel=1e-7, abs=1e-15)
     assert found >= exact
     assert 0.9 * found < exact or exact == 0  # a bound a tenth too small is seen
 
 
-def shuffled(data: tuple[int, ...], k: int, e0: Fraction) -> Law:
-    """The law of the histogram of everybody's k-ary responses."""
-    law: Law = {(0,) * k: Fraction(1)}
-    for value in data:
-        grown: Law = Counter()  # type: ignore[assignment]
-        for told, weight in law.items():
-            for said in range(k):
-                more = tuple(c + (i == said) for i, c in enumerate(told))
-                grown[more] += weight * (e0 if said == value else 1) / (e0 + k - 1)
-        law = dict(grown)
+def told_even(n: int, k: int, e0: Fraction, grown: Fraction) -> float:
+    """The divergence for whoever is told who of the others drew evenly and sees the rest, histogram by histogram."""
+    chance, total = k / (e0 + k - 1), Fraction(0)
+    for even in range(n):
+        law: list[Law] = []
+        for mine in (0, 1):
+            counts: Law = Counter()  # type: ignore[assignment]
+            for drawn in itertools.product(range(k), repeat=even + 1):
+                weight = (e0 if drawn[0] == mine else Fraction(1)) / (e0 + k - 1) / Fraction(k) ** even
+                counts[tuple(drawn.count(v) for v in range(k))] += weight
+            law.append(counts)
+        share = math.comb(n - 1, even) * chance**even * (1 - chance) ** (n - 1 - even)
+        total += share * Fraction(stick(law[0], law[1], grown))
+    return float(total)
+
+
+@pytest.mark.parametrize(("k", "n"), [(2, 6), (3, 5), (4, 4), (5, 4)])
+@pytest.mark.parametrize(("e0", "epsilon"), [(Fraction(3), 0.2), (Fraction(9), 1.0), (Fraction(40), 0.0)])
+def test_the_bound_of_responses_is_the_divergence_of_even_draws(n: int, k: int, e0: Fraction, epsilon: float) -> None:
+    """Or of the clones, where that is smaller."""
+    grown = Fraction(math.exp(epsilon))
+    exact = min(told_even(n, k, e0, grown), stick(*clones(n, e0), grown))
+    found = mixed_delta(n, math.log(e0), epsilon, k=k)
+    assert exact <= found == pytest.approx(exact, rel=1e-6)
+
+
+def batch_law(mine: int, held: tuple[int, ...], k: int, e0: float) -> Floats:
+    """The law of how often the values 0, 1 and 2 are named in a mixed batch, by adding one person after the other.
+
+    `held` is how many others hold each of these values; nobody holds another, so that the others' names tell nothing.
+    """
+    n = 1 + sum(held)
+    q = 1 / (math.exp(e0) + k - 1)
+    law = np.zeros((n + 1,) * 3)
+    law[0, 0, 0] = 1.0
+    for value, many in ((mine, 1), *enumerate(held)):
+        chance = [q * (math.exp(e0) if value == v else 1) if v < k else 0.0 for v in range(3)]
+        for _ in range(many):
+            more = (1 - sum(chance)) * law if k > 3 else 0 * law
+            more[1:] += chance[0] * law[:-1]
+            more[:, 1:] += chance[1] * law[:, :-1]
+            more[:, :, 1:] += chance[2] * law[:, :, :-1]
+            law = more
     return law
 
 
-@pytest.mark.parametrize(("k", "n"), [(2, 5), (3, 4), (4, 3)])
-@pytest.mark.parametrize(("e0", "epsilon"), [(Fraction(4), 0.3), (Fraction(20), 1.0)])
-def test_no_real_batch_of_responses_exceeds_it(k: int, n: int, e0: Fraction, epsilon: float) -> None:
-    """Every data set of the others, computed exactly; any randomiser's bound holds too, and is the larger one."""
-    grown = Fraction(math.exp(epsilon))
-    worst = 0.0
-    for others in itertools.combinations_with_replacement(range(k), n - 1):
-        worst = max(worst, stick(shuffled((0, *others), k, e0), shuffled((1, *others), k, e0), grown))
-    own = mixed_delta(n, math.log(e0), epsilon, k=k)
-    assert worst <= own <= mixed_delta(n, math.log(e0), epsilon)
-    alone = mixed_delta(1, math.log(e0), epsilon, k=k)
-    assert own < alone  # a control: the others do help
-    assert worst > 0.3 * own  # and it is no wild guess
+@pytest.mark.parametrize("k", [2, 3, 4, 9, 40])
+@pytest.mark.parametrize("n", [2, 3, 6, 10])
+@pytest.mark.parametrize("e0", [0.5, 1.5, 3.0, 5.0])
+def test_no_batch_of_responses_exceeds_the_bound(n: int, k: int, e0: float) -> None:
+    """Exactly, at every epsilon, for the worst of everybody else's data: one of the two values, a third, mixtures."""
+    data = [held for held in itertools.product(range(n), repeat=3) if sum(held) == n - 1 and (k > 2 or not held[2])]
+    pairs = [(batch_law(0, held, k, e0), batch_law(1, held, k, e0)) for held in data]
+    for epsilon in np.linspace(0, 1, 8, endpoint=False) * e0:
+        worst = max(float(np.maximum(0, p - math.exp(epsilon) * q).sum()) for p, q in pairs)
+        bound = mixed_delta(n, e0, epsilon, k=k)
+        assert worst <= bound * (1 + 1e-9) + 1e-15
+        assert bound <= mixed_delta(n, e0, epsilon)
+        assert worst > 0.5 * bound or epsilon > 0 or k > 4  # and it is no wild guess
+
+
+def alike_delta(n: int, k: int, e0: float, epsilon: float, *, third: bool) -> float:
+    """The exact delta of a batch in which all others hold the first of the two values, or a third one.
+
+    Histograms over the two values, the third (where somebody holds it) and all the rest.
+    """
+    q = 1 / (math.exp(e0) + k - 1)
+    kinds = [1.0, 1.0, 1.0, k - 3.0] if third else [1.0, 1.0, k - 2.0]  # values of each kind
+    others = np.array(kinds) * q
+    others[2 if third else 0] *= math.exp(e0)
+    grid = np.indices((n + 1,) * (len(kinds) - 1)).reshape(len(kinds) - 1, -1)
+    counts = np.vstack([grid, n - grid.sum(0)])[:, grid.sum(0) <= n].astype(np.float64)
+    logs = special.gammaln(n) - special.gammaln(counts + 1).sum(0) + special.xlogy(counts, others[:, None]).sum(0)
+
+    def law(mine: int) -> Floats:
+        own = np.array(kinds) * q
+        own[mine] *= math.exp(e0)
+        ratio = np.divide(own, others, out=np.zeros_like(own), where=others > 0)
+        return np.asarray(np.exp(logs) * (ratio @ counts))  # the person is one of those who say so
+
+    p, r = law(0), law(1)
+    assert p.sum() == pytest.approx(1)
+    return max(float(np.maximum(0, a - math.exp(epsilon) * b).sum()) for a, b in ((p, r), (r, p)))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-4), (1.0, 1e-6), (4.0, 1e-6)])
+@pytest.mark.parametrize("k", [3, 5, 40])
+@pytest.mark.parametrize("n", [20, 50, 100])
+def test_a_planned_batch_keeps_its_delta(n: int, k: int, epsilon: float, delta: float) -> None:
+    """A stated promise, back from what the devices are told to draw: the exact delta where all others are alike."""
+    mixing = share_mixing(ApproxDP(epsilon, delta), k, n)
+    kept = mixing.promise(n)
+    for third in (False, True) if mixing.k is not None and n < 100 else (False,):
+        assert alike_delta(n, k, mixing.epsilon, kept.epsilon, third=third) <= delta
+
+
+def test_the_check_finds_what_was_once_promised_too_much() -> None:
+    """A control: plans of a bound that does not hold, (3.99996, 1e-6) for five options in a batch of 20 and others."""
+    assert alike_delta(20, 5, 4.1352, 3.99996, third=False) > 0.03
+    assert alike_delta(50, 4, 4.1897, 3.99997, third=False) > 0.018
+    assert alike_delta(100, 4, 2.5884, 1.99988, third=True) > 3.5e-6
+
+
+def test_earlier_receipts_of_mixed_responses_are_corrected() -> None:
+    """A document that was kept before says what holds; one of today, and one of another randomiser, says nothing."""
+    batch = {"people": 50, "batches": 1, "epsilon": 3.99997, "delta": 1e-6}
+    mixing = {"randomiser": "k-rr", "local_epsilon": 4.1897, "least": 50, "batches": [batch]}
+
+    def document(mixing: dict[str, object]) -> dict[str, object]:
+        return {"questions": {"colour": {"shares": {"estimate": {}, "mixing": mixing}}}}
+
+    warning = overstated(document(mixing))
+    assert warning is not None
+    holds = central_epsilon(50, 4.1897, 1e-6)
+    assert f"({holds:.6g}, 1e-06)-DP in a batch of 50" in warning
+    assert alike_delta(50, 4, 4.1897, holds, third=False) <= 1e-6
+    assert overstated(document(mixing | {"batches": [batch | {"with_fakes": []}]})) is None
+    assert overstated(document(mixing | {"randomiser": "dithered"})) is None
+    assert overstated({"kind": "an invitation"}) is None
+
+
+def test_fakes_hide_nobody() -> None:
+    """A batch with so many fakes keeps what a batch without them does, and its promise says so."""
+    mixing = Mixing(2.72, 1_000, 1e-6)
+    assert mixing.with_fakes(1_000) == {few: central_epsilon(1_000 - few, 2.72, 1e-6) for few in (100, 500, 900)}
 
 
 @pytest.mark.parametrize(

@@ -212,14 +212,17 @@ class Ledger:
         return [Kept(i, at, purpose, tuple(json.loads(entries))) for i, at, purpose, entries in rows]
 
     def release(self, number: int) -> dict[str, Any]:
-        """The document of one release, as it was published."""
+        """The document of one release, as it was published; with a `warning` where it promised what does not hold."""
         with self._db() as db:
             row = db.execute("SELECT document FROM releases WHERE id = ?", (number,)).fetchone()
             last = db.execute("SELECT max(id) FROM releases").fetchone()[0]
         rule = "must be one of the ledger's releases" + (f", 1 to {last}" if last else ", which has none yet")
         must(row is not None, "release", rule, number)
+        from hybridp.public.shuffling import overstated
+
         found: dict[str, Any] = json.loads(row[0])
-        return found
+        warning = overstated(found)
+        return {"warning": warning, **found} if warning else found
 
     def keeps(self, digest: str) -> bool:
         """Whether a document with this digest, such as an invitation, was paid for and is kept here."""

@@ -110,7 +110,11 @@ def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch,
     whole = [one for one in sizes if one[0] >= mixing.batch]
     if len(whole) > _SIZES:
         whole = [(whole[0][0], sum(many for _, many in whole))]
-    return tuple(MixedBatch(size, many, mixing.promise(size)) for size, many in few + whole)
+    found = [MixedBatch(size, many, mixing.promise(size)) for size, many in few + whole]
+    if whole and isinstance(found[len(few)].budget, ApproxDP):
+        left = tuple(mixing.with_fakes(whole[0][0]).items())
+        found[len(few)] = replace(found[len(few)], fakes=left)
+    return tuple(found)
 
 
 _SIZES = 8
@@ -171,6 +175,7 @@ def mixed_assumptions(shuffled: Shuffled[Any] | ShuffledLevels[Any] | None) -> t
     if shuffled is None:
         return ()
     left, given = "a report's own epsilon", ""
+    crowds = (shuffled,) if isinstance(shuffled, Shuffled) else shuffled.levels
     if isinstance(shuffled, Shuffled):
         left += f" {shuffled.epsilon:.6g}"
     else:
@@ -184,4 +189,15 @@ def mixed_assumptions(shuffled: Shuffled[Any] | ShuffledLevels[Any] | None) -> t
         given,
         "everybody shuffled sent one report, in one batch: who sent several keeps less, and was charged for one",
         "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
+        _fakes([batch for one in crowds for batch in one.batches]),
     )
+
+
+def _fakes(batches: list[MixedBatch]) -> str:
+    """What a batch keeps that is partly made up, and who could make it up."""
+    who = "whoever signs the tickets, or hands reports to the mixer, can fill a batch with fakes alone"
+    batch = next((batch for batch in batches if batch.fakes), None)
+    if batch is None:
+        return who
+    costs = ", ".join(f"{fakes:,} fakes leave epsilon {left:.3g}" for fakes, left in batch.fakes)
+    return f"{who}: in a batch of {batch.people:,} {costs}, at the same delta"

@@ -11,9 +11,13 @@ in question may have (a clone: Feldman, McMillan and Talwar 2021, Theorem 3.1 an
 
 - Any randomiser (`k=None`): a clone with probability ``e^-e0``, and the person's own report tells the two apart with
   probability ``e^e0/(e^e0 + 1)``.
-- k-ary randomised response: a clone with probability ``2/(e^e0 + k - 1)``, and with probability ``(k - 2)/(e^e0 + k -
-  1)`` the person's own report names a third value and tells nothing. The same argument with the randomiser's own
-  probabilities; tighter the larger k is.
+- k-ary randomised response: with q = ``1/(e^e0 + k - 1)`` every value is named with probability q at least, whatever
+  the data. So another person's report is, with probability ``kq``, an even draw of all k values (the blanket of Balle,
+  Bell, Gascon and Nissim 2019), and else their own value. Tell the adversary who drew evenly and what the others say:
+  the mixed batch is a function of that and of the histogram of the even draws and the person's own report, so that its
+  divergence is at most theirs (data processing). What was told has the same law in both cases, so that delta is the
+  mean, over the number b of even draws, of the divergence with b of them; one more even draw cannot raise it. All of
+  this holds whatever the others' data are. The bound of any randomiser holds too: the smaller one counts.
 
 Given t reports of the two values, the likelihood ratio of the two cases rises with the number h of the first value, so
 the divergence is a difference of two binomial tails; summed over t that is the whole of delta. t is binomial too: all
@@ -32,6 +36,7 @@ True
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -52,6 +57,7 @@ __all__ = [
     "central_epsilon",
     "largest_local_epsilon",
     "mixed_delta",
+    "overstated",
 ]
 
 MOST_LOCAL = 16.0
@@ -61,6 +67,7 @@ MOST_LEVELS = 64
 """Different epsilons of people in mixed batches: who may choose among more hides among hardly anybody."""
 
 _OUTSIDE = 1e-18  # probability of a count of clones beyond the window on either side; it is added to delta
+_GROUPS = 64  # of numbers of even draws; each counts as its smallest number, at which least is hidden
 _ROUNDING = 1e-9  # relative, of every term: far above that of the tails (about 1e-13) and of the weights (1e-10)
 
 Floats = NDArray[np.float64]
@@ -69,9 +76,8 @@ Floats = NDArray[np.float64]
 def mixed_delta(n: int, local_epsilon: float, epsilon: float, *, k: int | None = None) -> float:
     """An upper bound on delta at `epsilon`, for one person among n in a mixed batch (replace-one).
 
-    Against whoever sees the batch and nothing else about these reports. `k` is the number of categories of k-ary
-    randomised response; None stands for any randomiser with this guarantee. Exact for the pair of clones but for what
-    is rounded up.
+    Against whoever sees the batch and nothing else about these reports, whatever the others' data. `k` is the number of
+    categories of k-ary randomised response; None stands for any randomiser with this guarantee.
     """
     _check(n, k)
     e0 = local_epsilon
@@ -79,36 +85,59 @@ def mixed_delta(n: int, local_epsilon: float, epsilon: float, *, k: int | None =
     must(epsilon >= 0, "epsilon", "must not be negative", epsilon)
     if epsilon >= e0:
         return 0.0
-    if k is None:
-        clone, speaks = math.exp(-e0), 1.0
-    else:
-        clone, speaks = 2 / (math.exp(e0) + k - 1), (math.exp(e0) + 1) / (math.exp(e0) + k - 1)
-    first, clones = _clones(n - 1, clone)
-    # t people name one of the two values: t - 1 clones and the person, or t clones when the person names a third.
-    t = first + np.arange(len(clones) + 1, dtype=np.float64)
-    mine, third = speaks * np.append(0.0, clones), (1 - speaks) * np.append(clones, 0.0)
-    return min(1.0, float(np.sum(_excess(t, mine, third, e0, epsilon))) + 2 * _OUTSIDE)
+    found = [1.0, _among_clones(n - 1, math.exp(-e0), e0, epsilon)]
+    if k == 2:  # an even draw of all values is a clone
+        found.append(_among_clones(n - 1, 2 / (math.exp(e0) + 1), e0, epsilon))
+    elif k is not None:
+        found.append(_among_even(n - 1, k, e0, epsilon))
+    return min(found)
 
 
-def _excess(t: Floats, mine: Floats, third: Floats, e0: float, epsilon: float) -> Floats:
-    """sum over h of (P - e^epsilon Q)_+ at each t, where P and Q are the two cases and h counts the first value.
+def _among_clones(others: int, clone: float, e0: float, epsilon: float) -> float:
+    """sum over h of (P - e^epsilon Q)_+, where h counts the first value among the clones and the person's own report.
 
-    With ``b(h; t)`` the fair binomial, ``b(h-1; t-1) = (2h/t) b(h; t)`` and ``b(h; t-1) = (2(t-h)/t) b(h; t)``, so that
-    ``P/b`` and ``Q/b`` are straight lines in h and the positive part is the tail above one h.
+    With t of them in all and ``b(h; t)`` the fair binomial, ``b(h-1; t-1) = (2h/t) b(h; t)`` and ``b(h; t-1) =
+    (2(t-h)/t) b(h; t)``, so that ``P/b`` and ``Q/b`` are straight lines in h, and the positive part is the tail above
+    one h.
     """
+    first, clones = _binomial(others, clone)
+    t = first + 1 + np.arange(len(clones), dtype=np.float64)
     grown = math.exp(epsilon)
     right, wrong = special.expit(e0), special.expit(-e0)  # the person's own report: the right value, the other one
-    safe = np.maximum(t, 1.0)
-    # P - grown Q over b, at h: rise * h + start
-    rise = 2 * mine / safe * (1 + grown) * (right - wrong)
-    start = 2 * mine * (wrong - grown * right) + third * (1 - grown)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        least = np.where(rise > 0, np.ceil(-start / rise), np.inf)
-    least = np.clip(np.nan_to_num(least, nan=np.inf, posinf=np.inf), 0.0, t + 1)
-    above = _fair_tail(least, t)
+    least = np.ceil(t * (grown * right - wrong) / ((1 + grown) * (right - wrong)))
     up, down = _fair_tail(least - 1, t - 1), _fair_tail(least, t - 1)
-    p = mine * (right * up + wrong * down) + third * above
-    q = mine * (wrong * up + right * down) + third * above
+    p, q = right * up + wrong * down, wrong * up + right * down
+    return float(clones @ _above(p, q, grown)) + 2 * _OUTSIDE
+
+
+def _among_even(others: int, k: int, e0: float, epsilon: float) -> float:
+    """The same for k-ary responses: the mean over the number of even draws, each group of numbers by its smallest."""
+    first, weights = _binomial(others, k / (math.exp(e0) + k - 1))
+    groups = _GROUPS if others <= 10**6 else _GROUPS // 8  # of very many people the numbers hardly differ
+    starts = np.unique(np.linspace(0, len(weights), groups, endpoint=False).astype(np.int64))
+    found = [_with_even(first + int(start), k, e0, epsilon) for start in starts]
+    return float(np.add.reduceat(weights, starts) @ found) + 2 * _OUTSIDE
+
+
+def _with_even(even: int, k: int, e0: float, epsilon: float) -> float:
+    """sum of (P - e^epsilon Q)_+ over the histograms of `even` draws of all k values and the person's own report.
+
+    Of m = even + 1 even draws, t name one of the two values and h the first with probability ``M(t) b(h; t)``. With the
+    person's report among them that is multiplied by ``k/m ((p-q) h + q m)`` in one case and by ``k/m ((p-q)(t-h) + q
+    m)`` in the other, p and q the chances of the right and of any other value: lines in h again.
+    """
+    first, weights = _binomial(even + 1, 2 / k)
+    t = first + np.arange(len(weights), dtype=np.float64)
+    grown, m = math.exp(epsilon), even + 1
+    q = 1 / (math.exp(e0) + k - 1)
+    rise, flat = math.expm1(e0) * q, q * m
+    least = np.ceil((grown * rise * t + (grown - 1) * flat) / (rise * (1 + grown)))
+    above, firsts = _fair_tail(least, t), t / 2 * _fair_tail(least - 1, t - 1)
+    p, other = rise * firsts + flat * above, rise * (t * above - firsts) + flat * above
+    return float(weights @ _above(p, other, grown)) * k / m + 2 * _OUTSIDE
+
+
+def _above(p: Floats, q: Floats, grown: float) -> Floats:
     return np.asarray(np.maximum(0.0, p * (1 + _ROUNDING) - grown * q * (1 - _ROUNDING)))
 
 
@@ -119,7 +148,7 @@ def _fair_tail(h: Floats, t: Floats) -> Floats:
     return np.where(inside, tail, ((h <= 0) & (t >= 0)).astype(np.float64))
 
 
-def _clones(n: int, p: float) -> tuple[int, Floats]:
+def _binomial(n: int, p: float) -> tuple[int, Floats]:
     """The first count of a window and Bin(n, p) from there on: all but 2 _OUTSIDE, by Bernstein's inequality.
 
     Ratios of neighbours, added up in logarithms from the first count on and scaled to a sum of 1: no factorials, whose
@@ -149,7 +178,7 @@ def _central_epsilon(n: int, local_epsilon: float, delta: float, k: int | None) 
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if mixed_delta(n, local_epsilon, middle, k=k) <= delta else (middle, high)
-        if high - low <= 1e-9 * high:
+        if high - low <= 1e-7 * high:
             break
     return high
 
@@ -171,7 +200,7 @@ def largest_local_epsilon(
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if mixed_delta(n, middle, epsilon, k=k) <= delta else (low, middle)
-        if high - low <= 1e-9 * high:
+        if high - low <= 1e-7 * high:
             break
     return low
 
@@ -214,6 +243,15 @@ class Mixing:
         central = central_epsilon(people, self.epsilon, self.delta, k=self.k)
         return own if central >= self.epsilon else ApproxDP(central, self.delta)
 
+    def with_fakes(self, people: int) -> dict[int, float]:
+        """The epsilon left at this delta if a tenth, a half or nine tenths of a batch are fakes, who hide nobody.
+
+        >>> {fakes: round(left, 2) for fakes, left in Mixing(2.72, 1000, 1e-6).with_fakes(1000).items()}
+        {100: 1.07, 500: 1.68, 900: 2.72}
+        """
+        fakes = [people * tenths // 10 for tenths in (1, 5, 9)]
+        return {few: central_epsilon(people - few, self.epsilon, self.delta, k=self.k) for few in fakes}
+
     def to_dict(self, people: int) -> dict[str, Any]:
         """What a batch of so many keeps, as plain data."""
         kept = self.promise(max(people, 1))
@@ -251,6 +289,26 @@ class LevelMixing:
         mixing = self.level(epsilon)
         kept = None if mixing is None else mixing.promise(people)
         return kept if isinstance(kept, ApproxDP) else None
+
+
+def overstated(document: Mapping[str, Any]) -> str | None:
+    """A sentence on an earlier release whose mixed responses promise more than they keep; None for any other document.
+
+    Batches of k-ary responses were once counted with a bound that does not hold. Documents since then say what fakes
+    cost. The bound of any randomiser says what such a batch keeps.
+    """
+    kept = []
+    for facts in (facts for question in document.get("questions", {}).values() for facts in question.values()):
+        mixing = facts.get("mixing") if isinstance(facts, Mapping) else None
+        batches = mixing.get("batches", ()) if mixing and mixing.get("randomiser") == "k-rr" else ()
+        hidden = [batch for batch in batches if batch["delta"]]
+        if hidden and not any("with_fakes" in batch for batch in hidden):
+            local, delta = float(mixing["local_epsilon"]), float(hidden[0]["delta"])
+            few = min(int(batch["people"]) for batch in hidden)
+            kept.append(f"({central_epsilon(few, local, delta):.6g}, {delta:g})-DP in a batch of {few:,}")
+    if not kept:
+        return None
+    return f"This receipt promises mixed people more than they have. What holds is {'; '.join(kept)}."
 
 
 def _check(n: int, k: int | None) -> None:

@@ -53,16 +53,25 @@ class Anchored:
 
 @dataclass(frozen=True, slots=True)
 class MixedBatch:
-    """So many batches of a mixer, each of this many people at least, and what each keeps."""
+    """So many batches of a mixer, each of this many people at least, and what each keeps.
+
+    `fakes`, told of the smallest batch, is the epsilon that is left if so many of its people are fakes.
+    """
 
     people: int
     many: int
     budget: PureDP | ApproxDP
+    fakes: tuple[tuple[int, float], ...] = ()
 
     @property
     def text(self) -> str:
         batches = "a batch" if self.many == 1 else f"{self.many:,} batches"
         return f"in {batches} of {self.people:,}"
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = {"people": self.people, "batches": self.many, "epsilon": self.budget.epsilon, "delta": self.budget.delta}
+        fakes = [{"fakes": fakes, "epsilon": left} for fakes, left in self.fakes]
+        return kept | ({"with_fakes": fakes} if fakes else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +89,7 @@ class Shuffled(Generic[G]):
     batches: tuple[MixedBatch, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        batches = [
-            {"people": b.people, "batches": b.many, "epsilon": b.budget.epsilon, "delta": b.budget.delta}
-            for b in self.batches
-        ]
+        batches = [batch.to_dict() for batch in self.batches]
         weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
         stated = {"local_epsilon": self.epsilon, "least": self.least, "batches": batches}
         return {"randomiser": self.randomiser, **({} if weight is None else {"weight": weight}), **stated}
@@ -119,10 +125,7 @@ class ShuffledLevels(Generic[G]):
                 "local_epsilon": level.epsilon if math.isfinite(level.epsilon) else "inf",
                 "people": level.people,
                 "unhidden": level.unhidden,
-                "batches": [
-                    {"people": b.people, "batches": b.many, "epsilon": b.budget.epsilon, "delta": b.budget.delta}
-                    for b in level.batches
-                ],
+                "batches": [batch.to_dict() for batch in level.batches],
             }
             for level in self.levels
         ]
