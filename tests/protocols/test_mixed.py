@@ -154,6 +154,10 @@ def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp
     lines = [(p["epsilon"], p["delta"]) for p in receipt["promises"] if p["group"] == "shuffled"]
     assert lines == [(own, 0.0), (central_epsilon(350, own, 1e-4), 1e-4), (own, 0.0)]
     assert any("one report, in one batch" in said for said in receipt["assumes"])  # which no file shows
+    costs = found["mixing"]["batches"][1]["with_fakes"]
+    assert costs == [{"fakes": few, "epsilon": central_epsilon(350 - few, own, 1e-4)} for few in (35, 175, 315)]
+    (said,) = (line for line in receipt["assumes"] if "tickets" in line)
+    assert all(f"{cost['fakes']} fakes leave epsilon {cost['epsilon']:.3g}" in said for cost in costs)
     ledger = Ledger.open(tmp_path / "ledger.db")
     spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
     assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(own)}
