@@ -299,8 +299,8 @@ def overstated(document: Mapping[str, Any]) -> str | None:
     """
     kept = []
     for facts in (facts for question in document.get("questions", {}).values() for facts in question.values()):
-        mixing = facts.get("mixing") if isinstance(facts, Mapping) else None
-        batches = mixing.get("batches", ()) if mixing and mixing.get("randomiser") == "k-rr" else ()
+        mixing: Mapping[str, Any] = (facts.get("mixing") or {}) if isinstance(facts, Mapping) else {}
+        batches = mixing.get("batches", ()) if mixing.get("randomiser") == "k-rr" else ()
         hidden = [batch for batch in batches if batch["delta"]]
         if hidden and not any("with_fakes" in batch for batch in hidden):
             local, delta = float(mixing["local_epsilon"]), float(hidden[0]["delta"])
