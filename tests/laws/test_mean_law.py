@@ -7,26 +7,41 @@ over epsilon, or, for a Gaussian, what the ledger was told, which must keep the 
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from scipy import stats
 
 from hybridp import noise
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.sealed import seal
 from hybridp.curator.mean import Columns, Totals, release_sum, sum_noise
+from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
+from hybridp.protocols.distribution import DistributionStudy
+from hybridp.protocols.groups import release_groups
+from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.mean import MeanStudy, publish_mean, release_mean
+from hybridp.protocols.number import NumberStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import DitheredBit, randomiser
+from hybridp.randomness import seeded
 from hybridp.release.document import sole
+from hybridp.release.groups import GroupsRelease
+from hybridp.release.mean import ClippedShare
+from hybridp.release.receipt import VIEWER
+from hybridp.release.result import Anchored
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
@@ -432,6 +447,87 @@ def test_the_sealed_noise_is_the_stated_one(rows: Any) -> None:
         drawn.append(int(noise_of[0]))
     step = sole(found[0])["weight"] * 2 / (LEVELS * len(VALUES))
     assert (_unit(found[1]) - _unit(found[0])) / step == pytest.approx(drawn[1] - drawn[0], abs=0.1)
+
+
+def every_form(found: Any) -> list[str]:
+    """All that is published of a release, in every form that it has."""
+    axes = found.plot()
+    drawn = [str(np.asarray(line.get_xydata()).tolist()) for line in axes.lines]
+    drawn += [str(np.asarray(part.get_offsets()).tolist()) for part in axes.collections]
+    drawn += [text.get_text() for text in axes.figure.findobj(Text)]
+    plt.close(axes.figure)
+    return [json.dumps(found.to_dict(), sort_keys=True), found.to_frame().to_csv(), str(found), found._repr_html_(),
+            str(found.receipt), *drawn]  # fmt: skip
+
+
+SEALED_STUDY = MeanStudy(
+    Bounds(LOWER, UPPER), PureDP(1.0), Rule("fixed", weight=0.9, sd=0.3), publish="estimate-only", local="dithered"
+)
+
+
+def seen_by_a_reader(table: Path, study: MeanStudy, noise_drawn: int, patch: pytest.MonkeyPatch) -> Any:
+    patch.setattr(noise, "perturb", lambda mechanism, total, *, rng: total + noise_drawn)
+    return release_mean(table, study, Columns("pay", "trust"), rng=seeded(1))
+
+
+def told_apart(rows: Any, study: MeanStudy, patch: pytest.MonkeyPatch) -> list[int]:
+    """One person's two reports, all else known: by how many steps of noise every published form becomes the other's.
+
+    Then a reader of all of them has no better odds than the noise gives to a shift of so many. Fails where none does.
+    """
+    mine = rows.reports[0]
+    other = {**mine, "report": repr(2 * 64.0 - float(mine["report"]))}
+    shifts = []
+    for at in (-3, 0, 2**33 + 1):
+        one = seen_by_a_reader(rows(), study, at, patch)
+        other_one = seen_by_a_reader(rows(*VALUES, sent=[other, *rows.reports[1:]]), study, at, patch)
+        steps = (other_one.estimate - one.estimate) / (UPPER - LOWER) / one.weight * len(VALUES) * LEVELS
+        shifts.append(round(steps))
+        assert every_form(seen_by_a_reader(rows(), study, at + shifts[-1], patch)) == every_form(other_one)
+    return shifts
+
+
+def test_no_published_form_of_a_sealed_release_tells_a_persons_bit_beyond_the_claimed_odds(
+    rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = seen_by_a_reader(rows(), SEALED_STUDY, 0, monkeypatch)
+    (claimed,) = [p.budget.epsilon for p in reader.receipt.promises if (p.people, p.against) == ("local", VIEWER)]
+    assert claimed < 1.0
+    shifts = told_apart(rows, SEALED_STUDY, monkeypatch)
+    assert 0 < max(map(abs, shifts)) <= claimed * LEVELS  # the scale of the noise is LEVELS at epsilon 1
+    with pytest.raises(AssertionError):  # the check can fail: group figures tell it
+        told_apart(rows, replace(SEALED_STUDY, publish="full"), monkeypatch)
+
+
+def test_nothing_but_a_sealed_number_may_stand_beside_an_amplified_promise(
+    rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes a release of another kind, or with another figure, is refused by the release itself."""
+    sealed = seen_by_a_reader(rows(), SEALED_STUDY, 0, monkeypatch)
+    full = seen_by_a_reader(rows(), replace(SEALED_STUDY, publish="full"), 0, monkeypatch)
+    alone = {"trusted": full.trusted, "local": full.local, "difference": full.difference, "p_value": full.p_value}
+    alone |= {"sd_estimate": 1.0, "clipped": ClippedShare(0.1, 0.0, 0.2), "anchor": Anchored(1.0, 1.0, 2.0)}
+    for name, figure in alone.items():
+        assert figure is not None
+        with pytest.raises(InvalidInput, match="`receipt` must claim no amplification"):
+            replace(sealed, **{name: figure})
+        replace(full, **{name: figure})  # without the promise it may
+    told = GroupsRelease("pay", "mean", "dept", False, (), (), "fixed", (), (), (), 1, 0.95, False, 8, 10, "laplace",
+                         "dithered", full.receipt)  # fmt: skip
+    with pytest.raises(InvalidInput, match="`receipt` must claim no amplification"):
+        replace(told, receipt=sealed.receipt)
+
+
+def test_an_answer_by_group_and_one_beside_counts_cannot_be_sealed(tmp_path: Path) -> None:
+    """Differences of groups, and quantiles, come from reports that no seal has rounded: refused unread."""
+    with pytest.raises(InvalidInput, match="`publish` must be full for an answer by group"):
+        release_groups(tmp_path / "none.csv", SEALED_STUDY, Columns("pay", "trust"), Grouping("dept"))
+    heard = replace(SEALED_STUDY, rule=Rule("tcm-only", sd=0.3), local="best")
+    with pytest.raises(InvalidInput, match="`publish` must be full for an answer by group"):
+        JointStudy(heard, "pay", Grouping("dept", ("a", "b"), private=True))
+    counted = DistributionStudy(Bounds(LOWER, UPPER), PureDP(1.0), at=(0.5,))
+    with pytest.raises(InvalidInput, match="`publish` must be full where more than the mean"):
+        NumberStudy(("mean", "quantiles"), replace(SEALED_STUDY, local="best"), counted)
 
 
 RULES = (Rule("kvh", sd=0.3), Rule("pwh", sd=0.3), Rule("naive", sd=0.3), Rule("fixed", weight=0.4))

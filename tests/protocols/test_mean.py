@@ -302,6 +302,75 @@ def test_amplification_only_when_nothing_else_is_published(collect: Maker, name:
         assert viewer_promise(only, "local").budget == PureDP(1.0)
 
 
+FULL = replace(STUDY, rule=Rule("kvh", sd=0.4))
+ALONE = replace(FULL, publish="estimate-only")
+
+
+def roomy(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "l", {"trusted": PureDP(9.0), "local": PureDP(9.0)})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        (FULL, ALONE, "`publish` must be full for reports that were released before"),
+        (ALONE, FULL, "`reports` must be ones of which no estimate was published alone"),
+        (ALONE, ALONE, "`reports` must be ones of which no estimate was published alone"),
+        (ALONE, STUDY, "`reports` must be ones of which no estimate was published alone"),
+    ],
+)
+def test_an_amplified_release_of_reports_is_the_only_one(
+    rows: Path, tmp_path: Path, first: MeanStudy, second: MeanStudy, why: str
+) -> None:
+    """In whichever order, under whatever name: the ledger knows the reports by their digest."""
+    ledger = roomy(tmp_path)
+    found = release_mean(rows, first, COLUMNS, ledger=ledger)
+    assert (viewer_promise(found, "local").budget.epsilon < 1) == (first is ALONE)
+    before, kept = [account.spent for account in ledger.accounts()], len(ledger.releases())
+    for name in (None, "spring"):
+        with pytest.raises(InvalidInput, match=why):
+            release_mean(rows, second, COLUMNS, ledger=ledger, collection=name)
+    assert ([account.spent for account in ledger.accounts()], len(ledger.releases())) == (before, kept)
+
+
+def test_a_second_full_release_of_reports_is_still_free(rows: Path, tmp_path: Path) -> None:
+    ledger = roomy(tmp_path)
+    for study in (FULL, STUDY):
+        assert viewer_promise(release_mean(rows, study, COLUMNS, ledger=ledger), "local").budget == PureDP(1.0)
+    assert ledger.remaining("local").epsilon == 8.0
+
+
+def test_a_set_that_may_share_reports_with_an_amplified_one_is_named(collect: Maker, tmp_path: Path) -> None:
+    """One changed row is another digest, and nobody can see that the rest are the same: a name says not."""
+    changed = tmp_path / "changed.csv"
+    lines = collect("rows.csv").read_text().splitlines()
+    changed.write_text("\n".join(lines[:-1]) + "\n")
+    for first, second in ((ALONE, FULL), (ALONE, ALONE), (FULL, ALONE)):
+        (tmp_path / "l").unlink(missing_ok=True)
+        ledger = roomy(tmp_path)
+        release_mean(collect("rows.csv"), first, COLUMNS, ledger=ledger)
+        with pytest.raises(InvalidInput, match="`collection` must name these reports"):
+            release_mean(changed, second, COLUMNS, ledger=ledger)
+        release_mean(changed, second, COLUMNS, ledger=ledger, collection="other people")
+        assert ledger.remaining("local").epsilon == 7.0
+    found = release_mean(changed, ALONE, COLUMNS)
+    assert any("cannot see one of a set that shares reports" in line for line in found.receipt.assumes)
+
+
+def test_an_amplified_release_that_came_to_nothing_can_be_made_again(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = roomy(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("hybridp.protocols.mean.heard", lambda *a, **k: 1 / 0)  # what nobody foresaw
+        with pytest.raises(ZeroDivisionError):
+            release_mean(rows, ALONE, COLUMNS, ledger=ledger)
+    assert [(e.people, e.state) for e in ledger.history()] == [("trusted", "refused"), ("local", "void")]
+    assert ledger.remaining("local").epsilon == 9.0
+    release_mean(rows, ALONE, COLUMNS, ledger=ledger)
+    assert ledger.remaining("local").epsilon == 8.0
+
+
 @pytest.mark.parametrize(
     "rule", [Rule(), Rule("adaptive", sd=0.4), Rule("skew-aware", sd=0.4), Rule("full-lm", sd=0.4), Rule("naive")]
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hybridp.ledger.file import Account, Entry, Kept, Ledger, Spending
-from hybridp.ledger.rule import SHARES, Charge, tight_epsilon
+from hybridp.ledger.rule import SEALED, SHARES, Charge, tight_epsilon
 from hybridp.ledger.shared import Shared, together
 
 __all__ = [
+    "SEALED",
     "SHARES",
     "Account",
     "Charge",

@@ -336,15 +336,16 @@ class Ledger:
             if ids:  # interrupted after it was kept and before it was shown
                 db.execute("DELETE FROM releases WHERE entries = ?", (json.dumps(ids),))
             for i in ids:
-                people, epsilon, delta, reports = db.execute(
-                    "SELECT people, epsilon, delta, coalesce(digest, collection) FROM charges "
+                people, epsilon, delta, mechanism, reports = db.execute(
+                    "SELECT people, epsilon, delta, mechanism, coalesce(digest, collection) FROM charges "
                     "WHERE id = ? AND state = 'spent'",
                     (i,),
                 ).fetchone()
-                if reports is not None:
+                alone = rule.SEALED in mechanism  # no other release can rely on these, and they may be tried again
+                if reports is not None and not alone:
                     continue
-                db.execute("UPDATE charges SET state = ? WHERE id = ?", (state, i))
-                if state == "refused":
+                db.execute("UPDATE charges SET state = ? WHERE id = ?", ("void" if alone else state, i))
+                if state == "refused" and not alone:
                     continue
                 db.execute(
                     "UPDATE accounts SET epsilon_spent = epsilon_spent - ?, delta_spent = delta_spent - ? "

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DELTA",
     "EPSILON",
+    "SEALED",
     "SHARES",
     "Account",
     "Book",
@@ -51,6 +52,9 @@ __all__ = [
 
 EPSILON, DELTA = 10**12, 10**18
 """How many units of the ledger an epsilon of 1 has, and a delta of 1."""
+
+SEALED = ", for one estimate published alone"
+"""Ends the mechanism of reports whose people are promised an amplification: they are released once."""
 
 _MOST = 1e6
 _SPENT = "state = 'spent'"
@@ -245,6 +249,7 @@ def _already_charged(book: Book, one: Charge, price: tuple[int, int, str]) -> bo
     """Whether these very reports were paid for; a name that was charged for other ones is refused."""
     paid = f"SELECT epsilon, delta, mechanism, digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
     if one.digest is not None:
+        _check_alone(book, one)
         row = book.ask(paid + "digest = :digest", people=one.people, digest=one.digest).fetchone()
         if row is not None and tuple(row[:3]) == price:
             return True
@@ -263,14 +268,43 @@ def _already_charged(book: Book, one: Charge, price: tuple[int, int, str]) -> bo
     return row is not None
 
 
+def _check_alone(book: Book, one: Charge) -> None:
+    """An amplified promise holds while nothing else about the reports is published, in whichever order.
+
+    The very same reports have the same digest. A set that shares some of them has another one, which tells nothing of
+    it: beside other sets one must be named as a collection of its own, which is the analyst's word that it is.
+    """
+    found = book.ask(f"SELECT digest, mechanism FROM charges WHERE {{here}} people = :people AND {_SPENT} "
+                     "AND digest IS NOT NULL", people=one.people).fetchall()  # fmt: skip
+    alone, sealed = SEALED in one.mechanism, {digest for digest, mechanism in found if SEALED in mechanism}
+    every = {digest for digest, _ in found}
+    if one.digest in sealed:
+        raise InvalidInput(
+            "`reports` must be ones of which no estimate was published alone: local people were promised that nothing "
+            "else is told of theirs. Got reports that had such a release: show that one again (`hybridp ledger show "
+            "--release`), or collect new reports."
+        )
+    if alone and one.digest in every:
+        raise InvalidInput(
+            "`publish` must be full for reports that were released before: what is known of them already ends the "
+            "amplification. Got estimate-only."
+        )
+    if one.collection is None and (every if alone else sealed) - {one.digest}:
+        raise InvalidInput(
+            "`collection` must name these reports, beside others in this ledger, where an estimate of some is "
+            "published alone: the name says that no report is in two sets. Got none."
+        )
+
+
 def such_reports_paid(book: Book, one: Charge) -> bool:
     """Whether a set of reports of this mechanism and price is paid for; it may be the one that is about to be read."""
-    epsilon, delta, mechanism = _price(one)
+    epsilon, delta, mechanism = _price(replace(one, mechanism=one.mechanism.replace(SEALED, "")))
     row = book.ask(
         f"SELECT 1 FROM charges WHERE {{here}} people = :people AND {_SPENT} AND digest IS NOT NULL "
-        "AND mechanism = :mechanism AND epsilon = :epsilon AND delta = :delta",
+        "AND replace(mechanism, :sealed, '') = :mechanism AND epsilon = :epsilon AND delta = :delta",
         people=one.people,
         mechanism=mechanism,
+        sealed=SEALED,
         epsilon=epsilon,
         delta=delta,
     ).fetchone()

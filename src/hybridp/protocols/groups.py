@@ -68,6 +68,8 @@ def release_groups(
     """
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
+    sealed = isinstance(study, MeanStudy) and study.publish != "full"
+    must(not sealed, "publish", "must be full for an answer by group", "estimate-only")
     must(grouping.column != columns.value, "by", "must be another column than the value's", grouping.column)
     must_read_again(path, 2)
     if isinstance(study, MeanStudy):

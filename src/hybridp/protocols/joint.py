@@ -66,6 +66,8 @@ class JointStudy:
         same = self.grouping.column != self.value
         must(same, "by", "must be another column than the value's", self.grouping.column)
         if isinstance(self.study, MeanStudy):
+            full = self.study.publish == "full"
+            must(full, "publish", "must be full for an answer by group", self.study.publish)
             plain = self.study.local == "best"
             must(plain, "local", "must be left out for an answer by a private category", self.study.local)
             plain = self.study.rule.gap is None and self.study.rule.local_sd is None

@@ -23,7 +23,7 @@ from hybridp.blend.sealed import seal
 from hybridp.curator import mean as curating
 from hybridp.curator.sources import TableLike
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge, Ledger
+from hybridp.ledger import SEALED, Charge, Ledger
 from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.mean_receipt import MixedReports, noise_level
 from hybridp.protocols.mixed import read_batches
@@ -171,7 +171,8 @@ class MeanStudy:
             return self._either(purpose, collection)
         invite, noise = self.invite, self.sum_noise
         local_noise = f"{invite.randomiser.name} report"
-        own = Charge("local", invite.promise, local_noise, purpose, collection=collection)
+        alone = SEALED if self.publish == "estimate-only" and self.rule.name != "lm-only" else ""
+        own = Charge("local", invite.promise, local_noise + alone, purpose, collection=collection)
         reports = [own]
         if (mixed := self.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
             reports.append(Charge("shuffled", mixed.promise, f"{mixed.randomiser.name} report, mixed", purpose,

@@ -74,7 +74,10 @@ def _why_not(study: MeanStudy) -> str:
     )
 
 
-AMPLIFIED = "nothing else about these reports is ever published: another release of them ends the amplification"
+AMPLIFIED = (
+    "nothing else about these reports is ever published: another release of them ends the amplification; a ledger "
+    "refuses one of this very set, and cannot see one of a set that shares reports with it, or in another ledger"
+)
 
 
 # --- people whose reports were mixed ----------------------------------------------------------------------------------

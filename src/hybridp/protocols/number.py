@@ -62,6 +62,8 @@ class NumberStudy:
         if self.mean is not None and self.distribution is not None:
             alike = self.mean.invite == self.distribution.invite
             must(alike, "statistics", "must be read from one report", "two kinds of reports")
+            full = self.mean.publish == "full"
+            must(full, "publish", "must be full where more than the mean and the sum is asked for", self.mean.publish)
 
     @property
     def invite(self) -> Invite:

@@ -113,6 +113,13 @@ class MeanRelease(Result):
         return self.receipt.simulated
 
     @property
+    def sealed(self) -> bool:
+        """Whether nothing but the estimate and its interval is told of the reports."""
+        own = (x for g in (self.trusted, self.local) for x in (g.mean, g.standard_error, g.half_width))
+        others = (self.difference, self.p_value, self.sd_estimate, self.clipped, self.anchor, self.shuffled)
+        return all(x is None for x in (*own, *others, self.window)) and not self.by_epsilon
+
+    @property
     def groups_disagree(self) -> bool | None:
         """At the level that goes with the interval's: 5 % beside a 95 % interval."""
         return None if self.p_value is None else self.p_value < self.test_level

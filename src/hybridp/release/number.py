@@ -63,6 +63,11 @@ class NumberRelease(Result):
         return self.receipt.simulated
 
     @property
+    def sealed(self) -> bool:
+        """Whether it tells the mean or the sum alone, and that sealed."""
+        return self.distribution is None and self.mean is not None and self.mean.sealed
+
+    @property
     def trusted_people(self) -> int:
         return self.people[0]
 

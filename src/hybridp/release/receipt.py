@@ -131,6 +131,13 @@ class Receipt:
     asked: Asked | None = None
     assumed_mechanism: str | None = None
 
+    @property
+    def amplified(self) -> bool:
+        """Whether local people are promised more against readers than their own reports keep."""
+        own, read = ([p.budget for p in self.promises if (p.people, p.against) == ("local", who)]
+                     for who in (CURATOR, VIEWER))  # fmt: skip
+        return bool(read) and own != read
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "promises": [p.to_dict() for p in self.promises],

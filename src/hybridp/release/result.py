@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 from hybridp.release.receipt import Promise, Receipt
@@ -136,6 +137,18 @@ class Result(ABC):
     """A release or a plan. What it says is in `to_dict`; the other methods say the same to people."""
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Refuse an amplified promise to local people beside a number that the seal has not rounded (blend/sealed)."""
+        receipt = getattr(self, "receipt", None)
+        if receipt is not None and receipt.amplified:
+            rule = "must claim no amplification unless every published number is sealed"
+            must(self.sealed, "receipt", rule, f"an amplified promise on a {type(self).__name__} with others")
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the reports show in nothing but numbers that went through the seal."""
+        return False
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:

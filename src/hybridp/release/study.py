@@ -37,6 +37,11 @@ class StudyRelease(Result):
     def simulated(self) -> bool:
         return self.receipt.simulated
 
+    @property
+    def sealed(self) -> bool:
+        """Each answer has reports of its own, and was held to its own receipt when it was made."""
+        return True
+
     def __getitem__(self, name: str) -> Any:
         return self.answers[name]
 
