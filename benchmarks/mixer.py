@@ -41,7 +41,8 @@ __all__ = ["audit", "main", "torment"]
 def _plan(url: str, key: str, batch: int) -> dict[str, Any]:
     asked = {"name": "x", "kind": "number", "lower": 0, "upper": 100}
     mixer = {"batch": batch, "epsilon": 1.0, "delta": 1e-2, "url": url, "key": key}  # a report of one dithered bit
-    return {"title": "t", "promise": 1.0, "mixer": mixer, "questions": [asked]}
+    told = {"purpose": "to measure", "contact": "none"}
+    return {"title": "t", "asked_by": "t", "promise": 1.0, "collection": told, "mixer": mixer, "questions": [asked]}
 
 
 # --- the two servers --------------------------------------------------------------------------------------------------

@@ -163,15 +163,16 @@ def _quoted(path: str) -> str:
 UNIT = {"name": "x", "kind": "number", "lower": 0, "upper": 1}
 PAIR = {"name": "x", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 1}
 WORDS = {"name": "x", "kind": "records", "columns": ["query", "url"], "local": "two-stage"}
-MINUTE = {"time_precision": 60}
+WHO = {"title": "t", "asked_by": "t"}
+MINUTE = {"time_precision": 60, "purpose": "to try", "contact": "none"}
 PLANS: list[dict[str, Any]] = [
-    {"title": "t", "promise": {"epsilon": 1}, "collection": MINUTE | {"min_batch": 4}, "questions": [UNIT],
+    {**WHO, "promise": {"epsilon": 1}, "collection": MINUTE | {"min_batch": 4}, "questions": [UNIT],
      "people": {"trusted": 5, "local": 5}},
-    {"title": "t", "promise": {"epsilon": 4}, "collection": MINUTE | {"by_invitation": True},
+    {**WHO, "promise": {"epsilon": 4}, "collection": MINUTE | {"by_invitation": True},
      "questions": [UNIT | {"local": "piecewise"}]},
-    {"title": "t", "promise": {"allowed_epsilons": [0.5, 1.0, 4.0]}, "collection": MINUTE, "questions": [UNIT]},
-    {"title": "t", "promise": {"epsilon": 2}, "collection": MINUTE, "questions": [PAIR]},
-    {"title": "t", "promise": {"epsilon": 4, "delta": 1e-5}, "collection": MINUTE, "questions": [WORDS]},
+    {**WHO, "promise": {"allowed_epsilons": [0.5, 1.0, 4.0]}, "collection": MINUTE, "questions": [UNIT]},
+    {**WHO, "promise": {"epsilon": 2}, "collection": MINUTE, "questions": [PAIR]},
+    {**WHO, "promise": {"epsilon": 4, "delta": 1e-5}, "collection": MINUTE, "questions": [WORDS]},
 ]  # fmt: skip
 
 

@@ -29,10 +29,19 @@ from typing import Any
 
 __all__ = ["Outcome", "audit", "contend", "main", "torment"]
 
+ASKER = {"purpose": "to measure", "contact": "none"}
 PLAN: dict[str, Any] = {
     "title": "t",
+    "asked_by": "nobody",
     "promise": 0.25,
-    "collection": {"releases": 8, "delete_raw_after_release": False, "min_batch": 4, "time_precision": 60},
+    "collection": {
+        "purpose": "to measure",
+        "contact": "none",
+        "releases": 8,
+        "delete_raw_after_release": False,
+        "min_batch": 4,
+        "time_precision": 60,
+    },
     "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 100}],
 }
 

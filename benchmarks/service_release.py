@@ -23,8 +23,9 @@ __all__ = ["main"]
 
 PLAN = {
     "title": "t",
+    "asked_by": "nobody",
     "promise": 1.0,
-    "collection": {"releases": 2, "delete_raw_after_release": False},
+    "collection": {"purpose": "to measure", "contact": "none", "releases": 2, "delete_raw_after_release": False},
     "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 100}],
 }
 TARGET = 0.3

@@ -29,7 +29,13 @@ from typing import Any
 
 __all__ = ["main"]
 
-PLAN = {"title": "t", "promise": 1.0, "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 100}]}
+PLAN = {
+    "title": "t",
+    "asked_by": "nobody",
+    "promise": 1.0,
+    "collection": {"purpose": "to measure", "contact": "none"},
+    "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 100}],
+}
 TARGET, TAIL = 0.7, 10.0
 
 

@@ -75,8 +75,14 @@ def local_salary(folder: Path) -> Passed:
 
     where = f"sqlite:///{folder / 'study.db'}", folder / "hybridp.key", "http://localhost", Limits(rate=0)
     question = {"name": "salary", "kind": "number", "lower": 0, "upper": 200_000}
-    collection = {"min_batch": 2, "time_precision": 60}
-    plan = {"title": "Salaries", "promise": 1.0, "collection": collection, "questions": [question]}
+    collection = {"min_batch": 2, "time_precision": 60, "purpose": "to try", "contact": "none"}
+    plan = {
+        "title": "Salaries",
+        "asked_by": "nobody",
+        "promise": 1.0,
+        "collection": collection,
+        "questions": [question],
+    }
     with walking() as passed:  # the service's writer is a thread of its own, which must start inside
         service = Service(Settings.from_environment(*where))
         study = studies.create_study(service, plan)["id"]

@@ -145,7 +145,8 @@ def test_what_is_wrong_is_one_sentence(folder: Path, words: tuple[str, ...], sai
 
 def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
     pytest.importorskip("fastapi")
-    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--defaults")
+    asker = ("--asked-by", "us", "--purpose", "to try", "--contact", "none")
+    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--defaults", *asker)
     links = set()
     for _ in range(2):  # the second start finds the study that the first one made
         with (folder / "log").open("w") as log:

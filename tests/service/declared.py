@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["study_of"]
+__all__ = ["ASKER", "study_of"]
+
+ASKER = {"asked_by": "the town", "purpose": "to plan buses", "contact": "buses@town.example"}
+"""What a study must say of who asks."""
 
 _PROMISE = ("epsilon", "delta", "trusted_epsilon", "allowed_epsilons")
-_COLLECTION = ("opens", "closes", "min_batch", "time_precision", "by_invitation", "delete_raw_after_release",
-               "delete_by", "releases")  # fmt: skip
+_COLLECTION = ("purpose", "contact", "opens", "closes", "min_batch", "time_precision", "by_invitation",
+               "delete_raw_after_release", "delete_by", "releases")  # fmt: skip
 _STUDY = ("title", "asked_by", "level", "mixer")
 _KINDS = {"mean": "number", "personal-mean": "number", "vector-mean": "vector", "heavy-hitters": "records"}
 
@@ -19,9 +22,10 @@ def study_of(short: Mapping[str, Any] | None = None, **more: Any) -> dict[str, A
 
     What is declared already stays as it is.
     """
-    given = {**(short or {}), **more}
+    given = {**ASKER, **(short or {}), **more}
     if "questions" in given:
-        return given
+        own = {name: given.pop(name) for name in ("purpose", "contact")}
+        return given | {"collection": {**own, **given.get("collection", {})}}
     kind = given.pop("kind", "mean")
     question: dict[str, Any] = {"name": "answer", "kind": _KINDS.get(kind, kind)}
     found: dict[str, Any] = {name: given.pop(name) for name in _STUDY if name in given}

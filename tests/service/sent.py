@@ -13,10 +13,12 @@ from hybridp.service.core import Service
 from hybridp.service.schema import reports
 from hybridp.service.store import reading
 
+from .declared import study_of
+
 
 def opened(service: Service, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A new study and its task document."""
-    study = str(studies.create_study(service, plan)["id"])
+    study = str(studies.create_study(service, study_of(plan))["id"])
     return study, studies.task_document(service, study)
 
 

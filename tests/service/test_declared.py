@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import tomllib
@@ -35,9 +36,10 @@ from hybridp.public.study import (
 )
 from hybridp.public.study.toml import to_toml
 from hybridp.service import studies
+from hybridp.service.core import Service
 from hybridp.service.forms import declared_by, fieldsets
 from hybridp.service.openapi import complete
-from hybridp.service.plans import KINDS, parse_plan
+from hybridp.service.plans import KINDS, Plan, parse_plan
 from tests import warm
 
 from . import live
@@ -53,6 +55,8 @@ epsilon = 1.0
 column = "consent"
 trusted = ["yes"]
 [collection]
+purpose = "to plan buses"
+contact = "buses@town.example"
 min_batch = 4
 [[question]]
 name = "way"
@@ -79,6 +83,54 @@ def test_a_study_file_and_its_json_make_the_same_study(tmp_path: Path) -> None:
     # What is stored can be declared again, and says the same.
     again = Declaration.of(made[0]["plan"])
     assert parse_plan(again).to_dict() == made[0]["plan"]
+
+
+@pytest.mark.parametrize("field", ["asked_by", "collection.purpose", "collection.contact"])
+def test_a_study_is_opened_only_when_it_says_who_asks(
+    service: Service, web: TestClient, tmp_path: Path, field: str
+) -> None:
+    """By every way in: a file on the command line, the API, the page. One sentence names the field and an example."""
+    name = field.rpartition(".")[2]
+    text = "\n".join(line for line in TEXT.splitlines() if not line.startswith(f"{name} ="))
+    (tmp_path / "study.toml").write_text(text)
+    where = ["--database", f"sqlite:///{tmp_path / 's.db'}", "--key-file", str(tmp_path / "k")]
+    refused = warm.run(warm.COMMAND, "study", "create", str(tmp_path / "study.toml"), *where)
+    assert refused.returncode == 2
+    said = refused.stderr.removeprefix("hybridp: ").strip()
+    assert said.startswith(f"`{field}` must be given before people are asked: they read it first (such as {name} = ")
+    assert said.endswith("Got nothing.")
+    assert "\n" not in said
+    key = {"Authorization": f"Bearer {studies.add_analyst(service, 'ada')}"}
+    stated = Declaration.read(tmp_path / "study.toml").to_dict()
+    answer = web.post("/api/studies", json=stated, headers=key)
+    assert (answer.status_code, answer.json()["detail"]) == (422, said)
+    page = Inputs()
+    page.feed(web.get("/studies/new?kind=mean").text)
+    typed = page.fields | {"title": "T"} | ASKED_BY | TYPED["mean"] | {field: " "}
+    answer = web.post("/studies/new", data=typed)
+    assert answer.status_code == 422
+    assert html.escape(said, quote=True).replace("&quot;", "&#34;") in answer.text
+    assert studies.list_studies(service) == []
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_study_of_before_is_found_and_says_that_it_does_not_say(
+    service: Service, web: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored by a version that did not ask for it, without these fields at all: served as before, by the same link."""
+    whole = Plan.to_dict
+
+    def of_before(plan: Any) -> dict[str, Any]:
+        found = whole(plan)
+        return found | {"collection": {k: v for k, v in found["collection"].items() if k not in ("purpose", "contact")}}
+
+    stated = {"title": "Way", "promise": 1.0, "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 9}]}
+    with monkeypatch.context() as before:
+        before.setattr(Plan, "check_asker", lambda plan: None)
+        before.setattr(Plan, "to_dict", of_before)
+        made = studies.create_study(service, stated)
+    assert studies.the_study(service, stated)["id"] == made["id"]
+    assert web.get(f"/s/{made['id']}").text.count("The study does not say.") == 3
 
 
 def test_serving_a_study_file_makes_it_once(start_server: Start, tmp_path: Path, database: str) -> None:
@@ -170,6 +222,7 @@ def web(app: FastAPI, service: Any) -> Any:
         yield client
 
 
+ASKED_BY = {"asked_by": "us", "collection.purpose": "to try", "collection.contact": "none"}
 TYPED = {
     "mean": {"question.upper": "9"},
     "number": {"question.upper": "9"},
@@ -191,8 +244,8 @@ def test_a_form_filled_in_where_it_insists_makes_a_study(web: TestClient, kind: 
     page = Inputs()
     page.feed(web.get(f"/studies/new?kind={kind}").text)
     empty = {name for name in page.required if not page.fields[name]}
-    assert empty == {"title", *TYPED[kind]}
-    answer = web.post("/studies/new", data=page.fields | {"title": "T"} | TYPED[kind])
+    assert empty == {"title", *ASKED_BY, *TYPED[kind]}
+    answer = web.post("/studies/new", data=page.fields | {"title": "T"} | ASKED_BY | TYPED[kind])
     assert answer.status_code == 303, answer.text
     study = answer.headers["location"].rsplit("/", 1)[1]
     made = studies.study_summary(web.app.state.service, study)  # type: ignore[attr-defined]
@@ -205,7 +258,14 @@ def test_a_form_states_a_mixer_or_none(web: TestClient) -> None:
     page = Inputs()
     page.feed(web.get("/studies/new?kind=mean").text)
     stated = {"mixer.batch": "50", "mixer.delta": "0.01", "mixer.url": "https://mixer.example", "mixer.key": "A" * 43}
-    typed = {"title": "T", **TYPED["mean"], "people.trusted": "9", "people.local": "9", "people.shuffled": "60"}
+    typed = {
+        "title": "T",
+        **ASKED_BY,
+        **TYPED["mean"],
+        "people.trusted": "9",
+        "people.local": "9",
+        "people.shuffled": "60",
+    }
     answer = web.post("/studies/new", data=page.fields | typed | stated)
     assert answer.status_code == 303, answer.text
     task = web.get(f"/tasks/{answer.headers['location'].rsplit('/', 1)[1]}").json()
@@ -228,7 +288,7 @@ def test_a_form_states_a_mixer_or_none(web: TestClient) -> None:
 def test_a_form_states_a_group_public_or_private(web: TestClient, kind: str) -> None:
     page = Inputs()
     page.feed(web.get(f"/studies/new?kind={kind}").text)
-    typed = {"title": "T", **TYPED[kind], "question.by": "town", "question.categories": "Bonn, Ulm"}
+    typed = {"title": "T", **ASKED_BY, **TYPED[kind], "question.by": "town", "question.categories": "Bonn, Ulm"}
     for private in ("true", "false"):
         own = {"question.by_private": private, "question.least": "" if private == "true" else "5"}
         answer = web.post("/studies/new", data=page.fields | typed | own)
@@ -288,7 +348,8 @@ def test_the_interface_describes_every_field_with_its_help() -> None:
             assert "$ref" in told or field.help in json.dumps(told, ensure_ascii=False) or field.name == "questions"
             if field.choices:
                 assert set(field.choices) == set(told.get("enum") or told["items"]["enum"])
-            assert (field.name in schema["required"]) == (field.required and field.name != "trust")
+            opening = field.name in ("asked_by", "collection", "purpose", "contact")  # before people are asked
+            assert (field.name in schema["required"]) == (opening or (field.required and field.name != "trust"))
     kinds = {ref["$ref"].rsplit("/", 1)[1] for ref in parts["Study"]["properties"]["questions"]["items"]["oneOf"]}
     assert kinds == {"Number", "Choice", "Count", "Vector", "Records", "Regression", "Points"}
 

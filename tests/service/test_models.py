@@ -33,6 +33,8 @@ from hybridp.service.settings import Limits, Settings
 from hybridp.service.shown import shown_release
 from hybridp.service.store import reading
 
+from .declared import study_of
+
 LINE = {"name": "work", "kind": "regression", "target": "hours", "on": ["age", "pay"], "lower": [0, -4, 0],
         "upper": [16, 4, 64]}  # fmt: skip
 YES = LINE | {"model": "logistic", "upper": [16, 4, 1]}
@@ -41,7 +43,7 @@ YES = LINE | {"model": "logistic", "upper": [16, 4, 1]}
 def stated(question: dict[str, Any] = LINE, **more: Any) -> dict[str, Any]:
     usual = {"title": "Work", "promise": {"epsilon": 4.0}, "people": {"local": 200},
              "collection": {"min_batch": 4, "time_precision": 60}, "questions": [question]}  # fmt: skip
-    return usual | more
+    return study_of(usual | more)
 
 
 def people(many: int, seed: int = 1) -> list[list[float]]:

@@ -20,6 +20,7 @@ from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.shown import shown_release
 
+from .declared import ASKER as OF
 from .declared import study_of
 
 PLAN: dict[str, Any] = {
@@ -30,6 +31,7 @@ PLAN: dict[str, Any] = {
     "epsilon": 1.0,
     "min_batch": 2,
 }
+ASKER = {"asked_by": OF["asked_by"], "collection.purpose": OF["purpose"], "collection.contact": OF["contact"]}
 SITE = {"sec-fetch-site": "same-origin"}
 
 
@@ -205,7 +207,7 @@ def test_times_of_a_new_study_are_utc(web: TestClient) -> None:
     token = hidden(web.get("/studies/new").text, "form_token")
     form = {"form_token": token, "kind": "mean", "title": "Sleep", "question.name": "sleep"}
     form |= {"question.lower": "0", "question.upper": "16", "promise.epsilon": "1"}
-    form |= {"collection.closes": "2100-01-01T12:00"}
+    form |= {"collection.closes": "2100-01-01T12:00"} | ASKER
     answer = web.post("/studies/new", data=form)
     assert answer.status_code == 303
     study = answer.headers["location"].rsplit("/", 1)[1]
@@ -237,7 +239,13 @@ def test_a_release_of_personal_epsilons_is_shown(web: TestClient) -> None:
 def test_a_study_of_several_numbers_from_the_form_to_the_release(web: TestClient) -> None:
     log_in(web)
     token = hidden(web.get("/studies/new?kind=vector-mean").text, "form_token")
-    form = {"form_token": token, "kind": "vector-mean", "title": "Sleep", "question.columns": "hours, <b>mood</b>"}
+    form = {
+        "form_token": token,
+        "kind": "vector-mean",
+        "title": "Sleep",
+        "question.columns": "hours, <b>mood</b>",
+        **ASKER,
+    }
     form |= {"question.name": "night", "question.lower": "0", "question.upper": "24, 10", "promise.epsilon": "2"}
     form |= {"collection.min_batch": "2", "collection.by_invitation": "false"}
     wrong = web.post("/studies/new", data=form | {"question.upper": "1, 2, 3"}).text

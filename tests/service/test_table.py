@@ -26,6 +26,7 @@ from hybridp.service.problems import Refused
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.shown import shown_release
 
+from .declared import study_of
 from .sent import kept_lengths, lengths, opened, send
 
 HOME = {
@@ -42,8 +43,8 @@ PERSON = {"sex": "M", "age": "30..59", "work": "part"}
 
 
 def stated(question: dict[str, Any] = HOME, **more: Any) -> dict[str, Any]:
-    return {"title": "Homes", "promise": {"epsilon": 8.0, "delta": 1e-6}, "collection": {"min_batch": 4},
-            "questions": [question], **more}  # fmt: skip
+    usual = {"title": "Homes", "promise": {"epsilon": 8.0, "delta": 1e-6}, "collection": {"min_batch": 4}}
+    return study_of({**usual, "questions": [question], **more})
 
 
 def test_a_table_from_its_answers_to_one_model(service: Service, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from hybridp.service.participant import participant_view
 from hybridp.service.plans import HeavyPlan, QuestionsPlan, RegressionPlan, parse_plan
 from hybridp.service.tasks import task_of
 
-from .declared import study_of
+from .declared import ASKER, study_of
 
 EPSILONS = (0.01, 0.5, 1.0, 2.0, 5.0, 12.0)
 
@@ -450,6 +450,15 @@ def rule_deleted(plan: Any, task: Any, text: str) -> None:
             assert "after the release, and" in text
 
 
+def rule_retention(plan: Any, task: Any, text: str) -> None:
+    """Trusted answers go with the last release where it is planned so, and on the last day (`test_lifecycle.py`);
+    nothing in the service ever deletes a report on its own (`test_deletion.py` has what deleting a study does)."""
+    assert date(plan.delete_by) in text
+    assert ("deleted after the release, and by" in text) == ("at the latest" in text) == plan.delete_raw_after_release
+    assert "or when the server next runs after that" in text
+    assert text.endswith("Randomised reports: no day is set; they stay until the team deletes the study.")
+
+
 def named_in(task: Any) -> bool:
     """Whether an option, or the field of a map where the answer lies, may be what a report says."""
     return any("options" in asked or "grid" in asked for asked in (task, *task.get("questions", ())))
@@ -593,6 +602,11 @@ RULES = {
     "trusted_published": rule_trusted_published,
     "trusted_promise": rule_trusted_promise,
     "deleted": rule_deleted,
+    "retention": rule_retention,
+    "asker": always(
+        "The people who run the study say so themselves; this page cannot check it.",
+        "test_declared.py::test_a_study_is_opened_only_when_it_says_who_asks",
+    ),
     "local_stays": rule_local_stays,
     "one_drawn": rule_one_drawn,
     "by_group": rule_by_group,
@@ -714,6 +728,7 @@ LABELS = {
     "What is asked", "Your group: town", "Your group: team", "Your group: floor",
     "hold “A”", "say yes of “A”, if asked about it", "if it is not A", "As many as you like, or none.",
     "Up to 2, or none.",
+    "Who asks", "What for", "Contact", "How long it is kept", *ASKER.values(),
     "Url", "Collected with hybridp: people choose whom they trust.",
 }  # fmt: skip
 NUMBER = re.compile(r"(over )?\d+([,.]\d+)*(e-\d+)?")

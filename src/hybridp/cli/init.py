@@ -106,6 +106,8 @@ def _is_number(text: str) -> bool:
 @click.option("--epsilon", type=float, help="What every person is promised.  [default: 1]")
 @click.option("--title", help="What the study is called.")
 @click.option("--asked-by", help="Who asks.")
+@click.option("--purpose", help="What the answers are for; `hybridp serve` needs it.")
+@click.option("--contact", help="Where participants reach who asks; `hybridp serve` needs it.")
 @table_option
 @json_option
 def init(
@@ -123,6 +125,8 @@ def init(
     epsilon: float | None,
     title: str | None,
     asked_by: str | None,
+    purpose: str | None,
+    contact: str | None,
     table_name: str | None,
     as_json: bool,
 ) -> None:
@@ -152,6 +156,7 @@ def init(
     named = title if title is not None else asker.text("What the study is called", f"A study of {seen.name}")
     by = asked_by if asked_by is not None else asker.text("Who asks", "")
     level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0, above=0)
+    reached = {name: told for name, told in (("purpose", purpose), ("contact", contact)) if told}
     study = Study.of(
         {
             "title": named,
@@ -159,6 +164,7 @@ def init(
             "promise": {"epsilon": level},
             "trust": choice,
             "people": {} if who is None else {"column": who},
+            **({"collection": reached} if reached else {}),
             "questions": questions,
         }
     )

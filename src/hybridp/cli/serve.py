@@ -107,6 +107,7 @@ def serve(
         known = base_url or stated_address()
         settings = Settings.from_environment(database, key_file, known or address, Limits(rate=rate))
         service = Service(settings)
+        made = None if study is None else the_study(service, study)
         remember_address(service)
         if not _loopback(host) and not settings.secure_cookies:
             note(
@@ -119,8 +120,7 @@ def serve(
                 note(f"An analyst's key, shown only now: {add_analyst(service, 'first analyst')}")
             else:  # what is no terminal may be a log, and a key does not belong there
                 note("Nobody can log in yet: make an analyst's key with `hybridp study analyst NAME`.")
-        if study is not None:
-            made = the_study(service, study)
+        if made is not None:
             note(f"{made['title']}: {made['link']}")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
             note(f"Serving on {address}; stop with Ctrl-C.")

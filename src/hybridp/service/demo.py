@@ -61,9 +61,14 @@ def demo_plan(people: int, opt_in: float, epsilon: float) -> dict[str, Any]:
     }
     return {
         "title": "Demo: the way to work (made-up people)",
+        "asked_by": "nobody: this is a demonstration of hybridp",
         "promise": {"epsilon": epsilon},
         "people": {"trusted": trusted, "local": people - trusted},
-        "collection": {"time_precision": 1},
+        "collection": {
+            "purpose": "to show how a study works; the people in it are made up",
+            "contact": "whoever started the demonstration",
+            "time_precision": 1,
+        },
         "questions": [question],
     }
 

@@ -77,7 +77,8 @@ _SUGGESTED: dict[str, dict[str, str]] = {
     "points": {"question.columns": "x, y", "promise.epsilon": "2"},
 }
 """What a new form holds already, beside the declared defaults."""
-_NEEDED = {"title", "promise.epsilon", "promise.allowed_epsilons", "question.options"}
+_ASKER = {"title", "asked_by", "collection.purpose", "collection.contact"}
+_NEEDED = _ASKER | {"promise.epsilon", "promise.allowed_epsilons", "question.options"}
 _ONCE = ("personal-mean", "heavy-hitters", "regression", "points")
 """The kinds that are released once."""
 _COUNTED = {"regression": {"people.local"}, "points": {"people.trusted", "people.local"}}
@@ -114,7 +115,9 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     single = (*_KEPT[:1], *_KEPT[2:]) if kind in _ONCE else _KEPT
     return [
         ("What participants read", [
-            *_fields(kind, Declaration, "", ("title", "asked_by")), *_fields(kind, question, "question.", _READ)]),
+            *_fields(kind, Declaration, "", ("title", "asked_by")),
+            *_fields(kind, Collection, "collection.", ("purpose", "contact")),
+            *_fields(kind, question, "question.", _READ)]),
         ("What is collected", [*_fields(kind, question, "question.", _COLLECTED[kind]),
                                *_fields(kind, question, "question.", ("name",))]),
         ("What is promised", [*_fields(kind, Promise, "promise.", _PROMISED[kind]),

@@ -177,7 +177,9 @@ def _study() -> dict[str, Any]:
     }  # fmt: skip
     parts.pop("Question", None)
     # On a page people choose by themselves: there is no column to name.
-    parts["Study"] = study | {"required": [name for name in study["required"] if name != "trust"]}
+    needed = [name for name in study["required"] if name != "trust"]
+    parts["Study"] = study | {"required": [*needed, "asked_by", "collection"]}  # who asks, why, and how to reach them
+    parts["Collection"]["required"] += ["purpose", "contact"]
     return parts
 
 

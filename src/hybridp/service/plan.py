@@ -42,6 +42,12 @@ MOST_COLUMNS, MOST_COORDINATES = 500, 20
 """Of a vector, and of a point, on a page."""
 _LAST = 253_370_764_800  # the year 9999: dates can be written, and a day be added to them
 
+_SUCH_AS = {
+    "asked_by": "the town council",
+    "collection.purpose": "to plan the bus lines",
+    "collection.contact": "survey@town.example",
+}
+
 Groups = dict[str, PureDP | ApproxDP]
 Asked = TypeVar("Asked", bound=Question)
 
@@ -173,6 +179,13 @@ class Plan(Generic[Asked]):
         self.check_kind()
         _ = self.accounts()
 
+    def check_asker(self) -> None:
+        """Who asks, why, and where to reach them: participants read it first. Only of a study that is opened now."""
+        told = {"asked_by": self.asked_by, "collection.purpose": self.purpose, "collection.contact": self.contact}
+        for name, text in told.items():
+            rule = "must be given before people are asked: they read it first"
+            must(bool(text), name, f'{rule} (such as {name.rpartition(".")[2]} = "{_SUCH_AS[name]}")', "nothing")
+
     def check_kind(self) -> None:
         """The rules of this kind alone."""
         raise NotImplementedError
@@ -231,6 +244,18 @@ class Plan(Generic[Asked]):
     @property
     def title(self) -> str:
         return self.declared.title
+
+    @property
+    def asked_by(self) -> str:
+        return self.declared.asked_by
+
+    @property
+    def purpose(self) -> str:
+        return self.collection.purpose
+
+    @property
+    def contact(self) -> str:
+        return self.collection.contact
 
     @property
     def question(self) -> str:

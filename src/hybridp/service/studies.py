@@ -132,6 +132,7 @@ def create_study(
     """A new study, immutable from now on, with its ledger and its own key."""
     now = service.now()
     checked = parse_plan(plan)
+    checked.check_asker()
     if checked.closes is not None:
         must(checked.closes > now, "collection.closes", "must lie in the future", str(checked.collection.closes))
     checked = checked.dated(now)
@@ -166,15 +167,17 @@ def the_study(service: Service, stated: Mapping[str, Any] | Declaration) -> dict
     with store.reading(service.engine) as db:
         rows = db.execute(query).all()
     for row in rows:
-        if json.loads(row.plan) == _plainly(wanted, row.created):
+        if _plainly(row.plan, row.created) == _plainly(wanted, row.created):
             return study_summary(service, row.id)
     return create_study(service, stated)
 
 
-def _plainly(plan: SomePlan, created: int) -> dict[str, Any] | None:
-    """The plan as it would have been stored at a moment; None where it would have been refused then."""
+def _plainly(plan: SomePlan | str, created: int) -> dict[str, Any] | None:
+    """The plan as it would have been stored at a moment; None where it would have been refused then. Fields that an
+    older version did not know, and did not store, are at their defaults."""
     try:
-        found: dict[str, Any] = json.loads(json.dumps(plan.dated(created).to_dict()))
+        known = parse_plan(plan) if isinstance(plan, str) else plan
+        found: dict[str, Any] = json.loads(json.dumps(known.dated(created).to_dict()))
         return found
     except InvalidInput:
         return None

@@ -281,6 +281,20 @@ def _deleted(task: Task) -> str:
     )
 
 
+def _retention(task: Task) -> str:
+    """How long answers are kept, by each way: what the code does, and what nothing here does."""
+    if task["delete_by"] is None:
+        kept = "Answers sent as they are have no day on which they are deleted."
+    else:
+        first = "after the release, and " if task["delete_raw_after_release"] else ""
+        latest = " at the latest" if first else ""
+        kept = (
+            f"Answers sent as they are: deleted {first}by {when(task['delete_by'])}{latest}, or when the server next "
+            "runs after that."
+        )
+    return f"{kept} Randomised reports: no day is set; they stay until the team deletes the study."
+
+
 def _local_stays(task: Task) -> str:
     public = ", ".join(by["name"] for by in task.get("by") or ())
     if _named(task) or ("randomiser" in task and _heavy(task)):
@@ -398,6 +412,8 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "trusted_published": _trusted_published,
     "trusted_promise": _trusted_promise,
     "deleted": _deleted,
+    "retention": _retention,
+    "asker": lambda task: "The people who run the study say so themselves; this page cannot check it.",
     "local_stays": _local_stays,
     "one_drawn": _one_drawn,
     "by_group": _by_group,

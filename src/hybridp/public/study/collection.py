@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from hybridp.public.study.fields import Fields, at_least, field
+from hybridp.public.study.question import short
 
 __all__ = ["Collection"]
 
@@ -19,9 +20,17 @@ class Collection(Fields):
 
     _what: ClassVar[str] = "collection"
 
+    purpose: str = field("", help="What the answers are for, as participants read it.", check=short(500))
+    contact: str = field(
+        "", help="Where participants reach those who ask, such as an e-mail address.", check=short(200)
+    )
     opens: datetime | None = field(None, help="When the first answer is taken. Default: at once.")
     closes: datetime | None = field(None, help="When the last answer is taken. Default: when it is closed by hand.")
-    min_batch: int = field(20, help="The fewest people of a group whose answers are released.", check=at_least(2, 1e10))
+    min_batch: int = field(
+        20,
+        help="Nothing is released before so many people have answered; in a study of two phases, so many in each.",
+        check=at_least(2, 1e10),
+    )
     time_precision: int = field(
         3600, help="Reports carry their time rounded down to so many seconds.", check=at_least(1, _GAP)
     )
