@@ -159,23 +159,25 @@ def test_of_a_report_that_was_sent_on_no_file_holds_anything(tmp_path: Path, mon
     """Beside the hash of a ticket, which the collector can compute, it would say whose it was: the log holds it too."""
     store = Store(connect(f"sqlite:///{tmp_path / 'mixer.db'}"))
     store.join(replace(route(5), closes=1))
-    sealed = [secrets.token_bytes(8) for _ in range(60)]
+    sealed = [secrets.token_bytes(8) for _ in range(600)]
     store.take([Ticketed(STUDY, secrets.token_bytes(16), one) for one in sealed])
 
     def found() -> int:
         files = b"".join(file.read_bytes() for file in tmp_path.iterdir())
         return sum(one in files for one in sealed)
 
-    assert found() == 60  # a control
+    assert found() == 600  # a control
     sender = Sender(store, MIXER)
     monkeypatch.setattr(send_module, "_send", lambda *_: True)
     with store.engine.connect() as reader:  # whoever reads an older state keeps it there, until the next turn
         reader.exec_driver_sql("SELECT * FROM mixer_held").fetchone()
         assert sender.turn()
-        assert found() == 60
+        assert found() == 600
     assert sender.turn()
     assert store.routes()[0].state == "sent"
     assert found() == 0
+    with store.engine.connect() as db:  # written anew: 1 of 4,000 was left in the free space of a page before
+        assert db.exec_driver_sql("PRAGMA freelist_count").scalar_one() == 0
     store.engine.dispose()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 import secrets
+import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -233,14 +234,18 @@ class Store:
         self._change(lambda db: db.execute(outbox.delete().where(outbox.c.id == name)))
 
     def emptied_log(self) -> bool:
-        """Whether SQLite's log, in which deleted reports lie beside tickets, was cut off; not while somebody reads."""
+        """Whether SQLite's file was written anew and its log cut off: deleted reports lie beside tickets in the log,
+        and copies of some in the free space of pages. Not while somebody reads."""
         if self.engine.dialect.name != "sqlite":
             return True
         with self.engine.connect() as db:
             raw: Any = db.connection.dbapi_connection
             raw.execute("PRAGMA busy_timeout = 20")  # reports wait for it too
             try:
+                raw.execute("VACUUM")
                 busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.OperationalError:  # another process writes: the next turn tries again
+                return False
             finally:
                 raw.execute("PRAGMA busy_timeout = 30000")
             return not busy

@@ -2,14 +2,16 @@
 
 From the commit of `shred` on nobody can read the values any more. What remains is to tidy up, and nobody waits for it:
 a thread removes the rows in short steps between the uploads' commits, and sees to it that the sealed key itself is in
-no file any more. SQLite keeps old pages in its log while somebody reads them, PostgreSQL old rows in the table's file:
-the thread tries again until they are gone, and only then is a study's deletion called done. A process that dies in the
+no file any more. SQLite keeps old pages in its log while somebody reads them, and copies of rows in its pages' free
+space; PostgreSQL old rows in the table's file: the thread tries again until they are gone (of PostgreSQL's reports:
+until they are free to be overwritten), and only then is a study's deletion called done. A process that dies in the
 middle leaves the rest to the next one.
 """
 
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 from functools import partial
 
@@ -119,7 +121,7 @@ class Sweeper:
                 elif self._tidied(studies):
                     pause = 0.05
                     continue
-            except (SQLAlchemyError, HybridpError) as error:  # the store is away, or closing: try again
+            except (SQLAlchemyError, sqlite3.Error, HybridpError) as error:  # the store is away, or closing: try again
                 if pause == _LONGEST:
                     _log.warning("values whose key is deleted cannot be removed yet: %s", type(error).__name__)
             if studies:
@@ -160,8 +162,15 @@ class Sweeper:
         return True
 
     def _purged(self) -> bool:
-        """Whether nothing of a deleted key is left in the log (SQLite) or in the table's file (PostgreSQL)."""
+        """Whether nothing of what was deleted is left in SQLite's files; of a key: in the table's file (PostgreSQL)."""
         if self._engine.dialect.name == "sqlite":
+            if self._since is None:
+                self._since = 0  # before: what is added meanwhile asks for it again
+                try:
+                    self._writer.rewrite()
+                except BaseException:
+                    self._since = None
+                    raise
             return self._writer.emptied_log()
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             if self._since is None:
@@ -174,6 +183,7 @@ class Sweeper:
                 db.exec_driver_sql("VACUUM FULL study_keys")
             finally:
                 db.exec_driver_sql("SET lock_timeout = DEFAULT")
+            db.exec_driver_sql("VACUUM reports")  # takes no lock that an upload waits for, and leaves bytes: see docs
         return True
 
 
