@@ -19,7 +19,7 @@ from sqlalchemy import select, text
 from hybridp.errors import HybridpError
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.keys import RowCipher
+from hybridp.service.keys import KeyRing, RowCipher, save
 from hybridp.service.schema import connect, reports, study_keys
 from hybridp.service.settings import Settings
 from hybridp.service.store import reading, rebuilt_counts
@@ -215,8 +215,11 @@ def test_a_copy_made_before_the_release_does_not_help_without_the_key_file(
     asyncio.run(studies.submit(service, study, [report(77.0) for _ in range(4)]))
     service.close()
     shutil.copy(tmp_path / "study.db", tmp_path / "stolen.db")
+    save(tmp_path / "another.key", KeyRing.fresh())
     stolen = Settings.from_environment(f"sqlite:///{tmp_path / 'stolen.db'}", tmp_path / "another.key")
-    thief = Service(stolen)
     with pytest.raises(HybridpError, match="key"):
-        thief.view(study)
-    thief.close()
+        Service(stolen)
+    engine = connect(stolen.database)  # by a program of the thief's own, then
+    with reading(engine) as db, pytest.raises(HybridpError, match="key"):
+        stolen.keys.unseal(bytes(db.execute(select(study_keys.c.sealed)).scalar_one()))
+    engine.dispose()

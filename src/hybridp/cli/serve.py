@@ -13,7 +13,7 @@ import click
 from hybridp.cli.common import note
 from hybridp.errors import InvalidInput
 
-__all__ = ["needs_service", "serve", "store_options"]
+__all__ = ["needs_service", "say_new_key", "serve", "store_options"]
 
 
 def store_options(function: Any) -> Any:
@@ -33,6 +33,12 @@ def needs_service() -> None:
     for name in ("fastapi", "uvicorn", "sqlalchemy", "alembic", "cryptography", "msgspec"):
         if importlib.util.find_spec(name) is None:
             raise InvalidInput(f"`hybridp[service]` must be installed for this command. Got no {name}.")
+
+
+def say_new_key(settings: Any) -> None:
+    """A key that was made just now: nothing that it seals can be read without it."""
+    if settings.key_is_new:
+        note(f"Made a new key in {settings.key_file}: back it up, apart from the database.")
 
 
 def _loopback(host: str) -> bool:

@@ -12,7 +12,7 @@ import click
 
 from hybridp.cli.common import count, emit, json_option, note, number, table
 from hybridp.cli.releasing import check_out, out_option, present
-from hybridp.cli.serve import needs_service, store_options
+from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.cli.synth_study import must_have_torch
 from hybridp.errors import InvalidInput, must
 from hybridp.public.envelope import appearing
@@ -45,6 +45,7 @@ def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
     from hybridp.service.studies import remembered_address
 
     running = Service(Settings.from_environment(database, key_file))
+    say_new_key(running.settings)
     try:
         # Links are those of the server that was started on this database, unless the environment says otherwise.
         address = stated_address() or remembered_address(running)

@@ -169,7 +169,7 @@ async def ask_ticket(id: str, asked: TicketAsked, request: Request, service: Her
 
 @router.get("/healthz", tags=["operations"])
 def healthz(service: Here) -> dict[str, str]:
-    """Whether the database takes what is written to it."""
+    """Whether the database takes what is written to it, and the key file is there and the right one."""
     service.check_store()
     return {"status": "ok"}
 

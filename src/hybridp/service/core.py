@@ -15,19 +15,19 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.randomness import Randomness, secure
 from hybridp.service.deletion import Sweeper, end
-from hybridp.service.keys import RowCipher
+from hybridp.service.keys import RESTORE, KeyProblem, KeyRing, RowCipher, load
 from hybridp.service.limits import Gate
 from hybridp.service.metrics import Metrics
 from hybridp.service.phases import phase_two
 from hybridp.service.plans import Head, SomePlan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Checker
-from hybridp.service.schema import connect, prepare, progress, releases, studies, study_keys
+from hybridp.service.schema import connect, meta, prepare, progress, releases, studies, study_keys
 from hybridp.service.settings import Settings
-from hybridp.service.store import reading
+from hybridp.service.store import reading, writing
 from hybridp.service.writer import Writer
 
-__all__ = ["Service", "Study", "View"]
+__all__ = ["Service", "Study", "View", "know_key"]
 
 T = TypeVar("T")
 _BELIEVED = 5.0  # seconds
@@ -65,6 +65,32 @@ def _mark(db: Connection) -> None:
     )
 
 
+def known_key(db: Connection) -> str | None:
+    """What the store keeps of the key that seals its studies' keys."""
+    found: str | None = db.execute(select(meta.c.value).where(meta.c.key == "key")).scalar()
+    return found
+
+
+def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
+    """Write down by which key the store is sealed; refused where it was another one and there are studies.
+
+    A store that did not write it down is tried with the studies' keys themselves. `renewed`: all are sealed anew.
+    """
+    if db.dialect.name == "postgresql":  # two servers that start at once take turns
+        db.exec_driver_sql("LOCK TABLE meta IN SHARE ROW EXCLUSIVE MODE")
+    before = known_key(db)
+    if not renewed:
+        if before in keys.checks.values():
+            return
+        sealed = [] if before is not None else db.execute(select(study_keys.c.sealed)).scalars().all()
+        made = db.execute(select(studies.c.number).limit(1)).first() is not None
+        if (before is not None and made) or not all(keys.opens(bytes(one)) for one in sealed):
+            rule = "must hold the key that sealed the studies of this database"
+            raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
+    db.execute(meta.delete().where(meta.c.key == "key"))
+    db.execute(meta.insert().values(key="key", value=keys.checks[keys.current]))
+
+
 class Service:
     """Everything that a request needs. Made once, closed once; safe to use from many threads."""
 
@@ -81,6 +107,8 @@ class Service:
         self.rng = secure() if rng is None else rng
         self.engine = connect(settings.database) if engine is None else engine
         prepare(self.engine)
+        with writing(self.engine) as db:
+            know_key(db, settings.keys)
         self.started = time.monotonic()
         self._written = -_BELIEVED
         self.metrics = Metrics()
@@ -117,10 +145,20 @@ class Service:
             return self._releasing.setdefault(study.number, threading.Lock())
 
     def check_store(self) -> None:
-        """Refused where nothing can be written, on a full disk for example. What was fine is believed for five seconds:
-        whoever asks often does not keep the disk busy."""
+        """Refused where nothing can be written, on a full disk for example, or where the key file is gone or another
+        one. What was fine is believed for five seconds: whoever asks often does not keep the disk busy."""
         if time.monotonic() - self._written < _BELIEVED:
             return
+        try:
+            with reading(self.engine) as db:
+                stored = known_key(db)
+            there = set(load(self.settings.key_file).checks.values()) & set(self.settings.keys.checks.values())
+        except KeyProblem:
+            raise Refused("unavailable", "The key file is gone, or cannot be used.", retry_after=5) from None
+        except SQLAlchemyError:
+            raise Refused("unavailable", "The store does not answer.", retry_after=5) from None
+        if stored not in there:
+            raise Refused("unavailable", "The key is not the one that sealed what is stored.", retry_after=5)
         try:
             self.write(_mark)
         except SQLAlchemyError:

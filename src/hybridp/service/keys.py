@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,9 +31,11 @@ from hybridp.errors import HybridpError
 from hybridp.public.envelope import appearing
 from hybridp.public.mixing import Signer
 
-__all__ = ["KeyRing", "RowCipher", "hashed", "load_or_make", "new_secret", "save"]
+__all__ = ["RESTORE", "KeyProblem", "KeyRing", "RowCipher", "hashed", "load", "load_or_make", "new_secret", "save"]
 
 _NONCE = 12
+RESTORE = "mount its disk, put its backup back, or give another --database for new studies"
+"""What to do where the key file is missing, or another one than before."""
 
 
 def new_secret() -> str:
@@ -72,6 +75,12 @@ class KeyRing:
         """Only the key in use: for when everything is sealed with it."""
         return KeyRing({self.current: self.keys[self.current]}, self.session)
 
+    @property
+    def checks(self) -> dict[int, str]:
+        """What a store keeps to know each key again; nothing of a key can be computed from it."""
+        return {n: hashlib.blake2b(key=k, digest_size=16, person=b"key of store").hexdigest()
+                for n, k in self.keys.items()}  # fmt: skip
+
     def new_data_key(self) -> tuple[bytes, bytes]:
         """A study's data key, and the same sealed."""
         key = secrets.token_bytes(32)
@@ -91,6 +100,13 @@ class KeyRing:
             return AESGCM(key).decrypt(nonce, rest, number)
         except InvalidTag:
             raise KeyProblem("The key file holds another key than the one that this study was sealed with.") from None
+
+    def opens(self, sealed: bytes) -> bool:
+        """Whether one of these keys sealed it."""
+        try:
+            return bool(self.unseal(sealed))
+        except KeyProblem:
+            return False
 
 
 class RowCipher:
@@ -143,13 +159,20 @@ class RowCipher:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def load_or_make(path: Path) -> KeyRing:
-    """The key file's ring; a new file, readable by its owner only, where there is none."""
+def load_or_make(path: Path, empty: Callable[[], bool] = lambda: True) -> KeyRing:
+    """The key file's ring; a new file, readable by its owner only, where there is none and the store is `empty`."""
     if not path.exists():
         if not path.parent.is_dir():
             raise KeyProblem(f"`key-file` must lie in an existing folder. Got {path}.")
+        if not empty():
+            raise KeyProblem(f"`key-file` must be there, since the database holds studies: {RESTORE}. Got no {path}.")
         with contextlib.suppress(FileExistsError):  # another process was quicker: its file counts
             save(path, KeyRing.fresh(), new=True)
+    return load(path)
+
+
+def load(path: Path) -> KeyRing:
+    """The ring of a key file that is there."""
     try:
         if path.stat().st_mode & 0o077:
             raise KeyProblem(f"`key-file` must be readable by its owner only (chmod 600). Got {path}.")

@@ -59,6 +59,7 @@ __all__ = [
     "batches",
     "charges",
     "connect",
+    "holds_studies",
     "invitations",
     "participation",
     "prepare",
@@ -245,6 +246,17 @@ def _upgrade(db: Connection, steps: Path, stamp: str | None) -> None:
     if stamp is not None:
         command.stamp(config, stamp)
     command.upgrade(config, "head")
+
+
+def holds_studies(url: str) -> bool:
+    """Whether anybody made a study in this database, which need not be there."""
+    engine = connect(url)
+    try:
+        with engine.connect() as db:
+            made = inspect(db).has_table("studies")
+            return made and db.execute(select(studies.c.number).limit(1)).first() is not None
+    finally:
+        engine.dispose()
 
 
 # --- connections ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hybridp.errors import must
 from hybridp.service.keys import KeyRing, load_or_make
+from hybridp.service.schema import holds_studies
 
 __all__ = ["Limits", "Settings", "stated_address"]
 
@@ -54,6 +55,7 @@ class Settings:
     database: str
     keys: KeyRing = field(repr=False)
     key_file: Path
+    key_is_new: bool = False
     base_url: str = "http://127.0.0.1:8000"
     limits: Limits = field(default_factory=Limits)
     secure_cookies: bool = False
@@ -76,11 +78,13 @@ class Settings:
 
         /metrics is closed unless HYBRIDP_METRICS_TOKEN is set, which a reader must send, or HYBRIDP_METRICS is `open`.
         """
+        where = database or os.environ.get("HYBRIDP_DATABASE") or "sqlite:///hybridp.db"
         path = Path(key_file or os.environ.get("HYBRIDP_KEY_FILE") or "hybridp.key")
         url = base_url or stated_address() or "http://127.0.0.1:8000"
         return cls(
-            database=database or os.environ.get("HYBRIDP_DATABASE") or "sqlite:///hybridp.db",
-            keys=load_or_make(path),
+            database=where,
+            key_is_new=not path.exists(),
+            keys=load_or_make(path, lambda: not holds_studies(where)),
             key_file=path,
             base_url=url.rstrip("/"),
             limits=limits or Limits(),

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, select
 from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
-from hybridp.service.core import Service, Study, View
+from hybridp.service.core import Service, Study, View, know_key
 from hybridp.service.exported import readable
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
@@ -383,6 +383,7 @@ def reseal(service: Service) -> int:
         for row in rows:
             sealed = keys.seal(keys.unseal(bytes(row.sealed)))
             db.execute(study_keys.update().where(study_keys.c.study == row.study).values(sealed=sealed))
+        know_key(db, keys, renewed=True)
         return len(rows)
 
     return service.write(run)
