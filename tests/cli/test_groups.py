@@ -208,6 +208,7 @@ def test_two_waves_are_compared_for_free(run: Runner, people: Path) -> None:
     assert told["p_value"] == [1.0] * 4
     assert found["simulated"]
     assert found["receipt"]["promises"] == []
+    assert any("whoever is in both waves has paid for both" in line for line in found["receipt"]["assumes"])
     assert Path("p.png").stat().st_size > 1000
     assert "What changed in pay" in run("compare first.json second.json").out
     assert run(f"release mean people.csv {MEAN} --by dept --least 20 --seed 4 --out third.json").code == 0

@@ -71,7 +71,8 @@ name = "{name}"
 """
 DECLARED = {
     "declared mean": ("pay", 'kind = "number"\nlower = 0\nupper = 100\nform = "steered"'),
-    "declared regression": ("line", 'kind = "regression"\ntarget = "pay"\non = ["age"]\nlower = [0, 0]\nupper = [100, 100]'),
+    "declared regression": ("line", 'kind = "regression"\ntarget = "pay"\non = ["age"]\nlower = [0, 0]\n'
+                            'upper = [100, 100]'),
     "declared records": ("town", 'kind = "records"\ncolumns = ["town"]\nhead = 2'),
 }  # fmt: skip
 PHASES = [kind for kind in INVITED if kind != "kmeans"] + [*DECLARED]
@@ -139,7 +140,6 @@ def test_a_seeded_invitation_and_its_answers_are_never_paid_for_by_a_real_ledger
 ) -> None:
     """Whoever knows the seed takes the noise off: no promise to anybody was spent, and none may look kept."""
     assert run("ledger create real --epsilon 9 --delta 0.001").code == 0
-    before = Ledger.open("real").history()
     said = first(run, kind, "--seed", "1", "--ledger", "real")
     assert (said.code, "must have been made for trials" in said.err) == (2, True), said.err
     assert {one.state for one in Ledger.open("real").history()} <= {"void"}

@@ -247,6 +247,18 @@ def test_charges_together_are_their_exact_sum_for_each_group() -> None:
     assert other.digest != local.digest
 
 
+def test_who_answers_one_drawn_question_is_charged_what_covers_each() -> None:
+    """Nobody knows which one they drew: the largest epsilon, and the largest delta, whichever question has it."""
+    both = [
+        Charge("local", ApproxDP(0.5, 1e-5), "Gaussian", "a"),
+        Charge("local", PureDP(1.0), "report", "b"),
+        Charge("local", ApproxDP(1.0, 1e-7), "Gaussian", "c"),
+    ]
+    for asked in (both, both[::-1], both[1:] + both[:1]):
+        (found,) = together(asked, "all", once=("local",))
+        assert (found.budget.epsilon, found.budget.delta, found.noise) == (1.0, 1e-5, None)
+
+
 def test_a_trial_is_charged_whole_to_a_trials_ledger_and_says_so(folder: Path) -> None:
     found = command("release", folder / "study.toml", folder / "raw.csv", "--simulate-local", "--ledger", folder / "l")
     assert found["simulated"]
@@ -267,6 +279,8 @@ def test_what_gaussian_noise_of_several_questions_may_break_is_promised_and_char
     """
     pytest.importorskip("dp_accounting")
     own = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "gaussian", "noise": "gaussian"}
+    if several == "split":
+        own["estimator"] = "naive"  # whose noise is known when it is charged
     study = declared(
         promise={"epsilon": 1.0, "delta": 1e-5, "several": several},
         questions=[{"name": "pay", **own}, {"name": "age", "weight": 3, **own}],

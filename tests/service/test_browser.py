@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,9 @@ def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: A
         assert not server.has_received(*raw, said, report["id"], json.loads(sent)["sealed"])
         assert server.people(study) == {"trusted": 0, "local": 0}
         server.ask(f"/{study}/close")
+        until = time.monotonic() + 120
         while server.people(study) != {"trusted": 0, "local": 0, "shuffled": 3}:  # the mixer asks every few seconds
+            assert time.monotonic() < until, "the mixer sent nothing"
             page.wait_for_timeout(100)
         assert not server.has_received(json.loads(sent)["ticket"])
         assert json.loads(mixer.run("status", "--json"))["studies"][0] == {
