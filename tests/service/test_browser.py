@@ -650,7 +650,7 @@ def test_an_analyst_needs_no_script(server: Any, plain_page: Any, traffic: Any) 
     refusals = ["status of 401" in c or "status of 422" in c for c in traffic.complaints]
     assert refusals == [True, True]  # the wrong key and the wrong bound, and nothing else
     document = page.request.get(f"{server.url}/studies/{study}/release.json").json()
-    assert sole(document)["projected"] == pytest.approx(float(headline.split()[0]), rel=1e-3)
+    assert sole(document)["estimate"] == pytest.approx(float(headline.split()[0]), rel=1e-3)
     page.click("text=Log out")
     page.goto(f"{server.url}/studies/{study}")
     assert page.url.endswith("/login")
