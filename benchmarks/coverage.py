@@ -29,7 +29,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise, product
 from multiprocessing import get_context
 from pathlib import Path
@@ -42,11 +42,10 @@ from benchmarks.quantiles import Cell as QuantileCell
 from benchmarks.quantiles import Crowd, population
 from benchmarks.utility import write_between
 from hybridp import noise
-from hybridp.blend.distribution import gini, variance
 from hybridp.blend.groups import mean_gaps, published_gap, share_gaps
 from hybridp.blend.joint import JointBlend, blend_joint
 from hybridp.blend.mean import Blend, blend
-from hybridp.blend.plausible import Plausible, plausible
+from hybridp.blend.plausible import plausible
 from hybridp.blend.shares import ShareBlend, blend_shares
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heard import hear
@@ -251,42 +250,28 @@ def _crowd(cell: Cell, study: DistributionStudy, draw: Draw) -> Crowd:
     return crowd
 
 
-def _holds(beside: Plausible, q: float, truth: float) -> bool:
-    """Whether the interval of a quantile holds the truth: by the ends of the cell on either side of it."""
-    before = int(np.searchsorted(beside.ends, truth, side="left")) - 1
-    after = int(np.searchsorted(beside.ends, truth, side="right"))
-    at = np.eye(len(beside.ends))
-    low = after >= len(beside.ends) - 1 or beside.away(at[after], q, 1) <= REACH
-    return low and (before < 0 or beside.away(at[before], q, -1) <= REACH)
+def _held(span: tuple[float, float], truth: float) -> bool:
+    return span[0] <= truth <= span[1]
 
 
 def number_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
     whole = DistributionStudy(UNIT, cell.promise, at=AT, above=(LINE,), edges=EDGES, spread=True, estimator="hybrid")
     crowd = _crowd(cell, whole, draw)
     heard = hear(whole, cell.trusted, crowd.reports() if cell.local else None, crowd.counting())
-    beside = plausible(heard.known(UNIT), (LINE, *EDGES[1:-1]))
+    beside = plausible(heard.known(whole), (LINE, *EDGES[1:-1]))
     truth = _truth(cell.law)
-    told = {f"quantile {q:g}": _holds(beside, q, x) for q, x in truth["quantiles"].items()}
-
-    def share(name: str, low: float | None, high: float | None) -> None:
-        row, true = np.zeros(len(beside.ends)), 0.0
-        for place, sign in ((low, -1), (high, 1)):
-            if place is not None:
-                row[int(np.searchsorted(beside.ends, place))] += sign
-                true += sign * truth["below"][place]
-        told[name] = beside.away(row, true) <= REACH
-
-    share("share above", LINE, None)
-    share("F, not asked for", None, PLACE)
-    for i, (low, high) in enumerate(pairwise(EDGES), 1):
-        share(f"bin {i}", None if low == 0 else low, None if high == 1 else high)
-    spreads: dict[str, Any] = {
-        "variance": partial(variance, beside.ends),
-        "gini": lambda f: gini(beside.ends, f, 0.0),
+    told = {f"quantile {q:g}": _held(beside.quantile_interval(q, REACH), x) for q, x in truth["quantiles"].items()}
+    shares: dict[str, tuple[float | None, float | None]] = {
+        "share above": (LINE, None),
+        "F, not asked for": (None, PLACE),
     }
-    for name, statistic in spreads.items():
-        side = 1 if truth[name] > statistic(beside.best)[0] else -1
-        told[name] = side * (beside.extreme(statistic, side, REACH) - truth[name]) >= 0
+    for i, (low, high) in enumerate(pairwise(EDGES), 1):
+        shares[f"bin {i}"] = None if low == 0 else low, None if high == 1 else high
+    for name, (first, last) in shares.items():
+        true = (1.0 if last is None else truth["below"][last]) - (0.0 if first is None else truth["below"][first])
+        told[name] = _held(beside.between(first, last, REACH), true)
+    told["variance"] = _held(beside.variance_interval(REACH), truth["variance"])
+    told["gini"] = _held(beside.gini_interval(0.0, REACH), truth["gini"])
     return told
 
 
@@ -295,12 +280,13 @@ def steered_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
     crowd = _crowd(cell, study, draw)
     heard = hear(replace(study, estimator="tcm-only"), cell.trusted, None, crowd.counting())
     for part in PHASES:
-        windows = heard.windows(study.at, UNIT)
+        windows = heard.windows(study)
         many = draw.multinomial(round(part * cell.local), np.full(len(windows), 1 / len(windows))).tolist()
         told = tuple(crowd.answers(window, people) for window, people in zip(windows, many, strict=True))
         heard = replace(heard, answered=(*heard.answered, *told))
-    beside = plausible(heard.known(UNIT))
-    return {f"quantile {q:g}": _holds(beside, q, _truth(cell.law)["quantiles"][q]) for q in study.at}
+    beside = plausible(heard.known(study))
+    return {f"quantile {q:g}": _held(beside.quantile_interval(q, REACH), _truth(cell.law)["quantiles"][q])
+            for q in study.at}  # fmt: skip
 
 
 # --- groups, private categories, waves --------------------------------------------------------------------------------
@@ -347,10 +333,9 @@ def wave_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
         study = DistributionStudy(UNIT, cell.promise, at=(0.5,), estimator="hybrid")
         crowd = _crowd(replace(cell, law=law), study, draw)
         heard = hear(study, cell.trusted, crowd.reports() if cell.local else None, crowd.counting())
-        beside = plausible(heard.known(UNIT))
+        beside = plausible(heard.known(study))
         span = beside.quantile_interval(0.5, REACH)
-        at = float(beside.ends[int(np.searchsorted(beside.best, 0.5))])
-        medians.append((min(max(at, span[0]), span[1]), span))
+        medians.append(((span[0] + span[1]) / 2, span))
     gap = published_gap(*medians[0], *medians[1], LEVEL)
     d = _truth(cell.law)["quantiles"][0.5] - _truth("beta(2,5)")["quantiles"][0.5]
     told["change of a median"] = gap.low <= d <= gap.high

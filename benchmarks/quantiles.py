@@ -196,19 +196,22 @@ class Crowd:
     def steered(self, pilot: Heard) -> Heard:
         heard = pilot
         for part in PHASES:
-            (window,) = heard.windows(self.study.at, self.study.bounds)
+            (window,) = heard.windows(replace(self.study, estimator="hybrid"))
             told = self.answers(window, round(part * self.local))
             heard = replace(heard, answered=(*heard.answered, told))
         return heard
 
 
+_ALIKE = DistributionStudy(Bounds(0, 1), PureDP(1.0), estimator="hybrid")  # of which only this matters
+
+
 def shape_of(heard: Heard) -> Shape:
-    return blended(heard.known(Bounds(0, 1)), alone=False).both
+    return blended(heard.known(_ALIKE), alone=False).both
 
 
 def span_of(heard: Heard, q: float) -> tuple[float, float]:
     """The 95 % interval of a quantile."""
-    return plausible(heard.known(Bounds(0, 1))).quantile_interval(q, 1.96)
+    return plausible(heard.known(_ALIKE)).quantile_interval(q, 1.96)
 
 
 def hierarchical(cell: Cell, lots: R) -> Floats:

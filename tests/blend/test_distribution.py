@@ -34,12 +34,17 @@ from hybridp.randomness import seeded
 ENDS = np.linspace(0, 1, CELLS + 1)
 
 
-def told(values: Any, name: LocalName, epsilon: float, seed: int) -> Seen:
-    """What the reports of people with these places (0 to 1 of the range) say."""
+def reported(values: Any, name: LocalName, epsilon: float, seed: int) -> BinnedReports:
+    """The reports of people with these places (0 to 1 of the range)."""
     drawn = randomiser(name, PureDP(epsilon))
     sent = noise.reports(drawn, np.floor(values * LEVELS + 0.5).astype(np.int64), rng=seeded(seed))
     bins = report_bins(drawn, CELLS)
-    return reports_seen(BinnedReports(np.bincount(bins.numbers(sent), minlength=bins.size), drawn), CELLS)
+    return BinnedReports(np.bincount(bins.numbers(sent), minlength=bins.size), drawn)
+
+
+def told(values: Any, name: LocalName, epsilon: float, seed: int) -> Seen:
+    """What they say."""
+    return reports_seen(reported(values, name, epsilon, seed), CELLS)
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("dithered", 1.0), ("piecewise", 4.0), ("laplace", 2.0)])
@@ -86,10 +91,10 @@ def test_people_clipped_to_a_bound_do_not_bend_the_rest() -> None:
     """Three in ten lie beyond the upper bound, and two in ten below the lower one."""
     rng, errors, inside = np.random.default_rng(9), [], 0
     for seed in range(30):
-        seen = told(np.clip(rng.uniform(-0.4, 1.6, 50_000), 0, 1), "dithered", 1.0, seed)
-        shape = fit([seen], CELLS)
+        sent = reported(np.clip(rng.uniform(-0.4, 1.6, 50_000), 0, 1), "dithered", 1.0, seed)
+        shape = fit([reports_seen(sent, CELLS)], CELLS)
         errors += [shape.below(place)[0] - (place + 0.4) / 2 for place in (0.02, 0.5, 0.9, 0.98)]
-        low, high = Plausible([seen], ENDS).quantile_interval(0.6, 1.96)
+        low, high = plausible(Known(reports=sent)).quantile_interval(0.6, 1.96)
         inside += low <= 0.8 <= high
     assert math.sqrt(np.mean(np.square(errors))) < 0.018
     assert inside >= 26
@@ -104,8 +109,8 @@ def test_free_reports_tell_quantiles_better_than_a_collection_made_for_them() ->
     assert math.sqrt(np.mean(np.square(errors))) < 0.015
 
 
-def test_counts_and_reports_together_are_better_than_either_and_intervals_cover() -> None:
-    rng, found, covered = np.random.default_rng(7), [], 0
+def test_counts_and_reports_together_are_better_than_either() -> None:
+    rng, found = np.random.default_rng(7), []
     for seed in range(20):
         seen = told(rng.beta(2, 5, 20_000), "dithered", 1.0, seed)
         alone = fit([seen], CELLS)
@@ -116,11 +121,8 @@ def test_counts_and_reports_together_are_better_than_either_and_intervals_cover(
         own = counts_seen(NoisyCounts(500, tuple((counts + drawn).tolist()), stated), places, alone)
         both = fit([seen, own], CELLS)
         found.append([float(stats.beta.cdf(one.quantile(0.5), 2, 5)) - 0.5 for one in (both, alone, fit([own], CELLS))])
-        low, high = Plausible([seen, own], ENDS).quantile_interval(0.5, 1.96)
-        covered += low <= stats.beta.ppf(0.5, 2, 5) <= high
     blended, local, trusted = np.sqrt(np.mean(np.square(found), axis=0))
     assert blended < 1.05 * min(local, trusted)
-    assert covered >= 17
 
 
 def test_moments_and_gini_of_a_known_distribution() -> None:
@@ -191,7 +193,7 @@ def heard_of(k: int, epsilon: float, seed: int) -> Plausible:
         drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
         return NoisyCounts(k, tuple((np.diff([0, *below, k])[: stated.draws] + drawn).tolist()), stated)
 
-    return plausible(hear(study, k, None, count).known(Bounds(0, 1)))
+    return plausible(hear(study, k, None, count).known(study))
 
 
 def test_an_interval_shrinks_with_the_number_of_people_who_trust() -> None:

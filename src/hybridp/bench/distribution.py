@@ -6,8 +6,10 @@ that its intervals would state, which are wider than needed where a distribution
 >>> from hybridp.public.budgets import PureDP
 >>> plan = plan_distribution(n=20_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), PureDP(1.0)))
 >>> [name for name in plan.ranks]
-['steered', 'hybrid', 'tcm-only', 'lm-only']
+['steered', 'everyone', 'hybrid', 'tcm-only', 'lm-only']
 >>> plan.ranks["hybrid"][0] < min(plan.ranks["tcm-only"][0], plan.ranks["lm-only"][0])
+True
+>>> plan.ranks["everyone"][0] > plan.ranks["hybrid"][0]    # the price of not taking the groups for alike
 True
 """
 
@@ -60,33 +62,32 @@ class DistributionPlan(Result):
 
     def _alone(self, *, phased: bool) -> bool:
         trusted = round(self.n * self.opt_in)
-        return replace(self.study, estimator="best").trusted_alone(trusted, self.n - trusted, phased=phased)
+        return replace(self.study, estimator="alike").trusted_alone(trusted, self.n - trusted, phased=phased)
 
     @property
     def choice(self) -> str:
-        """What to do: "steered", in phases, or "tcm-only", trusted people alone where local people would add little."""
-        return "tcm-only" if self._alone(phased=True) else "steered"
+        """What to do: "steered", in phases, or "tcm-only" where nobody is local."""
+        return "steered" if math.isfinite(self._error("steered")) else "tcm-only"
 
     @property
     def in_one_go(self) -> str:
-        """What a release does where nobody can be asked later: "hybrid", or "tcm-only" likewise."""
-        return "tcm-only" if self._alone(phased=False) else "hybrid"
+        """What a release does where nobody can be asked later, unless told otherwise."""
+        return "everyone" if 0 < self.opt_in < 1 else "tcm-only" if self.opt_in else "lm-only"
 
     @property
     def why(self) -> str:
         """The choice and its reason, in a sentence."""
-        said = {name: f"{self._error(name):.2%}" for name in ("steered", "hybrid", "tcm-only", "lm-only")}
+        said = {name: f"{self._error(name):.2%}" for name in ("steered", "everyone", "hybrid", "tcm-only", "lm-only")}
         phases = ", ".join(f"{100 * part:g}" for part in PHASES)
         errors = (
             f"predicted rank errors are {said['steered']} of people steered (local people asked in phases of {phases} "
-            f"%), {said['hybrid']} in one go, {said['tcm-only']} by trusted and {said['lm-only']} by local people alone"
+            f"%), {said['everyone']} in one go, {said['hybrid']} if the groups are taken for alike, {said['tcm-only']} "
+            f"by trusted and {said['lm-only']} by local people alone"
         )
-        if not math.isfinite(self._error("steered")):
-            return "trusted people alone: nobody is local"
         if self.choice == "tcm-only":
-            return f"trusted people alone, whose error local people would lower by less than a thirtieth: {errors}"
-        plain = "both groups" if self.in_one_go == "hybrid" else "trusted people alone"
-        return f"steer, and where that cannot be, {plain} in one go: {errors}"
+            return "trusted people alone: nobody is local"
+        alone = "; if the groups are alike, trusted people alone are about as good" if self._alone(phased=True) else ""
+        return f"steer, and where that cannot be, both groups in one go, each by its number of people{alone}: {errors}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry a quantile."""
@@ -186,7 +187,9 @@ def plan_distribution(
     for name, heard in crowd.heard().items():
         errors = [math.inf] * len(study.at)
         if heard.counted or heard.local:
-            shape = blended(heard.known(bounds), alone=False).both
+            alike = name in ("hybrid", "tcm-only", "lm-only")
+            known = heard.known(replace(study, estimator="hybrid" if alike else "everyone"))
+            shape = blended(known, alone=False).both
             errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
             for statistic, told_errors in _other_errors(study, shape).items():
                 others.setdefault(statistic, {})[name] = told_errors
@@ -195,7 +198,7 @@ def plan_distribution(
         values[name] = tuple(e / f for e, f in zip(errors, slopes, strict=True))
     law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
     smooth = "errors of a smooth distribution: intervals do not assume one, and may be wider"
-    assumes = (law, "the groups are alike", smooth)
+    assumes = (law, "the groups are alike, which everyone and steered do not need", smooth)
     return DistributionPlan(question, study, n, opt_in, quantiles, ranks, values, assumes, others)
 
 
@@ -225,6 +228,7 @@ class _Average:
         """What would be heard, by who is heard and how."""
         study, reports = self.study, self._reports() if self.local else None
         found = {
+            "everyone": hear(replace(study, estimator="everyone"), self.trusted, reports, self._count),
             "hybrid": hear(replace(study, estimator="hybrid"), self.trusted, reports, self._count),
             "tcm-only": hear(replace(study, estimator="tcm-only"), self.trusted, None, self._count),
             "lm-only": hear(replace(study, estimator="lm-only"), 0, reports, self._count),
@@ -233,7 +237,7 @@ class _Average:
             return found
         steered = found["tcm-only"]
         for part in PHASES:
-            windows = steered.windows(study.at, study.bounds)
+            windows = steered.windows(replace(study, estimator="everyone"))
             told = (self._answers(window, part * self.local / len(windows)) for window in windows)
             steered = replace(steered, answered=(*steered.answered, *told))
         return {"steered": steered, **found}

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,12 @@ from scipy.linalg import cho_solve, cholesky, cholesky_banded
 from scipy.linalg.lapack import dpotri
 
 from hybridp.errors import must
-from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins
+from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins, report_rows
+from hybridp.public.randomisers import WORD, DitheredBit
 from hybridp.public.shares import NoisyCounts
 
 __all__ = ["Blended", "Known", "Seen", "Shape", "SharesBelow", "answers_seen", "blended", "counts_seen", "finer", "fit"]
-__all__ += ["gini", "reports_seen", "shares_seen", "variance"]
+__all__ += ["gini", "means_over", "reports_seen", "seen_below", "shares_seen", "variance"]
 
 Floats = NDArray[np.float64]
 
@@ -61,55 +63,75 @@ def finer(windows: Sequence[tuple[float, float]], cells: int = CELLS) -> Floats:
     return np.unique(np.concatenate(ends))
 
 
-def answers_seen(told: WindowReports, ends: Floats) -> Seen:
+def answers_seen(
+    told: WindowReports, ends: Floats, *, jumps: bool = False, means: Floats | None = None, pilot: Floats | None = None
+) -> Seen:
     """Answers to random thresholds within a window: each bin of them tells the mean of F over its stretch.
 
-    The share of answers "above" is ``q + (1 - 2q)(1 - F)``, q being the probability of a flip.
+    The share of answers "above" is ``q + (1 - 2q)(1 - F)``, q being the probability of a flip. `means` are the bins'
+    means of F where F is not told at the `ends`; a `pilot` of F tells how much answers vary.
     """
-    kept = told.people_by_bin > 0
-    n, above = told.people_by_bin[kept].astype(np.float64), told.above[kept]
-    q = told.flip
-    overall = float(above.sum() / n.sum())
-    variance = max(overall * (1 - overall), q * (1 - q)) / (1 - 2 * q) ** 2 / n
-    at = np.linspace(*told.window, len(told.above) + 1)
-    low, high = at[:-1][kept], at[1:][kept]
-    matrix = (_areas(high, ends) - _areas(low, ends)) / (high - low)[:, None]
-    return Seen(matrix, 1 - (above / n - q) / (1 - 2 * q), np.diag(1 / variance))
+    edges = np.linspace(*told.window, len(told.above) + 1)
+    rows = means_over(edges, ends, jumps=jumps) if means is None else means
+    return _bits_seen(told.above, told.people_by_bin, told.flip, rows, pilot)
 
 
-def _areas(places: Floats, ends: Floats) -> Floats:
+def _bits_seen(above: NDArray[np.int64], people: NDArray[np.int64], q: float, means: Floats, pilot: Any) -> Seen:
+    kept = people > 0
+    n, said = people[kept].astype(np.float64), above[kept]
+    rows = means[kept]
+    often = said.sum() / n.sum() if pilot is None else q + (1 - 2 * q) * (1 - rows @ pilot)
+    variance = np.maximum(often * (1 - often), q * (1 - q)) / (1 - 2 * q) ** 2 / n
+    return Seen(rows, 1 - (said / n - q) / (1 - 2 * q), np.diag(1 / variance))
+
+
+def means_over(edges: Floats, ends: Floats, *, jumps: bool = False) -> Floats:
+    """The means of F between edges, as rows of weights of F at the ends, between which it is linear, or stays."""
+    return np.asarray(np.diff(_areas(edges, ends, jumps), axis=0) / np.diff(edges)[:, None])
+
+
+def _areas(places: Floats, ends: Floats, jumps: bool) -> Floats:
     """The area below F from 0 to each place, as a row of weights of F at the ends."""
     width = np.diff(ends)
     cell = np.clip(np.searchsorted(ends, places, side="right") - 1, 0, len(width) - 1)
     t = (places - ends[cell]) / width[cell]
-    before = np.arange(len(width)) < cell[:, None]
-    full = np.where(before, width / 2, 0.0)
+    later = np.zeros_like(t) if jumps else t**2 / 2
+    before = np.where(np.arange(len(width)) < cell[:, None], width, 0.0)
     rows = np.zeros((len(places), len(ends)))
-    rows[:, :-1] += full
-    rows[:, 1:] += full
+    rows[:, :-1] += before if jumps else before / 2
+    rows[:, 1:] += 0.0 if jumps else before / 2
     at = np.arange(len(places))
-    rows[at, cell] += width[cell] * (t - t**2 / 2)
-    rows[at, cell + 1] += width[cell] * t**2 / 2
+    rows[at, cell] += width[cell] * (t - later)
+    rows[at, cell + 1] += width[cell] * later
     return rows
 
 
-def reports_seen(told: BinnedReports, cells: int, ends: Floats | None = None) -> Seen:
-    """Shares of reports by bin. They are close to independent: there are many bins."""
-    bins, n = report_bins(told.randomiser, cells), told.people
-    must(len(told.counts) == bins.size, "reports", f"must be counted in {bins.size} bins", len(told.counts))
-    step = bins.matrix  # a column for each increment of F
-    matrix = np.zeros((bins.size, cells + 1))
-    matrix[:, 1:] += step
-    matrix[:, :-1] -= step
-    matrix[:, 0] += step[:, 0]  # people at the lower bound itself lie in the first cell,
-    matrix[:, -1] -= step[:, -1]  # and whoever is not below the last cell's lower end lies in it
-    seen = told.counts / n
-    spread = np.maximum(seen, np.maximum(step.mean(axis=1), 1e-9) / 3)  # a bin with no report is not known exactly
-    if ends is not None:  # the ends of even cells are among them
-        wide = np.zeros((bins.size, len(ends)))
-        wide[:, np.searchsorted(ends, np.linspace(0.0, 1.0, cells + 1))] = matrix
-        matrix = wide
-    return Seen(matrix, seen - step[:, -1], np.diag(n / spread))
+def reports_seen(
+    told: BinnedReports,
+    cells: int,
+    ends: Floats | None = None,
+    *,
+    jumps: bool = False,
+    means: Floats | None = None,
+    pilot: Floats | None = None,
+) -> Seen:
+    """What reports of a mean tell of the means of F over even cells: of the dithered bit answers within the range.
+
+    Others are seen as shares of reports by bin, which are close to independent: there are many bins.
+    """
+    size = report_bins(told.randomiser, cells).size
+    must(len(told.counts) == size, "reports", f"must be counted in {size} bins", len(told.counts))
+    even = np.linspace(0.0, 1.0, cells + 1)
+    rows = means_over(even, even if ends is None else ends, jumps=jumps) if means is None else means
+    if isinstance(told.randomiser, DitheredBit):
+        below, above = told.counts[:cells], told.counts[cells:]
+        return _bits_seen(above, below + above, told.randomiser.flips / WORD, rows, pilot)
+    at, seen = report_rows(told.randomiser, cells), told.counts / told.people
+    matrix = (at[:, :-1] - at[:, 1:]) @ rows
+    near = np.convolve(np.pad(seen, 4, mode="edge"), np.full(9, 1 / 9), "valid")  # chance must not choose the weights
+    likely = near if pilot is None else matrix @ pilot + at[:, -1]
+    spread = np.maximum(likely, np.maximum(at.mean(axis=1), 1e-9) / 3)
+    return Seen(matrix, seen - at[:, -1], np.diag(told.people / spread))
 
 
 def counts_seen(told: NoisyCounts, places: Sequence[float], pilot: Shape) -> Seen:
@@ -119,14 +141,19 @@ def counts_seen(told: NoisyCounts, places: Sequence[float], pilot: Shape) -> See
 
 
 def shares_seen(parts: Sequence[SharesBelow], pilot: Shape) -> Seen:
+    """What trusted people say, where F is told at the ends of a pilot."""
+    rows = np.array([pilot.row(place) for one in parts for place in one.places])
+    return seen_below(parts, rows, pilot.monotone)
+
+
+def seen_below(parts: Sequence[SharesBelow], matrix: Floats, pilot: Floats) -> Seen:
     """What trusted people say, of whom everybody was counted in every part: one sample, and noise of each part's own.
 
     Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F, whatever parts a and b belong to. Noise: that of the
     counts between places, added up.
     """
     k = parts[0].people
-    places = np.concatenate([one.places for one in parts])
-    at = np.clip(np.interp(places, pilot.ends, pilot.monotone), 0.5 / k, 1 - 0.5 / k)
+    at = np.clip(matrix @ pilot, 0.5 / k, 1 - 0.5 / k)
     spread = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
     start = 0
     for one in parts:
@@ -135,7 +162,6 @@ def shares_seen(parts: Sequence[SharesBelow], pilot: Shape) -> Seen:
         drawn = np.array([[1.0]]) if m == 2 else add @ (np.eye(m) - 1 / m) @ add.T
         spread[start:end, start:end] += drawn * one.noise / k**2
         start = end
-    matrix = np.array([pilot.row(place) for place in places.tolist()])
     return Seen(matrix, np.concatenate([one.shares for one in parts]), np.linalg.inv(spread))
 
 
@@ -151,11 +177,23 @@ class SharesBelow:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Known:
-    """Everything that was told so far, all of it public: trusted counts, reports of a mean, answers within windows."""
+    """Everything that was told so far, all of it public: trusted counts, reports of a mean, answers within windows.
+
+    `trusted` is the share of people who trust, where groups may differ and each counts by its number of people; None
+    takes them for alike. Where all numbers are whole steps from the lower bound on, `atoms` are their places.
+    """
 
     counted: tuple[SharesBelow, ...] = ()
     reports: BinnedReports | None = None
     answered: tuple[WindowReports, ...] = ()
+    trusted: float | None = None
+    atoms: tuple[float, ...] = ()
+
+    @property
+    def apart(self) -> bool:
+        """Whether there are two groups that may differ."""
+        local = self.reports is not None or any(one.people for one in self.answered)
+        return self.trusted is not None and bool(self.counted) and local
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -173,30 +211,50 @@ def blended(known: Known, *, alone: bool = True) -> Blended:
 
     What each group says `alone` may be left out.
     """
+    jumps = bool(known.atoms)
     ends = finer([*(one.window for one in known.answered), *_looked(known.counted)])
-    told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends)]
-    told += [answers_seen(one, ends) for one in known.answered if one.people]
-    local = fit(told, ends) if told and alone else None
+    close = [place for one in known.counted for place in one.places if min(place, 1 - place) < 1 / CELLS]
+    ends = np.array(known.atoms) if jumps else np.union1d(ends, close)
+    how: dict[str, Any] = {"jumps": jumps, "clock": _clock(known.counted, ends)}
+    told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends, jumps=jumps)]
+    told += [answers_seen(one, ends, jumps=jumps) for one in known.answered if one.people]
+    local = fit(told, ends, **how) if told and (alone or known.apart) else None
 
     counted = None
     if known.counted:  # how much a count varies by sampling is told by a pilot of F
-        pilot = fit([shares_seen(known.counted, Shape.known(ends=ends)), *told], ends)
-        counted = shares_seen(known.counted, pilot)
+        first = shares_seen(known.counted, Shape.known(ends=ends, jumps=jumps))
+        counted = shares_seen(known.counted, fit([first, *([] if known.apart else told)], ends, **how))
     heard = [] if counted is None else [counted]
-    own = fit(heard, ends) if heard and alone else None
-    return Blended(fit([*heard, *told], ends), own, local, counted)
+    own = fit(heard, ends, **how) if heard and (alone or known.apart) else None
+    if known.apart and known.trusted is not None and own is not None and local is not None:
+        return Blended(own.mixed(local, known.trusted), own, local, counted)
+    return Blended(fit([*heard, *told], ends, **how), own, local, counted)
+
+
+def _clock(counted: Sequence[SharesBelow], ends: Floats) -> Floats | None:
+    """Half by the range, half by where trusted people were counted, if many are within a small part of the range."""
+    if not counted:
+        return None
+    seen = sorted(pair for one in counted for pair in zip(one.places, one.shares.tolist(), strict=True))
+    places, shares = np.array(seen).T
+    rises = _isotonic(np.clip(shares, 0.0, 1.0))
+
+    def below(at: Floats) -> Floats:
+        return np.interp(at, [0.0, *places, 1.0], [0.0, *rises, 1.0])
+
+    crowded = np.diff(below(np.linspace(0.0, 1.0, CELLS // 2 + 1))).max() > 0.2
+    return np.asarray((ends + below(ends)) / 2) if crowded else None
 
 
 def _looked(counted: Sequence[SharesBelow]) -> list[tuple[float, float]]:
     """Where trusted people were counted between places that are close to each other, as around a quantile."""
     found: list[tuple[float, float]] = []
-    for one in counted:
-        near = [pair for pair in pairwise(one.places) if pair[1] - pair[0] < 0.75 / CELLS]
-        for low, high in near:
-            if found and low <= found[-1][1]:
-                found[-1] = (found[-1][0], high)
-            else:
-                found.append((low, high))
+    pairs = sorted(pair for one in counted for pair in pairwise(one.places))
+    for low, high in (pair for pair in pairs if pair[1] - pair[0] < 0.75 / CELLS):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
     return found
 
 
@@ -207,12 +265,20 @@ class Shape:
     mean: Floats
     covariance: Floats
     ends: Floats = field(default_factory=lambda: np.linspace(0.0, 1.0, CELLS + 1))
+    jumps: bool = False
+    """Whether F stays between two ends, where people are, or is linear."""
 
     @classmethod
-    def known(cls, mean: Floats | None = None, ends: Floats | None = None) -> Shape:
+    def known(cls, mean: Floats | None = None, ends: Floats | None = None, *, jumps: bool = False) -> Shape:
         """A distribution function without error; that of numbers that are spread evenly unless one is given."""
         places = np.linspace(0.0, 1.0, CELLS + 1) if ends is None else ends
-        return cls(places if mean is None else mean, np.zeros((len(places), len(places))), places)
+        return cls(places if mean is None else mean, np.zeros((len(places), len(places))), places, jumps)
+
+    def mixed(self, other: Shape, share: float) -> Shape:
+        """That of this share of people of one group and the rest of another, told at the same ends."""
+        mean = share * self.mean + (1 - share) * other.mean
+        covariance = share**2 * self.covariance + (1 - share) ** 2 * other.covariance
+        return Shape(mean, covariance, self.ends, self.jumps)
 
     @property
     def cells(self) -> int:
@@ -232,7 +298,7 @@ class Shape:
     def below(self, place: float) -> tuple[float, float]:
         """The share of people at or below a place between 0 and 1 of the range, and its standard error."""
         row = self.row(place)
-        value = float(np.interp(place, self.ends, self.monotone))
+        value = float(row @ self.monotone)
         return value, math.sqrt(max(float(row @ self.covariance @ row), 0.0))
 
     def between(self, low: float | None, high: float | None) -> tuple[float, float]:
@@ -248,21 +314,24 @@ class Shape:
         at = min(max(place, 0.0), 1.0)
         low = min(int(np.searchsorted(self.ends, at, side="right")) - 1, self.cells - 1)
         part = (at - self.ends[low]) / (self.ends[low + 1] - self.ends[low])
+        part = math.floor(part) if self.jumps else part
         row = np.zeros(self.cells + 1)
         row[low], row[low + 1] = 1 - part, part
         return row
 
     def quantile(self, share: float) -> float:
         """The place, between 0 and 1 of the range, below which this share of people lies."""
-        return _inverse(self.monotone, share, self.ends)
+        f = self.monotone
+        return float(self.ends[np.searchsorted(f, share)]) if self.jumps else _inverse(f, share, self.ends)
 
     def moments(self) -> dict[str, tuple[float, float]]:
         """Mean and variance of where people lie (0 to 1 of the range), each with its standard error.
 
         That of the variance is that of its differential.
         """
-        weights, f = _trapezoid(self.ends), self.monotone
-        spread, slope = variance(self.ends, f)
+        weights, squares = self._weights
+        f = self.monotone
+        spread, slope = variance(weights, squares, f)
         return {
             "mean": (1 - float(weights @ f), self._error(weights)),
             "variance": (max(spread, 0.0), self._error(slope)),
@@ -270,23 +339,31 @@ class Shape:
 
     def gini(self, origin: float) -> tuple[float, float]:
         """Gini's coefficient of numbers counted from `origin` (in ranges below the lower bound), and its error."""
-        found, slope = gini(self.ends, self.monotone, origin)
+        found, slope = gini(self._weights[0], self.monotone, origin)
         return found, self._error(slope)
+
+    @property
+    def _weights(self) -> tuple[Floats, Floats]:
+        """Of F at the ends in ``int F`` and in ``int 2 p F``."""
+        if self.jumps:
+            return np.append(np.diff(self.ends), 0.0), np.append(np.diff(self.ends**2), 0.0)
+        return _trapezoid(self.ends), 2 * _trapezoid(self.ends) * self.ends
 
     def _error(self, weights: Floats) -> float:
         return math.sqrt(max(float(weights @ self.covariance @ weights), 0.0))
 
 
-def variance(ends: Floats, f: Floats) -> tuple[float, Floats]:
-    """``E[p^2] - E[p]^2`` of where people lie, and its slope in F; ``E[p] = 1 - int F``, ``E[p^2] = 1 - 2 int p F``."""
-    weights = _trapezoid(ends)
-    mean, square = 1 - float(weights @ f), 1 - 2 * float((weights * ends) @ f)
-    return square - mean**2, 2 * weights * (mean - ends)
+def variance(weights: Floats, squares: Floats, f: Floats) -> tuple[float, Floats]:
+    """``E[p^2] - E[p]^2`` of where people lie, and its slope in F; ``E[p] = 1 - int F``, ``E[p^2] = 1 - int 2 p F``.
+
+    Both integrals are told as weights of F.
+    """
+    mean, square = 1 - float(weights @ f), 1 - float(squares @ f)
+    return square - mean**2, 2 * weights * mean - squares
 
 
-def gini(ends: Floats, f: Floats, origin: float) -> tuple[float, Floats]:
+def gini(weights: Floats, f: Floats, origin: float) -> tuple[float, Floats]:
     """``int F (1 - F) / mean`` and its slope in F, the mean counted from `origin` (in ranges below the lower bound)."""
-    weights = _trapezoid(ends)
     mean = max(origin + 1 - float(weights @ f), 1e-9)
     found = float(weights @ (f * (1 - f))) / mean
     return found, weights * ((1 - 2 * f) + found) / mean
@@ -324,10 +401,11 @@ _STIFF = 1e14  # a walk of smaller steps than that is a straight line as far as 
 _WALKS = ((1, np.geomspace(1e-4, 0.5, 12)), (2, np.geomspace(1e-6, 0.3, 14)))
 
 
-def fit(seen: Sequence[Seen], cells: int | Floats) -> Shape:
+def fit(seen: Sequence[Seen], cells: int | Floats, *, jumps: bool = False, clock: Floats | None = None) -> Shape:
     """The distribution function that everything seen speaks for, with the covariance of its error.
 
-    It is told at the ends of so many even cells, or at these ends.
+    It is told at the ends of so many even cells, or at these ends. A walk takes its steps by a `clock`, that of the
+    range unless another one, which rises from 0 to 1 at the ends, says where people are.
 
     The estimate is averaged over both walks. Its error is that of the first, which minds lumps, beside the distance of
     the two: where F is smooth, as it often is, that is more than the error.
@@ -339,18 +417,21 @@ def fit(seen: Sequence[Seen], cells: int | Floats) -> Shape:
         half = one.matrix.T @ one.precision
         info += half @ one.matrix
         score += half @ one.values
-    info[0, 0] += 100.0  # people at the lower bound itself: hardly any, give or take a tenth, unless people say so
+    if not jumps:  # people at the lower bound itself: hardly any, give or take a tenth, unless people say so
+        info[0, 0] += 100.0
+    time = ends if clock is None else clock
     # Around the straight line that suits what was seen, weakly held to the one from 0 to 1: walks have no drift.
-    line = np.stack([np.ones(len(ends)), ends], axis=1)
+    line = np.stack([np.ones(len(ends)), time], axis=1)
     suits = np.linalg.solve(line.T @ info @ line + np.eye(2), line.T @ score + np.array([0.0, 1.0]))
     start = line @ suits
     score -= info @ start
-    lumpy, smooth = (_walked(order, sizes, info, score, ends) for order, sizes in _WALKS)
+    lumpy = _walked(*_WALKS[0], info, score, time)
+    smooth = _walked(*_WALKS[1], info, score, time) if len(ends) > 3 else []
     # For the error, steps vary by as much as they are large, at least: where little is known, a straight line is not.
     allowed = [one for one in lumpy if one.size >= 1 / CELLS]
     rough, both = _mean(allowed), _mean([*lumpy, *smooth])
     apart = both - rough
-    return Shape(start + both, _covariance(allowed, rough) + np.outer(apart, apart), ends)
+    return Shape(start + both, _covariance(allowed, rough) + np.outer(apart, apart), ends, jumps)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

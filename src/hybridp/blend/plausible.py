@@ -8,64 +8,170 @@ rise from 0 to 1: the profile of a likelihood ratio (Wilks 1938; at a point of a
 than one direction, as a tail without people does in which many places were counted, the misfit is that of as many
 normal numbers as directions were given up (chi-bar-square, conditionally on the faces: Wollan and Dykstra 1986).
 
-Nothing is assumed of F between the places where it was seen: a rank that people tell coarsely has a wide interval,
-however even the estimate's own curve is, and above the last place that was counted F is not below its value there.
+Nothing is assumed of F between the places where it was seen, and atoms may stand anywhere: reports tell means of F over
+cells, counts tell F at places, and all that links them is that F rises (`Ladder`). A rank that people tell coarsely has
+a wide interval, however even the estimate's own curve is. Groups that may differ have a function each, and the
+statistic is one of their mixture, each counting by its number of people.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.distribution import (
+    WITHIN,
+    Blended,
     Known,
     Seen,
     Shape,
     answers_seen,
-    finer,
     gini,
     reports_seen,
-    shares_seen,
+    seen_below,
     variance,
 )
-from hybridp.public.distribution import CELLS
+from hybridp.public.adjusting import holm
+from hybridp.public.distribution import CELLS, WindowReports
+from hybridp.public.errorlaw import NormalLaplace
 
-__all__ = ["Plausible", "plausible", "windows_around"]
+__all__ = ["Ladder", "Plausible", "groups_apart", "normal_reach", "plausible", "windows_around"]
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], tuple[float, Floats]]
+Row = tuple[Floats, float]
+"""Weights of the numbers of a ladder, or of several, and what is added."""
 
 _HEAVY = 1e3  # a rule that must hold, in units of what was seen
 _NEAR = 0.01  # an end of an interval is told to this part of its distance from the best value
-_PLACES = 32  # where a band is worked out
+_PLACES = 16  # where a band is worked out
 _NARROWEST = 2.0**-14
 _CLOSE = 1e-6  # parts of the way to the farthest value there is
 _ROUNDS = 3
+_TESTED = 16  # places, at most, at which groups are compared
 _STEPS = 6  # towards the end of an interval of a statistic that bends with F
+
+
+class Ladder:
+    """One group's F as numbers that rise from 0 to 1: its mean over each cell and, at places, F itself between them.
+
+    Of a law on atoms, which are the ends, the numbers are F at each of them but the last.
+    """
+
+    def __init__(self, ends: Floats, places: Sequence[float] = (), *, atoms: bool = False) -> None:
+        self.ends, self.atoms = ends, atoms
+        shown = np.isin(ends[:-1], () if atoms else places)
+        self._mean = np.arange(len(shown)) + np.cumsum(shown)
+        self._at = np.where(shown, self._mean - 1, -1)
+        self.size = len(shown) + int(shown.sum())
+
+    def means(self, edges: Floats) -> Floats:
+        """The mean of F between edges, as rows of weights of the numbers."""
+        low, high = np.maximum.outer(edges[:-1], self.ends[:-1]), np.minimum.outer(edges[1:], self.ends[1:])
+        rows = np.zeros((len(edges) - 1, self.size))
+        rows[:, self._mean] = np.maximum(high - low, 0.0) / np.diff(edges)[:, None]
+        return rows
+
+    def limit(self, place: float, side: int) -> Row:
+        """F at a place, or the nearest number that is not below (1) or above (-1) it."""
+        cell = int(np.searchsorted(self.ends, place, side="right")) - 1
+        row, last = np.zeros(self.size), len(self.ends) - 1
+        if cell >= last:
+            return row, 1.0
+        if self.atoms:
+            row[cell] = 1.0
+            return row, 0.0
+        inside = place > self.ends[cell]
+        end = cell + 1 if inside and side > 0 else cell
+        if end < last and self._at[end] >= 0:
+            row[self._at[end]] = 1.0
+            return row, 0.0
+        near = end if side > 0 else end - 1
+        if 0 <= near < last:
+            row[self._mean[near]] = 1.0
+        return row, float(near >= last)
+
+    @property
+    def even(self) -> Floats:
+        """The numbers of people who are spread evenly."""
+        found = np.zeros(self.size)
+        found[self._mean] = self.ends[:-1] if self.atoms else (self.ends[:-1] + self.ends[1:]) / 2
+        found[self._at[self._at >= 0]] = self.ends[:-1][self._at >= 0]
+        return found
+
+    def unseen(self, numbers: Floats) -> tuple[Floats, Floats]:
+        """The width of each cell, and how far F may rise within it."""
+        found = np.concatenate([[0.0], numbers[self._mean], [1.0]])
+        return np.diff(self.ends), np.zeros(len(self._mean)) if self.atoms else found[2:] - found[:-2]
 
 
 def plausible(known: Known, asked: Sequence[float] = ()) -> Plausible:
     """All distribution functions beside what is known, told at the places where people were counted or that are asked
     for.
 
-    How much the counts of trusted people vary by sampling depends on F: it is told by the best one, in a few rounds.
+    How much counts and reports vary by sampling depends on F: it is told by the best one, in a few rounds.
     """
-    windows = [one.window for one in known.answered]
+    answered = [_grouped(one, len(known.answered)) for one in known.answered if one.people]
+    edges = [np.linspace(*one.window, len(one.above) + 1) for one in answered]
+    even = [] if known.reports is None and answered else [np.linspace(0.0, 1.0, CELLS + 1)]
     counted = [place for one in known.counted for place in one.places]
-    ends = np.unique(np.concatenate([finer(windows), counted, asked]))
-    told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends)]
-    told += [answers_seen(one, ends) for one in known.answered if one.people]
-    if not known.counted:
-        return Plausible(told, ends)
-    found, f = None, ends
+    local = known.reports is not None or bool(answered)
+
+    def ladder(*parts: Any, shown: Sequence[float] = ()) -> Ladder:
+        if known.atoms:
+            return Ladder(np.array(known.atoms), atoms=True)
+        ends = np.unique(np.concatenate([[0.0, 1.0], *parts, asked]))
+        return Ladder(ends, (*shown, *asked))
+
+    def reports(one: Ladder, pilot: Floats | None) -> list[Seen]:
+        told = []
+        if known.reports is not None:
+            means = one.means(np.linspace(0.0, 1.0, CELLS + 1))
+            told.append(reports_seen(known.reports, CELLS, means=means, pilot=pilot))
+        return told + [
+            answers_seen(got, one.ends, means=one.means(at), pilot=pilot)
+            for got, at in zip(answered, edges, strict=True)
+        ]
+
+    def counts(one: Ladder, pilot: Floats | None) -> list[Seen]:
+        if not known.counted:
+            return []
+        rows = np.array([one.limit(place, 1)[0] for place in counted])
+        return [seen_below(known.counted, rows, one.even if pilot is None else pilot)]
+
+    groups: list[tuple[float, Ladder, Callable[[Ladder, Floats | None], list[Seen]]]]
+    if known.apart and known.trusted is not None:
+        groups = [
+            (known.trusted, ladder(counted, shown=counted), counts),
+            (1 - known.trusted, ladder(*even, *edges), reports),
+        ]
+    elif local:
+        both = ladder(*even, *edges, counted, shown=counted)
+        groups = [(1.0, both, lambda one, pilot: [*counts(one, pilot), *reports(one, pilot)])]
+    else:
+        groups = [(1.0, ladder(counted, shown=counted), counts)]
+    weights, ladders = [one[0] for one in groups], [one[1] for one in groups]
+    pilots: list[Floats | None] = [None] * len(groups)
     for _ in range(_ROUNDS):
-        found = Plausible([shares_seen(known.counted, Shape.known(f, ends)), *told], ends)
-        f = found.best
-    assert found is not None
+        seen = [make(one, pilot) for (_, one, make), pilot in zip(groups, pilots, strict=True)]
+        found = Plausible(seen, ladders, weights)
+        pilots = list(found.parts(found.best))
     return found
+
+
+def _grouped(one: WindowReports, windows: int) -> WindowReports:
+    """Answers by fewer bins, so that there are about as many in all windows together as a fit has time for."""
+    many = len(one.above)
+    while many > max(4, min(WITHIN, 9 * WITHIN // windows)) and many % 2 == 0:
+        many //= 2
+    below, above = (part.reshape(many, -1).sum(axis=1) for part in (one.below, one.above))
+    return replace(one, below=below, above=above)
 
 
 def windows_around(at: Sequence[float], known: Known) -> tuple[tuple[float, float], ...]:
@@ -76,8 +182,10 @@ def windows_around(at: Sequence[float], known: Known) -> tuple[tuple[float, floa
     """
     beside = plausible(known)
     found: list[tuple[float, float]] = []
+    beyond = known.atoms[1] / 2 if known.atoms else 0.0
+    wide = 2.0 if known.trusted is not None and not known.answered else 1.0  # others may be elsewhere
     for low, high in sorted(beside.quantile_interval(q, 1.75) for q in at):
-        middle, half = (low + high) / 2, max(high - low, _NARROWEST) / 2
+        middle, half = (low + high) / 2, wide * max(high - low, _NARROWEST) / 2 + beyond
         low, high = max(middle - half, 0.0), min(middle + half, 1.0)
         if found and low <= found[-1][1]:
             found[-1] = (found[-1][0], max(high, found[-1][1]))
@@ -86,18 +194,93 @@ def windows_around(at: Sequence[float], known: Known) -> tuple[tuple[float, floa
     return tuple(found)
 
 
-class Plausible:
-    """The distribution functions that what was seen leaves plausible, told at the ends of cells."""
+def normal_reach(level: float, many: int = 1) -> float:
+    """How many standard errors intervals reach, so many of which hold together at a level."""
+    from scipy.special import ndtri
 
-    def __init__(self, seen: Sequence[Seen], ends: Floats) -> None:
-        self.ends = ends
-        roots = [np.linalg.cholesky(one.precision).T for one in seen]
-        matrix = np.concatenate([root @ one.matrix for root, one in zip(roots, seen, strict=True)])
-        values = np.concatenate([root @ one.values for root, one in zip(roots, seen, strict=True)])
-        turn, rows = np.linalg.qr(matrix)
-        self._rows, self._values = _by_steps(rows), turn.T @ values
-        self._heavy = _HEAVY * math.sqrt(float((self._rows**2).sum() / len(ends)))
+    return float(-ndtri((1 - level) / many / 2))
+
+
+def groups_apart(known: Known, told: Blended, level: float) -> tuple[float, ...] | None:
+    """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm), and where they do
+    most clearly by how much, with an interval that counts for all places: the place, each group's share at or below
+    it, their difference, its interval, p.
+
+    The largest of the draws that a count below a place adds up keeps its Laplace tails; whatever else errs is normal.
+    """
+    if told.local is None or told.counted is None or told.trusted is None:
+        return None
+    variances = iter(np.diag(np.linalg.inv(told.counted.precision)).tolist())
+    seen = []
+    for one in known.counted:
+        many = len(one.places) + 1
+        for i, (place, share) in enumerate(zip(one.places, one.shares.tolist(), strict=True), 1):
+            drawn = 1.0 if many == 2 else max(i, many - i) / many
+            seen.append((place, share, next(variances), drawn**2 * one.noise / one.people**2))
+    seen = [seen[i] for i in np.unique(np.linspace(0, len(seen) - 1, _TESTED).round().astype(int))]
+    local = plausible(replace(known, counted=()), sorted({place for place, *_ in seen}))
+    found = []
+    for place, share, spread, noise in seen:
+        laplace = min(noise / spread, 1.0)
+        law = NormalLaplace(math.sqrt(1 - laplace), math.sqrt(laplace / 2))
+        found.append(float(law.two_sided_p(local.apart(place, share, math.sqrt(spread)))))
+    place = seen[int(np.argmin(found))][0]
+    apart = plausible(replace(known, trusted=0.5), (place,))
+    low, high = apart.gap(place, normal_reach(level, len(seen)))
+    own, others = told.trusted.below(place)[0], told.local.below(place)[0]
+    return place, own, others, min(max(own - others, low), high), low, high, min(holm(found))
+
+
+class Plausible:
+    """The distribution functions that what was seen leaves plausible: those of groups, by ladders, and their mixture.
+
+    What was `seen` of each group is linear in the numbers of its ladder.
+    """
+
+    def __init__(self, seen: Sequence[Sequence[Seen]], ladders: Sequence[Ladder], weights: Sequence[float]) -> None:
+        self.ladders, self.weights = ladders, weights
+        self.ends = np.unique(np.concatenate([one.ends for one in ladders]))
+        self._starts = np.cumsum([0, *(one.size for one in ladders)])
+        parts: list[tuple[Floats, Floats]] = []
+        for i, told in enumerate(seen):
+            for one in told:
+                root = np.linalg.cholesky(one.precision).T
+                parts.append((self._wide(root @ one.matrix, i), root @ one.values))
+        turn, rows = np.linalg.qr(np.concatenate([rows for rows, _ in parts]))
+        self._rows, self._values = self._by_steps(rows), turn.T @ np.concatenate([values for _, values in parts])
+        self._heavy = _HEAVY * math.sqrt(float((self._rows**2).sum() / rows.shape[1]))
         self._least, self._free, self.best = self._fit(None, 0.0)
+
+    def parts(self, numbers: Floats) -> list[Floats]:
+        """The numbers of each group's ladder."""
+        return [numbers[a:b] for a, b in pairwise(self._starts.tolist())]
+
+    def shapes(self) -> list[Shape]:
+        """Of atoms: what is likeliest of everybody, and of each group."""
+        each = [np.append(part, 1.0) for part in self.parts(self.best)]
+        both = np.sum([weight * part for weight, part in zip(self.weights, each, strict=True)], axis=0)
+        return [Shape.known(f, self.ends, jumps=True) for f in (both, *each)]
+
+    def _wide(self, rows: Floats, group: int) -> Floats:
+        """Rows over the numbers of one group as rows over those of all."""
+        found = np.zeros((len(rows), int(self._starts[-1])))
+        found[:, self._starts[group] : self._starts[group + 1]] = rows
+        return found
+
+    def _by_steps(self, rows: Floats) -> Floats:
+        """Weights of the numbers as weights of their steps."""
+        return np.concatenate(
+            [rows[:, a:b][:, ::-1].cumsum(axis=1)[:, ::-1] for a, b in pairwise(self._starts.tolist())], axis=1
+        )
+
+    def limit(self, place: float, side: int) -> Row:
+        """The share of everybody at or below a place, or what is known not to be below (1) or above (-1) it."""
+        row, more = np.zeros(int(self._starts[-1])), 0.0
+        for i, (weight, one) in enumerate(zip(self.weights, self.ladders, strict=True)):
+            own, constant = one.limit(place, side)
+            row[self._starts[i] : self._starts[i + 1]] = weight * own
+            more += weight * constant
+        return row, more
 
     def _fit(
         self, row: Floats | None, target: float, side: int = 0, error: float | None = None
@@ -107,23 +290,24 @@ class Plausible:
 
         With an `error`, of the best F where the target was seen with that standard error.
         """
-        count = len(self.ends)
-        rules = np.zeros((1 if row is None else 2, count + 2))
-        rules[0, : count + 1] = 1.0  # steps of F and what is left for the upper bound itself add up to 1
+        count, groups = int(self._starts[-1]), len(self.ladders)
+        rules = np.zeros((groups + (row is not None), count + groups + 1))
+        for i, (a, b) in enumerate(pairwise(self._starts.tolist())):
+            rules[i, a:b] = rules[i, count + i] = 1.0  # steps, and what is left for the upper bound, add up to 1
         sums, weights = np.ones(len(rules)), np.full(len(rules), self._heavy)
         if row is not None:
-            scale = float(np.abs(row).max())
-            rules[1, :count] = _by_steps(row[None, :])[0] / scale
-            rules[1, -1] = -float(side)
-            sums[1] = target / scale
-            weights[1] = self._heavy if error is None else scale / error
-        seen = np.pad(self._rows, ((0, 0), (0, 2)))
+            scale = float(np.abs(row).max()) or 1.0
+            rules[-1, :count] = self._by_steps(row[None, :])[0] / scale
+            rules[-1, -1] = -float(side)
+            sums[-1] = target / scale
+            weights[-1] = self._heavy if error is None else scale / error
+        seen = np.pad(self._rows, ((0, 0), (0, groups + 1)))
         steps = _not_below_zero(
             np.concatenate([seen, weights[:, None] * rules]), np.concatenate([self._values, weights * sums])
         )
         miss = self._rows @ steps[:count] - self._values
-        free = int(np.count_nonzero(steps)) - (len(rules) if error is None else 1)
-        return float(miss @ miss), free, np.cumsum(steps[:count])
+        free = int(np.count_nonzero(steps)) - (len(rules) if error is None else groups)
+        return float(miss @ miss), free, np.concatenate([part.cumsum() for part in self.parts(steps[:count])])
 
     def away(self, row: Floats, target: float, side: int = 0) -> float:
         """By how many standard errors ``row @ F`` is seen away from the target, or beyond it on one side."""
@@ -131,9 +315,17 @@ class Plausible:
 
     def apart(self, place: float, share: float, error: float) -> float:
         """By how many standard errors F at one of the ends is seen away from what others, with an error, say of it."""
-        row = self._row(place)
+        row = self.limit(place, 1)[0]
         misfit, free, f = self._fit(row, share, error=error)
         return self._errors(misfit + ((float(row @ f) - share) / error) ** 2, free - 1)
+
+    def gap(self, place: float, reach: float) -> tuple[float, float]:
+        """The share of the first group at or below a place less that of the second."""
+        ends = []
+        for side in (-1, 1):
+            (own, more), (other, less) = self.ladders[0].limit(place, side), self.ladders[1].limit(place, -side)
+            ends.append(self._edge(np.concatenate([own, -other]), side, reach)[0] + more - less)
+        return max(ends[0], -1.0), min(ends[1], 1.0)
 
     def _errors(self, misfit: float, free: int) -> float:
         """A misfit as standard errors of one normal number: with the directions that were given up as its degrees."""
@@ -142,19 +334,24 @@ class Plausible:
         more, lost = max(misfit - self._least, 0.0), max(self._free - free, 1)
         return math.sqrt(more) if lost == 1 else max(-float(ndtri(max(chdtrc(lost, more), 1e-300) / 2)), 0.0)
 
-    def _row(self, place: float) -> Floats:
-        """F at one of the ends."""
-        return np.asarray(np.arange(len(self.ends)) == np.searchsorted(self.ends, place), dtype=np.float64)
-
     def quantile_interval(self, share: float, reach: float) -> tuple[float, float]:
-        """All cells in which F may reach `share`."""
-        last, at = len(self.ends) - 1, np.eye(len(self.ends))  # F is 1 at the last end
+        """All cells in which F may reach `share`; of atoms, all at which it may."""
+        last, atoms = len(self.ends) - 1, self.ladders[0].atoms
+
+        def at(end: int, side: int) -> float:
+            row, more = self.limit(float(self.ends[end]), side)
+            return float(row @ self.best) + more
+
+        def may(end: int, side: int) -> bool:
+            row, more = self.limit(float(self.ends[end]), side)
+            return self.away(row, share - more, side) <= reach
 
         # If F is at most `share` at one end, it is so at all ends before; and at least, at all after.
-        middle = min(int(np.searchsorted(self.best, share)), last)
-        below = _last(lambda end: self.away(at[end], share, -1) <= reach, middle - 1, last)
-        above = _last(lambda end: self.away(at[end], share, 1) <= reach, middle, -1)
-        return float(self.ends[max(above - 1, 0)]), float(self.ends[below + 1])
+        inner = int(np.searchsorted([at(end, -1) for end in range(last)], share, side="right")) - 1
+        below = _last(lambda end: may(end, -1), inner, last)
+        inner = int(np.searchsorted([at(end, 1) for end in range(last)], share))
+        above = _last(lambda end: may(end, 1), inner, -1)
+        return float(self.ends[max(above - (not atoms), 0)]), float(self.ends[below + 1])
 
     def interval(self, row: Floats, reach: float) -> tuple[float, float]:
         """The values of ``row @ F``."""
@@ -162,10 +359,13 @@ class Plausible:
 
     def between(self, low: float | None, high: float | None, reach: float) -> tuple[float, float]:
         """The share of people above one end and at or below another; None is no limit."""
-        ends = [np.zeros(len(self.ends)) if place is None else self._row(place) for place in (low, high)]
-        least, most = self.interval(ends[1] - ends[0], reach)
-        rest = 1.0 if high is None else 0.0
-        return max(rest + least, 0.0), min(rest + most, 1.0)
+        nothing = np.zeros(int(self._starts[-1]))
+        ends = []
+        for side in (-1, 1):
+            first, less = (nothing, 0.0) if low is None else self.limit(low, -side)
+            second, more = (nothing, 1.0) if high is None else self.limit(high, side)
+            ends.append(self._edge(second - first, side, reach)[0] + more - less)
+        return max(ends[0], 0.0), min(ends[1], 1.0)
 
     def band(self, shape: Shape, reach: float) -> tuple[Floats, Floats]:
         """Intervals of F at the ends of another shape's cells.
@@ -184,17 +384,45 @@ class Plausible:
         return np.minimum(low, f), np.maximum(high, f)
 
     def variance_interval(self, reach: float) -> tuple[float, float]:
-        low, high = (self.extreme(lambda f: variance(self.ends, f), side, reach) for side in (-1, 1))
+        """Of people within one cell as far apart as their mean allows at most, and all at one place at least."""
+        means, weights = self._means(), np.diff(self.ends)
+
+        def spread(numbers: Floats) -> tuple[float, Floats]:
+            value, slope = variance(weights, np.diff(self.ends**2), means @ numbers)
+            return value, slope @ means
+
+        (low, numbers), (high, _) = (self.extreme(spread, side, reach) for side in (-1, 1))
+        for weight, one, own in zip(self.weights, self.ladders, self.parts(numbers), strict=True):
+            widths, rises = one.unseen(own)
+            low -= weight * float(widths**2 @ rises) / 4
         return low, high
 
     def gini_interval(self, origin: float, reach: float) -> tuple[float, float]:
-        low, high = (self.extreme(lambda f: gini(self.ends, f, origin), side, reach) for side in (-1, 1))
+        """Likewise."""
+        means, weights = self._means(), np.diff(self.ends)
+
+        def index(numbers: Floats) -> tuple[float, Floats]:
+            value, slope = gini(weights, means @ numbers, origin)
+            return value, slope @ means
+
+        (low, numbers), (high, _) = (self.extreme(index, side, reach) for side in (-1, 1))
+        mean = max(origin + 1 - float(weights @ means @ numbers), 1e-9)
+        for weight, one, own in zip(self.weights, self.ladders, self.parts(numbers), strict=True):
+            widths, rises = one.unseen(own)
+            low -= weight * float(widths @ rises**2) / 4 / mean
         return low, high
+
+    def _means(self) -> Floats:
+        """Everybody's mean of F between all ends, as rows."""
+        parts = zip(self.weights, self.ladders, strict=True)
+        return np.concatenate([weight * one.means(self.ends) for weight, one in parts], axis=1)
 
     def _edge(self, row: Floats, side: int, reach: float) -> tuple[float, Floats]:
         """The least (-1) or largest (1) plausible value of ``row @ F``, and an F that has it."""
-        steps = np.append(_by_steps(row[None, :])[0], 0.0)  # of all people at one place
-        inner, outer = float(row @ self.best), float(steps.max() if side > 0 else steps.min())
+        steps = self._by_steps(row[None, :])[0]  # of all people of a group at one place
+        least_most = [np.append(part, 0.0) for part in self.parts(steps)]
+        inner = float(row @ self.best)
+        outer = float(sum(part.max() if side > 0 else part.min() for part in least_most))
         least = _CLOSE * abs(outer - inner)
         near, (misfit, free, f) = 0.0, self._fit(row, outer)
         far = self._errors(misfit, free)
@@ -211,8 +439,9 @@ class Plausible:
                     break
         return outer, f
 
-    def extreme(self, statistic: Statistic, side: int, reach: float) -> float:
-        """The least (-1) or largest (1) plausible value of a statistic with a slope, in straight steps towards it."""
+    def extreme(self, statistic: Statistic, side: int, reach: float) -> tuple[float, Floats]:
+        """The least (-1) or largest (1) plausible value of a statistic with a slope, in straight steps towards it; and
+        where it has it."""
         f = self.best
         value, slope = statistic(f)
         for _ in range(_STEPS):
@@ -222,7 +451,7 @@ class Plausible:
             before, (value, slope) = value, statistic(f)
             if abs(value - before) <= _NEAR * abs(value):
                 break
-        return value
+        return value, f
 
 
 def _not_below_zero(matrix: Floats, values: Floats) -> Floats:
@@ -236,11 +465,6 @@ def _not_below_zero(matrix: Floats, values: Floats) -> Floats:
         found = lsq_linear(matrix, values, bounds=(0.0, np.inf), tol=1e-12).x
         found = np.where(found > 1e-9 * found.max(), found, 0.0)  # what an active set leaves out is exactly nought
     return np.asarray(found, dtype=np.float64)
-
-
-def _by_steps(rows: Floats) -> Floats:
-    """Weights of F at the ends as weights of its steps."""
-    return np.asarray(rows[:, ::-1].cumsum(axis=1)[:, ::-1])
 
 
 def _last(holds: Callable[[int], bool], inner: int, outer: int) -> int:

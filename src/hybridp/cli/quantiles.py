@@ -51,6 +51,7 @@ _SETTLED = [
     "estimator",
     "at",
     "below",
+    "step",
     "spread",
     "joint",
     "epsilon",
@@ -71,13 +72,16 @@ _SETTLED = [
     question=some(Number, "column", "lower", "upper", "missing", "local", "noise", "report", "joint", later=True)
 )
 @click.option(
-    "--estimator", type=click.Choice(["best", "hybrid", "tcm-only", "lm-only"]), default="best", show_default=True,
-    help="Who is heard: both groups (hybrid), the people who trust (tcm-only) or the local people (lm-only); best: "
-    "both, unless the numbers of people and epsilon say that local people would add little.",
+    "--estimator", type=click.Choice(["everyone", "alike", "hybrid", "tcm-only", "lm-only"]), default="everyone",
+    show_default=True,
+    help="Everyone: each group counts by its number of people, however they differ. Taking the groups for alike: both "
+    "by their precision (hybrid), or that unless local people would add little (alike). One group: those who trust "
+    "(tcm-only) or the local people (lm-only).",
 )  # fmt: skip
 @list_option("--at", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 @list_option("--below", help="Values at or below which the share of people is asked for: 20000,50000.")
 @click.option("--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too.")
+@click.option("--step", type=float, help="All numbers are whole steps from --lower on: 1 for a scale from 1 to 5.")
 @list_option("--phases", help="Steered, a trial of all phases at once: shares of the local people, as .1,.3,.6.")
 @click.option("--invite-out", type=_PATH, help="Steered: write the invitation for local people who are asked later.")
 @click.option("--invite", type=_PATH, help="Steered: the invitation that the reports in FILE answer; it says the rest.")
@@ -90,6 +94,7 @@ def release(
     at: str | None,
     below: str | None,
     spread: bool,
+    step: float | None,
     phases: str | None,
     invite_out: Path | None,
     invite: Path | None,
@@ -118,7 +123,7 @@ def release(
     for name in ("value", "lower", "upper"):
         needed(name, question.values["column" if name == "value" else name], "--invite, whose invitation states it")
     needed("epsilon", promise.values["epsilon"], "--invite, whose invitation states it")
-    question.values.update(_statistics(at, below, spread, question.values["lower"]))
+    question.values.update(_statistics(at, below, spread, question.values["lower"]), step=step)
     study = one_question(question(), promise(), trust=rule, people=people, level=level)
     asked_of = number_study(study, 0).distribution
     assert asked_of is not None
@@ -237,10 +242,8 @@ def _print(found: Any) -> None:
         found.told["quantiles"].at if "quantiles" in found.told else (), found.windows, strict=False
     ):
         click.echo(f"Quantile {q:g} lies almost certainly between {number(low)} and {number(high)}.")
-    if found.p_value is not None:
-        level = f"at the {100 * found.test_level:.6g}% level"
-        verdict = "The groups DISAGREE" if found.groups_disagree else "No sign that the groups disagree"
-        click.echo(f"{verdict}, {level} (p = {found.p_value:.3g}).")
+    if found.said_of_groups:
+        click.echo(found.said_of_groups)
     receipt(found)
 
 

@@ -138,7 +138,7 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
             at=asked.at,
             below=asked.below,
             spread=not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics),
-            estimator=cast(Any, asked.estimator if asked.estimator in ("tcm-only", "lm-only") else "best"),
+            estimator=_heard_in_counts(asked.estimator),
             local=cast(Any, asked.local),
             noise=cast(Any, asked.noise),
             trusted_guarantee=counted,
@@ -146,8 +146,15 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
             above=asked.above,
             edges=asked.edges,
             together=together,
+            step=asked.step,
         )
     return NumberStudy(asked.statistics, mean, distribution, study.level, asked.joint)
+
+
+def _heard_in_counts(estimator: str | None) -> Any:
+    """The distribution's estimator beside this one of the mean: whatever weighs by precision takes groups for alike."""
+    name = "everyone" if estimator in (None, "naive") else estimator
+    return name if name in ("everyone", "tcm-only", "lm-only", "hybrid") else "alike"
 
 
 def _intervals(asked: Number) -> int:

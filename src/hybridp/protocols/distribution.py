@@ -6,7 +6,8 @@
 3. What the local reports say of the distribution (`hybridp.blend.distribution`) is public, and tells where to look: the
    curator counts the trusted people between places around the quantiles that are asked for, with noise on the counts.
    Where too few are local, half of the trusted people's epsilon goes into a coarse histogram that tells the same.
-4. Both are blended into one distribution function, from which everything else is read.
+4. Each group has its distribution function, and counts by its number of people: ``F = c F_T + (1-c) F_L``. Quantiles
+   and all else are read from that mixture. Blends that take the groups for alike are named by whoever asks for them.
 
 Steered: local people who are asked later answer within windows that all of this names (`hybridp.protocols.steered`).
 """
@@ -20,10 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from hybridp.blend.distribution import Blended, Known, Shape, blended
-from hybridp.blend.plausible import Plausible, plausible
+from hybridp.blend.distribution import Known, Shape, blended
+from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible
 from hybridp.curator import distribution as curating
 from hybridp.curator.mean import Columns, read
 from hybridp.curator.sources import TableLike
@@ -32,17 +31,15 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.heard import Heard, hear, noise_in_shares
 from hybridp.protocols.mean import kept, on_reports
 from hybridp.protocols.paying import paid_rows
-from hybridp.public.adjusting import holm
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import BinnedReports, adds_little, rank_variances
-from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, NoisyCounts, count_noise
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.distribution import Curve, DistributionRelease, Told
+from hybridp.release.distribution import Curve, DistributionRelease, Gap, Told
 from hybridp.release.receipt import (
     Protection,
     assuming,
@@ -62,6 +59,7 @@ __all__ = ["DistributionStudy", "measured", "publish", "release_distribution", "
 
 Guarantee = PureDP | ApproxDP
 _MOST = 50
+_ATOMS = 256
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,11 @@ class DistributionStudy:
 
     `at` are shares of people whose quantiles are asked for, `below` values at or below which a share of people is asked
     for, `above` values above which one is, `edges` those of a histogram; `spread` asks for variance, standard deviation
-    and, where the lower bound is not negative, Gini's coefficient. The `best` estimator hears both groups, or trusted
-    people alone where quantiles are all that is asked for and local people would add little to them. `level` is the
-    coverage of every interval or, where so many are to hold `together`, of all of those at once.
+    and, where the lower bound is not negative, Gini's coefficient. The estimator `everyone` has a function for each
+    group, which counts by its number of people; `hybrid` takes the groups for alike, and `alike` does so or hears
+    trusted people alone, where quantiles are all that is asked for and local people would add little to them. `level`
+    is the coverage of every interval or, where so many are to hold `together`, of all of those at once. Where all
+    numbers are whole `step`s from the lower bound on, saying so makes what is said of them exact.
     """
 
     bounds: Bounds
@@ -80,7 +80,7 @@ class DistributionStudy:
     at: tuple[float, ...] = (0.5,)
     below: tuple[float, ...] = ()
     spread: bool = False
-    estimator: Literal["best", "hybrid", "tcm-only", "lm-only"] = "best"
+    estimator: Literal["everyone", "alike", "hybrid", "tcm-only", "lm-only"] = "everyone"
     local: LocalName = "best"
     noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
@@ -88,6 +88,7 @@ class DistributionStudy:
     above: tuple[float, ...] = ()
     edges: tuple[float, ...] = ()
     together: int = 0
+    step: float | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -106,7 +107,8 @@ class DistributionStudy:
         must(all(a < b for a, b in pairwise(self.edges)), "edges", "must ascend", self.edges)
         asked = self.at or self.below or self.above or self.edges or self.spread
         must(bool(asked), "at", "must be given, or another statistic", "nothing")
-        known = ("best", "hybrid", "tcm-only", "lm-only")
+        must(self.step is None or self.step > 0, "step", "must be positive", self.step)
+        known = ("everyone", "alike", "hybrid", "tcm-only", "lm-only")
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         if self.estimator != "lm-only":
             self.count_noise(2)
@@ -118,9 +120,17 @@ class DistributionStudy:
     @property
     def reach(self) -> float:
         """How many standard errors an interval reaches to each side; those that hold together share what may miss."""
-        from scipy.special import ndtri
+        return normal_reach(self.level, max(self.together, 1))
 
-        return float(-ndtri((1 - self.level) / max(self.together, 1) / 2))
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        """The places, in shares of the range, of all numbers that there are; nothing where they are too many to tell
+        apart, or not known. Whoever is beyond the last step counts as the upper bound."""
+        if self.step is None or self.bounds.width / self.step > _ATOMS:
+            return ()
+        many = math.floor(self.bounds.width / self.step + 1e-9)
+        found = [i * self.step / self.bounds.width for i in range(many + 1)]
+        return (*found[:-1], 1.0) if found[-1] > 1 - 1e-9 else (*found, 1.0)
 
     @property
     def invite(self) -> Invite:
@@ -150,7 +160,7 @@ class DistributionStudy:
 
     def trusted_alone(self, trusted: int, local: int, *, phased: bool = False) -> bool:
         """Whether trusted people are heard alone: by their numbers and the promises, all of it public."""
-        if self.estimator != "best" or self.below or self.above or self.edges or self.spread:
+        if self.estimator != "alike" or self.below or self.above or self.edges or self.spread:
             return self.estimator == "tcm-only"
         return adds_little(self.at, self._count_noise(trusted), trusted, local, self.bit, phased=phased)
 
@@ -205,8 +215,8 @@ def release_distribution(
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
     must(not phases or simulate_local, "phases", "must go with --simulate-local: a trial of all phases at once", "none")
-    both = study.estimator in ("best", "hybrid")
-    must(not phases or both, "phases", "must go with the best estimator", study.estimator)
+    both = study.estimator not in ("tcm-only", "lm-only")
+    must(not phases or both, "phases", "must go with an estimator that hears both groups", study.estimator)
     whole = not phases or abs(sum(phases) - 1) < 1e-6
     some = all(0 < part < 1 for part in phases) and len(phases) < 10
     must(some and whole, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
@@ -258,7 +268,7 @@ def release_distribution(
         heard = hear(study, totals.trusted_people, local, count)
         lots = curating.Lots(phases, rng=rng)
         for phase in range(len(phases)):
-            asked = study.invite_within(heard.windows(study.at, study.bounds))
+            asked = study.invite_within(heard.windows(study))
             told = curating.simulate_answers(rows, columns, asked, lots, phase, rng=rng)
             heard = replace(heard, answered=(*heard.answered, *told))
         found = publish(
@@ -310,8 +320,10 @@ def publish(
     """Blend and state. Post-processing: no rows, no noise."""
     if not heard.counted and not heard.local:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    known = heard.known(study.bounds)
+    known = heard.known(study)
     told, alone = blended(known), heard.alone and not heard.answered
+    apart = groups_apart(known, told, study.level)
+    gap = None if apart is None else Gap(study.bounds.lower + study.bounds.width * apart[0], *apart[1:])
     if alone:
         known = replace(known, reports=None)
         own = blended(known, alone=False).both
@@ -319,8 +331,12 @@ def publish(
     shape, reach = told.both, study.reach
     asked = {place for _, between in stretches(study).values() for ends in between for place in ends}
     beside = plausible(known, sorted(place for place in asked if place is not None))
+    if study.atoms:  # people heap on some of them: no walk of even steps
+        shape, *each = beside.shapes()
+        told = replace(told, trusted=each[0], local=each[1]) if known.apart else told
     error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
-    plain = "tcm-only" if alone else "hybrid" if study.estimator == "best" else study.estimator
+    one = "tcm-only" if alone or not heard.local else "lm-only" if not heard.counted else study.estimator
+    plain = "hybrid" if one == "alike" else one
     windows = tuple(_window(study, beside, q) for q in study.at)
     low, high = beside.band(shape, reach)
     values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
@@ -329,7 +345,7 @@ def publish(
         question=question,
         bounds=(study.bounds.lower, study.bounds.upper),
         estimator="steered" if heard.answered else plain,
-        told=statistics(study, shape, told.trusted, told.local, beside, reach, windows),
+        told=statistics(study, shape, told.trusted, told.local, beside, reach),
         curve=Curve(
             tuple(values),
             tuple(shape.monotone.tolist()),
@@ -342,7 +358,7 @@ def publish(
         people=(heard.trusted, heard.local),
         edges=study.edges,
         windows=windows,
-        p_value=_disagreement(heard.known(study.bounds), told),
+        gap=gap,
         noise=heard.noise,
         reports="none" if local is None else local[1],
         receipt=build_receipt(
@@ -355,7 +371,10 @@ def publish(
                 honest_devices("a local share"),
                 rows,
                 *assumes,
+                "" if known.trusted is not None or not (heard.counted and heard.local) else _ALIKE,
+                "" if not study.atoms else _STEPS.format(study.step, study.bounds.lower),
                 "" if not heard.answered else _ONE_PHASE,
+                "" if not heard.answered else _windowed(study, known, windows),
                 "" if not alone else _ALONE,
                 "" if error <= _COARSE else _HARDLY.format(error),
             ),
@@ -376,7 +395,26 @@ _ALONE = (
     "trusted people are heard alone: by the numbers of people and epsilon, which are public, local reports would have "
     "lowered the error by less than a thirtieth; what they say is told beside"
 )
+_ALIKE = (
+    "people who trust are like the others: what the groups say is blended by its precision, and where they differ the "
+    "intervals do not hold"
+)
+_STEPS = "all numbers are whole steps of {:g} from {:g} on, as declared"
 _ONE_PHASE = "a local person answers in one phase alone, once; who answers when has nothing to do with their number"
+
+
+def _windowed(study: DistributionStudy, known: Known, likely: Sequence[tuple[float, float]]) -> str:
+    """What windows that were named before cost if they missed."""
+    low, width = study.bounds.lower, study.bounds.width
+    asked = [(low + width * one.window[0], low + width * one.window[1]) for one in known.answered]
+    out = [q for q, (a, b) in zip(study.at, likely, strict=True) if not any(x <= b and a <= y for x, y in asked)]
+    if out:
+        missed = ", ".join(f"{q:g}" for q in out)
+        return f"local people were asked in WINDOWS THAT MISSED quantile {missed}: read its interval, not the number"
+    return (
+        "windows were named by those who spoke before; where the groups differ so much that a quantile lies outside of "
+        "them, its interval is wide"
+    )
 
 
 def _window(study: DistributionStudy, beside: Plausible, q: float) -> tuple[float, float]:
@@ -401,13 +439,12 @@ def stretches(study: DistributionStudy) -> dict[str, tuple[tuple[float, ...], li
 
 
 def statistics(
-    study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float,
-    windows: Sequence[tuple[float, float]],
-) -> dict[str, Told]:  # fmt: skip
-    """What is asked for, read from the distribution function; intervals, of so many standard errors, hold it.
+    study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float
+) -> dict[str, Told]:
+    """What is asked for, read from the distribution function, within its intervals of so many standard errors.
 
-    Where all people share a number the function, which is taken to rise gently, is far off: a quantile of it lies
-    within the `windows` that hold whatever it is like.
+    Where many people share a number the function, which is taken to rise gently, is far off: intervals, which take it
+    for nothing but rising, then bound it.
     """
     low, width = study.bounds.lower, study.bounds.width
 
@@ -416,16 +453,15 @@ def statistics(
     ) -> Told:
         both, first, second = (None if part is None else tuple(part) for part in values)
         assert both is not None
-        pairs = list(zip(both, spans, strict=True))
-        least, most = (tuple(x) for x in zip(*((min(x, a), max(x, b)) for x, (a, b) in pairs), strict=True))
-        return Told(at, both, least, most, first, second)
+        within = tuple(min(max(x, a), b) for x, (a, b) in zip(both, spans, strict=True))
+        least, most = (tuple(x) for x in zip(*spans, strict=True))
+        return Told(at, within, least, most, first, second)
 
     groups = (shape, own, alone)
     found: dict[str, Told] = {}
     if study.at:
         spans = [beside.quantile_interval(q, reach) for q in study.at]
         values = [None if one is None else [low + width * one.quantile(q) for q in study.at] for one in groups]
-        values[0] = [min(max(x, a), b) for x, (a, b) in zip(values[0] or (), windows, strict=True)]
         found["quantiles"] = told(study.at, values, [(low + width * a, low + width * b) for a, b in spans])
     for name, (places, between) in stretches(study).items():
         shares = [None if one is None else [one.between(*ends)[0] for ends in between] for one in groups]
@@ -440,26 +476,6 @@ def statistics(
             index = [None if one is None else [one.gini(low / width)[0]] for one in groups]
             found["gini"] = told((), index, [beside.gini_interval(low / width, reach)])
     return found
-
-
-def _disagreement(known: Known, told: Blended) -> float | None:
-    """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm).
-
-    The largest of the draws that a count below a place adds up keeps its Laplace tails; whatever else errs is normal.
-    """
-    if told.local is None or told.counted is None:
-        return None
-    local = plausible(replace(known, counted=()), [place for one in known.counted for place in one.places])
-    variances = iter(np.diag(np.linalg.inv(told.counted.precision)).tolist())
-    found = []
-    for one in known.counted:
-        many = len(one.places) + 1
-        for i, (place, share) in enumerate(zip(one.places, one.shares.tolist(), strict=True), 1):
-            spread, drawn = next(variances), 1.0 if many == 2 else max(i, many - i) / many
-            laplace = min(drawn**2 * one.noise / one.people**2 / spread, 1.0)
-            law = NormalLaplace(math.sqrt(1 - laplace), math.sqrt(laplace / 2))
-            found.append(float(law.two_sided_p(local.apart(place, share, math.sqrt(spread)))))
-    return min(holm(found))
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------

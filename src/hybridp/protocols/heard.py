@@ -6,11 +6,12 @@ All of it is public, and enough to publish from and to ask further.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridp.blend.distribution import (
     Known,
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["Heard", "hear", "noise_in_shares", "places_around"]
 
 Guarantee = PureDP | ApproxDP
-_PILOT_CELLS = 16
+_COARSE = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *(1 - 2.0**-i for i in (5, 7, 9, 11)))
+"""Where trusted people are counted who say first where to look: bounds may lie far outside of where people are."""
 _PLACES = (3, 5, 9, 17, 33)
-_BROAD = (0.1, 0.25, 0.5, 0.75, 0.9)
+_MANY = 0.2  # of people between two places
+_FEWEST, _FINEST = 8, 64  # even stretches in which trusted people are counted for the spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +56,17 @@ class Heard:
     alone: bool = False
     """Whether a release in one go is by trusted people alone, and the reports are only told beside."""
 
-    def known(self, bounds: Bounds) -> Known:
+    def known(self, study: DistributionStudy) -> Known:
         """The same in shares of people and of the range."""
-        return Known(tuple(_below(one, bounds) for one in self.counted), self.reports, self.answered)
+        counted = tuple(_below(one, study.bounds) for one in self.counted)
+        share = self.trusted / max(self.trusted + self.local, 1) if study.estimator == "everyone" else None
+        return Known(counted, self.reports, self.answered, share, study.atoms)
 
-    def windows(self, at: Sequence[float], bounds: Bounds) -> tuple[tuple[float, float], ...]:
-        """Where to ask about these quantiles next, in shares of the range: everywhere while nothing is known."""
+    def windows(self, study: DistributionStudy) -> tuple[tuple[float, float], ...]:
+        """Where to ask about a study's quantiles next, in shares of the range: everywhere while nothing is known."""
         if not self.counted and not self.local:
             return ((0.0, 1.0),)
-        return windows_around(at, self.known(bounds))
+        return windows_around(study.at, self.known(study))
 
     @property
     def local(self) -> int:
@@ -122,9 +127,17 @@ def hear(
         counted.append((found, places))
         return found
 
-    shape = fit([reports_seen(local, CELLS)], CELLS) if local is not None and _enough(local) else None
+    ends, jumps = _ends(study)
+    shape = None
+    if local is not None and _enough(local):
+        shape = fit([reports_seen(local, CELLS, ends, jumps=jumps)], ends, jumps=jumps)
     _count(study, people, noisy, shape if shape is not None and _near(study, shape, people) else None)
     return _with_counts(heard, study.bounds, counted)
+
+
+def _ends(study: DistributionStudy) -> tuple[NDArray[np.float64], bool]:
+    """Where F is told, and whether it stays between."""
+    return (np.array(study.atoms), True) if study.atoms else (np.linspace(0.0, 1.0, CELLS + 1), False)
 
 
 def _enough(local: BinnedReports) -> bool:
@@ -146,10 +159,27 @@ def _count(study: DistributionStudy, people: int, count: Any, shape: Shape | Non
         count(places_around(study, shape, people), None)
         return
     rest, part = split_off(study.promised, 0.5)
-    coarse = tuple(i / _PILOT_CELLS for i in range(1, _PILOT_CELLS))
+    coarse = _apart(study, _COARSE)
     look = count(coarse, part)
-    rough = counts_seen(look, coarse, Shape.known())
-    count(places_around(study, fit([rough], CELLS), people, rest), rest)
+    ends, jumps = _ends(study)
+    ends = ends if jumps else np.union1d(ends, coarse)
+    rough = counts_seen(look, coarse, Shape.known(ends=ends, jumps=jumps))
+    shape = fit([rough], ends, jumps=jumps)
+    count(places_around(study, shape, people, rest, coarse), rest)
+
+
+def _apart(study: DistributionStudy, places: Iterable[float]) -> tuple[float, ...]:
+    """Places in rising order, none too close to another; between the atoms, halfway, where numbers have steps."""
+    atoms, apart = np.array(study.atoms), 1 / 2**20
+    out: list[float] = []
+    for place in sorted(places):
+        at = place
+        if study.atoms:
+            after = min(int(np.searchsorted(atoms, place + 1e-9, side="right")), len(atoms) - 1)
+            at = float(atoms[after - 1] + atoms[after]) / 2
+        if apart < at < 1 - apart and (not out or at > out[-1] + apart):
+            out.append(at)
+    return tuple(out) or (0.5,)
 
 
 def noise_in_shares(study: DistributionStudy, people: int, part: Guarantee | None) -> float:
@@ -158,13 +188,18 @@ def noise_in_shares(study: DistributionStudy, people: int, part: Guarantee | Non
 
 
 def places_around(
-    study: DistributionStudy, shape: Shape, people: int, part: Guarantee | None = None
+    study: DistributionStudy,
+    shape: Shape,
+    people: int,
+    part: Guarantee | None = None,
+    looked: tuple[float, ...] = (),
 ) -> tuple[float, ...]:
     """Around each quantile, at each value that is asked for, and, for the spread, broadly; in rising order.
 
     However many places there are, a person lies between two of them, so that the noise on each count is the same. What
     is said of a place adds up the noise of the counts before it; what is said of people between two places is a guess.
-    There are as many places as make the sum of both smallest: the more, the more people trust.
+    There are as many places as make the sum of both smallest: the more, the more people trust. Where many lie between
+    two of the places that were `looked` at, nobody knows where: there they are counted evenly too.
     """
     asked = (*study.below, *study.above, *study.edges[1:-1])
     found = {(x - study.bounds.lower) / study.bounds.width for x in asked}
@@ -179,14 +214,16 @@ def places_around(
 
     many = min(_PLACES, key=variance)
     around = np.linspace(-1, 1, many)
-    for q in (*study.at, *(_BROAD if study.spread else ())):
+    for q in study.at:
         # Around a quantile at whole steps of 2^-20 of the range, which doubles hold exactly.
-        away = around * reach[q] if q in reach else np.zeros(1)
-        near = (shape.quantile(min(max(q + d, 0.002), 0.998)) for d in away.tolist())
+        near = (shape.quantile(min(max(q + d, 0.002), 0.998)) for d in (around * reach[q]).tolist())
         found |= {math.floor(place * 2**20) / 2**20 for place in near}
-    apart = 1 / 2**20
-    out: list[float] = []
-    for place in sorted(found):
-        if apart < place < 1 - apart and (not out or place > out[-1] + apart):
-            out.append(place)
-    return tuple(out) or (0.5,)
+        after = int(np.searchsorted(looked, shape.quantile(q)))
+        low, high = (0.0, *looked, 1.0)[after : after + 2]
+        if looked and shape.between(low, high)[0] > _MANY:
+            found |= {math.floor((low + (high - low) * i / 16) * 2**20) / 2**20 for i in range(17)}
+    if study.spread:  # what is not known of where people lie within a stretch, and the noise of all, are about as large
+        wanted = (0.1 * (part or study.promised).epsilon * people) ** (2 / 3)
+        even = 2 ** round(math.log2(min(max(wanted, _FEWEST), _FINEST)))
+        found |= {i / even for i in range(1, even)}
+    return _apart(study, found)

@@ -82,7 +82,8 @@ class Steering:
         content = {
             "study": {
                 "lower": study.bounds.lower, "upper": study.bounds.upper, **stated_promises(study),
-                **{name: getattr(study, name) for name in ("spread", "local", "noise", "level", "together")},
+                **{name: getattr(study, name) for name in ("spread", "local", "noise", "level", "together", "step")},
+                "estimator": study.estimator,
                 **{name: list(getattr(study, name)) for name in ("at", "below", "above", "edges")},
             },
             "column": self.column,
@@ -215,8 +216,7 @@ def steering_document(
     simulated: bool,
 ) -> dict[str, Any]:
     """The invitation that follows from all that was heard, as it is written down; windows are named by it."""
-    study = replace(study, estimator="hybrid")
-    windows = heard.windows(study.at, study.bounds)
+    windows = heard.windows(study)
     return Steering(study, column, heard, windows, phase, entries, first_reports, notes, simulated, "").document()
 
 

@@ -194,7 +194,7 @@ def trusted_say(
             trusted_guarantee=part,
         )  # fmt: skip
         looked = hear(counted, trusted, None, source.count)
-        shape = blended(looked.known(study.bounds), alone=False).both
+        shape = blended(looked.known(counted), alone=False).both
         seen = Quartiles(*(shape.quantile(share) for share in (0.25, 0.5, 0.75)))
     window = None if seen is None else crowd.window(seen)
     if window is None:

@@ -45,6 +45,7 @@ __all__ = [
     "answers",
     "rank_variances",
     "report_bins",
+    "report_rows",
     "window_bins",
 ]
 
@@ -204,14 +205,42 @@ def report_bins(randomiser: Randomiser, cells: int = CELLS) -> ReportBins:
             matrix = share * inside / wide + (1 - share) * (whole - inside)
             return ReportBins((start, start), unit / cells, bins, False, matrix)
         case LocalAdditive():
-            spread = randomiser.variance_terms[0] ** 0.5
-            reach = 1 + 6 * spread
-            cuts = np.linspace(-reach, reach, cells + 1)
-            middles = (edges[:-1] + edges[1:]) / 2
-            away = np.subtract.outer(cuts[1:-1], middles) / spread
-            below = _laplace_cdf(away) if isinstance(randomiser.noise, DiscreteLaplace) else _normal_cdf(away)
-            ends = np.concatenate([np.zeros((1, cells)), below, np.ones((1, cells))])
-            return ReportBins((-reach, -reach), 2 * reach / cells, cells, False, np.diff(ends, axis=0))
+            reach = 1 + 6 * randomiser.variance_terms[0] ** 0.5
+            below = _noise_below(randomiser, (edges[:-1] + edges[1:]) / 2, cells)
+            return ReportBins((-reach, -reach), 2 * reach / cells, cells, False, np.diff(below, axis=0))
+
+
+def report_rows(randomiser: Randomiser, cells: int = CELLS) -> Floats:
+    """The probability of each of `report_bins` for somebody at each end of the cells.
+
+    For a value between two ends it is between those of both, in proportion to its place: exactly for the dithered bit,
+    and closely for the others. So reports see a law as if everybody stood at the ends, in numbers whose running sums
+    are the means of F over the cells: of a law with atoms they tell these means, and nothing of F between them.
+    """
+    ends = np.linspace(0.0, 1.0, cells + 1)
+    match randomiser:
+        case DitheredBit():
+            q = randomiser.flips / WORD
+            above = (np.arange(cells)[:, None] < np.arange(cells + 1)).astype(np.float64)
+            says = (q + (1 - 2 * q) * above) / cells
+            return np.concatenate([1 / cells - says, says])
+        case Piecewise():
+            share, wide = randomiser.inside / WORD, randomiser.width / LEVELS
+            cuts = np.arange(report_bins(randomiser, cells).count + 1) / cells
+            cuts[-1] = 1 + wide
+            inside = np.diff(np.clip(np.subtract.outer(cuts, ends), 0.0, wide), axis=0)
+            return np.asarray(share * inside / wide + (1 - share) * (np.diff(cuts)[:, None] - inside))
+        case LocalAdditive():
+            return np.asarray(np.diff(_noise_below(randomiser, 2 * ends - 1, cells), axis=0))
+
+
+def _noise_below(randomiser: LocalAdditive, values: Floats, cells: int) -> Floats:
+    """The probability of a report below each cut, for each value."""
+    spread = randomiser.variance_terms[0] ** 0.5
+    cuts = np.linspace(-1 - 6 * spread, 1 + 6 * spread, cells + 1)
+    away = np.subtract.outer(cuts[1:-1], values) / spread
+    below = _laplace_cdf(away) if isinstance(randomiser.noise, DiscreteLaplace) else _normal_cdf(away)
+    return np.concatenate([np.zeros((1, len(values))), below, np.ones((1, len(values)))])
 
 
 def _mean_overlap(cuts: Floats, edges: Floats, wide: float) -> Floats:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Counted", "Curve", "DistributionRelease", "Told"]
+__all__ = ["Counted", "Curve", "DistributionRelease", "Gap", "Told"]
 
 Numbers = tuple[float, ...]
 
@@ -48,6 +48,22 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """How far the groups are apart where they differ most clearly: the shares of each at or below a value.
+
+    The difference, trusted less local, has an interval that counts for all places that were looked at, and so does p.
+    """
+
+    value: float
+    trusted: float
+    local: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True)
 class Curve:
     """The distribution function at some places, for pictures and for programs."""
 
@@ -64,7 +80,7 @@ class DistributionRelease(Result):
     `told` has the statistics that were asked for: "quantiles" (at shares of people), "shares-below" and "shares-above"
     (at values), "histogram" (by bins), and "variance", "sd" and "gini", which have one entry. Intervals cover sampling
     and noise, and assume nothing of the distribution; each covers at the stated level or, when `joint`, all of `told`
-    cover together. `p_value` tells whether the two groups disagree.
+    cover together. `gap` tells whether the two groups disagree, and by how much.
     """
 
     question: str
@@ -75,7 +91,7 @@ class DistributionRelease(Result):
     counted: tuple[Counted, ...]
     level: float
     people: tuple[int, int]
-    p_value: float | None
+    gap: Gap | None
     noise: str
     reports: str
     receipt: Receipt
@@ -94,8 +110,28 @@ class DistributionRelease(Result):
         return round(1 - self.level, 12)
 
     @property
+    def p_value(self) -> float | None:
+        return None if self.gap is None else self.gap.p_value
+
+    @property
     def groups_disagree(self) -> bool | None:
         return None if self.p_value is None else self.p_value < self.test_level
+
+    @property
+    def said_of_groups(self) -> str:
+        """How the groups compare, in a sentence; empty where one of them says nothing."""
+        gap = self.gap
+        if gap is None:
+            return ""
+        apart = (
+            f"{style.percent(gap.trusted)} of those who trust and {style.percent(gap.local)} of the others are at or "
+            f"below {gap.value:,.6g}, a difference of {100 * gap.difference:.1f} points "
+            f"({100 * gap.low:.1f} to {100 * gap.high:.1f}; p = {gap.p_value:.3g})"
+        )
+        if not self.groups_disagree:
+            return f"No sign that the groups disagree: where they are most clearly apart, {apart}."
+        right = "each counts by its number of people" if self.estimator in ("everyone", "steered") else "read with care"
+        return f"The groups DISAGREE: {apart}; {right}."
 
     @property
     def bins(self) -> tuple[str, ...]:
@@ -117,6 +153,11 @@ class DistributionRelease(Result):
             "estimator": self.estimator,
             "groups": {"trusted": {"people": self.people[0]}, "local": {"people": self.people[1]}},
             "disagreement": {
+                **({} if self.gap is None else {
+                    "at": self.gap.value, "trusted": self.gap.trusted, "local": self.gap.local,
+                    "difference": self.gap.difference, "interval": [self.gap.low, self.gap.high],
+                    "said": self.said_of_groups,
+                }),
                 "p_value": self.p_value,
                 "groups_disagree": self.groups_disagree,
                 "test_level": None if self.p_value is None else self.test_level,
@@ -155,15 +196,22 @@ class DistributionRelease(Result):
         return statistic(name, listed(told.estimate), ends, listed(told.trusted), listed(told.local), **more, **common)
 
     def to_frame(self) -> DataFrame:
-        """One row an estimate; needs pandas, the extra "frames"."""
+        """One row an estimate, and one of how far the groups are apart; needs pandas, the extra "frames"."""
         import pandas as pd
 
-        rows = [
-            (name, told.at[i] if told.at else None, told.estimate[i], told.low[i], told.high[i])
+        def alone(values: Numbers | None, i: int) -> float | None:
+            return None if values is None else values[i]
+
+        rows: list[tuple[Any, ...]] = [
+            (name, told.at[i] if told.at else None, told.estimate[i], told.low[i], told.high[i],
+             alone(told.trusted, i), alone(told.local, i), None)
             for name, told in self.told.items()
             for i in range(len(told.estimate))
-        ]
-        return pd.DataFrame(rows, columns=["statistic", "at", "estimate", "low", "high"])
+        ]  # fmt: skip
+        if (gap := self.gap) is not None:
+            rows.append(("gap", gap.value, gap.difference, gap.low, gap.high, gap.trusted, gap.local, gap.p_value))
+        columns = ["statistic", "at", "estimate", "low", "high", "trusted", "local", "p_value"]
+        return pd.DataFrame(rows, columns=columns)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution function with its band, and the quantiles on it; needs matplotlib, the extra "plot"."""
@@ -192,7 +240,8 @@ class DistributionRelease(Result):
             interval_words(
                 self.level, "all true numbers at once" if self.joint else "the true number there", together=self.joint
             )
-            + " The band is made of such intervals, each by itself.",
+            + " The band is made of such intervals, each by itself."
+            + (f" {self.said_of_groups}" if self.gap else ""),
             simulated=self.simulated,
             grid="both",
         )
@@ -208,15 +257,12 @@ class DistributionRelease(Result):
                 alone = ("" if some is None else style.shortly(some[i], wide) for some in (told.trusted, told.local))
                 numbers = (style.shortly(v, wide) for v in (x, told.low[i], told.high[i]))
                 rows.append((f"{name}{at}", *numbers, *alone))
-        differ = (
-            "The groups DISAGREE: read it with care" if self.groups_disagree else "No sign that the groups disagree"
-        )
         kind = "joint " if self.joint else ""
         return Words(
             f"{self.question} of {people_words(*self.people)}, with {kind}{100 * self.level:.6g}% intervals",
             ("statistic", "estimate", "from", "to", "trusted alone", "local alone"),
             rows,
-            () if self.p_value is None else (f"{differ} (p = {self.p_value:.3g}).",),
+            () if self.gap is None else (self.said_of_groups,),
         )
 
     def __str__(self) -> str:
@@ -225,4 +271,5 @@ class DistributionRelease(Result):
             for i, x in enumerate(told.estimate):
                 at = f" at {self.where(name, i)}" if told.at else ""
                 lines.append(f"{name}{at}: {x:,.6g}  ({told.low[i]:,.6g} to {told.high[i]:,.6g})")
+        lines += [self.said_of_groups] if self.gap else []
         return "\n".join(lines) + (f"\n[{style.SIMULATED}]" if self.simulated else "")

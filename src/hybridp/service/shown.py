@@ -174,21 +174,23 @@ def _estimates(statistic: str, told: Mapping[str, Any], level: str, unit: str) -
     differ = ", ".join(gap.get("options") or gap.get("groups") or ())
     if differ:
         shown["disagreement"] = f"The two groups differ in {differ}. Read it with care."
+    elif gap.get("said"):
+        shown["disagreement"] = gap["said"]
     elif not isinstance(gap.get("p_value"), list):
         shown["disagreement"] = _disagreement(gap.get("p_value"), gap.get("groups_disagree"), gap.get("test_level"))
     return {**shown, "chart": charts.intervals(rows[:_MOST], f"{what}, with {level} interval")}
 
 
 def _mean(told: Mapping[str, Any], level: str, unit: str) -> dict[str, Any]:
-    found, (low, high) = told.get("projected", told["estimate"]), told["interval"]
-    rows = [("everyone", found, low, high)]
+    low, high = told["interval"]
+    rows = [("everyone", told["projected"], low, high)]
     for group, part in told["groups"].items():
         mean = told[group]
         if mean is not None and (reach := part["half_width"]) is not None:
             rows.append((f"{group} people ({part['people']:,})", mean, mean - reach, mean + reach))
     gap = told["disagreement"]
     return {
-        "headline": f"{_number(found)} {unit}".strip(),
+        "headline": f"{_number(told['projected'])} {unit}".strip(),
         "beside": f"{level} interval: {_number(low)} to {_number(high)}",
         "chart": charts.intervals(rows, f"mean, with {level} interval"),
         "table": rows,
@@ -206,7 +208,7 @@ def _disagreement(p: float | None, disagree: bool | None, level: float | None) -
 
 
 def _vector(told: Mapping[str, Any], level: str) -> dict[str, Any]:
-    rows = list(zip(told["columns"], told.get("projected", told["estimate"]), *told["interval"], strict=True))
+    rows = list(zip(told["columns"], told["projected"], *told["interval"], strict=True))
     level += " (all together)" if told["joint"] else ""
     differ = told["disagreement"]["columns"]
     return {

@@ -135,7 +135,7 @@ class Number(Grouped):
     report: str | None = field(
         None, help="The column with local people's reports. Default: report; with several questions NAME_report."
     )
-    step: float | None = field(None, help="The step of the answer in a form.", check=positive, option="")
+    step: float | None = field(None, help="The step of the numbers, from lower on.", check=positive, option="")
     guessed: bool = field(
         False,
         help="`hybridp init` guessed these bounds from the column's name. Choose them, and delete this line.",
