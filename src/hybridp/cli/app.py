@@ -18,7 +18,7 @@ from hybridp.errors import HybridpError, PromiseWarning, did_you_mean
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["cli", "main"]
+__all__ = ["NOTHING", "cli", "if_interrupted", "main"]
 
 
 FILE = "STUDY.toml"
@@ -255,6 +255,15 @@ cli = LazyGroup(
 cli = click.version_option(__version__, prog_name="hybridp")(cli)
 
 
+NOTHING = "nothing was released"
+_so_far = [NOTHING]
+
+
+def if_interrupted(truth: str) -> None:
+    """What a command must say, from now on, should it be interrupted."""
+    _so_far[0] = truth
+
+
 def _wants_json(args: list[str]) -> bool:
     return "--json" in args
 
@@ -299,12 +308,13 @@ def _warnings_as_remarks() -> Iterator[None]:
 def main(args: list[str] | None = None) -> None:
     """Run the command line.
 
-    Exit codes: 0 done, 2 bad input, 3 budget refused, 4 released but not shown whole, 130 interrupted.
+    Exit codes: 0 done, 2 bad input, 3 budget refused, 4 released (or perhaps) but not shown whole, 130 interrupted.
     """
     # Torch's threads, where a command has use for them, sleep while they wait: spinning, they burn many times the work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given = list(sys.argv[1:] if args is None else args)
     as_json = _wants_json(given)
+    if_interrupted(NOTHING)
     try:
         with _warnings_as_remarks():
             code = cli.main(args=given, prog_name="hybridp", standalone_mode=False)
@@ -319,7 +329,7 @@ def main(args: list[str] | None = None) -> None:
     except HybridpError as error:
         code = _fail(str(error), error.exit_code, as_json=as_json and not getattr(error, "answered", False))
     except (click.Abort, KeyboardInterrupt):
-        code = _fail("interrupted; nothing was released.", 130, as_json=as_json)
+        code = _fail(f"interrupted; {_so_far[0]}.", 130, as_json=as_json)
     except BrokenPipeError:
         from hybridp.cli.releasing import silence
 

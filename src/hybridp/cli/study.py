@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hybridp.cli.app import NOTHING, if_interrupted
 from hybridp.cli.common import count, emit, json_option, note, number, table
 from hybridp.cli.releasing import check_out, out_option, present
 from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.cli.synth_study import must_have_torch
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import HybridpError, InvalidInput, NotShown, must
 from hybridp.public.envelope import appearing
 
 if TYPE_CHECKING:
@@ -178,6 +181,49 @@ def delete(study: str, yes: bool, database: str | None, key_file: Path | None, a
         click.echo(f"{found['title']}: deleted. Its plan, ledger and releases stay on record.")
 
 
+@contextmanager
+def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str) -> Iterator[None]:
+    """Around what charges and stores: whatever stops it, say what is true. SIGTERM is an interrupt like Ctrl-C.
+
+    The charge and the release are one transaction of the writer's thread, which goes on when this one is interrupted:
+    only the store can tell whether it was through.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    failures = (SQLAlchemyError, service.engine.dialect.loaded_dbapi.Error)
+    unknown = f"whether it was released is not known: {again}, or makes it, and charges it once"
+    stored = f"the release is stored: {again}, uncharged"
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if_interrupted(unknown)
+    try:
+        yield
+        if_interrupted(stored)
+    except HybridpError:
+        if_interrupted(NOTHING)
+        raise
+    except (KeyboardInterrupt, *failures) as error:
+        made = None
+        with suppress(HybridpError, *failures):
+            made = _is_stored(service, study, key, kind)
+        truth = {None: unknown, True: stored, False: NOTHING}[made]
+        if_interrupted(truth)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise NotShown(
+            f"The database failed ({type(error).__name__}); {truth}.", code=2 if made is False else 4
+        ) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
+    """Asked of the writer, behind whatever it was told before."""
+    from hybridp.service.ledger import stored
+
+    number = service.number(study)
+    return service.write(lambda db: stored(db, number, key, kind)) is not None
+
+
 @click.command("phase-two")
 @click.argument("study")
 @click.option("--key", default="phase-two", show_default=True, help="The idempotency key.")
@@ -191,8 +237,10 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
     with _service(database, key_file) as service:
         from hybridp.service.studies import open_phase_two
 
-        found = open_phase_two(service, study, key)
-        _finish(service)
+        again = f"`hybridp study phase-two {study} --key {shlex.quote(key)}` shows it"
+        with _stored_or_not(service, study, key, "discovery", again):
+            found = open_phase_two(service, study, key)
+            _finish(service)
     if as_json:
         emit(found)
     elif "discovered_records" in found:
@@ -231,15 +279,16 @@ def release(
 
         table_asked = model is None or isinstance(service.study(study).plan, TablePlan)
         must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
-        found = release_study(service, study, key)
-        _finish(service)
-    again = f"`hybridp study release {study} --key {key}` shows it again, uncharged"
+        again = f"`hybridp study release {study} --key {shlex.quote(key)}` shows it"
+        with _stored_or_not(service, study, key, "final", again):
+            found = release_study(service, study, key)
+            _finish(service)
     if model is not None:
         from hybridp.protocols.synth_mixed import write_model
 
         write_model(found, model)
         note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")
-    present(found, lambda: _print_release(found), again, out_file=out_file, as_json=as_json)
+    present(found, lambda: _print_release(found), f"{again} again, uncharged", out_file=out_file, as_json=as_json)
 
 
 def _print_release(found: dict[str, Any]) -> None:
