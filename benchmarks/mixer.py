@@ -171,6 +171,7 @@ class Crowd:
         self._collector, self._mixer = f"{collector}/tasks/{study}/ticket", f"{mixer}/mix/{study}"
         self._lock, self._next, self._stop = threading.Lock(), 0, threading.Event()
         self.acknowledged: list[int] = []
+        self.refused = 0
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(4)]
         for thread in self._threads:
             thread.start()
@@ -187,14 +188,21 @@ class Crowd:
                     ticket = _post(self._collector, {"id": name})["ticket"]
                     _post(self._mixer, {"ticket": ticket, "sealed": sealed})
                     break
-                except (OSError, ValueError, http.client.HTTPException):  # no answer, half of one, or come back later
-                    time.sleep(0.02)
+                except (OSError, ValueError, http.client.HTTPException) as error:
+                    if getattr(error, "code", None) == 409:  # an open study that takes no more
+                        self.refused += 1
+                        return
+                    time.sleep(0.02)  # no answer, half of one, or come back later
             self.acknowledged.append(number)
 
     def finish(self) -> list[int]:
         self._stop.set()
+        until = time.monotonic() + 120
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
+        stuck = sum(thread.is_alive() for thread in self._threads)
+        if stuck or self.refused:
+            raise RuntimeError(f"{stuck} devices wait for an answer, {self.refused} were refused by an open study")
         return sorted(self.acknowledged)
 
 

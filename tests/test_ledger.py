@@ -57,6 +57,22 @@ def audit(path: Path) -> dict[str, tuple[int, int]]:
 # --- spending ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(2.0, 0.0), (0.5, 0.0), (1.0, 1e-9)])
+def test_a_later_phase_is_free_at_the_price_of_the_first_alone(tmp_path: Path, epsilon: float, delta: float) -> None:
+    """Who answers at another price was not promised what the first phase paid for: all of it is charged."""
+    book = Ledger.create(tmp_path / "l", {"local": ApproxDP(4.0, 1e-6)})
+
+    def phase(price: ApproxDP | PureDP, digest: str, beside: str | None) -> float:
+        before = book.remaining("local").epsilon
+        name = None if beside is None else "phase 2"
+        spend(book, Charge("local", price, "an answer", "p", collection=name, digest=digest, beside=beside))
+        return before - book.remaining("local").epsilon
+
+    assert phase(PureDP(1.0), "first", None) == 1.0
+    assert phase(ApproxDP(epsilon, delta), "second", "first") == epsilon
+    assert phase(PureDP(1.0), "third", "first") == 0.0  # a control
+
+
 def test_an_overdraft_is_refused_before_the_body_runs(ledger: Ledger) -> None:
     spend(ledger, of(0.75))
     ran = []

@@ -404,6 +404,35 @@ def test_vector_documents_lead_back_to_their_invitation(name: Any, ball: dict[st
     assert found.invite == replace(invite, question=("a", "b"))
 
 
+def test_a_vector_tally_of_other_bounds_than_its_text_says_is_refused() -> None:
+    """Its reports would be read in another unit than the devices', with an error that nobody states."""
+    kind = KINDS["vector"]
+    document = kind.add(kind.empty, kind.rows).to_dict()
+    for name, changed in (
+        ("upper", [20.0, 2.0, 200_000.0]), ("lower", [-10.0, -2.0, -100.0]), ("epsilon", 9.0), ("reported", 2)
+    ):  # fmt: skip
+        other = {**document, "invite": {**document["invite"], name: changed}}
+        with pytest.raises(InvalidInput, match="must"):
+            tally_from_dict({**other, "digest": digest(other)})
+
+
+@every_kind
+def test_other_reports_with_equal_sums_are_another_set(kind: Kind) -> None:
+    """What was charged is a set of reports: the same people may answer again, and their counts agree by chance."""
+
+    def named(tally: Any) -> str:
+        return str(tally.origin.digest(tally.to_dict()))
+
+    one, two = (kind.add(kind.empty, kind.rows, batch=name) for name in ("monday", "tuesday"))
+    assert named(one) != named(two)
+    half = len(kind.rows) // 2
+    parts = [
+        kind.add(kind.empty, rows, batch=name) for rows, name in ((kind.rows[:half], "a"), (kind.rows[half:], "b"))
+    ]
+    assert named(merge(*parts)) == named(merge(*reversed(parts))) != named(one)
+    assert named(replace(one, origin=replace(one.origin, collection=None))) == named(one)
+
+
 # --- the summaries are the sums ---
 
 

@@ -60,7 +60,7 @@ def test_joint_intervals_are_wider_and_shares_have_one_an_option(run: Runner, pe
     alone, joint = (run(f"{line}{more}").document["questions"]["way"]["shares_by_group"] for more in ("", " --joint"))
     assert alone["by"]["categories"] == ["sales", "law", "post", "mail"]
     assert alone["estimate"] == joint["estimate"]
-    assert [sum(shares) for shares in alone["projected"]] == pytest.approx([1.0] * 4)
+    assert [sum(shares) for shares in alone["estimate"]] == pytest.approx([1.0] * 4)
     for group in range(4):
         assert joint["interval"][0][group][0] <= alone["interval"][0][group][0]
         assert joint["interval"][1][group][0] >= alone["interval"][1][group][0]
@@ -208,6 +208,7 @@ def test_two_waves_are_compared_for_free(run: Runner, people: Path) -> None:
     assert told["p_value"] == [1.0] * 4
     assert found["simulated"]
     assert found["receipt"]["promises"] == []
+    assert any("whoever is in both waves has paid for both" in line for line in found["receipt"]["assumes"])
     assert Path("p.png").stat().st_size > 1000
     assert "What changed in pay" in run("compare first.json second.json").out
     assert run(f"release mean people.csv {MEAN} --by dept --least 20 --seed 4 --out third.json").code == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Runner
+from tests.cli.conftest import Ran, Runner
 
 from hybridp.ledger import Ledger
 
@@ -61,44 +61,94 @@ def test_a_device_spends_no_delta_that_its_owner_does_not_accept(run: Runner, pe
     assert run(f"{answer} --delta 0.01").code == 0
 
 
-PAID = {
-    "mean": f"release mean people.csv --trust trust {NUMBER} --epsilon 2 --ledger l --invite-out i.json",
-    "quantiles": f"release quantiles people.csv --trust trust {NUMBER} --epsilon 2 --ledger l --invite-out i.json",
-    "regression": INVITED["regression"] + " --ledger l",
-    "heavy-hitters": INVITED["heavy-hitters"] + " --ledger l",
-    "synth": INVITED["synth"] + " --ledger l",
-}
-COMBINE = {"regression": "", "heavy-hitters": "", "mean": "--trust trust", "quantiles": "--trust trust"}
+STUDY = """
+promise = {{ epsilon = 2, delta = 1e-5 }}
+trust = {{ column = "trust" }}
+people = {{ column = "who", local = 300 }}
+[[questions]]
+name = "{name}"
+{rest}
+"""
+DECLARED = {
+    "declared mean": ("pay", 'kind = "number"\nlower = 0\nupper = 100\nform = "steered"'),
+    "declared regression": ("line", 'kind = "regression"\ntarget = "pay"\non = ["age"]\nlower = [0, 0]\n'
+                            'upper = [100, 100]'),
+    "declared records": ("town", 'kind = "records"\ncolumns = ["town"]\nhead = 2'),
+}  # fmt: skip
+PHASES = [kind for kind in INVITED if kind != "kmeans"] + [*DECLARED]
 
 
-@pytest.mark.parametrize("kind", PAID)
-def test_both_phases_are_charged_in_one_ledger(run: Runner, people: Path, tmp_path: Path, kind: str) -> None:
-    """Entries 1 and 2 of one ledger and 1 of another said nothing on a receipt, and nobody added them up."""
-    assert run(PAID[kind]).code == 0
-    if kind == "synth":
-        assert run("synth invite m --out i.json").code == 0
+def ask(run: Runner, kind: str, *more: str) -> None:
+    """Phase one, which writes i.json, and what the devices answer to it, in sent.csv."""
+    assert first(run, kind, *more).code == 0
+    assert run(answer(kind)).code == 0
+
+
+def first(run: Runner, kind: str, *more: str) -> Ran:
+    if kind in DECLARED:
+        name, rest = DECLARED[kind]
+        Path("study.toml").write_text(STUDY.format(name=name, rest=rest))
+        return run("release study.toml people.csv --invite-out i.json", *more)
+    found = run(INVITED[kind], *more)
+    return run("synth invite m --out i.json") if kind == "synth" and found.code == 0 else found
+
+
+def answer(kind: str, out: str = "sent.csv") -> str:
+    if kind in DECLARED:
+        return f"randomise study.toml people.csv --invite i.json --out {out}"
     who = "--person who --record town" if kind == "heavy-hitters" else ""
     trust = "--trust trust" if kind != "synth" else ""
-    assert run(f"randomise {kind} people.csv --invite i.json {who} {trust} --epsilon 2 --out sent.csv").code == 0
-    release = f"release {kind} sent.csv {COMBINE[kind]}" if kind != "synth" else "synth fit sent.csv --out both"
+    return f"randomise {kind} people.csv --invite i.json {who} {trust} --epsilon 2 --out {out}"
+
+
+def second(kind: str, sent: str = "sent.csv", model: str = "both") -> str:
+    if kind in DECLARED:
+        return f"release study.toml people.csv --invite i.json --reports {sent}"
+    if kind == "synth":
+        return f"synth fit {sent} --invite i.json --out {model}"
+    return f"release {kind} {sent} --invite i.json {'--trust trust' if kind in ('mean', 'quantiles') else ''}"
+
+
+@pytest.mark.parametrize("kind", PHASES)
+def test_both_phases_are_charged_in_one_ledger(run: Runner, people: Path, tmp_path: Path, kind: str) -> None:
+    """Entries 1 and 2 of one ledger and 1 of another said nothing on a receipt, and nobody added them up."""
+    ask(run, kind, "--ledger", "l")
     assert run("ledger create other --epsilon 9 --delta 0.001").code == 0
     before = Ledger.open("other").history()
     for ledger in ("other", "new"):
-        said = run(f"{release} --invite i.json --ledger {ledger}")
+        said = run(second(kind), "--ledger", ledger)
         assert (said.code, "must be the one that paid for the" in said.err) == (2, True), said.err
     assert (Ledger.open("other").history(), Path("new").exists(), Path("both").exists()) == (before, False, False)
     spent = [one.spent.epsilon for one in Ledger.open("l").accounts() if one.people == "trusted"]
     for _ in range(2):  # the same reports again: nothing private is read, and nothing is charged
-        said = run(f"{release} --invite i.json --ledger l --json")
+        said = run(second(kind), "--ledger", "l", "--json")
         assert said.code == 0, said.err
         told = said.document["receipt"]
         assert any("reads, draws and charges nothing of trusted people again" in line for line in told["assumes"])
         local = [entry for entry in Ledger.open("l").history() if entry.people == "local"]
         assert (len(local), local[0].budget.epsilon) == (1, 2.0)
     assert [one.spent.epsilon for one in Ledger.open("l").accounts() if one.people == "trusted"] == spent
-    again = f"randomise {kind} people.csv --invite i.json {who} {trust} --epsilon 2 --out others.csv"
-    assert run(again).code == 0
-    release = release.replace("sent.csv", "others.csv").replace("both", "third")
+    assert run(answer(kind, "others.csv")).code == 0
     before = Ledger.open("l").history()
-    assert run(f"{release} --invite i.json --ledger l --json").code == 3  # other answers are charged again
+    assert run(second(kind, "others.csv", "third"), "--ledger", "l", "--json").code == 3  # others are charged again
     assert (Ledger.open("l").history(), Path("third").exists()) == (before, False)
+
+
+@pytest.mark.parametrize("kind", PHASES)
+def test_a_seeded_invitation_and_its_answers_are_never_paid_for_by_a_real_ledger(
+    run: Runner, people: Path, kind: str
+) -> None:
+    """Whoever knows the seed takes the noise off: no promise to anybody was spent, and none may look kept."""
+    assert run("ledger create real --epsilon 9 --delta 0.001").code == 0
+    said = first(run, kind, "--seed", "1", "--ledger", "real")
+    assert (said.code, "must have been made for trials" in said.err) == (2, True), said.err
+    assert {one.state for one in Ledger.open("real").history()} <= {"void"}
+    assert not Path("i.json").exists()
+    ask(run, kind, "--seed", "1")
+    said = run(second(kind), "--ledger", "real")
+    assert (said.code, "must have been made for trials" in said.err) == (2, True), said.err
+    assert {one.state for one in Ledger.open("real").history()} <= {"void"}
+    assert run("ledger create play --epsilon 9 --delta 0.001 --trial").code == 0
+    said = run(second(kind), "--ledger", "play", "--json")  # a trial's own ledger pays for it, and the receipt says so
+    assert (said.code, said.document["receipt"]["simulated"]) == (0, True), said.err
+    assert [one.budget.epsilon for one in Ledger.open("play").history() if one.people == "local"] == [2.0]

@@ -88,6 +88,7 @@ def test_reports_from_a_seed_mark_whatever_uses_them(tmp_path: Path, kind: Any, 
     assert said(run(kind["release"], own, "--tally", tmp_path / "tally.json")) == bool(seed)
 
 
+TALLIED = {"mean": (), "personal": (), "vector": ("--epsilon", 8)}
 OTHER = {"mean": ("--epsilon", 8), "personal": ("--upper", 2 * UPPER), "vector": ("--epsilon", 8)}
 
 
@@ -100,6 +101,25 @@ def test_reports_of_another_promise_are_refused(tmp_path: Path, name: str) -> No
     with pytest.raises(AssertionError, match="report_mechanism"):  # `command` asserts that all went well
         run(KINDS[name]["release"], file)
     run(KINDS[name]["release"], file, *OTHER[name])
+    # Nor does a tally of them stand in for what the study states.
+    command(
+        "tally", "add", tmp_path / "sent.csv", "--state", tmp_path / "t.json", *KINDS[name]["tally"], *TALLIED[name]
+    )
+    own = people(tmp_path, "own.csv", trusted(10, 20, 30, 40))
+    with pytest.raises(AssertionError, match="`tally` must hold reports by"):
+        run(KINDS[name]["release"], own, "--tally", tmp_path / "t.json")
+    run(KINDS[name]["release"], own, *OTHER[name], "--tally", tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("seed", [(), ("--seed", 1)])
+def test_batches_from_a_seed_mark_whatever_uses_them(tmp_path: Path, name: str, seed: Any) -> None:
+    mixer = ("--batch", 4, "--shuffled-delta", 0.01)
+    raw = people(tmp_path, "raw.csv", [{"pay": row["pay"]} for row in local(50, 60, 70, 80)])
+    made = tuple(word for word in KINDS[name]["device"] if word not in ("--trust", "trust"))
+    run(made, raw, *mixer, "--out", tmp_path / "batch.csv", *seed)
+    own = people(tmp_path, "own.csv", trusted(10, 20, 30, 40))
+    assert said(run(KINDS[name]["release"], own, *mixer, "--mixed", tmp_path / "batch.csv")) == bool(seed)
 
 
 def test_the_library_says_so_too(tmp_path: Path) -> None:

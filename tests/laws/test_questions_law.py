@@ -196,7 +196,7 @@ def test_a_count_is_one_noisy_count_of_people(tmp_path: Path) -> None:
     noisy = whole(told["trusted"] / 334 * 34)
     assert span_of(tape, [noisy - 11], laplaces(1 / 0.01)) == (0, len(tape.words))
     low, high = told["interval"]
-    assert low <= told["projected"] <= high
+    assert low <= told["estimate"] <= high
     assert [334 * end for end in told["share"]["interval"]] == pytest.approx([low, high])
     history = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon) for e in history] == [("trusted", 0.01), ("local", EPSILON)]

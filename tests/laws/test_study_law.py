@@ -16,6 +16,7 @@ import pytest
 
 from hybridp import BudgetExceeded, InvalidInput, Ledger, PureDP, Study, noise
 from hybridp.ledger import Charge, Shared, together
+from hybridp.ledger.rule import tight_epsilon
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.randomisers import DitheredBit
 
@@ -246,6 +247,18 @@ def test_charges_together_are_their_exact_sum_for_each_group() -> None:
     assert other.digest != local.digest
 
 
+def test_who_answers_one_drawn_question_is_charged_what_covers_each() -> None:
+    """Nobody knows which one they drew: the largest epsilon, and the largest delta, whichever question has it."""
+    both = [
+        Charge("local", ApproxDP(0.5, 1e-5), "Gaussian", "a"),
+        Charge("local", PureDP(1.0), "report", "b"),
+        Charge("local", ApproxDP(1.0, 1e-7), "Gaussian", "c"),
+    ]
+    for asked in (both, both[::-1], both[1:] + both[:1]):
+        (found,) = together(asked, "all", once=("local",))
+        assert (found.budget.epsilon, found.budget.delta, found.noise) == (1.0, 1e-5, None)
+
+
 def test_a_trial_is_charged_whole_to_a_trials_ledger_and_says_so(folder: Path) -> None:
     found = command("release", folder / "study.toml", folder / "raw.csv", "--simulate-local", "--ledger", folder / "l")
     assert found["simulated"]
@@ -253,3 +266,32 @@ def test_a_trial_is_charged_whole_to_a_trials_ledger_and_says_so(folder: Path) -
     assert ledger.trial
     assert {(e.people, e.budget.epsilon) for e in ledger.history()} == {("trusted", 1.0), ("local", 1.0)}
     assert json.dumps(ledger.release(1)).count("SIMULATION") >= 1
+
+
+@pytest.mark.parametrize("several", ["split", "drawn"])
+def test_what_gaussian_noise_of_several_questions_may_break_is_promised_and_charged_whole(
+    tmp_path: Path, folder: Path, several: str
+) -> None:
+    """Both groups draw Gaussian noise: every delta is spent, by trusted people for each question, by local for theirs.
+
+    The exact sum of the parts is the promise, whoever answers what; the tight figure of all of it stays near the whole
+    epsilon, since a group's charge is not one draw of one question.
+    """
+    pytest.importorskip("dp_accounting")
+    own = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "gaussian", "noise": "gaussian"}
+    if several == "split":
+        own["estimator"] = "naive"  # whose noise is known when it is charged
+    study = declared(
+        promise={"epsilon": 1.0, "delta": 1e-5, "several": several},
+        questions=[{"name": "pay", **own}, {"name": "age", "weight": 3, **own}],
+    )
+    study.randomise(folder / "raw.csv", tmp_path / "gauss.csv")
+    found = study.release(tmp_path / "gauss.csv", ledger=tmp_path / "l").to_dict()
+    ledger = Ledger.open(tmp_path / "l")
+    for entry in ledger.history():
+        stated = {(p["epsilon"], p["delta"]) for p in found["receipt"]["promises"]
+                  if p["group"] == entry.people and p["epsilon"] is not None}  # fmt: skip
+        assert stated == {(1.0, 1e-5)} == {(entry.budget.epsilon, entry.budget.delta)}
+        assert ledger.remaining(entry.people).delta == 0.0
+        assert tight_epsilon(ledger, entry.people, 1.01e-5) > 0.9
+    assert [entry.people for entry in ledger.history()] == ["trusted", "local"]

@@ -160,6 +160,13 @@ def test_each_group_is_charged_once_and_the_trusted_rows_are_read_no_more(asked:
         command("synth", "fit", tmp_path / f"mixed{seed}.csv", *words)
         same = zip(load_model(tmp_path / "m").tables, load_model(tmp_path / f"m{seed}").tables, strict=True)
         assert all(np.array_equal(one.counts, other.counts) for one, other in same)
+    # Nor need they be there: rows of trusted people that hold nothing at all are no obstacle.
+    blank = [{name: row[name] for name in row if name not in SIZES} for row in read(tmp_path / "mixed7.csv")]
+    write(tmp_path / "blank.csv", blank)
+    command("synth", "fit", tmp_path / "blank.csv", *words[:4], "--out", tmp_path / "blank")
+    raw: dict[str, Any] = {"pilot": True, "rng": secure()}
+    invite = read_invitation(asked / "invitation.json").invite
+    assert read_groups(tmp_path / "mixed7.csv", invite, TrustRule(column="trust"), **raw).trusted.people == 0
     with pytest.raises(SystemExit) as left:  # other reports of the same people
         main([*map(str, ("synth", "fit", asked / "two.csv", *how, "--out", tmp_path / "other"))])
     assert left.value.code == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
 import secrets
 from collections.abc import Iterator
@@ -179,6 +181,33 @@ def test_of_a_report_that_was_sent_on_no_file_holds_anything(tmp_path: Path, mon
     with store.engine.connect() as db:  # written anew: 1 of 4,000 was left in the free space of a page before
         assert db.exec_driver_sql("PRAGMA freelist_count").scalar_one() == 0
     store.engine.dispose()
+
+
+@pytest.mark.parametrize("status", ["open", "paused", "closed soon", None, ["closed"]])
+@pytest.mark.parametrize("held", [9, 23])
+def test_only_a_word_that_ends_a_study_ends_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, status: object, held: int
+) -> None:
+    """A batch that goes before twice as many are held hides its people among fewer than they were promised."""
+    said = {"status": status}
+    asked = lambda *_, **__: io.BytesIO(json.dumps(said).encode())  # noqa: E731
+    monkeypatch.setattr(send_module.urllib.request, "urlopen", asked)
+    monkeypatch.setattr(send_module, "_send", lambda *_: False)
+    now = [0.0]
+    sender = Sender(store, MIXER, clock=lambda: now[0])
+    send(store, held)
+
+    def sizes() -> list[int]:
+        return sorted(len(read_batch(store.body(name), one, MIXER.public).sealed) for name, one in store.to_send())
+
+    whole = [5] * ((held - 5) // 5 if held >= 10 else 0)
+    for _ in range(3):
+        sender.turn()
+        now[0] += 100.0
+        assert (store.routes()[0].state, sizes()) == ("open", whole)
+    said["status"] = "closed"
+    sender.turn()
+    assert (store.routes()[0].state, sizes()) == ("sent", sorted([*whole, held - sum(whole)]))
 
 
 def test_a_study_must_say_what_it_said(store: Store) -> None:

@@ -232,6 +232,22 @@ def test_a_declared_study_is_released_over_its_mixers_batches_and_without_any(fo
     assert not (tmp_path / "x.csv").exists()
 
 
+def test_a_mixers_own_delta_is_that_of_its_batches_whatever_the_promise_has(folder: Path, tmp_path: Path) -> None:
+    """A smaller one is kept by more noise on the device, and stated; without one it is the promise's."""
+    found = {}
+    for stated in (1e-3, None, 1e-6):
+        mixer = "[mixer]\nbatch = 300\n" + ("" if stated is None else f"delta = {stated}\n")
+        study = declared(tmp_path / "study.toml", mixer=mixer)
+        study.write_text(study.read_text().replace("promise = 1.0", "promise = { epsilon = 1.0, delta = 1e-4 }"))
+        batch = tmp_path / f"{stated}.csv"
+        told = json.loads(run("randomise", study, folder / "one.csv", "--mixed", "--out", batch, "--json"))["batch"]
+        document = json.loads(run("release", study, folder / "reports.csv", "--mixed", batch, "--json"))
+        kept = [p for p in document["receipt"]["promises"] if p["group"] == "shuffled" and p["delta"]]
+        assert {p["delta"] for p in kept} == {told["delta"]} == {1e-4 if stated is None else stated}
+        found[told["delta"]] = told["local_epsilon"]
+    assert found[1e-6] < found[1e-4] < found[1e-3]
+
+
 def test_a_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
     many = "[people]\ntrusted = 100\nlocal = 6900\nshuffled = 3000\n"
     document = json.loads(run("plan", declared(tmp_path / "study.toml", many), "--json"))

@@ -216,7 +216,7 @@ def test_a_release_is_plain_data_a_frame_and_a_picture(people: Path) -> None:
     assert told["task"] == "vector-mean"
     assert told["columns"] == list(NAMES)
     assert told["interval"] == [list(found.low), list(found.high)]
-    assert told["estimate"] == list(found.estimate)
+    assert told["unbiased"] == list(found.estimate)
     assert told["local"] == list(found.local.means)
     assert len(told["groups"]["local"]["counts"]) == len(NAMES)
     assert document["simulated"] is True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -49,6 +50,25 @@ def test_no_two_people_are_farther_apart_than_stated_and_some_nearly_are(kind: K
     least = (0.8, 0.93) if kind == "linear" else (0.4, 0.5)
     assert most[0] > least[0] * l1
     assert most[1] > least[1] * l2
+
+
+@pytest.mark.parametrize("d", [3, 8, 20])
+def test_what_rounding_adds_to_a_move_is_allowed_for(d: int) -> None:
+    """Terms are rounded down, then weighed by 3 or 2. Two people one step off the middle, where the curvature is one
+    step: their products are 2^-13 of a step, and the negative ones count as a whole one.
+    """
+    p, unit, steps = d + 1, 3 * 2**26, 2**13
+    near = [steps, *(1 if i % 2 else -1 for i in range(d))]
+    told = [np.array([[*(HALF // steps * x for x in who), -HALF]]) for who in (near[1:], [0] * d)]
+    one, other = (round_sums("logistic", who, (-10.4, *[0.0] * d)) for who in told)
+    places = [(i, j) for i in range(p) for j in range(i, p)]
+    middle = [steps, *[0] * d]
+    exact = [(2 if i == j else 3) * Fraction(near[i] * near[j] - middle[i] * middle[j], steps) for i, j in places]
+    moved = (one - other)[p:].tolist()  # scores are products of whole numbers
+    beyond = sum(map(abs, moved)) - sum(map(abs, exact))
+    l1, l2 = sensitivities("logistic", d)
+    assert 3 * (d // 2) * ((d + 1) // 2) - 1 < beyond <= l1 // 3 - (2 * p + 2 * (p * p // 4)) * unit - p * 2 * steps**2
+    assert 3 * beyond <= l2 - math.isqrt(3 * (p * p + 4 * p) * unit**2)
 
 
 def test_the_l2_sensitivity_of_products_is_reached() -> None:

@@ -62,7 +62,7 @@ def test_plain_data_survives_json() -> None:
     for found in (published(), published(None), published(0.2, None), published(seed=3)):
         document = found.to_dict()
         assert json.loads(json.dumps(document, allow_nan=False)) == document
-        assert sole(document)["estimate"] == found.estimate
+        assert sole(document)["unbiased"] == found.estimate
         assert sole(document)["interval"] == [found.low, found.high]
         assert (document["schema"], document["level"]) == (1, 0.95)
         assert sole(document)["groups"]["trusted"]["people"] == found.trusted.people

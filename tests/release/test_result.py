@@ -51,6 +51,7 @@ from hybridp.release.result import Result
 from hybridp.release.shares import ShareGroup, SharesRelease
 from hybridp.release.study import StudyRelease
 from hybridp.release.vector import VectorGroup, VectorMeanRelease
+from hybridp.service.shown import estimate_rows
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -397,3 +398,50 @@ def test_a_coefficient_that_cannot_be_told_from_the_noise_has_no_dot() -> None:
 
     assert [y for _, y in dots(found)] == [0.0, 1.0]
     assert [y for _, y in dots(replace(found, **ends))] == [1.0]
+
+
+# --- one number -------------------------------------------------------------------------------------------------------
+
+
+def outside() -> dict[str, tuple[Result, list[float]]]:
+    """Releases whose raw estimates are no possible answers, and the number that every form of each must show."""
+    answers = [replace(one, estimate=(10.5,), projected=(9.75,)) for one in groups().groups]
+    return {
+        "mean": (replace(mean(), estimate=-12.5, projected=0.25, low=0.0, high=0.5), [0.25]),
+        "vector": (replace(vector(), estimate=(14.5, 7_884.0), projected=(13.75, 7_884.0)), [13.75]),
+        "shares": (replace(shares(), estimate=(-0.0238, 1.0238), projected=(0.0247, 0.9753)), [0.0247, 0.9753]),
+        "count": (replace(shares(), estimate=(-0.0238, 1.0238), projected=(0.0247, 0.9753), counted=True), [247.0]),
+        "groups": (replace(groups(), groups=tuple(answers)), [9.75, 9.75]),
+    }
+
+
+@pytest.mark.parametrize("kind", [*outside()])
+def test_every_form_shows_the_same_estimate(kind: str) -> None:
+    import matplotlib.pyplot as plt
+
+    found, expected = outside()[kind]
+    ((name, facts),) = next(iter(found.to_dict()["questions"].values())).items()
+    listed = np.ravel(facts["estimate"]).tolist()
+    assert set(expected) <= {round(x, 9) for x in listed}
+    assert facts["unbiased"] != facts["estimate"]
+    assert [row[1] for row in estimate_rows(name, facts)] == listed  # the service's pages
+    column = {"mean": "mean", "vector": "mean", "groups": "estimate"}.get(kind, "share")
+    scale = found.people if kind == "count" else 1  # type: ignore[attr-defined]
+    assert found.to_frame()[column].tolist()[: len(listed)] == pytest.approx([x / scale for x in listed])
+    axes = found.plot()
+    drawn = {round(float(x), 9) for part in axes.collections for x, _ in np.asarray(part.get_offsets())}
+    drawn |= {round(float(x), 9) for line in axes.lines for x in np.atleast_1d(line.get_xdata())}
+    plt.close(axes.figure)
+    if kind != "vector":  # whose picture is in half-ranges
+        assert {round(x / scale, 9) for x in expected} <= drawn
+    shown = [f"{x:.2%}" for x in expected] if kind == "shares" else [f"{x:.6g}" for x in expected]
+    for text in (str(found), found._repr_html_()):
+        assert all(number in text for number in shown), text
+
+
+def test_a_number_of_several_statistics_shows_its_mean_as_the_mean_alone_does() -> None:
+    low = replace(mean(), estimate=-12.5, projected=0.25, low=0.0)
+    found = replace(number(), mean=low)
+    facts = next(iter(found.to_dict()["questions"].values()))
+    assert (facts["mean"]["estimate"], facts["sum"]["estimate"]) == (0.25, 2_500.0)
+    assert found.to_frame().query("statistic == 'mean'")["estimate"].tolist() == [0.25]

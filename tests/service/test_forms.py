@@ -64,6 +64,7 @@ def test_a_form_told_503_and_sent_again_counts_once(losing: Any) -> None:
         status, page = post(url, fields)
         while status == 503:
             tries += 1
+            assert tries <= PEOPLE
             again = fields_of(page)
             assert again == fields  # the same id, and the answer still in it
             status, page = post(url, again)

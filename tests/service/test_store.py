@@ -241,8 +241,9 @@ def test_uploads_from_many_tasks_share_commits(service: Service, mean_plan: Make
     busy = threading.Thread(target=lambda: service.writer.change(lambda _: arrived.wait(600)))
 
     async def release() -> list[dict[str, Any]]:
-        while service.writer.waiting < 300:
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(300):
+            while service.writer.waiting < 300:
+                await asyncio.sleep(0.001)
         arrived.set()
         return []
 
@@ -310,6 +311,24 @@ def test_one_bad_report_does_not_spoil_a_group(service: Service, mean_plan: Make
         assert counts(db, 1) == {"trusted": 1, "local": 20}
         assert dict(rebuilt_counts(db, 1)) == {1: 1, 0: 20}
         assert list(rebuilt_counts(db, 2)) == []
+
+
+def test_what_was_sent_for_one_phase_is_not_stored_in_the_next(service: Service, report: Make) -> None:
+    """Another process has opened the second phase, and what is known here is two seconds old: the first one's raw
+    records, whose key went with it, would lie beside answers to the invitation."""
+    plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 4, "delta": 1e-5, "min_batch": 10, "time_precision": 60,
+            "head": 5}  # fmt: skip
+    study = studies.create_study(service, study_of(plan))["id"]
+    rows = [report(payload={"records": [["news", "a.org"]]}) for _ in range(3)]
+    assert send(service, study, rows[:1]) == []
+    view = service.view(study)
+    service.write(lambda db: db.execute(progress.update().values(phase=2)) and None)
+    for late in ([rows[1]], [rows[0], rows[2]]):  # a plain group, and one with a report that is there
+        sent = parse_upload(json.dumps({"reports": late}).encode(), 9)
+        failed = asyncio.run(studies.submit_reports(service, view, sent))
+        assert [failure["code"] for failure in failed] == ["wrong-phase"]
+    with reading(service.engine) as db:
+        assert dict(rebuilt_counts(db, 1)) == {1: 1}
 
 
 def test_a_store_that_fails_is_told_and_recovers(

@@ -319,10 +319,10 @@ def _print_release(found: dict[str, Any]) -> None:
             for remark in group_remarks(told):
                 click.echo(f"  {name}: {remark}")
     elif told["task"] == "mean":
-        low, high = told["interval"]
-        click.echo(f"{number(told['projected'])}  ({level:.0%} interval {number(low)} to {number(high)})")
+        mean, (low, high) = told.get("projected", told["estimate"]), told["interval"]
+        click.echo(f"{number(mean)}  ({level:.0%} interval {number(low)} to {number(high)})")
     elif told["task"] == "vector-mean":
-        means = zip(told["columns"], told["projected"], *told["interval"], strict=True)
+        means = zip(told["columns"], told.get("projected", told["estimate"]), *told["interval"], strict=True)
         rows = [(name, *map(number, numbers)) for name, *numbers in means]
         table(f"{found['title']} ({level:.0%} intervals)", ("column", "mean", "low", "high"), rows)
     else:

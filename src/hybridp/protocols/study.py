@@ -457,7 +457,7 @@ def _regression(study: Declaration, i: int, data: Any, trust: Any, files: Files,
     sent = regression_files.invitation_to(own, columns, invite)
     return _Way(
         [],
-        [charge for charge in charges if charge.people == "local"],
+        [replace(charge, mechanism=sent.text) for charge in charges if charge.people == "local"],
         lambda shared: regression_files.combine_reports(
             reports, invite, ledger=shared, purpose=purpose, level=study.level, joint=own.joint,
             assume_mechanism=run["assume_mechanism"],

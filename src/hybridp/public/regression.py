@@ -19,7 +19,8 @@ of everybody, in the same units and weights. A round moves by at most
 
     L2: sqrt(p^2 + 4 p),    L1: 2 p + 2 floor(p^2/4) + p SQUARE/WEIGHT,
 
-and one step for each rounded sum; rounds compose (Gaussian noise as one vector of all rounds, Laplace by adding up).
+and by the weight of each sum of rounded terms, which rounding moves by less than one; rounds compose (Gaussian noise as
+one vector of all rounds, Laplace by adding up).
 
 >>> sensitivities("linear", 4) == (2 * 9 * UNIT + 5 * SQUARE * STEPS**2, 6 * UNIT)
 True
@@ -100,9 +101,9 @@ def sensitivities(kind: KindName, predictors: int) -> tuple[int, int]:
     if kind == "linear":
         s = p + 1
         return 2 * (s * s // 4) * UNIT + (s - 1) * SQUARE * STEPS**2, s * UNIT
-    rounded, times = len(pairs(p)), ROUNDS[kind]
+    rounded, times = SQUARE * p + WEIGHT * (len(pairs(p)) - p), ROUNDS[kind]
     l1 = (2 * p + 2 * (p * p // 4)) * UNIT + p * SQUARE * STEPS**2 + rounded
-    # math.isqrt rounds down, so that 1 is added; each of the rounded sums moves by less than one step more.
+    # math.isqrt rounds down, so that 1 is added; a rounded term moves by less than one more, times its weight.
     l2 = math.isqrt(times * (p * p + 4 * p) * UNIT**2) + 1 + times * rounded
     return times * l1, l2
 

@@ -155,7 +155,7 @@ class GroupsRelease(Result):
             by["people"] = [list(group.people or ()) for group in self.groups]
         told = statistic(
             f"{self.kind}-by-group",
-            listed("estimate"),
+            listed("projected"),
             (listed("low"), listed("high")),
             listed("trusted"),
             listed("local"),
@@ -163,7 +163,7 @@ class GroupsRelease(Result):
             **({"options": list(self.options)} if self.options else {}),
             **({"edges": list(self.edges)} if self.edges else {}),
             **({"clipped_to": list(self.bounds)} if self.bounds is not None else {}),
-            projected=listed("projected"),
+            unbiased=listed("estimate"),
             joint=self.joint,
             estimator=self.estimator,
             weight=listed("weight"),

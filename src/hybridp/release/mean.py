@@ -153,11 +153,11 @@ class MeanRelease(Result):
         clipped = self.clipped
         told = statistic(
             "mean",
-            self.estimate,
+            self.projected,
             (self.low, self.high),
             self.trusted.mean,
             self.local.mean,
-            projected=self.projected,
+            unbiased=self.estimate,
             what=self.what,
             clipped_to=None if self.clipped_to is None else list(self.clipped_to),
             clipped=None if clipped is None else {"share": clipped.share, "interval": [clipped.low, clipped.high]},

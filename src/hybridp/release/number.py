@@ -33,6 +33,7 @@ def times(facts: dict[str, Any], people: int) -> dict[str, Any]:
     return {
         "task": "sum",
         **{name: scaled(facts[name]) for name in ("estimate", "interval", "trusted", "local")},
+        **{name: scaled(facts[name]) for name in ("unbiased",) if name in facts},
         "what": f"{people} times the mean",
         **{name: facts[name] for name in ("estimator", "weight", "disagreement", "mechanisms") if name in facts},
         "groups": {name: {"people": one["people"]} for name, one in facts.get("groups", {}).items()},

@@ -136,7 +136,7 @@ class Receipt:
         """Whether local people are promised more against readers than their own reports keep."""
         own, read = ([p.budget for p in self.promises if (p.people, p.against) == ("local", who)]
                      for who in (CURATOR, VIEWER))  # fmt: skip
-        return bool(read) and own != read
+        return bool(own and read) and own != read
 
     def to_dict(self) -> dict[str, Any]:
         return {

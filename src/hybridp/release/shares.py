@@ -108,11 +108,11 @@ class SharesRelease(Result):
         shares = (first(told[group]) for group in ("trusted", "local"))
         return {
             **told,
-            "estimate": n * self.estimate[0],
+            "estimate": n * self.projected[0],
             "interval": [n * low, n * high],
             **{g: None if p is None else n * p for g, p in zip(("trusted", "local"), shares, strict=True)},
-            "projected": n * self.projected[0],
-            "share": {"estimate": self.estimate[0], "interval": [low, high]},
+            "unbiased": n * self.estimate[0],
+            "share": {"estimate": self.projected[0], "interval": [low, high]},
             "options": list(self.options[:1]),
             "people": n,
             "weight": self.weights[0],
@@ -140,13 +140,13 @@ class SharesRelease(Result):
             own = {"shuffled": _listed(self.shuffled.group.shares), "mixing": self.shuffled.to_dict()}
         told = statistic(
             self.statistic,
-            list(self.estimate),
+            list(self.projected),
             (list(self.low), list(self.high)),
             _listed(self.trusted.shares),
             _listed(self.local.shares),
             options=list(self.options),
             **({"edges": list(self.edges)} if self.edges else {}),
-            projected=list(self.projected),
+            unbiased=list(self.estimate),
             joint=self.joint,
             anchor=None if self.anchor is None else self.anchor.to_dict(),
             estimator=self.estimator,

@@ -105,12 +105,12 @@ class VectorMeanRelease(Result):
             own = {"shuffled": list(self.shuffled.group.means), "mixing": self.shuffled.to_dict()}
         told = statistic(
             "vector-mean",
-            list(self.estimate),
+            list(self.projected),
             (list(self.low), list(self.high)),
             list(self.trusted.means),
             list(self.local.means),
             columns=list(self.names),
-            projected=list(self.projected),
+            unbiased=list(self.estimate),
             joint=self.joint,
             bounds={"lower": [low for low, _ in self.bounds], "upper": [high for _, high in self.bounds]},
             anchor=None if self.anchor is None else self.anchor.to_dict(),

@@ -195,7 +195,7 @@ def _must_agree(name: str, key: str, first: Mapping[str, Any], second: Mapping[s
 
 def _numbers(facts: Mapping[str, Any]) -> Iterator[tuple[str | None, tuple[float, float, float]]]:
     """Every number of a statistic by its label, with the ends of its interval as far as its error reaches."""
-    estimate, (low, high) = facts["estimate"], facts["interval"]
+    estimate, (low, high) = facts.get("unbiased", facts["estimate"]), facts["interval"]
     limits = facts.get("clipped_to") if facts["task"] in _SYMMETRIC else None
     if not isinstance(estimate, list):
         yield None, _reaching(estimate, low, high, limits)

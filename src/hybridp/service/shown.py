@@ -182,15 +182,15 @@ def _estimates(statistic: str, told: Mapping[str, Any], level: str, unit: str) -
 
 
 def _mean(told: Mapping[str, Any], level: str, unit: str) -> dict[str, Any]:
-    low, high = told["interval"]
-    rows = [("everyone", told["projected"], low, high)]
+    found, (low, high) = told.get("projected", told["estimate"]), told["interval"]
+    rows = [("everyone", found, low, high)]
     for group, part in told["groups"].items():
         mean = told[group]
         if mean is not None and (reach := part["half_width"]) is not None:
             rows.append((f"{group} people ({part['people']:,})", mean, mean - reach, mean + reach))
     gap = told["disagreement"]
     return {
-        "headline": f"{_number(told['projected'])} {unit}".strip(),
+        "headline": f"{_number(found)} {unit}".strip(),
         "beside": f"{level} interval: {_number(low)} to {_number(high)}",
         "chart": charts.intervals(rows, f"mean, with {level} interval"),
         "table": rows,
@@ -208,7 +208,7 @@ def _disagreement(p: float | None, disagree: bool | None, level: float | None) -
 
 
 def _vector(told: Mapping[str, Any], level: str) -> dict[str, Any]:
-    rows = list(zip(told["columns"], told["projected"], *told["interval"], strict=True))
+    rows = list(zip(told["columns"], told.get("projected", told["estimate"]), *told["interval"], strict=True))
     level += " (all together)" if told["joint"] else ""
     differ = told["disagreement"]["columns"]
     return {

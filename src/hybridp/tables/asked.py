@@ -17,8 +17,8 @@ from hybridp.tables.source import VIEW
 
 __all__ = ["asked_query", "asking", "query_note"]
 
-_FORMATS = ("csv", "parquet", "json", "orc", "text", "avro", "delta", "iceberg", "binaryfile", "jdbc", "xml")
-_FORMATS += ("hudi", "image", "libsvm")
+_FORMATS = {"csv", "parquet", "json", "orc", "text", "avro", "delta", "iceberg", "binaryfile", "jdbc", "xml"}
+_FORMATS |= {"hudi", "image", "libsvm"}
 
 
 def asked_query(text: str, dialect: str, *, tables: bool) -> str:
