@@ -42,7 +42,7 @@ release-check: $(VENV)/.stamp-dev
 
 # Weakens privacy, a line at a time, in copies of the tree: does a test notice each? Long, and not part of the tests.
 mutants: $(VENV)/.stamp-dev
-	$(BIN)/python tools/mutate_privacy.py
+	$(BIN)/python tools/mutate_privacy.py --jobs 2
 
 # Ratios against peers and limits; minutes, not part of the tests.
 bench: $(VENV)/.stamp-bench

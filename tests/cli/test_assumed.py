@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from pathlib import Path
 
 import pytest
@@ -74,8 +73,6 @@ def taken_at_a_word(run: Runner, release: str, sent: str) -> None:
     found = run(f"{release} --assume-mechanism --json")
     assert found.code == 0, found.err
     assert set(found.document["receipt"]["assumed_mechanism"].split("; ")) == made
-    Path("model").is_dir() and shutil.rmtree("model")
-    assert "ASSUMED, NOT CHECKED: local reports were made by " in run(f"{release} --assume-mechanism").out
 
 
 @pytest.mark.parametrize("task", COMMANDS)
@@ -83,7 +80,10 @@ def test_a_receipt_says_that_a_mechanism_was_assumed(run: Runner, people: Path, 
     both, device, release = COMMANDS[task]
     assert run(f"randomise {both.replace('FILE', 'people.csv')} {device} --out sent.csv").code == 0
     verb = "synth fit sent.csv" + both.removeprefix("synth FILE") if task == "table" else f"release {both}"
-    taken_at_a_word(run, f"{verb.replace('FILE', 'sent.csv')} {release}", "sent.csv")
+    line = f"{verb.replace('FILE', 'sent.csv')} {release}"
+    taken_at_a_word(run, line, "sent.csv")
+    if task == "mean":  # and on a screen
+        assert "ASSUMED, NOT CHECKED: local reports were made by " in run(f"{line} --assume-mechanism").out
 
 
 @pytest.mark.parametrize("kind", [*PHASES, "kmeans"])
